@@ -1,0 +1,26 @@
+//! The messages of `penstock.v1.MessagingService`, read where they lie and appended to vectors.
+//!
+//! Fields may come in any order and unknown ones are passed over; a message field that comes twice is refused instead of
+//! merged. Names are checked (UTF-8, at most 255 bytes), bodies are not looked at. What the contents mean (does the exchange
+//! exist, is the range held) is not known here.
+
+pub mod consume;
+pub mod deliveries;
+pub mod get;
+pub mod publish;
+pub mod settlement;
+
+pub use consume::{
+    ConsumeEvent, ConsumeFrame, ConsumeOpen, encode_consume_cancelled, encode_consume_open, encode_consume_opened,
+    encode_flow, encode_settlement, parse_consume_request, parse_consume_response,
+};
+pub use deliveries::{DeliveriesEncoder, DeliveriesView, DeliveryRef, DeliveryView};
+pub use get::{
+    GetRequest, GetResponseView, SettleRequest, encode_get_request, encode_get_response, encode_settle_request,
+    encode_settle_response, parse_get_request, parse_get_response, parse_settle_request, parse_settle_response,
+};
+pub use publish::{
+    BatchEncoder, BatchView, MessageRef, Messages, Outcome, Outcomes, PublishFrame, encode_publish_open,
+    encode_publish_response, parse_publish, parse_publish_response,
+};
+pub use settlement::{Ranges, SettlementView};

@@ -1,0 +1,361 @@
+//! `PublishRequest` and `PublishResponse`: messages up, outcomes down. A batch is scanned once for the names that apply to all
+//! its messages and read message by message afterwards, so names may stand behind the messages they apply to.
+
+use crate::protobuf::{
+    Reader, begin_length, bytes_key, end_length, put_bool, put_bytes, put_len_head, put_text, put_uint, put_varint,
+    varint_key, varint_len,
+};
+use crate::{NAME_BYTES_MAX, WireError};
+
+const REQUEST: &str = "a publish request";
+const OPEN: &str = "the open of a publish stream";
+const BATCH: &str = "a publish batch";
+const MESSAGE: &str = "a message of a publish batch";
+const RESPONSE: &str = "a publish response";
+const OUTCOME: &str = "an outcome of a publish response";
+
+const BATCH_EXCHANGE: u64 = bytes_key(1);
+const BATCH_ROUTING_KEY: u64 = bytes_key(2);
+const BATCH_MANDATORY: u64 = varint_key(3);
+const BATCH_MESSAGES: u64 = bytes_key(4);
+const MESSAGE_BODY: u64 = bytes_key(1);
+const MESSAGE_EXCHANGE: u64 = bytes_key(2);
+const MESSAGE_ROUTING_KEY: u64 = bytes_key(3);
+const MESSAGE_PROPERTIES: u64 = bytes_key(4);
+
+/// One request of a publish stream.
+#[derive(Debug, Clone, Copy)]
+pub enum PublishFrame<'a> {
+    /// An empty `vhost` means "/". `level` is the number the client sent, known or not.
+    Open {
+        vhost: &'a str,
+        level: u32,
+    },
+    Batch(BatchView<'a>),
+}
+
+/// A batch whose names are checked and whose messages are read when asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchView<'a> {
+    pub exchange: &'a [u8],
+    pub routing_key: &'a [u8],
+    pub mandatory: bool,
+    pub message_count: usize,
+    content: &'a [u8],
+}
+
+/// One message; its names are those of the batch where it has none of its own. The names are valid UTF-8.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MessageRef<'a> {
+    pub body: &'a [u8],
+    pub exchange: &'a [u8],
+    pub routing_key: &'a [u8],
+    /// A serialised `penstock.v1.Properties`, not looked at yet.
+    pub properties: Option<&'a [u8]>,
+}
+
+pub fn parse_publish(bytes: &[u8]) -> Result<PublishFrame<'_>, WireError> {
+    let mut reader = Reader::new(bytes, REQUEST);
+    let mut frame = None;
+    while let Some((field, wire_type)) = reader.field()? {
+        let parsed = match field {
+            1 => parse_open(reader.slice(field, wire_type)?)?,
+            2 => PublishFrame::Batch(scan_batch(reader.slice(field, wire_type)?)?),
+            _ => {
+                reader.skip(wire_type)?;
+                continue;
+            }
+        };
+        if frame.replace(parsed).is_some() {
+            return Err(WireError::Repeated { what: "the content of a publish request" });
+        }
+    }
+    frame.ok_or(WireError::Empty { what: REQUEST })
+}
+
+fn parse_open(bytes: &[u8]) -> Result<PublishFrame<'_>, WireError> {
+    let mut reader = Reader::new(bytes, OPEN);
+    let (mut vhost, mut level) = ("", 0);
+    while let Some((field, wire_type)) = reader.field()? {
+        match field {
+            1 => vhost = reader.text(field, wire_type, "the name of a vhost", NAME_BYTES_MAX)?,
+            2 => level = reader.uint(field, wire_type)? as u32,
+            _ => reader.skip(wire_type)?,
+        }
+    }
+    Ok(PublishFrame::Open { vhost, level })
+}
+
+fn scan_batch(content: &[u8]) -> Result<BatchView<'_>, WireError> {
+    let mut reader = Reader::new(content, BATCH);
+    let mut batch = BatchView { exchange: &[], routing_key: &[], mandatory: false, message_count: 0, content };
+    while let Some(key) = reader.key()? {
+        match key {
+            BATCH_MESSAGES => {
+                reader.bytes()?;
+                batch.message_count += 1;
+            }
+            BATCH_EXCHANGE => batch.exchange = exchange_name(&mut reader)?,
+            BATCH_ROUTING_KEY => batch.routing_key = routing_key(&mut reader)?,
+            BATCH_MANDATORY => batch.mandatory = reader.varint()? != 0,
+            _ => reader.pass(key, 4)?,
+        }
+    }
+    Ok(batch)
+}
+
+#[inline]
+fn exchange_name<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], WireError> {
+    reader.name("the name of an exchange", NAME_BYTES_MAX).map(str::as_bytes)
+}
+
+#[inline]
+fn routing_key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], WireError> {
+    reader.name("a routing key", NAME_BYTES_MAX).map(str::as_bytes)
+}
+
+impl<'a> BatchView<'a> {
+    /// The messages in the order sent. The iteration ends after its first error.
+    pub fn messages(&self) -> Messages<'a> {
+        Messages { reader: Reader::new(self.content, BATCH), exchange: self.exchange, routing_key: self.routing_key }
+    }
+}
+
+/// Iterator over the messages of a batch.
+#[derive(Debug, Clone)]
+pub struct Messages<'a> {
+    reader: Reader<'a>,
+    exchange: &'a [u8],
+    routing_key: &'a [u8],
+}
+
+impl<'a> Iterator for Messages<'a> {
+    type Item = Result<MessageRef<'a>, WireError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let message = self.step().transpose()?;
+        if message.is_err() {
+            self.reader = Reader::new(&[], BATCH);
+        }
+        Some(message)
+    }
+}
+
+impl<'a> Messages<'a> {
+    #[inline]
+    fn step(&mut self) -> Result<Option<MessageRef<'a>>, WireError> {
+        while let Some(key) = self.reader.key()? {
+            match key {
+                BATCH_MESSAGES => {
+                    let bytes = self.reader.bytes()?;
+                    return parse_message(bytes, self.exchange, self.routing_key).map(Some);
+                }
+                BATCH_MANDATORY => self.reader.varint().map(|_| ())?,
+                BATCH_EXCHANGE | BATCH_ROUTING_KEY => self.reader.bytes().map(|_| ())?,
+                _ => self.reader.pass(key, 4)?,
+            }
+        }
+        Ok(None)
+    }
+}
+
+#[inline]
+fn parse_message<'a>(
+    bytes: &'a [u8],
+    exchange: &'a [u8],
+    routing_key_default: &'a [u8],
+) -> Result<MessageRef<'a>, WireError> {
+    let mut reader = Reader::new(bytes, MESSAGE);
+    let mut message = MessageRef { body: &[], exchange, routing_key: routing_key_default, properties: None };
+    while let Some(key) = reader.key()? {
+        match key {
+            MESSAGE_BODY => message.body = reader.bytes()?,
+            MESSAGE_EXCHANGE => message.exchange = exchange_name(&mut reader)?,
+            MESSAGE_ROUTING_KEY => message.routing_key = routing_key(&mut reader)?,
+            MESSAGE_PROPERTIES => {
+                if message.properties.replace(reader.bytes()?).is_some() {
+                    return Err(WireError::Repeated { what: "the properties of a message" });
+                }
+            }
+            _ => reader.pass(key, 4)?,
+        }
+    }
+    Ok(message)
+}
+
+pub fn encode_publish_open(out: &mut Vec<u8>, vhost: &str, level: u32) {
+    let contents = begin_length(out, 1);
+    put_text(out, 1, vhost);
+    put_uint(out, 2, u64::from(level));
+    end_length(out, contents);
+}
+
+/// Builds one batch request in a vector of its own, message by message; what was written is never moved.
+#[derive(Debug)]
+pub struct BatchEncoder {
+    bytes: Vec<u8>,
+    contents: usize,
+    message_count: usize,
+}
+
+impl BatchEncoder {
+    /// Starts a request behind whatever `bytes` holds (normally nothing; a used vector saves the allocation).
+    pub fn begin(mut bytes: Vec<u8>, exchange: &str, routing_key: &str, mandatory: bool) -> Self {
+        let contents = begin_length(&mut bytes, 2);
+        put_text(&mut bytes, 1, exchange);
+        put_text(&mut bytes, 2, routing_key);
+        put_bool(&mut bytes, 3, mandatory);
+        Self { bytes, contents, message_count: 0 }
+    }
+
+    /// Appends a message that takes the batch's exchange and routing key.
+    #[inline]
+    pub fn push(&mut self, body: &[u8], properties: Option<&[u8]>) {
+        self.push_named(body, None, None, properties);
+    }
+
+    /// Appends a message with names of its own, where given.
+    pub fn push_named(
+        &mut self,
+        body: &[u8],
+        exchange: Option<&str>,
+        routing_key: Option<&str>,
+        properties: Option<&[u8]>,
+    ) {
+        let out = &mut self.bytes;
+        let length = field_len(body.len())
+            + exchange.map_or(0, |name| field_len(name.len()))
+            + routing_key.map_or(0, |key| field_len(key.len()))
+            + properties.map_or(0, |properties| field_len(properties.len()));
+        out.reserve(length + 1 + varint_len(length as u64));
+        put_len_head(out, 4, length);
+        put_bytes(out, 1, body);
+        if let Some(name) = exchange {
+            put_bytes(out, 2, name.as_bytes());
+        }
+        if let Some(key) = routing_key {
+            put_bytes(out, 3, key.as_bytes());
+        }
+        if let Some(properties) = properties {
+            put_bytes(out, 4, properties);
+        }
+        self.message_count += 1;
+    }
+
+    pub fn message_count(&self) -> usize {
+        self.message_count
+    }
+
+    /// Bytes of the request so far.
+    pub fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The whole request.
+    pub fn finish(mut self) -> Vec<u8> {
+        end_length(&mut self.bytes, self.contents);
+        self.bytes
+    }
+}
+
+/// Bytes of a length-delimited field with a key of one byte.
+#[inline]
+fn field_len(length: usize) -> usize {
+    1 + varint_len(length as u64) + length
+}
+
+/// Confirmed ranges, returned (number, reason), rejected (first, last, code, reason).
+pub fn encode_publish_response(
+    out: &mut Vec<u8>,
+    confirmed: &[(u64, u64)],
+    returned: &[(u64, &str)],
+    rejected: &[(u64, u64, i32, &str)],
+) {
+    for &(first, last) in confirmed {
+        super::settlement::put_range(out, 1, first, last);
+    }
+    for &(number, reason) in returned {
+        let contents = begin_length(out, 2);
+        put_uint(out, 1, number);
+        put_text(out, 2, reason);
+        end_length(out, contents);
+    }
+    for &(first, last, code, reason) in rejected {
+        let contents = begin_length(out, 3);
+        put_uint(out, 1, first);
+        put_uint(out, 2, last);
+        // Negative numbers are sign-extended to 64 bits, as int32 demands.
+        if code != 0 {
+            put_varint(out, 3 << 3);
+            put_varint(out, i64::from(code) as u64);
+        }
+        put_text(out, 4, reason);
+        end_length(out, contents);
+    }
+}
+
+/// What became of the messages with the numbers `first` to `last`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome<'a> {
+    Confirmed { first: u64, last: u64 },
+    Returned { number: u64, reason: &'a str },
+    Rejected { first: u64, last: u64, code: i32, reason: &'a str },
+}
+
+/// The outcomes of a response, read as they are asked for. The iteration ends after its first error.
+pub fn parse_publish_response(bytes: &[u8]) -> Outcomes<'_> {
+    Outcomes { reader: Reader::new(bytes, RESPONSE) }
+}
+
+/// Iterator over the outcomes of a response.
+#[derive(Debug, Clone)]
+pub struct Outcomes<'a> {
+    reader: Reader<'a>,
+}
+
+impl<'a> Iterator for Outcomes<'a> {
+    type Item = Result<Outcome<'a>, WireError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let outcome = self.step().transpose()?;
+        if outcome.is_err() {
+            self.reader = Reader::new(&[], RESPONSE);
+        }
+        Some(outcome)
+    }
+}
+
+impl<'a> Outcomes<'a> {
+    fn step(&mut self) -> Result<Option<Outcome<'a>>, WireError> {
+        while let Some((field, wire_type)) = self.reader.field()? {
+            if let 1..=3 = field {
+                return parse_outcome(field, self.reader.slice(field, wire_type)?).map(Some);
+            }
+            self.reader.skip(wire_type)?;
+        }
+        Ok(None)
+    }
+}
+
+fn parse_outcome(kind: u32, bytes: &[u8]) -> Result<Outcome<'_>, WireError> {
+    if kind == 1 {
+        let (first, last) = super::settlement::parse_range(bytes)?;
+        return Ok(Outcome::Confirmed { first, last });
+    }
+    let mut reader = Reader::new(bytes, OUTCOME);
+    let (mut first, mut last, mut code, mut reason) = (0, 0, 0, "");
+    while let Some((field, wire_type)) = reader.field()? {
+        match (kind, field) {
+            (_, 1) => first = reader.uint(field, wire_type)?,
+            (2, 2) | (3, 4) => reason = reader.text(field, wire_type, "the reason of an outcome", usize::MAX)?,
+            (3, 2) => last = reader.uint(field, wire_type)?,
+            (3, 3) => code = reader.uint(field, wire_type)? as i32,
+            _ => reader.skip(wire_type)?,
+        }
+    }
+    Ok(match kind {
+        2 => Outcome::Returned { number: first, reason },
+        _ => Outcome::Rejected { first, last, code, reason },
+    })
+}

@@ -1,0 +1,17 @@
+//! Sans-I/O codecs of what the message path carries: hand-written protobuf for gRPC, and AMQP 0-9-1 properties and tables.
+//! They read from byte slices and append to byte vectors; they know no socket, no clock and no queue.
+//! Bytes from outside never panic, never allocate more than they are long, and never nest deeper than a fixed bound.
+#![forbid(unsafe_code)]
+#![deny(clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
+
+pub mod amqp;
+mod error;
+pub mod grpc;
+mod names;
+pub mod protobuf;
+
+pub use error::WireError;
+pub use names::is_same;
+
+/// Names of exchanges, queues, vhosts and consumers, and routing keys, have at most this many bytes.
+pub const NAME_BYTES_MAX: usize = 255;
