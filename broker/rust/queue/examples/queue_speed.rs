@@ -1,0 +1,167 @@
+//! How long the queue machine and the routing tables take: `cargo run --release -p penstock-queue --example queue_speed`.
+//!
+//! Each figure is the minimum, median and maximum of a few runs, in nanoseconds. It knows no log and no socket.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::hint::black_box;
+use std::time::Instant;
+
+use penstock_queue::{
+    Destination, ExchangeKind, Matched, Queue, QueueId, Routing, Sequence, SequenceRange, Settle, SubscriptionSettings,
+};
+
+const RUNS: usize = 7;
+const BATCH: u32 = 100;
+const MESSAGES: u32 = 2_000_000;
+const MANY: u32 = 10_000;
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+fn main() -> Outcome {
+    report("publish, take 100, size 100, settle one range, a message", MESSAGES, || pass(1_000, settle_range))?;
+    report("publish, take 100, size 100, settle one by one, a message", MESSAGES, || pass(1_000, settle_each))?;
+    report("the same with 65,000 held", MESSAGES, || pass(65_000, settle_range))?;
+    report("publish alone, a message", MESSAGES, publish)?;
+    report("wake, take 1, settle 1 with 10,000 subscriptions, a message", MESSAGES / 10, many_subscriptions)?;
+    report("requeue 100 and take them again, a message", MESSAGES / 10, requeue)?;
+    routing()
+}
+
+fn report(what: &str, count: u32, mut run: impl FnMut() -> Outcome) -> Outcome {
+    let mut figures = Vec::new();
+    for _ in 0..RUNS {
+        let start = Instant::now();
+        run()?;
+        figures.push(start.elapsed().as_secs_f64() * 1e9 / f64::from(count));
+    }
+    figures.sort_by(f64::total_cmp);
+    let mut line = String::new();
+    for figure in [figures.first(), figures.get(RUNS / 2), figures.last()].into_iter().flatten() {
+        write!(line, "{figure:10.1}")?;
+    }
+    println!("{line}  ns  {what}");
+    Ok(())
+}
+
+const fn settings(prefetch: u32) -> SubscriptionSettings {
+    SubscriptionSettings { prefetch, auto_ack: false, exclusive: false }
+}
+
+/// One consumer that holds up to `held` messages and settles the oldest hundred whenever it has taken the next.
+fn pass(held: u32, settle: fn(&mut Queue, penstock_queue::SubscriptionId, SequenceRange)) -> Outcome {
+    let mut queue = Queue::new();
+    let id = queue.subscribe(settings(held + BATCH))?;
+    let (mut taken, mut sizes) = (Vec::new(), Vec::new());
+    let mut oldest = Sequence::FIRST;
+    for _ in 0..MESSAGES / BATCH {
+        for _ in 0..BATCH {
+            black_box(queue.publish(16));
+        }
+        taken.clear();
+        queue.take(id, BATCH, &mut taken);
+        sizes.clear();
+        sizes.extend(taken.iter().map(|message| (message.sequence, 16)));
+        queue.sized(id, &sizes);
+        if queue.unsettled_count() >= u64::from(held) {
+            let range = SequenceRange { first: oldest, last: Sequence(oldest.0 + u64::from(BATCH) - 1) };
+            settle(&mut queue, id, range);
+            oldest = range.last.next();
+        }
+    }
+    Ok(())
+}
+
+fn settle_range(queue: &mut Queue, id: penstock_queue::SubscriptionId, range: SequenceRange) {
+    black_box(queue.settle(id, &[range], Settle::Ack));
+}
+
+fn settle_each(queue: &mut Queue, id: penstock_queue::SubscriptionId, range: SequenceRange) {
+    for number in range.first.0..=range.last.0 {
+        let one = SequenceRange { first: Sequence(number), last: Sequence(number) };
+        black_box(queue.settle(id, &[one], Settle::Ack));
+    }
+}
+
+fn publish() -> Outcome {
+    let mut queue = Queue::new();
+    for _ in 0..MESSAGES {
+        black_box(black_box(&mut queue).publish(16));
+    }
+    Ok(())
+}
+
+fn many_subscriptions() -> Outcome {
+    let mut queue = Queue::new();
+    for _ in 0..MANY {
+        queue.subscribe(settings(1))?;
+    }
+    let mut taken = Vec::new();
+    for _ in 0..MESSAGES / 10 {
+        queue.publish(16);
+        let Some(id) = queue.next_to_wake() else { continue };
+        taken.clear();
+        queue.take(id, BATCH, &mut taken);
+        for message in &taken {
+            queue.sized(id, &[(message.sequence, 16)]);
+            let range = SequenceRange { first: message.sequence, last: message.sequence };
+            black_box(queue.settle(id, &[range], Settle::Ack));
+        }
+    }
+    Ok(())
+}
+
+fn requeue() -> Outcome {
+    let mut queue = Queue::new();
+    let id = queue.subscribe(settings(BATCH))?;
+    for _ in 0..BATCH {
+        queue.publish(16);
+    }
+    let everything = SequenceRange { first: Sequence::FIRST, last: Sequence(u64::MAX) };
+    let mut taken = Vec::new();
+    for _ in 0..MESSAGES / 10 / BATCH {
+        taken.clear();
+        queue.take(id, BATCH, &mut taken);
+        black_box(queue.settle(id, &[everything], Settle::Requeue));
+    }
+    Ok(())
+}
+
+fn routing() -> Outcome {
+    let mut routing = Routing::new();
+    routing.put_exchange("direct", ExchangeKind::Direct, None);
+    routing.put_exchange("topic", ExchangeKind::Topic, None);
+    routing.put_exchange("fanout", ExchangeKind::Fanout, None);
+    for number in 0..MANY {
+        let queue = format!("queue-{number}");
+        routing.put_queue(&queue, QueueId(number));
+        routing.add_route("direct", &queue, None, Destination::Queue(&queue))?;
+        routing.add_route("topic", &format!("site.{number}.*.#"), None, Destination::Queue(&queue))?;
+        routing.add_route("fanout", "", None, Destination::Queue(&queue))?;
+    }
+    for (exchange, key, count) in [
+        ("", "queue-77", MESSAGES),
+        ("direct", "queue-77", MESSAGES),
+        ("topic", "site.77.pump.pressure", MESSAGES / 10),
+        ("fanout", "", 100),
+    ] {
+        let what = format!("route through exchange '{exchange}' with 10,000 bindings");
+        report(&what, count, || route(&routing, exchange, key, count))?;
+    }
+    report("add and remove one of 10,001 topic bindings", MESSAGES / 10, || {
+        for _ in 0..MESSAGES / 10 {
+            routing.add_route("topic", "site.new.#", None, Destination::Queue("queue-5"))?;
+            routing.remove_route("topic", "site.new.#", None, Destination::Queue("queue-5"))?;
+        }
+        Ok(())
+    })
+}
+
+fn route(routing: &Routing, exchange: &str, key: &str, count: u32) -> Outcome {
+    let mut matched = Matched::default();
+    for _ in 0..count {
+        routing.route(black_box(exchange.as_bytes()), key.as_bytes(), None, &mut matched)?;
+        black_box(&matched.queues);
+    }
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! Which messages of a queue are settled: all below a number, and ranges above it.
+//!
+//! Everything below a queue's cursor is settled, unsettled or returned, so there are never more ranges here than messages
+//! outstanding plus one: memory follows what is in flight, not what passed. Numbers that were skipped count as settled.
+
+use std::collections::BTreeMap;
+
+use crate::ids::{Sequence, SequenceRange};
+
+/// Invariant: ranges are disjoint, do not touch, and lie above `below`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AckSet {
+    below: u64,
+    ranges: BTreeMap<u64, u64>,
+}
+
+impl Default for AckSet {
+    fn default() -> Self {
+        AckSet { below: Sequence::FIRST.0, ranges: BTreeMap::new() }
+    }
+}
+
+impl AckSet {
+    /// Nothing but what lies below `below` is settled.
+    #[must_use]
+    pub fn starting_at(below: Sequence) -> Self {
+        AckSet { below: below.0, ranges: BTreeMap::new() }
+    }
+
+    /// The smallest number that is not settled.
+    #[must_use]
+    pub fn below(&self) -> Sequence {
+        Sequence(self.below)
+    }
+
+    /// The settled ranges above [`AckSet::below`], ascending.
+    pub fn ranges(&self) -> impl Iterator<Item = SequenceRange> + '_ {
+        self.ranges.iter().map(|(&first, &last)| SequenceRange { first: Sequence(first), last: Sequence(last) })
+    }
+
+    #[must_use]
+    pub fn contains(&self, sequence: Sequence) -> bool {
+        sequence.0 < self.below || self.range_around(sequence.0).is_some()
+    }
+
+    /// The smallest number at or above `from` that is not settled.
+    #[must_use]
+    pub fn next_unsettled(&self, from: Sequence) -> Sequence {
+        let from = from.0.max(self.below);
+        Sequence(self.range_around(from).map_or(from, |(_, last)| last.saturating_add(1)))
+    }
+
+    /// The first settled number at or above `from`, if any lies above [`AckSet::below`].
+    #[must_use]
+    pub fn next_settled(&self, from: Sequence) -> Option<Sequence> {
+        if from.0 < self.below || self.range_around(from.0).is_some() {
+            return Some(from);
+        }
+        self.ranges.range(from.0..).next().map(|(&first, _)| Sequence(first))
+    }
+
+    /// Settles a range; numbers that are settled already are passed over, and a range the wrong way round holds nothing.
+    pub fn insert(&mut self, range: SequenceRange) {
+        let (mut first, mut last) = (range.first.0, range.last.0);
+        if last < first || last < self.below {
+            return;
+        }
+        if first <= self.below {
+            self.below = last.saturating_add(1);
+            self.absorb_into_below();
+            return;
+        }
+        if let Some((left_first, left_last)) = self.range_around(first.saturating_sub(1)) {
+            first = left_first;
+            last = last.max(left_last);
+        }
+        while let Some((&next_first, &next_last)) = self.ranges.range(first..=last.saturating_add(1)).next() {
+            last = last.max(next_last);
+            self.ranges.remove(&next_first);
+        }
+        self.ranges.insert(first, last);
+    }
+
+    fn absorb_into_below(&mut self) {
+        while let Some((&first, &last)) = self.ranges.first_key_value() {
+            if first > self.below {
+                break;
+            }
+            self.below = self.below.max(last.saturating_add(1));
+            self.ranges.remove(&first);
+        }
+    }
+
+    fn range_around(&self, number: u64) -> Option<(u64, u64)> {
+        let (&first, &last) = self.ranges.range(..=number).next_back()?;
+        (number <= last).then_some((first, last))
+    }
+}

@@ -1,0 +1,215 @@
+//! The ready messages of a queue, without memory for each: a cursor, and what came back to below it.
+//!
+//! What lies from the cursor up to the next number and is not settled was never taken since the queue was made or recovered.
+//! Only returned messages are kept one by one. It does not know who takes.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::ack_set::AckSet;
+use crate::ids::{Sequence, SequenceRange};
+use crate::machine::Settled;
+use crate::subscription::Held;
+
+/// Invariants:
+/// * returned messages lie below the cursor, the cursor at or below `next`, delivery counts known beforehand above the cursor;
+/// * `count` is the number of returned messages and of unsettled numbers from the cursor up to `next`;
+/// * no number from the cursor up to `clear_until` is settled.
+#[derive(Debug)]
+pub(crate) struct Backlog {
+    next: Sequence,
+    cursor: Sequence,
+    /// The first settled number at or above the cursor; the largest number when there is none.
+    clear_until: Sequence,
+    settled: AckSet,
+    returned: BTreeMap<Sequence, Held>,
+    /// Delivery counts from before a start, of messages at or above the cursor.
+    counts_ahead: BTreeMap<Sequence, u32>,
+    /// Messages below this number whose size is not known are no part of `bytes`: a purge has swept it out.
+    counted_from: Sequence,
+    count: u64,
+    /// Of ready messages, and of taken ones whose size was not told yet.
+    bytes: u64,
+}
+
+impl Backlog {
+    pub(crate) fn new(next: Sequence, settled: AckSet, bytes: u64, delivery_counts: BTreeMap<Sequence, u32>) -> Self {
+        // A number that is settled was given, whatever the rest of a checkpoint says.
+        let next = next.max(settled.ranges().last().map_or(settled.below(), |range| range.last.next()));
+        let cursor = settled.below();
+        let mut counts_ahead = delivery_counts;
+        counts_ahead.retain(|&sequence, _| sequence >= cursor && sequence < next && !settled.contains(sequence));
+        let mut backlog = Backlog {
+            next,
+            cursor,
+            clear_until: cursor,
+            settled,
+            returned: BTreeMap::new(),
+            counts_ahead,
+            counted_from: Sequence::FIRST,
+            count: 0,
+            bytes,
+        };
+        backlog.pass_settled();
+        backlog.count = backlog.fresh().map(|range| range.count()).sum();
+        backlog
+    }
+
+    pub(crate) fn next(&self) -> Sequence {
+        self.next
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn settled(&self) -> &AckSet {
+        &self.settled
+    }
+
+    #[inline]
+    pub(crate) fn publish(&mut self, body_bytes: u64) -> Sequence {
+        let sequence = self.next;
+        self.next = sequence.next();
+        self.count += 1;
+        self.bytes = self.bytes.saturating_add(body_bytes);
+        sequence
+    }
+
+    /// Hands out the lowest returned message. All of them lie below the fresh ones.
+    pub(crate) fn take_returned(&mut self) -> Option<Held> {
+        let (_, message) = self.returned.pop_first()?;
+        self.bytes = self.bytes.saturating_sub(u64::from(message.bytes().unwrap_or(0)));
+        self.count -= 1;
+        Some(message)
+    }
+
+    /// Hands out the lowest run of messages that were never taken, at most `wanted`, with the delivery count of all of them.
+    pub(crate) fn take_fresh(&mut self, wanted: u64) -> Option<(Range<u64>, u32)> {
+        if self.cursor >= self.next || wanted == 0 {
+            return None;
+        }
+        let first = self.cursor;
+        let delivery_count = self.counts_ahead.remove(&first);
+        let mut end = Sequence(first.0.saturating_add(wanted)).min(self.clear_until).min(self.next);
+        if delivery_count.is_some() {
+            end = first.next();
+        } else if let Some((&counted, _)) = self.counts_ahead.first_key_value() {
+            end = end.min(counted);
+        }
+        self.cursor = end;
+        self.pass_settled();
+        self.count -= end.0 - first.0;
+        Some((first.0..end.0, delivery_count.unwrap_or(0)))
+    }
+
+    /// Puts a message that was taken back to its place, with a delivery more.
+    pub(crate) fn give_back(&mut self, message: Held) {
+        self.count += 1;
+        self.bytes = self.bytes.saturating_add(u64::from(message.bytes().unwrap_or(0)));
+        self.returned.insert(message.sequence, message.delivered_again());
+    }
+
+    /// Takes the bytes of a message out that was taken before its size was known.
+    pub(crate) fn sized(&mut self, sequence: Sequence, bytes: u32) {
+        if sequence >= self.counted_from {
+            self.bytes = self.bytes.saturating_sub(u64::from(bytes));
+        }
+    }
+
+    /// Settles messages that were taken.
+    pub(crate) fn settle(&mut self, ranges: &[SequenceRange]) {
+        for &range in ranges {
+            self.settled.insert(range);
+        }
+    }
+
+    /// Settles everything that is ready.
+    pub(crate) fn purge(&mut self) -> Settled {
+        let mut purged = Settled { count: self.count, bytes: self.bytes, ranges: Vec::new() };
+        for &sequence in self.returned.keys() {
+            extend(&mut purged.ranges, SequenceRange { first: sequence, last: sequence });
+        }
+        for range in self.fresh() {
+            extend(&mut purged.ranges, range);
+        }
+        self.settle(&purged.ranges);
+        self.returned.clear();
+        self.counts_ahead.clear();
+        self.cursor = self.next;
+        self.pass_settled();
+        self.counted_from = self.next;
+        self.count = 0;
+        self.bytes = 0;
+        purged
+    }
+
+    /// With nothing ready and no size to be told, what bytes are left belong to messages whose size was never told.
+    pub(crate) fn forget_lost_bytes(&mut self) {
+        if self.count == 0 {
+            self.bytes = 0;
+        }
+    }
+
+    /// Moves the cursor over settled numbers. They are looked up only where the last look said that some begin: while a queue
+    /// runs, nothing at or above the cursor is settled but by a purge.
+    fn pass_settled(&mut self) {
+        if self.cursor < self.clear_until {
+            return;
+        }
+        self.cursor = self.settled.next_unsettled(self.cursor).min(self.next);
+        self.clear_until = self.settled.next_settled(self.cursor).unwrap_or(Sequence(u64::MAX));
+    }
+
+    /// The runs of ready messages that were never taken.
+    fn fresh(&self) -> impl Iterator<Item = SequenceRange> + '_ {
+        let mut from = self.cursor;
+        std::iter::from_fn(move || {
+            let first = self.settled.next_unsettled(from);
+            if first >= self.next {
+                return None;
+            }
+            let end = self.settled.next_settled(first).unwrap_or(self.next).min(self.next);
+            from = end;
+            Some(SequenceRange { first, last: Sequence(end.0 - 1) })
+        })
+    }
+
+    /// # Panics
+    /// When an invariant does not hold.
+    pub(crate) fn check_invariants(&self, held: &std::collections::BTreeSet<Sequence>) {
+        assert!(self.cursor <= self.next, "the cursor passed the next number");
+        assert!(
+            self.returned.keys().all(|&sequence| sequence < self.cursor),
+            "a returned message lies above the cursor"
+        );
+        assert!(self.counts_ahead.keys().all(|&sequence| sequence >= self.cursor), "a taken message's count was kept");
+        let fresh: u64 = self.fresh().map(|range| range.count()).sum();
+        assert_eq!(self.count, fresh + self.returned.len() as u64, "the count of ready messages is wrong");
+        if self.cursor < self.clear_until {
+            let settled = self.settled.next_settled(self.cursor);
+            assert!(settled.is_none_or(|settled| settled >= self.clear_until), "a settled number is taken for ready");
+        }
+        let mut number = self.settled.next_unsettled(Sequence::FIRST);
+        let mut outstanding = 0;
+        while number < self.cursor {
+            let places = usize::from(self.returned.contains_key(&number)) + usize::from(held.contains(&number));
+            assert_eq!(places, 1, "message {} is neither settled nor in exactly one place", number.0);
+            outstanding += 1;
+            number = self.settled.next_unsettled(number.next());
+        }
+        assert_eq!(outstanding, held.len() + self.returned.len(), "a settled message is held or returned");
+    }
+}
+
+/// Adds a run to ascending runs, into the last one where it continues it.
+pub(crate) fn extend(ranges: &mut Vec<SequenceRange>, range: SequenceRange) {
+    match ranges.last_mut() {
+        Some(run) if run.last.next() == range.first => run.last = range.last,
+        _ => ranges.push(range),
+    }
+}

@@ -1,0 +1,41 @@
+//! The numbers of queues and messages, as types that cannot be mistaken for each other.
+
+/// A queue's number: given once by its declaration and never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueId(pub u32);
+
+/// A message's number in its queue. The first is 1; a number never names another message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sequence(pub u64);
+
+impl Sequence {
+    /// The number that the first message of a queue gets.
+    pub const FIRST: Sequence = Sequence(1);
+
+    /// The number after this one.
+    #[must_use]
+    pub fn next(self) -> Sequence {
+        Sequence(self.0.saturating_add(1))
+    }
+}
+
+/// From `first` to `last`, both included; never empty when made by [`SequenceRange::new`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SequenceRange {
+    pub first: Sequence,
+    pub last: Sequence,
+}
+
+impl SequenceRange {
+    /// `None` when `last` lies below `first`.
+    #[must_use]
+    pub fn new(first: Sequence, last: Sequence) -> Option<SequenceRange> {
+        (first <= last).then_some(SequenceRange { first, last })
+    }
+
+    /// How many numbers it holds; none when it was put together the wrong way round.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.last.0.checked_sub(self.first.0).map_or(0, |distance| distance.saturating_add(1))
+    }
+}

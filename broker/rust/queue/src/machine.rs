@@ -1,0 +1,362 @@
+//! The queue machine: which message is ready, who holds which one, and whose turn it is.
+//!
+//! A ready message costs no memory; only what is with a consumer, or came back from one, is kept one by one. The machine knows
+//! neither bodies nor the log nor the time: sizes are told to it once the bytes were read. Every call costs what it touches,
+//! however many subscriptions there are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use thiserror::Error;
+
+use crate::ack_set::AckSet;
+use crate::backlog::{Backlog, extend};
+use crate::ids::{Sequence, SequenceRange};
+use crate::ring::Ring;
+use crate::slots::{Slots, place};
+use crate::subscription::{Sizing, Subscription, SubscriptionId, SubscriptionSettings};
+
+/// Why a subscription was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum QueueError {
+    #[error("the queue is consumed exclusively by another subscription; wait until that one ends")]
+    HeldExclusively,
+    #[error("the queue has {count} subscriptions and cannot be consumed exclusively; end them first")]
+    AlreadyConsumed { count: usize },
+}
+
+/// A message given to a subscription; a delivery count above 0 says that it was delivered before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    pub sequence: Sequence,
+    pub delivery_count: u32,
+}
+
+/// What becomes of messages that a consumer settles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Settle {
+    Ack,
+    Reject,
+    Requeue,
+}
+
+/// What was settled, as runs for one settle record; `bytes` counts those whose size is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    pub count: u64,
+    pub bytes: u64,
+    pub ranges: Vec<SequenceRange>,
+}
+
+/// One queue.
+///
+/// Invariants:
+/// * every number below the cursor is settled, held by exactly one subscription, or returned; every number from the cursor up
+///   to `next` is settled or ready;
+/// * the counts and bytes of unsettled messages are those of what the subscriptions hold;
+/// * a subscription takes part in the ring exactly when it has credit;
+/// * with nothing ready and no size to be told, no ready bytes are left.
+#[derive(Debug)]
+pub struct Queue {
+    backlog: Backlog,
+    unsettled_count: u64,
+    unsettled_bytes: u64,
+    /// Messages taken, and perhaps settled since, whose size is still to be told.
+    unsized_count: u64,
+    slots: Slots,
+    ring: Ring,
+    exclusive: bool,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Queue::new()
+    }
+}
+
+impl Queue {
+    #[must_use]
+    pub fn new() -> Self {
+        Queue::recovered(Sequence::FIRST, AckSet::default(), 0, 0, BTreeMap::new())
+    }
+
+    /// A queue as it stands after a start: what is not settled is ready again, whoever held it.
+    ///
+    /// `count` and `bytes` are those of the unsettled messages as the log's fold has them; where the count contradicts the ack
+    /// set, the ack set is right.
+    #[must_use]
+    pub fn recovered(
+        next: Sequence,
+        settled: AckSet,
+        count: u64,
+        bytes: u64,
+        delivery_counts: BTreeMap<Sequence, u32>,
+    ) -> Self {
+        let mut backlog = Backlog::new(next, settled, bytes, delivery_counts);
+        debug_assert_eq!(backlog.count(), count, "the fold counts what the ack set leaves unsettled");
+        backlog.forget_lost_bytes();
+        Queue {
+            backlog,
+            unsettled_count: 0,
+            unsettled_bytes: 0,
+            unsized_count: 0,
+            slots: Slots::default(),
+            ring: Ring::default(),
+            exclusive: false,
+        }
+    }
+
+    /// Makes one more message ready and gives its number.
+    #[inline]
+    pub fn publish(&mut self, body_bytes: u64) -> Sequence {
+        self.backlog.publish(body_bytes)
+    }
+
+    /// # Errors
+    /// When this subscription, or one that is there, wants the queue for itself.
+    pub fn subscribe(&mut self, settings: SubscriptionSettings) -> Result<SubscriptionId, QueueError> {
+        let count = self.slots.count();
+        if self.exclusive {
+            return Err(QueueError::HeldExclusively);
+        }
+        if settings.exclusive && count > 0 {
+            return Err(QueueError::AlreadyConsumed { count });
+        }
+        self.exclusive = settings.exclusive;
+        let id = self.slots.insert(Subscription::new(settings));
+        self.update_turn(id);
+        Ok(id)
+    }
+
+    /// Ends a subscription. What it held returns to its place with a delivery more; gives the runs for a requeue record.
+    pub fn unsubscribe(&mut self, id: SubscriptionId) -> Vec<SequenceRange> {
+        let Some(subscription) = self.slots.remove(id) else { return Vec::new() };
+        self.ring.leave(place(id));
+        self.exclusive = false;
+        self.unsized_count -= subscription.unsized_count() as u64;
+        self.unsettled_count -= subscription.held_count() as u64;
+        let mut ranges = Vec::new();
+        for &message in subscription.held() {
+            self.unsettled_bytes -= u64::from(message.bytes().unwrap_or(0));
+            extend(&mut ranges, SequenceRange { first: message.sequence, last: message.sequence });
+            self.backlog.give_back(message);
+        }
+        self.forget_lost_bytes();
+        ranges
+    }
+
+    /// Changes how many messages a subscription may hold; what it holds beyond that stays with it.
+    pub fn set_prefetch(&mut self, id: SubscriptionId, prefetch: u32) {
+        if let Some(subscription) = self.slots.get_mut(id) {
+            subscription.settings.prefetch = prefetch;
+            self.update_turn(id);
+        }
+    }
+
+    /// Gives ready messages to a subscription, the lowest first, and appends them to `out`. It gives no more than its credit,
+    /// `count_max` and its fair share: the ready messages divided by the subscriptions with credit, but at least one.
+    pub fn take(&mut self, id: SubscriptionId, count_max: u32, out: &mut Vec<Taken>) {
+        let Some(subscription) = self.slots.get_mut(id) else { return };
+        let share = (self.backlog.count() / self.ring.count().max(1) as u64).max(1);
+        let mut wanted = subscription.credit().min(u64::from(count_max)).min(share).min(self.backlog.count());
+        self.unsettled_count += wanted;
+        while wanted > 0 {
+            let Some(message) = self.backlog.take_returned() else { break };
+            match message.bytes() {
+                Some(bytes) => self.unsettled_bytes += u64::from(bytes),
+                None => self.unsized_count += 1,
+            }
+            out.push(Taken { sequence: message.sequence, delivery_count: message.delivery_count });
+            subscription.hold(message);
+            wanted -= 1;
+        }
+        self.unsized_count += wanted;
+        while let Some((run, delivery_count)) = self.backlog.take_fresh(wanted) {
+            wanted -= run.end - run.start;
+            out.extend(run.clone().map(|number| Taken { sequence: Sequence(number), delivery_count }));
+            subscription.hold_run(run, delivery_count);
+        }
+        self.update_turn(id);
+        self.forget_lost_bytes();
+    }
+
+    /// Tells the body sizes of messages that were taken: their bytes move from the ready to the unsettled ones. Each is told
+    /// once, best in the order in which they were taken; a message that came back with its size known needs none.
+    pub fn sized(&mut self, id: SubscriptionId, sizes: &[(Sequence, u32)]) {
+        let Some(subscription) = self.slots.get_mut(id) else { return };
+        let mut guess = usize::MAX;
+        for &(sequence, bytes) in sizes {
+            let sizing = subscription.size(sequence, bytes, &mut guess);
+            if sizing == Sizing::Nothing {
+                continue;
+            }
+            self.unsized_count -= 1;
+            self.backlog.sized(sequence, bytes);
+            if sizing == Sizing::Held {
+                self.unsettled_bytes += u64::from(bytes);
+            }
+        }
+        self.forget_lost_bytes();
+    }
+
+    /// What an auto-ack subscription holds was sent and counts as acknowledged. `None` for others, or when it holds nothing.
+    pub fn sent(&mut self, id: SubscriptionId) -> Option<Settled> {
+        let subscription = self.slots.get(id)?;
+        if !subscription.settings.auto_ack || subscription.held_count() == 0 {
+            return None;
+        }
+        Some(self.settle(id, &[SequenceRange { first: Sequence(0), last: Sequence(u64::MAX) }], Settle::Ack))
+    }
+
+    /// Settles what a subscription holds of `ranges`; the rest of them is passed over.
+    pub fn settle(&mut self, id: SubscriptionId, ranges: &[SequenceRange], how: Settle) -> Settled {
+        let mut settled = Settled::default();
+        let Some(subscription) = self.slots.get_mut(id) else { return settled };
+        for &range in ranges {
+            let places = subscription.places(range);
+            let unsized_count = subscription.add_up(places.clone(), &mut settled);
+            if how == Settle::Requeue {
+                self.unsized_count -= unsized_count;
+                subscription.release(places).for_each(|message| self.backlog.give_back(message));
+                continue;
+            }
+            if unsized_count > 0 {
+                subscription.await_sizes(places.clone());
+            }
+            drop(subscription.release(places));
+        }
+        if how != Settle::Requeue {
+            self.backlog.settle(&settled.ranges);
+        }
+        self.forget_settled(id, &settled);
+        settled
+    }
+
+    /// Settles a message that was taken and cannot be delivered because its bytes are damaged. When its size was not told it is
+    /// unknown for good, and its bytes count as ready until the queue is empty.
+    pub fn drop_message(&mut self, id: SubscriptionId, sequence: Sequence) -> Settled {
+        let mut settled = Settled::default();
+        let Some(subscription) = self.slots.get_mut(id) else { return settled };
+        let places = subscription.places(SequenceRange { first: sequence, last: sequence });
+        self.unsized_count -= subscription.add_up(places.clone(), &mut settled);
+        drop(subscription.release(places));
+        self.backlog.settle(&settled.ranges);
+        self.forget_settled(id, &settled);
+        settled
+    }
+
+    /// Settles every ready message; what is unsettled stays where it is.
+    pub fn purge(&mut self) -> Settled {
+        self.backlog.purge()
+    }
+
+    /// Whose turn it is to take: the next subscription with credit, while anything is ready. It moves the turn on, so it is
+    /// asked at most [`Queue::wakes`] times in a row.
+    pub fn next_to_wake(&mut self) -> Option<SubscriptionId> {
+        if self.backlog.count() == 0 {
+            return None;
+        }
+        let place = self.ring.turn()?;
+        self.slots.id_at(place)
+    }
+
+    /// How many subscriptions can take something now: at most one for each ready message.
+    #[must_use]
+    pub fn wakes(&self) -> usize {
+        usize::try_from(self.backlog.count()).map_or(self.ring.count(), |ready| ready.min(self.ring.count()))
+    }
+
+    /// The number that the next published message gets.
+    #[must_use]
+    pub fn next(&self) -> Sequence {
+        self.backlog.next()
+    }
+
+    #[must_use]
+    pub fn settled(&self) -> &AckSet {
+        self.backlog.settled()
+    }
+
+    #[must_use]
+    pub fn ready_count(&self) -> u64 {
+        self.backlog.count()
+    }
+
+    /// The bytes of ready messages, and of those on their way whose size was not told yet.
+    #[must_use]
+    pub fn ready_bytes(&self) -> u64 {
+        self.backlog.bytes()
+    }
+
+    #[must_use]
+    pub fn unsettled_count(&self) -> u64 {
+        self.unsettled_count
+    }
+
+    #[must_use]
+    pub fn unsettled_bytes(&self) -> u64 {
+        self.unsettled_bytes
+    }
+
+    #[must_use]
+    pub fn subscription_count(&self) -> usize {
+        self.slots.count()
+    }
+
+    /// How many messages a subscription holds; 0 when it has ended.
+    #[must_use]
+    pub fn unsettled_of(&self, id: SubscriptionId) -> u32 {
+        self.slots.get(id).map_or(0, |subscription| u32::try_from(subscription.held_count()).unwrap_or(u32::MAX))
+    }
+
+    /// How many messages a subscription may take before it has to settle some; 0 when it has ended.
+    #[must_use]
+    pub fn credit(&self, id: SubscriptionId) -> u64 {
+        self.slots.get(id).map_or(0, Subscription::credit)
+    }
+
+    fn forget_settled(&mut self, id: SubscriptionId, settled: &Settled) {
+        self.unsettled_count -= settled.count;
+        self.unsettled_bytes -= settled.bytes;
+        self.update_turn(id);
+        self.forget_lost_bytes();
+    }
+
+    fn update_turn(&mut self, id: SubscriptionId) {
+        match self.slots.get(id) {
+            Some(subscription) if subscription.credit() > 0 => self.ring.enter(place(id)),
+            Some(_) => self.ring.leave(place(id)),
+            None => (),
+        }
+    }
+
+    fn forget_lost_bytes(&mut self) {
+        if self.unsized_count == 0 {
+            self.backlog.forget_lost_bytes();
+        }
+    }
+
+    /// For tests: it looks at everything.
+    ///
+    /// # Panics
+    /// When an invariant does not hold.
+    pub fn check_invariants(&self) {
+        self.ring.check_invariants();
+        let (mut held, mut bytes, mut unsized_count, mut count) = (BTreeSet::new(), 0, 0, 0);
+        for (id, subscription) in self.slots.iter() {
+            assert_eq!(self.ring.contains(place(id)), subscription.credit() > 0, "who has credit has turns");
+            assert!(subscription.held().is_sorted_by_key(|message| message.sequence), "what is held ascends");
+            count += subscription.held_count();
+            held.extend(subscription.held().map(|message| message.sequence));
+            bytes += subscription.held().map(|message| u64::from(message.bytes().unwrap_or(0))).sum::<u64>();
+            unsized_count += subscription.unsized_count() as u64;
+        }
+        assert_eq!(held.len(), count, "a message is held twice");
+        assert_eq!(self.unsettled_count, count as u64, "the count of unsettled messages is wrong");
+        assert_eq!(self.unsettled_bytes, bytes, "the bytes of unsettled messages are wrong");
+        assert_eq!(self.unsized_count, unsized_count, "the count of sizes to be told is wrong");
+        self.backlog.check_invariants(&held);
+        if unsized_count == 0 && self.ready_count() == 0 {
+            assert_eq!(self.ready_bytes(), 0, "bytes are left of nothing");
+        }
+    }
+}

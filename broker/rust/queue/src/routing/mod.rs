@@ -1,0 +1,255 @@
+//! The routing tables of one vhost: which queues a message reaches.
+//!
+//! The tables are given, not decided: who may bind what, and which routes end with a queue, is settled before it comes here.
+//! Routing walks from exchange to exchange without recursion and meets each exchange at most once, so that cycles end.
+
+mod exchange;
+mod headers;
+mod topic;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use thiserror::Error;
+
+use penstock_wire::WireError;
+
+use crate::ids::QueueId;
+use exchange::Exchange;
+use headers::HeaderIndex;
+use topic::TopicScratch;
+
+/// How an exchange matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ExchangeKind {
+    Direct,
+    Fanout,
+    Topic,
+    Headers,
+}
+
+/// Where a route leads, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Destination<'a> {
+    Queue(&'a str),
+    Exchange(&'a str),
+}
+
+/// Why a route was not taken up.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RoutingError {
+    #[error("exchange '{0}' is not there; declare it before routes from or to it")]
+    NoSuchExchange(String),
+    #[error("queue '{0}' is not there; declare it before routes to it")]
+    NoSuchQueue(String),
+    #[error("the default exchange leads to every queue by its name and takes no other routes; use another exchange")]
+    DefaultExchange,
+    #[error("the arguments of a route cannot be read: {0}")]
+    Unreadable(#[from] WireError),
+    #[error("x-match is '{0}'; it has to be all, any, all-with-x or any-with-x")]
+    UnknownMatch(String),
+}
+
+/// A message names an exchange that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the exchange is not there; declare it before publishing to it")]
+pub struct NoSuchExchange;
+
+/// What one message reaches, and the room that finding it takes, kept from message to message.
+#[derive(Debug, Default)]
+pub struct Matched {
+    /// Ascending, each once.
+    pub queues: Vec<QueueId>,
+    /// Exchanges still to be asked.
+    pending: Vec<ExchangeNumber>,
+    /// Exchanges that were asked or are pending.
+    visited: FxHashSet<ExchangeNumber>,
+    topic: TopicScratch,
+}
+
+/// An exchange as it was declared once: a later one of the same name has another number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct ExchangeNumber(u64);
+
+/// A destination with its name looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Target {
+    Queue(QueueId),
+    Exchange(ExchangeNumber),
+}
+
+/// The default exchange's number. It has no table of its own: it leads to the queue that the key names.
+const DEFAULT: ExchangeNumber = ExchangeNumber(0);
+
+/// The exchanges, queues and routes of one vhost.
+///
+/// Routes end at what their names stood for when they were added; they are removed before what they name.
+#[derive(Debug, Default)]
+pub struct Routing {
+    queues: FxHashMap<Box<[u8]>, QueueId>,
+    numbers: FxHashMap<Box<[u8]>, ExchangeNumber>,
+    exchanges: FxHashMap<ExchangeNumber, Exchange>,
+    last_number: u64,
+    generation: u64,
+}
+
+impl Routing {
+    #[must_use]
+    pub fn new() -> Self {
+        Routing::default()
+    }
+
+    /// Grows with every change, so that what was matched may be kept as long as it stays the same.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub fn put_queue(&mut self, name: &str, id: QueueId) {
+        self.generation += 1;
+        self.queues.insert(name.as_bytes().into(), id);
+    }
+
+    /// Forgets a queue's name. Its routes have to be removed before.
+    pub fn remove_queue(&mut self, name: &str) {
+        self.generation += 1;
+        self.queues.remove(name.as_bytes());
+    }
+
+    /// Adds an exchange, or gives the one of that name and kind another alternate. One of another kind is replaced, and its
+    /// routes go.
+    pub fn put_exchange(&mut self, name: &str, kind: ExchangeKind, alternate: Option<&str>) {
+        self.generation += 1;
+        if name.is_empty() {
+            return;
+        }
+        let alternate = alternate.map(|alternate| alternate.as_bytes().into());
+        if let Some(exchange) = self.numbers.get(name.as_bytes()).and_then(|number| self.exchanges.get_mut(number))
+            && exchange.kind() == kind
+        {
+            exchange.alternate = alternate;
+            return;
+        }
+        self.remove_exchange(name);
+        self.last_number += 1;
+        let number = ExchangeNumber(self.last_number);
+        self.numbers.insert(name.as_bytes().into(), number);
+        self.exchanges.insert(number, Exchange::new(kind, alternate));
+    }
+
+    /// Removes an exchange with the routes from it. Routes to it have to be removed before.
+    pub fn remove_exchange(&mut self, name: &str) {
+        self.generation += 1;
+        if let Some(number) = self.numbers.remove(name.as_bytes()) {
+            self.exchanges.remove(&number);
+        }
+    }
+
+    /// Adds a route; one that is there already stays one. `matching` is the field table of a headers exchange's binding,
+    /// without its length; other exchanges do not look at it.
+    ///
+    /// # Errors
+    /// When either end is not there, or `matching` is no arguments of a headers binding.
+    pub fn add_route(
+        &mut self,
+        exchange: &str,
+        key: &str,
+        matching: Option<&[u8]>,
+        destination: Destination<'_>,
+    ) -> Result<(), RoutingError> {
+        if exchange.is_empty() {
+            return Err(RoutingError::DefaultExchange);
+        }
+        let target = self.target(destination)?;
+        let source = self.numbers.get(exchange.as_bytes()).and_then(|number| self.exchanges.get_mut(number));
+        let source = source.ok_or_else(|| RoutingError::NoSuchExchange(exchange.to_owned()))?;
+        source.add(key.as_bytes(), matching.unwrap_or_default(), target)?;
+        self.generation += 1;
+        Ok(())
+    }
+
+    /// Removes a route, named as it was added. One that is not there is passed over.
+    ///
+    /// # Errors
+    /// None at present; a route that cannot exist is one that is not there.
+    pub fn remove_route(
+        &mut self,
+        exchange: &str,
+        key: &str,
+        matching: Option<&[u8]>,
+        destination: Destination<'_>,
+    ) -> Result<(), RoutingError> {
+        let Ok(target) = self.target(destination) else { return Ok(()) };
+        let source = self.numbers.get(exchange.as_bytes()).and_then(|number| self.exchanges.get_mut(number));
+        if let Some(source) = source {
+            source.remove(key.as_bytes(), matching.unwrap_or_default(), target);
+            self.generation += 1;
+        }
+        Ok(())
+    }
+
+    /// Finds the queues that a message reaches. `headers` is its header table, without its length; one that cannot be read
+    /// counts up to its first bad entry.
+    ///
+    /// # Errors
+    /// When the exchange is not there.
+    pub fn route(
+        &self,
+        exchange: &[u8],
+        key: &[u8],
+        headers: Option<&[u8]>,
+        out: &mut Matched,
+    ) -> Result<(), NoSuchExchange> {
+        out.queues.clear();
+        out.pending.clear();
+        out.visited.clear();
+        let mut next = Some(self.number(exchange).ok_or(NoSuchExchange)?);
+        out.visited.extend(next);
+        let mut index = HeaderIndex::new(headers.unwrap_or_default());
+        while let Some(number) = next {
+            self.ask(number, key, &mut index, out);
+            next = out.pending.pop();
+        }
+        if !out.queues.is_sorted_by(|one, other| one < other) {
+            out.queues.sort_unstable();
+            out.queues.dedup();
+        }
+        Ok(())
+    }
+
+    fn ask(&self, number: ExchangeNumber, key: &[u8], headers: &mut HeaderIndex<'_>, out: &mut Matched) {
+        if number == DEFAULT {
+            out.queues.extend(self.queues.get(key));
+            return;
+        }
+        let Some(exchange) = self.exchanges.get(&number) else { return };
+        let Matched { queues, pending, visited, topic } = out;
+        let mut has_matched = false;
+        exchange.find(key, headers, topic, |targets| {
+            has_matched = true;
+            queues.extend(targets.queues());
+            pending.extend(targets.exchanges().filter(|&number| visited.insert(number)));
+        });
+        if !has_matched && let Some(alternate) = &exchange.alternate {
+            pending.extend(self.number(alternate).filter(|&number| visited.insert(number)));
+        }
+    }
+
+    fn number(&self, exchange: &[u8]) -> Option<ExchangeNumber> {
+        if exchange.is_empty() { Some(DEFAULT) } else { self.numbers.get(exchange).copied() }
+    }
+
+    fn target(&self, destination: Destination<'_>) -> Result<Target, RoutingError> {
+        match destination {
+            Destination::Queue(name) => {
+                let id = self.queues.get(name.as_bytes());
+                id.map(|&id| Target::Queue(id)).ok_or_else(|| RoutingError::NoSuchQueue(name.to_owned()))
+            }
+            Destination::Exchange("") => Err(RoutingError::DefaultExchange),
+            Destination::Exchange(name) => {
+                let number = self.numbers.get(name.as_bytes());
+                number
+                    .map(|&number| Target::Exchange(number))
+                    .ok_or_else(|| RoutingError::NoSuchExchange(name.to_owned()))
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What one subscription holds: its credit, and its unsettled messages with the sizes known so far.
+//!
+//! Held messages lie in one run sorted by sequence, because they are mostly taken and settled in order: taking pushes at
+//! the back, settling drains from the front, anything else is found by binary search. It does not know other subscriptions.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
+
+use crate::backlog::extend;
+use crate::ids::{Sequence, SequenceRange};
+use crate::machine::Settled;
+
+/// A subscription of one queue. A number that was given once never names another subscription of that queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SubscriptionId(pub u64);
+
+/// What a consumer asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubscriptionSettings {
+    /// How many messages it may hold unsettled; 0 pauses it.
+    pub prefetch: u32,
+    /// Messages count as acknowledged once they were sent.
+    pub auto_ack: bool,
+    /// No other subscription may exist beside it.
+    pub exclusive: bool,
+}
+
+/// A message that was taken and whose body was not read yet: its bytes still count as ready.
+const UNSIZED: u32 = u32::MAX;
+
+/// A message on its way or with a consumer, or waiting to be delivered again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) sequence: Sequence,
+    pub(crate) delivery_count: u32,
+    bytes: u32,
+}
+
+impl Held {
+    pub(crate) fn new(sequence: Sequence, delivery_count: u32) -> Held {
+        Held { sequence, delivery_count, bytes: UNSIZED }
+    }
+
+    /// The same message, delivered once more.
+    pub(crate) fn delivered_again(self) -> Held {
+        Held { delivery_count: self.delivery_count.saturating_add(1), ..self }
+    }
+
+    /// `None` while the size was not told.
+    pub(crate) fn bytes(&self) -> Option<u32> {
+        (self.bytes != UNSIZED).then_some(self.bytes)
+    }
+}
+
+/// Invariant: `held` ascends by sequence without repeats.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    pub(crate) settings: SubscriptionSettings,
+    held: VecDeque<Held>,
+    /// Settled before their size was told: bytes that leave the ready ones when it is.
+    awaited: BTreeSet<Sequence>,
+}
+
+/// What telling a size changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sizing {
+    /// The message is held, and its bytes were unknown until now.
+    Held,
+    /// The message was settled in the meantime.
+    Settled,
+    /// It is not held, or its size was known.
+    Nothing,
+}
+
+impl Subscription {
+    pub(crate) fn new(settings: SubscriptionSettings) -> Self {
+        Subscription { settings, held: VecDeque::new(), awaited: BTreeSet::new() }
+    }
+
+    pub(crate) fn held_count(&self) -> usize {
+        self.held.len()
+    }
+
+    pub(crate) fn held(&self) -> impl Iterator<Item = &Held> {
+        self.held.iter()
+    }
+
+    /// The number of messages, held or settled, whose size is still to be told. It looks at everything held.
+    pub(crate) fn unsized_count(&self) -> usize {
+        self.held.iter().filter(|held| held.bytes().is_none()).count() + self.awaited.len()
+    }
+
+    pub(crate) fn credit(&self) -> u64 {
+        u64::from(self.settings.prefetch).saturating_sub(self.held.len() as u64)
+    }
+
+    pub(crate) fn hold(&mut self, message: Held) {
+        match self.held.back() {
+            Some(last) if last.sequence >= message.sequence => {
+                let place = self.held.partition_point(|other| other.sequence < message.sequence);
+                self.held.insert(place, message);
+            }
+            _ => self.held.push_back(message),
+        }
+    }
+
+    /// Holds a run of messages that lie above everything held so far.
+    pub(crate) fn hold_run(&mut self, run: Range<u64>, delivery_count: u32) {
+        self.held.extend(run.map(|number| Held::new(Sequence(number), delivery_count)));
+    }
+
+    /// Takes note of a size. `guess` is where the message may lie, and moves on: sizes come in the order of taking.
+    #[inline]
+    pub(crate) fn size(&mut self, sequence: Sequence, bytes: u32, guess: &mut usize) -> Sizing {
+        if self.held.get(*guess).is_none_or(|held| held.sequence != sequence) {
+            *guess = self.held.partition_point(|held| held.sequence < sequence);
+        }
+        let Some(held) = self.held.get_mut(*guess).filter(|held| held.sequence == sequence) else {
+            return if self.awaited.remove(&sequence) { Sizing::Settled } else { Sizing::Nothing };
+        };
+        *guess += 1;
+        if held.bytes != UNSIZED {
+            return Sizing::Nothing;
+        }
+        held.bytes = bytes.min(UNSIZED - 1);
+        Sizing::Held
+    }
+
+    /// Where what it holds of `range` lies. The cost follows what is held, not how wide the range is.
+    pub(crate) fn places(&self, range: SequenceRange) -> Range<usize> {
+        let first = match self.held.front() {
+            Some(front) if front.sequence >= range.first => 0,
+            _ => self.held.partition_point(|held| held.sequence < range.first),
+        };
+        let end = match self.held.back() {
+            Some(back) if back.sequence <= range.last => self.held.len(),
+            _ => self.held.partition_point(|held| held.sequence <= range.last),
+        };
+        first..end.max(first)
+    }
+
+    /// Adds what lies at `places` to what is settled; gives how many of them have no size yet.
+    pub(crate) fn add_up(&self, places: Range<usize>, settled: &mut Settled) -> u64 {
+        let mut ends = self.held.range(places.clone());
+        let Some(first) = ends.next() else { return 0 };
+        let last = ends.next_back().unwrap_or(first);
+        let held = || self.held.range(places.clone());
+        let mut unsized_count = 0;
+        for message in held() {
+            match message.bytes() {
+                Some(bytes) => settled.bytes += u64::from(bytes),
+                None => unsized_count += 1,
+            }
+        }
+        settled.count += places.len() as u64;
+        let run = SequenceRange { first: first.sequence, last: last.sequence };
+        if run.count() == places.len() as u64 {
+            extend(&mut settled.ranges, run);
+        } else {
+            held().for_each(|message| {
+                extend(&mut settled.ranges, SequenceRange { first: message.sequence, last: message.sequence });
+            });
+        }
+        unsized_count
+    }
+
+    /// Gives up what lies at `places`, ascending.
+    pub(crate) fn release(&mut self, places: Range<usize>) -> impl Iterator<Item = Held> {
+        self.held.drain(places)
+    }
+
+    /// Remembers those at `places` whose size is still to be told.
+    pub(crate) fn await_sizes(&mut self, places: Range<usize>) {
+        let waiting = self.held.range(places).filter(|message| message.bytes().is_none());
+        self.awaited.extend(waiting.map(|message| message.sequence));
+    }
+}

@@ -1,0 +1,195 @@
+//! What a queue does, one sentence at a time.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::collections::BTreeMap;
+
+use penstock_queue::{
+    AckSet, Queue, QueueError, Sequence, SequenceRange, Settle, SubscriptionId, SubscriptionSettings, Taken,
+};
+
+fn settings(prefetch: u32) -> SubscriptionSettings {
+    SubscriptionSettings { prefetch, auto_ack: false, exclusive: false }
+}
+
+fn queue_of(count: u32) -> Queue {
+    let mut queue = Queue::new();
+    for _ in 0..count {
+        queue.publish(10);
+    }
+    queue
+}
+
+/// Takes what it may and tells the sizes, as a delivery does.
+fn deliver(queue: &mut Queue, id: SubscriptionId) -> Vec<(u64, u32)> {
+    let mut taken: Vec<Taken> = Vec::new();
+    queue.take(id, 1_000, &mut taken);
+    queue.sized(id, &taken.iter().map(|message| (message.sequence, 10)).collect::<Vec<_>>());
+    taken.iter().map(|message| (message.sequence.0, message.delivery_count)).collect()
+}
+
+fn range(first: u64, last: u64) -> SequenceRange {
+    SequenceRange { first: Sequence(first), last: Sequence(last) }
+}
+
+#[test]
+fn messages_are_delivered_in_the_order_they_were_published() {
+    let mut queue = queue_of(3);
+    let id = queue.subscribe(settings(10)).unwrap();
+
+    assert_eq!(deliver(&mut queue, id), [(1, 0), (2, 0), (3, 0)]);
+}
+
+#[test]
+fn a_requeued_message_returns_to_its_place_and_says_that_it_was_delivered_before() {
+    let mut queue = queue_of(4);
+    let id = queue.subscribe(settings(2)).unwrap();
+    deliver(&mut queue, id);
+
+    let settled = queue.settle(id, &[range(2, 2)], Settle::Requeue);
+
+    assert_eq!(settled.ranges, [range(2, 2)]);
+    assert_eq!(deliver(&mut queue, id), [(2, 1)]);
+    assert_eq!(queue.ready_count(), 2);
+}
+
+#[test]
+fn what_an_ended_subscription_held_goes_to_another_one_first() {
+    let mut queue = queue_of(5);
+    let gone = queue.subscribe(settings(2)).unwrap();
+    deliver(&mut queue, gone);
+    queue.settle(gone, &[range(1, 1)], Settle::Ack);
+
+    assert_eq!(queue.unsubscribe(gone), [range(2, 2)]);
+
+    let id = queue.subscribe(settings(10)).unwrap();
+    assert_eq!(deliver(&mut queue, id), [(2, 1), (3, 0), (4, 0), (5, 0)]);
+}
+
+#[test]
+fn a_subscription_cannot_settle_what_another_one_holds() {
+    let mut queue = queue_of(2);
+    let (one, other) = (queue.subscribe(settings(1)).unwrap(), queue.subscribe(settings(1)).unwrap());
+    assert_eq!(deliver(&mut queue, one), [(1, 0)]);
+    assert_eq!(deliver(&mut queue, other), [(2, 0)]);
+
+    let settled = queue.settle(one, &[range(0, u64::MAX)], Settle::Ack);
+
+    assert_eq!((settled.count, settled.bytes, settled.ranges), (1, 10, vec![range(1, 1)]));
+    assert_eq!(queue.unsettled_count(), 1);
+}
+
+#[test]
+fn a_consumer_gets_no_more_than_its_share_while_others_have_credit() {
+    let mut queue = queue_of(12);
+    let ids: Vec<_> = (0..3).map(|_| queue.subscribe(settings(100)).unwrap()).collect();
+
+    assert_eq!(deliver(&mut queue, ids[0]).len(), 4);
+}
+
+#[test]
+fn turns_go_round_among_consumers_with_credit() {
+    let mut queue = queue_of(10);
+    let ids: Vec<_> = [5, 0, 5].map(|prefetch| queue.subscribe(settings(prefetch)).unwrap()).into();
+
+    let woken: Vec<_> = (0..4).filter_map(|_| queue.next_to_wake()).collect();
+
+    assert_eq!(woken, [ids[0], ids[2], ids[0], ids[2]]);
+    assert_eq!(queue.wakes(), 2);
+}
+
+#[test]
+fn nobody_is_woken_when_nothing_is_ready() {
+    let mut queue = Queue::new();
+    queue.subscribe(settings(1)).unwrap();
+
+    assert_eq!(queue.next_to_wake(), None);
+}
+
+#[test]
+fn a_purge_leaves_unsettled_messages_where_they_are() {
+    let mut queue = queue_of(5);
+    let id = queue.subscribe(settings(2)).unwrap();
+    deliver(&mut queue, id);
+
+    let purged = queue.purge();
+
+    assert_eq!((purged.count, purged.bytes, purged.ranges), (3, 30, vec![range(3, 5)]));
+    assert_eq!((queue.ready_count(), queue.ready_bytes(), queue.unsettled_count()), (0, 0, 2));
+}
+
+#[test]
+fn sizes_told_after_a_purge_take_nothing_from_what_was_published_since() {
+    let mut queue = queue_of(2);
+    let id = queue.subscribe(settings(1)).unwrap();
+    let mut taken = Vec::new();
+    queue.take(id, 1, &mut taken);
+    queue.purge();
+    queue.publish(7);
+
+    queue.sized(id, &[(Sequence(1), 10)]);
+
+    assert_eq!((queue.ready_bytes(), queue.unsettled_bytes()), (7, 10));
+}
+
+#[test]
+fn auto_ack_settles_what_was_sent() {
+    let mut queue = queue_of(3);
+    let id = queue.subscribe(SubscriptionSettings { auto_ack: true, ..settings(2) }).unwrap();
+    deliver(&mut queue, id);
+
+    let settled = queue.sent(id).unwrap();
+
+    assert_eq!((settled.count, settled.bytes, settled.ranges), (2, 20, vec![range(1, 2)]));
+    assert_eq!(queue.sent(id), None);
+}
+
+#[test]
+fn an_exclusive_subscription_has_the_queue_for_itself() {
+    let mut queue = Queue::new();
+    let exclusive = SubscriptionSettings { exclusive: true, ..settings(1) };
+    let first = queue.subscribe(settings(1)).unwrap();
+    assert_eq!(queue.subscribe(exclusive), Err(QueueError::AlreadyConsumed { count: 1 }));
+
+    queue.unsubscribe(first);
+    let only = queue.subscribe(exclusive).unwrap();
+    assert_eq!(queue.subscribe(settings(1)), Err(QueueError::HeldExclusively));
+
+    queue.unsubscribe(only);
+    assert!(queue.subscribe(settings(1)).is_ok());
+}
+
+#[test]
+fn the_id_of_an_ended_subscription_does_not_find_the_next_one() {
+    let mut queue = queue_of(1);
+    let ended = queue.subscribe(settings(1)).unwrap();
+    queue.unsubscribe(ended);
+    let id = queue.subscribe(settings(1)).unwrap();
+
+    queue.set_prefetch(ended, 0);
+    assert_eq!(deliver(&mut queue, ended), []);
+    assert_eq!(deliver(&mut queue, id), [(1, 0)]);
+    assert!(queue.unsubscribe(ended).is_empty());
+}
+
+#[test]
+fn after_a_start_skipped_numbers_are_passed_over_and_counts_are_remembered() {
+    let mut settled = AckSet::default();
+    settled.insert(range(2, 3));
+    settled.insert(range(6, 1 << 32));
+    let next = Sequence((1 << 32) + 1);
+    let counts = BTreeMap::from([(Sequence(4), 2), (Sequence(2), 9)]);
+    let mut queue = Queue::recovered(next, settled, 3, 30, counts);
+    let id = queue.subscribe(settings(10)).unwrap();
+
+    assert_eq!(queue.publish(10), next);
+    assert_eq!(deliver(&mut queue, id), [(1, 0), (4, 2), (5, 0), (next.0, 0)]);
+    assert_eq!((queue.ready_bytes(), queue.unsettled_bytes()), (0, 40));
+}
+
+#[test]
+fn a_checkpoint_that_settles_numbers_not_given_yet_makes_them_given() {
+    let queue = Queue::recovered(Sequence(1), AckSet::starting_at(Sequence(9)), 0, 5, BTreeMap::new());
+
+    assert_eq!((queue.next(), queue.ready_count(), queue.ready_bytes()), (Sequence(9), 0, 0));
+    queue.check_invariants();
+}
