@@ -1,0 +1,329 @@
+//! Checkpoints: the fold's state as a file, so that a start reads only what came after. Drawn in `docs/format.md`,
+//! "Checkpoints".
+//!
+//! What must stay true: a checkpoint gets its name only when it and everything it counts on are on the disk, the newest
+//! two are kept, and one whose checksum does not match is passed over for the one before.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use penstock_queue::{QueueId, Sequence, SequenceRange};
+
+use crate::directory::write_whole;
+use crate::disk::Disk;
+use crate::error::{Damage, LogError};
+use crate::fold::{FoldState, FoldedQueue};
+use crate::record::{Position, le_u32};
+use crate::segment::FORMAT;
+
+const MAGIC: &[u8; 8] = b"PNSTKCKP";
+const HEADER_BYTES: usize = 72;
+const KEPT: usize = 2;
+
+/// The name of the checkpoint with that number.
+pub(crate) fn checkpoint_path(directory: &Path, number: u64) -> PathBuf {
+    directory.join(format!("checkpoint.{number:010}"))
+}
+
+/// The checkpoints that are kept, oldest first: (number, position).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Checkpoints {
+    kept: Vec<(u64, Position)>,
+}
+
+impl Checkpoints {
+    /// Reads the directory's checkpoints, given their numbers in ascending order, and gives the newest that is whole.
+    pub(crate) fn load(
+        directory: &Path,
+        numbers: &[u64],
+        log_id: &mut Option<[u8; 16]>,
+    ) -> Result<(Checkpoints, FoldState), LogError> {
+        let mut found = Checkpoints::default();
+        let mut newest = FoldState::default();
+        for &number in numbers {
+            let path = checkpoint_path(directory, number);
+            let bytes = std::fs::read(&path).map_err(|error| LogError::io("read", &path, error))?;
+            match decode(&bytes, &path) {
+                Ok((id, state)) => {
+                    if log_id.is_some_and(|expected| expected != id) {
+                        return Err(LogError::damaged(&path, 0, Damage::OtherLog));
+                    }
+                    *log_id = Some(id);
+                    found.kept.push((number, state.position));
+                    newest = state;
+                }
+                Err(LogError::Damaged { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((found, newest))
+    }
+
+    /// The position below which no start will ever read again: that of the older of the two kept.
+    pub(crate) fn floor(&self) -> Position {
+        if self.kept.len() < KEPT {
+            Position(0)
+        } else {
+            self.kept.first().map_or(Position(0), |&(_, position)| position)
+        }
+    }
+
+    /// Where the newest one stands.
+    pub(crate) fn newest(&self) -> Position {
+        self.kept.last().map_or(Position(0), |&(_, position)| position)
+    }
+
+    /// Writes the state as the newest checkpoint; everything it counts on is on the disk already.
+    pub(crate) fn save(
+        &mut self,
+        disk: &dyn Disk,
+        directory: &Path,
+        log_id: &[u8; 16],
+        state: &FoldState,
+    ) -> Result<(), LogError> {
+        let number = self.kept.last().map_or(1, |&(number, _)| number + 1);
+        let path = checkpoint_path(directory, number);
+        let temporary = path.with_file_name(format!("checkpoint.{number:010}.tmp"));
+        write_whole(disk, &temporary, &encode(log_id, state))?;
+        disk.rename(&temporary, &path).map_err(|error| LogError::io("rename", &temporary, error))?;
+        disk.sync_directory(directory).map_err(|error| LogError::io("sync", directory, error))?;
+        self.kept.push((number, state.position));
+        while self.kept.len() > KEPT {
+            let (oldest, _) = self.kept.remove(0);
+            unlink_if_there(disk, &checkpoint_path(directory, oldest))?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn unlink_if_there(disk: &dyn Disk, path: &Path) -> Result<(), LogError> {
+    match disk.unlink(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(LogError::io("remove", path, error)),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn encode(log_id: &[u8; 16], state: &FoldState) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEADER_BYTES + state.queues.len() * 48 + 64);
+    out.extend_from_slice(MAGIC);
+    put_u32(&mut out, FORMAT);
+    put_u32(&mut out, HEADER_BYTES as u32);
+    out.extend_from_slice(log_id);
+    put_u64(&mut out, state.position.0);
+    put_u64(&mut out, state.epoch);
+    put_u64(&mut out, state.first_sequence.0);
+    put_u32(&mut out, state.highest_queue_id.0);
+    put_u32(&mut out, state.queues.len() as u32);
+    put_u32(&mut out, state.marks.len() as u32);
+    put_u32(&mut out, 0);
+    let mut ids: Vec<_> = state.queues.keys().copied().collect();
+    ids.sort_unstable();
+    for id in ids {
+        if let Some(queue) = state.queues.get(&id) {
+            put_queue(&mut out, id, queue);
+        }
+    }
+    for ((owner, key), value) in &state.marks {
+        put_u32(&mut out, owner.len() as u32);
+        put_u32(&mut out, key.len() as u32);
+        put_u32(&mut out, value.len() as u32);
+        for part in [owner, key, value] {
+            out.extend_from_slice(part);
+        }
+    }
+    let crc = crc32c::crc32c(&out);
+    put_u32(&mut out, crc);
+    out
+}
+
+fn put_queue(out: &mut Vec<u8>, id: QueueId, queue: &FoldedQueue) {
+    put_u32(out, id.0);
+    let ranges_at = out.len();
+    put_u32(out, 0);
+    put_u32(out, queue.delivery_counts.len() as u32);
+    put_u32(out, 0);
+    for number in [queue.next.0, queue.settled.below().0, queue.count, queue.bytes] {
+        put_u64(out, number);
+    }
+    let mut ranges = 0_u32;
+    for range in queue.settled.ranges() {
+        put_u64(out, range.first.0);
+        put_u64(out, range.last.0);
+        ranges += 1;
+    }
+    out[ranges_at..ranges_at + 4].copy_from_slice(&ranges.to_le_bytes());
+    for (sequence, count) in &queue.delivery_counts {
+        put_u64(out, sequence.0);
+        put_u32(out, *count);
+    }
+}
+
+fn put_u32(out: &mut Vec<u8>, number: u32) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+fn put_u64(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+/// The log's id and the state, from a whole file.
+pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<([u8; 16], FoldState), LogError> {
+    let damaged = || LogError::damaged(path, 0, Damage::Checkpoint);
+    let (content, crc) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
+    if !content.starts_with(MAGIC) || le_u32(crc) != crc32c::crc32c(content) {
+        return Err(damaged());
+    }
+    let found = content.get(8..12).map_or(0, le_u32);
+    if found > FORMAT {
+        return Err(LogError::NewerFormat { path: path.to_owned(), found, supported: FORMAT });
+    }
+    state_in(content).ok_or_else(damaged)
+}
+
+fn state_in(content: &[u8]) -> Option<([u8; 16], FoldState)> {
+    let mut fields = Fields(content.get(16..)?);
+    let mut log_id = [0; 16];
+    log_id.copy_from_slice(fields.take(16)?);
+    let mut state = FoldState { position: Position(fields.u64()?), epoch: fields.u64()?, ..FoldState::default() };
+    state.first_sequence = Sequence(fields.u64()?);
+    state.highest_queue_id = QueueId(fields.u32()?);
+    let (queues, marks) = (fields.u32()?, fields.u32()?);
+    fields.u32()?;
+    for _ in 0..queues {
+        let (id, queue) = queue_in(&mut fields)?;
+        state.queues.insert(id, queue);
+    }
+    for _ in 0..marks {
+        let lengths = [fields.u32()?, fields.u32()?, fields.u32()?];
+        let [owner, key, value] = lengths.map(|length| fields.take(length as usize).map(<[u8]>::to_vec));
+        state.marks.insert((owner?, key?), value?);
+    }
+    fields.0.is_empty().then_some((log_id, state))
+}
+
+fn queue_in(fields: &mut Fields<'_>) -> Option<(QueueId, FoldedQueue)> {
+    let id = QueueId(fields.u32()?);
+    let (ranges, deliveries) = (fields.u32()?, fields.u32()?);
+    fields.u32()?;
+    let next = Sequence(fields.u64()?);
+    let mut queue = FoldedQueue::starting_at(Sequence(fields.u64()?));
+    queue.next = next;
+    queue.count = fields.u64()?;
+    queue.bytes = fields.u64()?;
+    for _ in 0..ranges {
+        queue.settled.insert(SequenceRange::new(Sequence(fields.u64()?), Sequence(fields.u64()?))?);
+    }
+    for _ in 0..deliveries {
+        queue.delivery_counts.insert(Sequence(fields.u64()?), fields.u32()?);
+    }
+    Some((id, queue))
+}
+
+/// What is left of a checkpoint.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take(4).map(le_u32)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take(8).map(crate::record::le_u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::disk::RealDisk;
+
+    const LOG_ID: [u8; 16] = [3; 16];
+
+    fn queues() -> impl Strategy<Value = FoldedQueue> {
+        let ranges = prop::collection::vec((1..1000_u64, 0..50_u64), 0..10);
+        let deliveries = prop::collection::btree_map(any::<u64>().prop_map(Sequence), any::<u32>(), 0..5);
+        (1..500_u64, ranges, deliveries, any::<[u64; 2]>()).prop_map(
+            |(below, ranges, delivery_counts, [count, bytes])| {
+                let mut queue = FoldedQueue::starting_at(Sequence(below));
+                for (first, more) in ranges {
+                    queue.settled.insert(SequenceRange::new(Sequence(first), Sequence(first + more)).unwrap());
+                }
+                queue.next = Sequence(5000);
+                FoldedQueue { count, bytes, delivery_counts, ..queue }
+            },
+        )
+    }
+
+    fn states() -> impl Strategy<Value = FoldState> {
+        let queues = prop::collection::hash_map(any::<u32>().prop_map(QueueId), queues(), 0..6);
+        let bytes = || prop::collection::vec(any::<u8>(), 0..9);
+        let marks = prop::collection::btree_map((bytes(), bytes()), bytes(), 0..4);
+        (queues, marks, any::<[u64; 3]>(), any::<u32>()).prop_map(
+            |(queues, marks, [position, epoch, first], highest)| FoldState {
+                position: Position(position),
+                epoch,
+                queues: queues.into_iter().collect(),
+                highest_queue_id: QueueId(highest),
+                first_sequence: Sequence(first),
+                marks,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn a_state_is_read_back(state in states()) {
+            let (log_id, found) = decode(&encode(&LOG_ID, &state), Path::new("checkpoint")).unwrap();
+
+            prop_assert_eq!(found, state);
+            prop_assert_eq!(log_id, LOG_ID);
+        }
+
+        #[test]
+        fn any_change_is_noticed(state in states(), at in any::<prop::sample::Index>(), bit in 0..8_u32) {
+            let mut bytes = encode(&LOG_ID, &state);
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1 << bit;
+
+            prop_assert!(decode(&bytes, Path::new("checkpoint")).is_err());
+            prop_assert!(decode(&bytes[..at], Path::new("checkpoint")).is_err());
+        }
+
+        #[test]
+        fn any_fields_are_refused_or_read_without_a_panic(fields in prop::collection::vec(any::<u8>(), 0..300)) {
+            let mut bytes = [MAGIC.as_slice(), &FORMAT.to_le_bytes(), &72_u32.to_le_bytes(), &fields].concat();
+            let crc = crc32c::crc32c(&bytes);
+            put_u32(&mut bytes, crc);
+
+            let _ = decode(&bytes, Path::new("checkpoint"));
+        }
+    }
+
+    #[test]
+    fn the_newest_two_are_kept_and_the_older_one_is_the_floor() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut checkpoints = Checkpoints::default();
+        let mut floors = Vec::new();
+        for position in [10, 20, 30] {
+            let state = FoldState { position: Position(position), ..FoldState::default() };
+            checkpoints.save(&RealDisk, directory.path(), &LOG_ID, &state).unwrap();
+            floors.push(checkpoints.floor().0);
+        }
+
+        assert_eq!(floors, [0, 10, 20]);
+        assert_eq!(checkpoints.newest(), Position(30));
+        assert!(!checkpoint_path(directory.path(), 1).exists());
+        let mut log_id = None;
+        let (found, state) = Checkpoints::load(directory.path(), &[2, 3], &mut log_id).unwrap();
+        assert_eq!((found.floor(), state.position, log_id), (Position(20), Position(30), Some(LOG_ID)));
+    }
+}

@@ -1,0 +1,258 @@
+//! The directory of a sealed segment: which messages of which queues lie where. Drawn in `docs/format.md`, "Directories".
+//!
+//! What must stay true: a directory says no more than its segment's records do, so it can be made again from them, and it
+//! is on the disk before a checkpoint counts on it. Nothing is read from one whose checksums do not match.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use penstock_queue::{QueueId, Sequence};
+
+use crate::disk::Disk;
+use crate::error::{Damage, LogError};
+use crate::index::MemoryIndex;
+use crate::map::Map;
+use crate::record::{le_u32, le_u64};
+use crate::segment::FORMAT;
+
+const MAGIC: &[u8; 8] = b"PNSTKIDX";
+const HEADER_BYTES: usize = 64;
+const ENTRY_BYTES: usize = 28;
+
+/// The name of the directory of the segment with that number.
+pub(crate) fn directory_path(directory: &Path, number: u64) -> PathBuf {
+    directory.join(format!("msgs.{number:010}.idx"))
+}
+
+/// Contiguous messages of one queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) queue: QueueId,
+    pub(crate) first: Sequence,
+    pub(crate) count: u32,
+    pub(crate) body_bytes: u64,
+    place: u32,
+}
+
+/// A directory file, mapped at its first use.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    path: PathBuf,
+    segment_id: u64,
+    map: OnceLock<Map>,
+}
+
+/// How the messages of a sealed segment are found.
+#[derive(Clone, Debug)]
+pub(crate) enum Lookup {
+    /// Its directory is not written yet.
+    Memory(Arc<MemoryIndex>),
+    File(Arc<Directory>),
+    /// All its messages are settled.
+    Nothing,
+}
+
+impl Lookup {
+    /// The offsets of the message with that number and of at most `count_max` in all that follow it without a gap.
+    pub(crate) fn find(&self, queue: QueueId, from: Sequence, count_max: usize) -> Result<Option<Vec<u32>>, LogError> {
+        match self {
+            Lookup::Memory(index) => {
+                Ok(index.find(queue, from).map(|offsets| offsets.iter().take(count_max).copied().collect()))
+            }
+            Lookup::File(directory) => directory.find(queue, from, count_max),
+            Lookup::Nothing => Ok(None),
+        }
+    }
+
+    /// Whether `is_live` holds for any (queue, first number, count).
+    pub(crate) fn any_run(&self, mut is_live: impl FnMut(QueueId, Sequence, u64) -> bool) -> Result<bool, LogError> {
+        match self {
+            Lookup::Memory(index) => {
+                Ok(index.runs().any(|(queue, run)| is_live(queue, Sequence(run.first), run.offsets.len() as u64)))
+            }
+            Lookup::File(directory) => {
+                Ok(directory.entries()?.any(|entry| is_live(entry.queue, entry.first, u64::from(entry.count))))
+            }
+            Lookup::Nothing => Ok(false),
+        }
+    }
+
+    /// The same without a map, when there is one to give back.
+    pub(crate) fn unmapped(&self) -> Option<Lookup> {
+        match self {
+            Lookup::File(directory) if directory.map.get().is_some() => {
+                Some(Lookup::File(Arc::new(Directory::new(directory.path.clone(), directory.segment_id))))
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn mapped_bytes(&self) -> u64 {
+        match self {
+            Lookup::File(directory) => directory.map.get().map_or(0, |map| map.bytes().len() as u64),
+            _ => 0,
+        }
+    }
+}
+
+impl Directory {
+    pub(crate) fn new(path: PathBuf, segment_id: u64) -> Directory {
+        Directory { path, segment_id, map: OnceLock::new() }
+    }
+
+    /// The file's entries, by queue and first number.
+    pub(crate) fn entries(&self) -> Result<impl ExactSizeIterator<Item = Entry> + '_, LogError> {
+        Ok(self.parts()?.0.chunks_exact(ENTRY_BYTES).map(Entry::decode))
+    }
+
+    /// Whether the checksum of the offsets holds too, which no look-up checks.
+    pub(crate) fn verify(&self) -> Result<(), LogError> {
+        let (_, offsets) = self.parts()?;
+        let stored = self.map()?.bytes().get(36..40).map_or(0, le_u32);
+        if crc32c::crc32c(offsets) == stored { Ok(()) } else { Err(self.damaged()) }
+    }
+
+    fn find(&self, queue: QueueId, from: Sequence, count_max: usize) -> Result<Option<Vec<u32>>, LogError> {
+        let (entries, offsets) = self.parts()?;
+        let entry_at = |index: usize| entries.get(index * ENTRY_BYTES..(index + 1) * ENTRY_BYTES).map(Entry::decode);
+        let (mut low, mut high) = (0, entries.len() / ENTRY_BYTES);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match entry_at(middle) {
+                Some(entry) if (entry.queue, entry.first) <= (queue, from) => low = middle + 1,
+                _ => high = middle,
+            }
+        }
+        let Some(entry) = low.checked_sub(1).and_then(entry_at).filter(|entry| entry.queue == queue) else {
+            return Ok(None);
+        };
+        let skipped = from.0 - entry.first.0;
+        if skipped >= u64::from(entry.count) {
+            return Ok(None);
+        }
+        let first = entry.place as usize + skipped as usize;
+        let count = count_max.min(entry.count as usize - skipped as usize);
+        let found = offsets.get(first * 4..(first + count) * 4).ok_or_else(|| self.damaged())?;
+        Ok(Some(found.chunks_exact(4).map(le_u32).collect()))
+    }
+
+    /// The bytes of the entries and of the offsets.
+    fn parts(&self) -> Result<(&[u8], &[u8]), LogError> {
+        let bytes = self.map()?.bytes();
+        let (header, rest) = bytes.split_at_checked(HEADER_BYTES).ok_or_else(|| self.damaged())?;
+        let entries = le_u32(header.get(24..28).unwrap_or_default()) as usize;
+        rest.split_at_checked(entries * ENTRY_BYTES).ok_or_else(|| self.damaged())
+    }
+
+    fn map(&self) -> Result<&Map, LogError> {
+        if let Some(map) = self.map.get() {
+            return Ok(map);
+        }
+        let file = File::open(&self.path).map_err(|error| LogError::io("open", &self.path, error))?;
+        let map = Map::of(&file).map_err(|error| LogError::io("map", &self.path, error))?;
+        self.check(map.bytes())?;
+        Ok(self.map.get_or_init(|| map))
+    }
+
+    fn check(&self, bytes: &[u8]) -> Result<(), LogError> {
+        let header: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or_else(|| self.damaged())?;
+        if &header[..8] != MAGIC || le_u32(&header[60..]) != crc32c::crc32c(&header[..60]) {
+            return Err(self.damaged());
+        }
+        let found = le_u32(&header[8..12]);
+        if found > FORMAT {
+            return Err(LogError::NewerFormat { path: self.path.clone(), found, supported: FORMAT });
+        }
+        let (entries, offsets) = (le_u32(&header[24..28]) as usize, le_u32(&header[28..32]) as usize);
+        let entries_end = HEADER_BYTES + entries * ENTRY_BYTES;
+        let entries = bytes.get(HEADER_BYTES..entries_end).ok_or_else(|| self.damaged())?;
+        let is_whole = bytes.len() == entries_end + offsets * 4
+            && le_u64(&header[16..24]) == self.segment_id
+            && le_u32(&header[32..36]) == crc32c::crc32c(entries);
+        if is_whole { Ok(()) } else { Err(self.damaged()) }
+    }
+
+    /// Whether the file is there and usable.
+    pub(crate) fn is_usable(&self) -> Result<bool, LogError> {
+        match self.map() {
+            Ok(_) => Ok(true),
+            Err(LogError::Damaged { .. }) => Ok(false),
+            Err(LogError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            // An empty file cannot be mapped.
+            Err(LogError::Io { source, .. }) if source.kind() == std::io::ErrorKind::InvalidInput => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn damaged(&self) -> LogError {
+        LogError::damaged(&self.path, 0, Damage::Directory)
+    }
+}
+
+impl Entry {
+    fn decode(bytes: &[u8]) -> Entry {
+        let field = |from: usize| bytes.get(from..).unwrap_or_default();
+        Entry {
+            queue: QueueId(le_u32(field(0))),
+            count: le_u32(field(4)),
+            first: Sequence(le_u64(field(8))),
+            body_bytes: le_u64(field(16)),
+            place: le_u32(field(24)),
+        }
+    }
+}
+
+/// Writes the directory of a segment under a temporary name, syncs it and gives it its name.
+pub(crate) fn save(disk: &dyn Disk, path: &Path, segment_id: u64, index: &MemoryIndex) -> Result<Directory, LogError> {
+    let bytes = encode(segment_id, index);
+    let temporary = path.with_extension("idx.tmp");
+    write_whole(disk, &temporary, &bytes)?;
+    disk.rename(&temporary, path).map_err(|error| LogError::io("rename", &temporary, error))?;
+    Ok(Directory::new(path.to_owned(), segment_id))
+}
+
+/// Makes a file with these bytes and syncs it; what an earlier attempt left under that name goes.
+pub(crate) fn write_whole(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), LogError> {
+    match disk.unlink(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(LogError::io("remove", path, error)),
+        _ => {}
+    }
+    let file = disk.create(path, 0).map_err(|error| LogError::io("create", path, error))?;
+    disk.write_at(&file, bytes, 0).map_err(|error| LogError::io("write", path, error))?;
+    disk.sync(&file).map_err(|error| LogError::io("sync", path, error))
+}
+
+fn encode(segment_id: u64, index: &MemoryIndex) -> Vec<u8> {
+    let runs = index.sorted_runs();
+    let offsets_count: usize = runs.iter().map(|(_, run)| run.offsets.len()).sum();
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + runs.len() * ENTRY_BYTES + offsets_count * 4);
+    bytes.resize(HEADER_BYTES, 0);
+    let mut place = 0_u32;
+    for (queue, run) in &runs {
+        let count = run.offsets.len() as u32;
+        bytes.extend_from_slice(&queue.0.to_le_bytes());
+        bytes.extend_from_slice(&count.to_le_bytes());
+        bytes.extend_from_slice(&run.first.to_le_bytes());
+        bytes.extend_from_slice(&run.body_bytes.to_le_bytes());
+        bytes.extend_from_slice(&place.to_le_bytes());
+        place += count;
+    }
+    let offsets_at = bytes.len();
+    for offset in runs.iter().flat_map(|(_, run)| &run.offsets) {
+        bytes.extend_from_slice(&offset.to_le_bytes());
+    }
+    let entries_crc = crc32c::crc32c(&bytes[HEADER_BYTES..offsets_at]);
+    let offsets_crc = crc32c::crc32c(&bytes[offsets_at..]);
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+    bytes[12..16].copy_from_slice(&(HEADER_BYTES as u32).to_le_bytes());
+    bytes[16..24].copy_from_slice(&segment_id.to_le_bytes());
+    bytes[24..28].copy_from_slice(&(runs.len() as u32).to_le_bytes());
+    bytes[28..32].copy_from_slice(&place.to_le_bytes());
+    bytes[32..36].copy_from_slice(&entries_crc.to_le_bytes());
+    bytes[36..40].copy_from_slice(&offsets_crc.to_le_bytes());
+    let header_crc = crc32c::crc32c(&bytes[..60]);
+    bytes[60..64].copy_from_slice(&header_crc.to_le_bytes());
+    bytes
+}

@@ -1,0 +1,62 @@
+//! What can go wrong in a log, with the file and the place wherever there is one.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::record::DecodeError;
+
+/// The one error of this crate. Texts name the thing, the rule and the way out.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io { action: &'static str, path: PathBuf, source: io::Error },
+    #[error("{} is damaged at byte {at}: {why}; restore the directory from a copy", path.display())]
+    Damaged { path: PathBuf, at: u64, why: Damage },
+    #[error("{} has format {found}, this version reads up to {supported}; start a newer version", path.display())]
+    NewerFormat { path: PathBuf, found: u32, supported: u32 },
+    #[error("a record of {bytes} bytes is more than the {bytes_max} that a log stores; send a smaller message")]
+    RecordTooLarge { bytes: u64, bytes_max: u64 },
+    #[error("{field} has {bytes} bytes, at most {bytes_max} can be stored")]
+    FieldTooLong { field: &'static str, bytes: usize, bytes_max: usize },
+    #[error("{count} {of} in one record, between 1 and {count_max} can be stored; split them over several")]
+    CountOutOfBounds { of: &'static str, count: usize, count_max: usize },
+    #[error("sequence {sequence} of queue {queue} does not follow {last}; numbers of a queue only ascend")]
+    NotAscending { queue: u32, sequence: u64, last: u64 },
+    #[error("an earlier write failed and its bytes still wait; nothing is appended until a write succeeds")]
+    WriteBehind,
+    #[error("the log in {} is closed; open it again to append", path.display())]
+    Closed { path: PathBuf },
+    #[error("an earlier sync failed, so the log in {} is stopped; start again once the disk is sound", path.display())]
+    Stopped { path: PathBuf },
+}
+
+/// Why bytes are called damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Damage {
+    #[error("{0}")]
+    Record(#[from] DecodeError),
+    #[error("no record stands where the directory says so")]
+    NoRecordHere,
+    #[error("the header is not that of a segment, or its checksum does not match")]
+    SegmentHeader,
+    #[error("the header is not that of a directory, or a checksum does not match")]
+    Directory,
+    #[error("it is not a checkpoint, or its checksum does not match")]
+    Checkpoint,
+    #[error("it belongs to another log")]
+    OtherLog,
+    #[error("the records between it and the one before are missing")]
+    Gap,
+    #[error("it ends before its last record")]
+    Short,
+}
+
+impl LogError {
+    pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
+        LogError::Io { action, path: path.to_owned(), source }
+    }
+
+    pub(crate) fn damaged(path: &Path, at: u64, why: impl Into<Damage>) -> Self {
+        LogError::Damaged { path: path.to_owned(), at, why: why.into() }
+    }
+}

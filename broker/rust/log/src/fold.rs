@@ -1,0 +1,286 @@
+//! Where every queue stands at one point of the log, and how a record moves that point.
+//!
+//! What must stay true: the state depends on the records alone, so that folding from the beginning, from a checkpoint,
+//! or while the broker runs gives the same. It knows no file, no clock and no live queue.
+
+use std::collections::BTreeMap;
+
+use penstock_queue::{AckSet, QueueId, Sequence, SequenceRange};
+use rustc_hash::FxHashMap;
+
+use crate::record::{Outcome, Outline, Position, Record, SettleView, Target};
+
+/// How far a raise moves a queue's next number: further than any start can have handed out without storing.
+pub const RAISE: u64 = 1 << 32;
+
+/// One queue as the log has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoldedQueue {
+    /// The number that the next message gets.
+    pub next: Sequence,
+    /// Settled numbers, and those that were skipped.
+    pub settled: AckSet,
+    /// Messages stored and not settled.
+    pub count: u64,
+    /// Their bodies' bytes.
+    pub bytes: u64,
+    /// How often each of them was requeued; those never requeued are not here.
+    pub delivery_counts: BTreeMap<Sequence, u32>,
+}
+
+/// All queues at `position`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoldState {
+    pub position: Position,
+    pub epoch: u64,
+    pub queues: FxHashMap<QueueId, FoldedQueue>,
+    /// The highest id that any record named, deleted queues included.
+    pub highest_queue_id: QueueId,
+    /// The first number of a queue that no record named yet; raises move it with the others.
+    pub first_sequence: Sequence,
+    /// Values that owners keep under keys.
+    pub marks: BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>>,
+}
+
+impl Default for FoldState {
+    fn default() -> Self {
+        FoldState {
+            position: Position(0),
+            epoch: 0,
+            queues: FxHashMap::default(),
+            highest_queue_id: QueueId(0),
+            first_sequence: Sequence::FIRST,
+            marks: BTreeMap::new(),
+        }
+    }
+}
+
+impl FoldedQueue {
+    /// A queue whose first message will have the number `first`.
+    #[must_use]
+    pub fn starting_at(first: Sequence) -> Self {
+        FoldedQueue {
+            next: first,
+            settled: AckSet::starting_at(first),
+            count: 0,
+            bytes: 0,
+            delivery_counts: BTreeMap::new(),
+        }
+    }
+
+    fn stored(&mut self, sequence: Sequence, body_bytes: u64) {
+        if sequence < self.next {
+            return;
+        }
+        self.skip_to(sequence);
+        self.next = sequence.next();
+        self.count += 1;
+        self.bytes = self.bytes.saturating_add(body_bytes);
+    }
+
+    fn skip_to(&mut self, next: Sequence) {
+        if next > self.next
+            && let Some(skipped) = SequenceRange::new(self.next, Sequence(next.0 - 1))
+        {
+            self.settled.insert(skipped);
+            self.next = next;
+        }
+    }
+
+    fn settle(&mut self, settle: &SettleView<'_>) {
+        for range in settle.ranges() {
+            let last = Sequence(range.last.0.min(self.next.0.saturating_sub(1)));
+            let Some(range) = SequenceRange::new(range.first, last) else { continue };
+            if settle.outcome == Outcome::Requeue {
+                self.requeue(range);
+                continue;
+            }
+            self.settled.insert(range);
+            if !self.delivery_counts.is_empty() {
+                self.forget_deliveries(range);
+            }
+        }
+        if settle.outcome != Outcome::Requeue {
+            self.count = self.count.saturating_sub(settle.count);
+            self.bytes = self.bytes.saturating_sub(settle.bytes);
+        }
+    }
+
+    fn requeue(&mut self, range: SequenceRange) {
+        let mut sequence = self.settled.next_unsettled(range.first);
+        while sequence <= range.last {
+            let count = self.delivery_counts.entry(sequence).or_insert(0);
+            *count = count.saturating_add(1);
+            sequence = self.settled.next_unsettled(sequence.next());
+        }
+    }
+
+    fn forget_deliveries(&mut self, range: SequenceRange) {
+        while let Some((&sequence, _)) = self.delivery_counts.range(range.first..=range.last).next() {
+            self.delivery_counts.remove(&sequence);
+        }
+    }
+}
+
+impl FoldState {
+    /// Moves the point past one record that ends at `end`.
+    pub fn apply(&mut self, record: &Record<'_>, end: Position) {
+        match record {
+            Record::Message(message) => {
+                let body_bytes = message.body.len() as u64;
+                for target in message.targets() {
+                    self.stored(target, body_bytes);
+                }
+            }
+            Record::Settle(settle) => {
+                self.name(settle.queue);
+                if let Some(queue) = self.queues.get_mut(&settle.queue) {
+                    queue.settle(settle);
+                }
+            }
+            Record::Delete(queue) => {
+                self.name(*queue);
+                self.queues.remove(queue);
+            }
+            Record::Mark(mark) => {
+                self.marks.insert((mark.owner.to_vec(), mark.key.to_vec()), mark.value.to_vec());
+            }
+            Record::Epoch { epoch, raise } => {
+                self.epoch = self.epoch.max(*epoch);
+                if *raise {
+                    self.raise();
+                }
+            }
+        }
+        self.position = end;
+    }
+
+    /// Moves the point past a message that ends at `end`, of which no more than its outline was read.
+    pub(crate) fn apply_outline(&mut self, outline: &Outline<'_>, end: Position) {
+        for target in outline.targets() {
+            self.stored(target, outline.body_bytes);
+        }
+        self.position = end;
+    }
+
+    /// Whether any of `count` numbers from `first` on is not settled.
+    #[must_use]
+    pub fn has_live(&self, queue: QueueId, first: Sequence, count: u64) -> bool {
+        let end = first.0.saturating_add(count);
+        self.queues.get(&queue).is_some_and(|queue| queue.settled.next_unsettled(first).0 < end)
+    }
+
+    fn stored(&mut self, target: Target, body_bytes: u64) {
+        self.name(target.queue);
+        let first = self.first_sequence;
+        let queue = self.queues.entry(target.queue).or_insert_with(|| FoldedQueue::starting_at(first));
+        queue.stored(target.sequence, body_bytes);
+    }
+
+    fn name(&mut self, queue: QueueId) {
+        self.highest_queue_id = self.highest_queue_id.max(queue);
+    }
+
+    fn raise(&mut self) {
+        self.first_sequence = Sequence(self.first_sequence.0.saturating_add(RAISE));
+        for queue in self.queues.values_mut() {
+            queue.skip_to(Sequence(queue.next.0.saturating_add(RAISE)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use crate::encode::{Payload, Settlement, Stamp, encode_epoch, encode_message, encode_settle};
+    use crate::record::decode_record;
+
+    const QUEUE: QueueId = QueueId(4);
+
+    fn apply(state: &mut FoldState, encode: impl FnOnce(&mut Vec<u8>, Stamp)) {
+        let mut bytes = Vec::new();
+        let position = state.position;
+        encode(&mut bytes, Stamp { position, seed: crate::record::seed_of(9) });
+        let decoded = decode_record(&bytes, 9).unwrap();
+        state.apply(&decoded.record, Position(position.0 + bytes.len() as u64));
+    }
+
+    fn store(state: &mut FoldState, sequence: u64) {
+        let payload = Payload::new(b"", b"", b"", b"12345").unwrap();
+        let target = Target { queue: QUEUE, sequence: Sequence(sequence) };
+        apply(state, |out, stamp| encode_message(out, stamp, &payload, 1, &[target]));
+    }
+
+    fn settle(state: &mut FoldState, outcome: Outcome, first: u64, last: u64) {
+        let count = last - first + 1;
+        let settlement = Settlement { queue: QUEUE, outcome, count, bytes: 5 * count };
+        let range = SequenceRange::new(Sequence(first), Sequence(last)).unwrap();
+        apply(state, |out, stamp| encode_settle(out, stamp, settlement, &[range]));
+    }
+
+    #[test]
+    fn a_raise_moves_every_next_number_and_that_of_queues_to_come() {
+        let mut state = FoldState::default();
+        store(&mut state, 1);
+        store(&mut state, 2);
+
+        apply(&mut state, |out, stamp| encode_epoch(out, stamp, 1, true));
+
+        let queue = &state.queues[&QUEUE];
+        assert_eq!(queue.next, Sequence(3 + RAISE));
+        assert_eq!(queue.settled.next_unsettled(Sequence(3)), queue.next, "the numbers passed over are settled");
+        assert!(!queue.settled.contains(Sequence(2)));
+        assert_eq!(state.first_sequence, Sequence(1 + RAISE));
+        assert_eq!(state.epoch, 1);
+    }
+
+    #[test]
+    fn numbers_that_were_skipped_count_as_settled() {
+        let mut state = FoldState::default();
+        store(&mut state, 1);
+        store(&mut state, 5);
+
+        let queue = &state.queues[&QUEUE];
+        assert_eq!((queue.count, queue.bytes), (2, 10));
+        assert!(state.has_live(QUEUE, Sequence(5), 1));
+        assert!(!state.has_live(QUEUE, Sequence(2), 3));
+    }
+
+    #[test]
+    fn a_requeue_counts_a_delivery_and_an_ack_forgets_it() {
+        let mut state = FoldState::default();
+        store(&mut state, 1);
+        store(&mut state, 2);
+
+        settle(&mut state, Outcome::Requeue, 1, 2);
+        settle(&mut state, Outcome::Requeue, 2, 2);
+        assert_eq!(state.queues[&QUEUE].delivery_counts, [(Sequence(1), 1), (Sequence(2), 2)].into());
+        assert_eq!(state.queues[&QUEUE].count, 2);
+
+        settle(&mut state, Outcome::Ack, 2, 2);
+        assert_eq!(state.queues[&QUEUE].delivery_counts, [(Sequence(1), 1)].into());
+        assert_eq!((state.queues[&QUEUE].count, state.queues[&QUEUE].bytes), (1, 5));
+    }
+
+    #[test]
+    fn settling_beyond_the_last_number_settles_nothing_to_come() {
+        let mut state = FoldState::default();
+        store(&mut state, 1);
+
+        settle(&mut state, Outcome::Ack, 1, 1000);
+        store(&mut state, 2);
+
+        assert!(state.has_live(QUEUE, Sequence(2), 1));
+    }
+
+    #[test]
+    fn settling_a_queue_that_is_gone_does_not_bring_it_back() {
+        let mut state = FoldState::default();
+
+        settle(&mut state, Outcome::Ack, 1, 1);
+
+        assert!(state.queues.is_empty());
+        assert_eq!(state.highest_queue_id, QUEUE);
+    }
+}

@@ -1,0 +1,169 @@
+//! A fold as work for a thread: read sealed segments, write the directories of those that live, publish a checkpoint.
+//!
+//! What must stay true: before a checkpoint gets its name, every segment that holds a live message of it is on the disk
+//! with its directory, and so are their names; a segment that is dead at the checkpoint need not be. A fold that fails
+//! half-way leaves the state at the record it reached, and the next one goes on from there.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::checkpoint::{Checkpoints, unlink_if_there};
+use crate::directory::{self, Lookup, directory_path};
+use crate::disk::Disk;
+use crate::error::{Damage, LogError};
+use crate::fold::FoldState;
+use crate::record::{DecodeError, Position};
+use crate::segment::{Check, Segment};
+use crate::sync::{SyncedFile, save_position};
+
+/// What the folds of a log hand on to each other.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    pub(crate) state: FoldState,
+    pub(crate) checkpoints: Checkpoints,
+}
+
+/// A sealed segment as a fold sees it.
+#[derive(Debug)]
+pub(crate) struct FoldPart {
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) end: Position,
+    pub(crate) lookup: Lookup,
+    /// There while its bytes are not known to be on the disk.
+    pub(crate) unsynced: Option<Arc<File>>,
+}
+
+/// Says that a fold is under way until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Running(pub(crate) Arc<AtomicBool>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+/// A fold that runs without the log's lock, over all segments that were sealed when it was made but the newest.
+#[derive(Debug)]
+#[must_use]
+pub struct FoldTicket {
+    pub(crate) parts: Vec<FoldPart>,
+    pub(crate) boundary: Position,
+    pub(crate) log_id: [u8; 16],
+    pub(crate) directory: Arc<Path>,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) synced_file: Arc<Mutex<SyncedFile>>,
+    pub(crate) keeper: Arc<Mutex<Keeper>>,
+    pub(crate) stopped: Arc<AtomicBool>,
+    pub(crate) running: Running,
+}
+
+/// What a fold did, for [`crate::Log::finish_fold`].
+#[derive(Debug)]
+#[must_use]
+pub struct Folded {
+    pub(crate) parts: Vec<FoldPart>,
+    /// The numbers of the segments that nobody needs any more, ascending.
+    pub(crate) dead: Vec<u64>,
+    pub(crate) boundary: Position,
+    pub(crate) running: Running,
+}
+
+/// What the log no longer holds. Performing it removes the files; dropping it gives back the maps. Both take a while, so
+/// both are for after the log's lock.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Retired {
+    pub(crate) files: Vec<PathBuf>,
+    pub(crate) disk: Option<Arc<dyn Disk>>,
+    pub(crate) segments: Vec<Arc<Segment>>,
+    pub(crate) lookups: Vec<Lookup>,
+}
+
+impl Retired {
+    pub fn perform(self) -> Result<(), LogError> {
+        let Some(disk) = &self.disk else { return Ok(()) };
+        self.files.iter().try_for_each(|path| unlink_if_there(disk.as_ref(), path))
+    }
+}
+
+impl FoldTicket {
+    /// Folds and publishes the checkpoint.
+    pub fn perform(mut self) -> Result<Folded, LogError> {
+        let keeper = Arc::clone(&self.keeper);
+        // A thread that panicked left the state at a record's end: it changes only by whole records.
+        let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.stopped.load(Ordering::SeqCst) {
+            return Err(LogError::Stopped { path: self.directory.to_path_buf() });
+        }
+        for part in &self.parts {
+            advance(&mut keeper.state, part)?;
+        }
+        let live = self.live(&keeper.state)?;
+        for (part, &is_live) in self.parts.iter_mut().zip(&live) {
+            if is_live {
+                keep(part, &self.directory, self.disk.as_ref(), &self.stopped)?;
+            } else {
+                part.lookup = Lookup::Nothing;
+            }
+        }
+        let names_synced = self.disk.sync_directory(&self.directory);
+        names_synced.map_err(|error| self.stop(LogError::io("sync", &self.directory, error)))?;
+        let Keeper { state, checkpoints } = &mut *keeper;
+        checkpoints.save(self.disk.as_ref(), &self.directory, &self.log_id, state)?;
+        save_position(&self.synced_file, self.disk.as_ref(), self.boundary)?;
+        let floor = checkpoints.floor();
+        let is_dead =
+            |(part, is_live): (&FoldPart, &bool)| (!is_live && part.end <= floor).then(|| part.segment.number());
+        let dead = self.parts.iter().zip(&live).filter_map(is_dead).collect();
+        Ok(Folded { parts: self.parts, dead, boundary: self.boundary, running: self.running })
+    }
+
+    fn live(&self, state: &FoldState) -> Result<Vec<bool>, LogError> {
+        let has_live = |part: &FoldPart| part.lookup.any_run(|queue, first, count| state.has_live(queue, first, count));
+        self.parts.iter().map(has_live).collect()
+    }
+
+    fn stop(&self, error: LogError) -> LogError {
+        self.stopped.store(true, Ordering::SeqCst);
+        error
+    }
+}
+
+/// Moves the state to the end of a sealed segment.
+fn advance(state: &mut FoldState, part: &FoldPart) -> Result<(), LogError> {
+    if part.end <= state.position {
+        return Ok(());
+    }
+    let segment = &part.segment;
+    let mut walk = segment.walk(segment.offset_of(state.position), Check::Nothing)?;
+    loop {
+        while let Some(outline) = walk.step_outline() {
+            state.apply_outline(&outline, segment.position_of(walk.offset()));
+        }
+        match walk.step() {
+            Ok((_, decoded)) => state.apply(&decoded.record, segment.position_of(walk.offset())),
+            Err(DecodeError::End) => break,
+            Err(error) => return Err(segment.damaged(walk.offset(), error)),
+        }
+    }
+    if state.position == part.end { Ok(()) } else { Err(segment.damaged(walk.offset(), Damage::Short)) }
+}
+
+/// Brings a segment that lives, and its directory, to the disk.
+fn keep(part: &mut FoldPart, directory: &Path, disk: &dyn Disk, stopped: &AtomicBool) -> Result<(), LogError> {
+    if let Some(file) = part.unsynced.take() {
+        disk.sync(&file).map_err(|error| {
+            stopped.store(true, Ordering::SeqCst);
+            LogError::io("sync", part.segment.path(), error)
+        })?;
+    }
+    if let Lookup::Memory(index) = &part.lookup {
+        let path = directory_path(directory, part.segment.number());
+        let written = directory::save(disk, &path, part.segment.id(), index)?;
+        part.lookup = Lookup::File(Arc::new(written));
+    }
+    Ok(())
+}

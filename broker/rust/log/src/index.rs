@@ -1,0 +1,164 @@
+//! Where the messages of a segment lie, kept in memory from the first append until the segment's directory is on disk.
+//!
+//! What must stay true: a queue's numbers only ascend, and appending to the queue that was appended to last needs no
+//! hashing and no allocation beyond a list's growth.
+
+use penstock_queue::{QueueId, Sequence};
+use rustc_hash::FxHashMap;
+
+use crate::record::Target;
+
+/// Messages of one queue with contiguous numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) first: u64,
+    pub(crate) body_bytes: u64,
+    pub(crate) offsets: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct QueueRuns {
+    queue: QueueId,
+    next: u64,
+    current: Run,
+    earlier: Vec<Run>,
+}
+
+/// Per queue the offsets of its messages.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryIndex {
+    slots: FxHashMap<QueueId, usize>,
+    queues: Vec<QueueRuns>,
+    last: usize,
+}
+
+impl MemoryIndex {
+    /// The number that the queue's next message must reach, 0 when any will do.
+    pub(crate) fn next_of(&mut self, queue: QueueId) -> u64 {
+        self.slot(queue).and_then(|slot| self.queues.get(slot)).map_or(0, |runs| runs.next)
+    }
+
+    /// Adds a message. One whose number does not ascend is left out: callers ask [`MemoryIndex::next_of`] first.
+    pub(crate) fn push(&mut self, target: Target, offset: u32, body_bytes: u64) {
+        let sequence = target.sequence.0;
+        let slot = self.slot(target.queue);
+        let Some(runs) = slot.and_then(|slot| self.queues.get_mut(slot)) else {
+            self.push_first(target, offset, body_bytes);
+            return;
+        };
+        if sequence == runs.next {
+            runs.current.offsets.push(offset);
+            runs.current.body_bytes += body_bytes;
+        } else if sequence > runs.next {
+            let run = Run { first: sequence, body_bytes, offsets: vec![offset] };
+            runs.earlier.push(std::mem::replace(&mut runs.current, run));
+        } else {
+            return;
+        }
+        runs.next = sequence.saturating_add(1);
+    }
+
+    /// The message with that number and those that follow it without a gap.
+    pub(crate) fn find(&self, queue: QueueId, from: Sequence) -> Option<&[u32]> {
+        let slot = match self.queues.get(self.last) {
+            Some(runs) if runs.queue == queue => self.last,
+            _ => *self.slots.get(&queue)?,
+        };
+        let runs = self.queues.get(slot)?;
+        if from.0 >= runs.current.first {
+            return from_in(&runs.current, from);
+        }
+        let after = runs.earlier.partition_point(|run| run.first <= from.0);
+        from_in(runs.earlier.get(after.checked_sub(1)?)?, from)
+    }
+
+    /// All runs, by queue and first number.
+    pub(crate) fn sorted_runs(&self) -> Vec<(QueueId, &Run)> {
+        let mut slots: Vec<&QueueRuns> = self.queues.iter().collect();
+        slots.sort_unstable_by_key(|runs| runs.queue);
+        slots.iter().flat_map(|runs| self.runs_of(runs)).collect()
+    }
+
+    /// All runs, in no order.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (QueueId, &Run)> {
+        self.queues.iter().flat_map(|runs| self.runs_of(runs))
+    }
+
+    fn runs_of<'a>(&'a self, runs: &'a QueueRuns) -> impl Iterator<Item = (QueueId, &'a Run)> {
+        runs.earlier.iter().chain(std::iter::once(&runs.current)).map(|run| (runs.queue, run))
+    }
+
+    fn slot(&mut self, queue: QueueId) -> Option<usize> {
+        if let Some(runs) = self.queues.get(self.last)
+            && runs.queue == queue
+        {
+            return Some(self.last);
+        }
+        let slot = *self.slots.get(&queue)?;
+        self.last = slot;
+        Some(slot)
+    }
+
+    fn push_first(&mut self, target: Target, offset: u32, body_bytes: u64) {
+        let first = target.sequence.0;
+        let current = Run { first, body_bytes, offsets: vec![offset] };
+        self.last = self.queues.len();
+        self.slots.insert(target.queue, self.last);
+        let next = first.saturating_add(1);
+        self.queues.push(QueueRuns { queue: target.queue, next, current, earlier: Vec::new() });
+    }
+}
+
+fn from_in(run: &Run, from: Sequence) -> Option<&[u32]> {
+    let skipped = usize::try_from(from.0.checked_sub(run.first)?).ok()?;
+    run.offsets.get(skipped..).filter(|offsets| !offsets.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    fn push(index: &mut MemoryIndex, queue: u32, sequence: u64, offset: u32) {
+        index.push(Target { queue: QueueId(queue), sequence: Sequence(sequence) }, offset, 1);
+    }
+
+    #[test]
+    fn a_message_is_found_with_those_that_follow_without_a_gap() {
+        let mut index = MemoryIndex::default();
+        for (sequence, offset) in [(5, 64), (6, 100), (9, 140), (10, 180)] {
+            push(&mut index, 1, sequence, offset);
+            push(&mut index, 2, sequence + 100, offset);
+        }
+
+        assert_eq!(index.find(QueueId(1), Sequence(5)), Some(&[64, 100][..]));
+        assert_eq!(index.find(QueueId(1), Sequence(6)), Some(&[100][..]));
+        assert_eq!(index.find(QueueId(2), Sequence(110)), Some(&[180][..]));
+        for absent in [4, 7, 8, 11] {
+            assert_eq!(index.find(QueueId(1), Sequence(absent)), None);
+        }
+        assert_eq!(index.find(QueueId(3), Sequence(5)), None);
+    }
+
+    #[test]
+    fn a_number_that_does_not_ascend_is_left_out() {
+        let mut index = MemoryIndex::default();
+        push(&mut index, 1, 5, 64);
+        push(&mut index, 1, 5, 100);
+
+        assert_eq!(index.next_of(QueueId(1)), 6);
+        assert_eq!(index.find(QueueId(1), Sequence(5)), Some(&[64][..]));
+    }
+
+    #[test]
+    fn runs_are_sorted_by_queue_and_first_number() {
+        let mut index = MemoryIndex::default();
+        push(&mut index, 9, 1, 64);
+        push(&mut index, 2, 7, 100);
+        push(&mut index, 9, 5, 140);
+
+        let found: Vec<_> = index.sorted_runs().into_iter().map(|(queue, run)| (queue.0, run.first)).collect();
+
+        assert_eq!(found, [(2, 7), (9, 1), (9, 5)]);
+    }
+}

@@ -1,0 +1,39 @@
+//! The log of a shard: records in memory-mapped segments, directories, checkpoints made by folding, recovery, group
+//! commit. Formats are drawn to the byte in `docs/format.md`.
+//!
+//! The owner holds a [`Log`] behind its lock. What takes long comes in three steps, `begin_*` (under the lock),
+//! `perform` (without it), `finish_*` (under it): [`SyncTicket`] and [`FoldTicket`]. Messages are located under the lock
+//! and read after it, through the [`Segment`] that [`Log::locate`] gives.
+#![deny(unsafe_code)]
+
+mod checkpoint;
+mod directory;
+mod disk;
+mod encode;
+mod error;
+mod fold;
+mod fold_ticket;
+mod index;
+mod inspect;
+mod log;
+#[allow(unsafe_code)]
+mod map;
+mod record;
+mod recovery;
+mod segment;
+mod sync;
+
+pub use disk::{Disk, FaultyDisk, RealDisk};
+pub use encode::Payload;
+pub use error::{Damage, LogError};
+pub use fold::{FoldState, FoldedQueue, RAISE};
+pub use fold_ticket::{FoldTicket, Folded, Retired};
+pub use inspect::{SegmentReport, inspect};
+pub use log::{Log, LogOptions, LogStats, Opened};
+pub use record::{
+    DecodeError, Decoded, MarkView, MessageView, Outcome, Position, RANGES_MAX, RECORD_BYTES_MAX, Record, SettleView,
+    TARGETS_MAX, Target, decode_record,
+};
+pub use recovery::Recovery;
+pub use segment::{Located, Segment};
+pub use sync::SyncTicket;

@@ -1,0 +1,556 @@
+//! The log itself: appending to the tail, writing it, rolling to the next segment, and finding stored messages.
+//!
+//! What must stay true: positions are back to back over all segments; nothing is visible to a reader before its write
+//! returned; synced <= written <= appended. Whoever holds a log holds its lock: what takes long leaves as a ticket.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use penstock_queue::{QueueId, Sequence, SequenceRange};
+use rustc_hash::FxHashMap;
+
+use crate::directory::{Lookup, directory_path};
+use crate::disk::{Disk, RealDisk};
+use crate::encode::{
+    DELETE_BYTES, EPOCH_BYTES, Payload, Settlement, Stamp, encode_delete, encode_epoch, encode_message, encode_settle,
+    settle_bytes,
+};
+use crate::error::LogError;
+use crate::fold::FoldState;
+use crate::fold_ticket::{FoldPart, FoldTicket, Folded, Keeper, Retired, Running};
+use crate::index::MemoryIndex;
+use crate::record::{Outcome, Position, RANGES_MAX, RECORD_BYTES_MAX, Record, TARGETS_MAX, Target};
+use crate::recovery::{Recovered, Recovery, Sealed, recover};
+use crate::segment::{Located, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
+use crate::sync::{SyncTicket, SyncedFile, Unsynced};
+
+/// A segment at least so many times the smallest is followed by a small one: see [`Log::next_segment_bytes`].
+const LARGE_TIMES: u64 = 8;
+/// The tail's buffer gives back what one large message made it grow by.
+const TAIL_BYTES_KEPT: usize = 1 << 20;
+
+/// How a log is opened.
+#[derive(Clone, Debug)]
+pub struct LogOptions {
+    pub segment_bytes_min: u64,
+    pub segment_bytes_max: u64,
+    /// Whether numbers may have been handed out that the disk does not know of: every queue's next number is raised. A
+    /// start that cuts a torn tail raises by itself.
+    pub raise: bool,
+    pub disk: Arc<dyn Disk>,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        LogOptions { segment_bytes_min: 1 << 20, segment_bytes_max: 64 << 20, raise: false, disk: Arc::new(RealDisk) }
+    }
+}
+
+/// What opening a log gives: it, where its queues stand, and what the start had to do.
+#[derive(Debug)]
+pub struct Opened {
+    pub log: Log,
+    pub state: FoldState,
+    pub recovery: Recovery,
+}
+
+/// Counters of one log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogStats {
+    pub segments: u64,
+    pub mapped_bytes: u64,
+    pub bytes_written: u64,
+}
+
+/// The segment that is written to.
+#[derive(Debug)]
+struct Active {
+    segment: Arc<Segment>,
+    file: Arc<File>,
+    index: MemoryIndex,
+}
+
+/// A shard's log.
+#[derive(Debug)]
+pub struct Log {
+    directory: Arc<Path>,
+    options: LogOptions,
+    log_id: [u8; 16],
+    epoch: u64,
+    /// Records that are appended and not written; the first of them stands at `written`.
+    tail: Vec<u8>,
+    written: Position,
+    /// A write failed: its bytes are still in `tail`.
+    write_behind: bool,
+    closed: bool,
+    bytes_written: u64,
+    active: Active,
+    /// Ascending; their positions are back to back up to the active segment.
+    sealed: Vec<Sealed>,
+    grown_bytes: u64,
+    synced: Position,
+    unsynced: Vec<Unsynced>,
+    stopped: Arc<AtomicBool>,
+    synced_file: Arc<Mutex<SyncedFile>>,
+    keeper: Arc<Mutex<Keeper>>,
+    folding: Arc<AtomicBool>,
+    folded: Position,
+    recovered: Position,
+    /// The segment that a queue was last found in: the next look-up begins there.
+    hints: RefCell<FxHashMap<QueueId, u64>>,
+}
+
+impl Log {
+    /// Opens the log in a directory, which is made when absent, and begins an epoch in a new segment.
+    pub fn open(directory: &Path, options: LogOptions) -> Result<Opened, LogError> {
+        std::fs::create_dir_all(directory).map_err(|error| LogError::io("create", directory, error))?;
+        let mut options = options;
+        options.segment_bytes_max = options.segment_bytes_max.clamp(2 * SEGMENT_HEADER_BYTES, RECORD_BYTES_MAX);
+        options.segment_bytes_min =
+            options.segment_bytes_min.clamp(2 * SEGMENT_HEADER_BYTES, options.segment_bytes_max);
+        let recovered = recover(directory, options.disk.as_ref())?;
+        let recovery = recovered.recovery;
+        let mut state = recovered.state.clone();
+        let raise = options.raise || recovery.torn_bytes > 0;
+        let is_new = recovered.log_id.is_none();
+        let mut log = Log::after(directory, options, recovered)?;
+        let end = log.append_epoch(raise)?;
+        log.write()?;
+        state.apply(&Record::Epoch { epoch: log.epoch, raise }, end);
+        if raise || is_new {
+            // Numbers above the raise are handed out from now on: no later start may raise to the same ones.
+            let synced = log.begin_sync().map(SyncTicket::perform).transpose()?;
+            log.finish_sync(synced.unwrap_or(end));
+        }
+        Ok(Opened { log, state, recovery })
+    }
+
+    /// Appends a message to the tail. Gives the position after it: it is in the page cache once [`Log::write`] returned
+    /// that much, and on the disk once [`Log::synced`] is not below it.
+    pub fn append_message(
+        &mut self,
+        payload: &Payload<'_>,
+        stored_at_ms: u64,
+        targets: &[Target],
+    ) -> Result<Position, LogError> {
+        check_count("targets", targets.len(), 1, TARGETS_MAX)?;
+        let stamp = self.place(payload.record_bytes(targets.len()))?;
+        for target in targets {
+            let next = self.active.index.next_of(target.queue);
+            if target.sequence.0 < next {
+                let (queue, sequence) = (target.queue.0, target.sequence.0);
+                return Err(LogError::NotAscending { queue, sequence, last: next.saturating_sub(1) });
+            }
+        }
+        let offset = self.active.segment.offset_of(stamp.position) as u32;
+        for target in targets {
+            self.active.index.push(*target, offset, payload.body_bytes());
+        }
+        encode_message(&mut self.tail, stamp, payload, stored_at_ms, targets);
+        Ok(self.appended())
+    }
+
+    /// Makes room for a message, so that appending it cannot fail for want of space. For more targets than one record
+    /// names, room for all its copies is made in one segment.
+    pub fn reserve(&mut self, payload: &Payload<'_>, target_count: usize) -> Result<(), LogError> {
+        let (copies, rest) = (target_count / TARGETS_MAX, target_count % TARGETS_MAX);
+        let last = if rest > 0 { payload.record_bytes(rest) } else { 0 };
+        self.place(copies * payload.record_bytes(TARGETS_MAX) + last).map(|_| ())
+    }
+
+    /// Appends the settlement of `count` messages, whose bodies have `bytes` bytes in all. Gives the position after it.
+    pub fn append_settle(
+        &mut self,
+        queue: QueueId,
+        outcome: Outcome,
+        count: u64,
+        bytes: u64,
+        ranges: &[SequenceRange],
+    ) -> Result<Position, LogError> {
+        let mut settlement = Settlement { queue, outcome, count, bytes };
+        // Totals are taken off once; the records after the first only name more ranges.
+        for part in ranges.chunks(RANGES_MAX) {
+            let stamp = self.place(settle_bytes(part.len()))?;
+            encode_settle(&mut self.tail, stamp, settlement, part);
+            settlement = Settlement { count: 0, bytes: 0, ..settlement };
+        }
+        Ok(self.appended())
+    }
+
+    /// Appends the end of a queue. Gives the position after it.
+    pub fn append_delete(&mut self, queue: QueueId) -> Result<Position, LogError> {
+        let stamp = self.place(DELETE_BYTES)?;
+        encode_delete(&mut self.tail, stamp, queue);
+        self.hints.get_mut().remove(&queue);
+        Ok(self.appended())
+    }
+
+    /// Writes the tail. Everything below the position it gives is in the page cache and visible to readers. After a
+    /// failure the tail is kept and nothing more is appended until a write succeeds.
+    pub fn write(&mut self) -> Result<Position, LogError> {
+        if self.stopped.load(Ordering::Relaxed) {
+            return Err(LogError::Stopped { path: self.directory.to_path_buf() });
+        }
+        if self.tail.is_empty() {
+            return Ok(self.written);
+        }
+        let segment = &self.active.segment;
+        let offset = segment.offset_of(self.written);
+        if let Err(error) = self.options.disk.write_at(&self.active.file, &self.tail, offset) {
+            self.write_behind = true;
+            return Err(LogError::io("write", segment.path(), error));
+        }
+        let bytes = self.tail.len() as u64;
+        segment.set_readable(offset + bytes);
+        self.write_behind = false;
+        self.written.0 += bytes;
+        self.bytes_written += bytes;
+        self.tail.clear();
+        if self.tail.capacity() > 4 * TAIL_BYTES_KEPT {
+            self.tail.shrink_to(TAIL_BYTES_KEPT);
+        }
+        Ok(self.written)
+    }
+
+    /// The position after the last record appended.
+    #[must_use]
+    pub fn end(&self) -> Position {
+        self.appended()
+    }
+
+    /// Everything below this is on the disk.
+    #[must_use]
+    pub fn synced(&self) -> Position {
+        self.synced
+    }
+
+    /// Segments that are written to no more: when it grows, there may be something to fold.
+    #[must_use]
+    pub fn sealed_count(&self) -> usize {
+        self.sealed.len()
+    }
+
+    /// Where the message with exactly that number lies, with those that follow it without a gap in the same segment, at
+    /// most `count_max` in all; `None` when it is not stored, or not written yet.
+    pub fn locate(&self, queue: QueueId, from: Sequence, count_max: usize) -> Result<Option<Located>, LogError> {
+        if let Some(offsets) = self.active.index.find(queue, from) {
+            let readable = self.active.segment.readable();
+            let offsets = offsets.iter().take(count_max).take_while(|&&offset| u64::from(offset) < readable);
+            return Ok(located(&self.active.segment, from, offsets.copied().collect()));
+        }
+        let hint = self.hints.borrow().get(&queue).copied().unwrap_or(0);
+        let begin = self.sealed.partition_point(|sealed| sealed.segment.number() < hint);
+        let (before, after) = self.sealed.split_at(begin);
+        for sealed in after.iter().chain(before) {
+            if let Some(offsets) = sealed.lookup.find(queue, from, count_max)? {
+                self.hints.borrow_mut().insert(queue, sealed.segment.number());
+                return Ok(located(&sealed.segment, from, offsets));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A sync of what is written, for a thread without the lock; `None` when all of it is synced.
+    pub fn begin_sync(&mut self) -> Option<SyncTicket> {
+        (self.written > self.synced).then(|| SyncTicket {
+            files: self.unsynced.clone(),
+            position: self.written,
+            directory: Arc::clone(&self.directory),
+            disk: Arc::clone(&self.options.disk),
+            synced_file: Arc::clone(&self.synced_file),
+            stopped: Arc::clone(&self.stopped),
+        })
+    }
+
+    /// Takes note of what a ticket synced.
+    pub fn finish_sync(&mut self, position: Position) {
+        if self.stopped.load(Ordering::SeqCst) {
+            return;
+        }
+        assert!(position <= self.written, "more is said to be synced than was written");
+        self.synced = self.synced.max(position);
+        let synced = self.synced;
+        let first_kept = self.sealed.partition_point(|sealed| sealed.end <= synced);
+        let first_kept = self.sealed.get(first_kept).map_or(self.active.segment.number(), |kept| kept.segment.number());
+        self.unsynced.retain(|unsynced| unsynced.number >= first_kept);
+        for unsynced in &mut self.unsynced {
+            let segment = self.sealed.iter().rev().map(|sealed| &sealed.segment);
+            let segment = std::iter::once(&self.active.segment).chain(segment).find(|s| s.number() == unsynced.number);
+            unsynced.is_new &= segment.is_some_and(|segment| segment.first() >= synced);
+        }
+    }
+
+    /// A fold of sealed segments, for a thread without the lock; `None` when there is nothing to gain yet.
+    pub fn begin_fold(&mut self) -> Option<FoldTicket> {
+        let newest = self.sealed.len().checked_sub(1)?;
+        // What lives at the end of a small segment lies mostly in it, so that little has to be synced for a checkpoint
+        // there; at the end of a large one a whole large segment would be.
+        let is_small = |sealed: &Sealed| sealed.segment.bytes() <= self.options.segment_bytes_min;
+        let has_large = self.options.segment_bytes_max >= LARGE_TIMES * self.options.segment_bytes_min;
+        let small = if has_large { self.sealed.iter().rposition(is_small) } else { None };
+        let recovered = self.sealed.partition_point(|sealed| sealed.end <= self.recovered).checked_sub(1);
+        let boundary = small.max(recovered).max(newest.checked_sub(1))?;
+        self.ticket(boundary)
+    }
+
+    /// Takes in what a fold did. The files it gives are removed without the lock.
+    pub fn finish_fold(&mut self, folded: Folded) -> Retired {
+        let Folded { parts, dead, boundary, running } = folded;
+        let mut retired = Retired { disk: Some(Arc::clone(&self.options.disk)), ..Retired::default() };
+        for part in parts {
+            let number = part.segment.number();
+            let Ok(at) = self.sealed.binary_search_by_key(&number, |sealed| sealed.segment.number()) else { continue };
+            if let Some(sealed) = self.sealed.get_mut(at) {
+                retired.lookups.push(std::mem::replace(&mut sealed.lookup, part.lookup));
+            }
+            retired.segments.push(part.segment);
+        }
+        self.sealed.retain(|sealed| dead.binary_search(&sealed.segment.number()).is_err());
+        for number in dead {
+            retired.files.push(crate::segment::segment_path(&self.directory, number));
+            retired.files.push(directory_path(&self.directory, number));
+        }
+        self.folded = self.folded.max(boundary);
+        // What lives below the checkpoint is on the disk, and a start reads nothing else that lies below it.
+        if boundary > self.synced {
+            self.finish_sync(boundary);
+        }
+        drop(running);
+        retired
+    }
+
+    /// Writes, syncs, and leaves a checkpoint at the end. Messages can still be located; nothing is appended any more.
+    pub fn close(&mut self) -> Result<(), LogError> {
+        if self.closed {
+            return Ok(());
+        }
+        self.write()?;
+        self.closed = true;
+        let sync = self.begin_sync().map(SyncTicket::perform).transpose()?;
+        self.finish_sync(sync.unwrap_or(self.synced));
+        let index = std::mem::take(&mut self.active.index);
+        let segment = Arc::clone(&self.active.segment);
+        segment.seal();
+        self.sealed.push(Sealed { segment, end: self.written, lookup: Lookup::Memory(Arc::new(index)) });
+        // A fold that is still under way holds what this one needs until it is done.
+        self.folding = Arc::new(AtomicBool::new(false));
+        let Some(ticket) = self.ticket(self.sealed.len() - 1) else { return Ok(()) };
+        let folded = ticket.perform()?;
+        self.finish_fold(folded).perform()
+    }
+
+    /// Takes the maps off segments that nobody located a message in since the last call. They come back at the next use;
+    /// the old ones go when what this gives and their last reader are dropped.
+    pub fn unmap_idle(&mut self) -> Retired {
+        let mut retired = Retired::default();
+        for sealed in &mut self.sealed {
+            if sealed.segment.take_used() {
+                continue;
+            }
+            if let Some(unmapped) = sealed.lookup.unmapped() {
+                retired.lookups.push(std::mem::replace(&mut sealed.lookup, unmapped));
+            }
+            retired.segments.extend(unmap(&mut sealed.segment));
+        }
+        if !self.active.segment.take_used() {
+            retired.segments.extend(unmap(&mut self.active.segment));
+        }
+        retired
+    }
+
+    #[must_use]
+    pub fn stats(&self) -> LogStats {
+        let segments = self.sealed.iter().map(|sealed| &sealed.segment).chain(std::iter::once(&self.active.segment));
+        let mapped = segments.filter(|segment| segment.is_mapped()).map(|segment| segment.bytes()).sum::<u64>();
+        LogStats {
+            segments: self.sealed.len() as u64 + 1,
+            mapped_bytes: mapped + self.sealed.iter().map(|sealed| sealed.lookup.mapped_bytes()).sum::<u64>(),
+            bytes_written: self.bytes_written,
+        }
+    }
+}
+
+impl Log {
+    fn after(directory: &Path, options: LogOptions, recovered: Recovered) -> Result<Log, LogError> {
+        let Recovered { log_id, state, checkpoints, synced, sealed, next_number, .. } = recovered;
+        let log_id = log_id.map_or_else(|| random(directory), Ok)?;
+        let directory: Arc<Path> = Arc::from(directory);
+        let (end, epoch) = (state.position, state.epoch + 1);
+        let header = SegmentHeader { log_id, segment_id: random_id(&directory)?, first: end, epoch };
+        let bytes = options.segment_bytes_min.max(SEGMENT_HEADER_BYTES + EPOCH_BYTES as u64);
+        let (active, unsynced) = create_segment(&directory, options.disk.as_ref(), next_number, &header, bytes)?;
+        Ok(Log {
+            grown_bytes: bytes,
+            written: end,
+            synced: end,
+            recovered: end,
+            folded: checkpoints.newest(),
+            keeper: Arc::new(Mutex::new(Keeper { state, checkpoints })),
+            synced_file: Arc::new(Mutex::new(synced)),
+            unsynced: vec![unsynced],
+            directory,
+            options,
+            log_id,
+            epoch,
+            tail: Vec::with_capacity(TAIL_BYTES_KEPT / 16),
+            write_behind: false,
+            closed: false,
+            bytes_written: 0,
+            active,
+            sealed,
+            stopped: Arc::default(),
+            folding: Arc::default(),
+            hints: RefCell::default(),
+        })
+    }
+
+    fn append_epoch(&mut self, raise: bool) -> Result<Position, LogError> {
+        let stamp = self.place(EPOCH_BYTES)?;
+        encode_epoch(&mut self.tail, stamp, self.epoch, raise);
+        Ok(self.appended())
+    }
+
+    fn appended(&self) -> Position {
+        Position(self.written.0 + self.tail.len() as u64)
+    }
+
+    /// Where a record of that length will stand; rolls to the next segment when this one has no room for it.
+    #[inline]
+    fn place(&mut self, length: usize) -> Result<Stamp, LogError> {
+        if self.closed {
+            return Err(LogError::Closed { path: self.directory.to_path_buf() });
+        }
+        if self.write_behind {
+            return Err(LogError::WriteBehind);
+        }
+        if self.stopped.load(Ordering::Relaxed) {
+            return Err(LogError::Stopped { path: self.directory.to_path_buf() });
+        }
+        let position = self.appended();
+        let end = self.active.segment.offset_of(position) + length as u64;
+        if end > self.active.segment.bytes() {
+            self.roll(length as u64)?;
+        }
+        Ok(Stamp { position, seed: self.active.segment.seed() })
+    }
+
+    #[cold]
+    fn roll(&mut self, length: u64) -> Result<(), LogError> {
+        let first = self.write()?;
+        let bytes = self.next_segment_bytes().max(SEGMENT_HEADER_BYTES + length);
+        if bytes > RECORD_BYTES_MAX + SEGMENT_HEADER_BYTES {
+            return Err(LogError::RecordTooLarge { bytes: length, bytes_max: RECORD_BYTES_MAX });
+        }
+        let segment_id = random_id(&self.directory)?;
+        let header = SegmentHeader { log_id: self.log_id, segment_id, first, epoch: self.epoch };
+        let number = self.active.segment.number() + 1;
+        let disk = self.options.disk.as_ref();
+        let (active, unsynced) = create_segment(&self.directory, disk, number, &header, bytes)?;
+        let Active { segment, index, .. } = std::mem::replace(&mut self.active, active);
+        segment.seal();
+        self.grown_bytes = self.grown_bytes.max(segment.bytes().min(self.options.segment_bytes_max));
+        self.sealed.push(Sealed { segment, end: first, lookup: Lookup::Memory(Arc::new(index)) });
+        self.unsynced.push(unsynced);
+        Ok(())
+    }
+
+    /// Segments double up to the largest, and each large one is followed by a small one. A checkpoint at the small one's
+    /// end finds the large one dead already when consumers keep up, so that its bytes never go to the disk.
+    fn next_segment_bytes(&self) -> u64 {
+        let min = self.options.segment_bytes_min;
+        let last = self.active.segment.bytes();
+        let grown = self.grown_bytes.max(last.min(self.options.segment_bytes_max));
+        if last > min && last >= LARGE_TIMES * min {
+            return min;
+        }
+        (grown * 2).min(self.options.segment_bytes_max)
+    }
+
+    /// A fold up to the end of the sealed segment at that index.
+    fn ticket(&mut self, last: usize) -> Option<FoldTicket> {
+        let boundary = self.sealed.get(last)?.end;
+        if boundary <= self.folded || self.folding.swap(true, Ordering::SeqCst) {
+            return None;
+        }
+        let part = |sealed: &Sealed| {
+            let number = sealed.segment.number();
+            let unsynced = self.unsynced.iter().find(|unsynced| unsynced.number == number);
+            FoldPart {
+                segment: Arc::clone(&sealed.segment),
+                end: sealed.end,
+                lookup: sealed.lookup.clone(),
+                unsynced: unsynced.map(|unsynced| Arc::clone(&unsynced.file)),
+            }
+        };
+        Some(FoldTicket {
+            parts: self.sealed.iter().take(last + 1).map(part).collect(),
+            boundary,
+            log_id: self.log_id,
+            directory: Arc::clone(&self.directory),
+            disk: Arc::clone(&self.options.disk),
+            synced_file: Arc::clone(&self.synced_file),
+            keeper: Arc::clone(&self.keeper),
+            stopped: Arc::clone(&self.stopped),
+            running: Running(Arc::clone(&self.folding)),
+        })
+    }
+}
+
+fn create_segment(
+    directory: &Arc<Path>,
+    disk: &dyn Disk,
+    number: u64,
+    header: &SegmentHeader,
+    bytes: u64,
+) -> Result<(Active, Unsynced), LogError> {
+    let segment = Segment::new(directory, number, header, bytes);
+    let path = segment.path();
+    let create = || {
+        let file = disk.create(path, bytes)?;
+        disk.write_at(&file, &header.encode(), 0)?;
+        Ok(file)
+    };
+    let file = create().map_err(|error| {
+        // A half-made file must not stand in the way of the next attempt; its number is free again once it is gone.
+        let _ = disk.unlink(path);
+        LogError::io("create", path, error)
+    })?;
+    let file = Arc::new(file);
+    let unsynced = Unsynced { number, path: Arc::from(path), file: Arc::clone(&file), is_new: true };
+    Ok((Active { segment: Arc::new(segment), file, index: MemoryIndex::default() }, unsynced))
+}
+
+fn located(segment: &Arc<Segment>, first: Sequence, offsets: Vec<u32>) -> Option<Located> {
+    if offsets.is_empty() {
+        return None;
+    }
+    segment.mark_used();
+    // Mapped now, so that the bytes stay readable when the file goes; a failure is met again by whoever reads.
+    let _ = segment.map();
+    Some(Located { segment: Arc::clone(segment), first, offsets })
+}
+
+fn unmap(segment: &mut Arc<Segment>) -> Option<Arc<Segment>> {
+    segment.is_mapped().then(|| std::mem::replace(segment, Arc::new(segment.unmapped())))
+}
+
+fn check_count(of: &'static str, count: usize, count_min: usize, count_max: usize) -> Result<(), LogError> {
+    if count < count_min || count > count_max {
+        return Err(LogError::CountOutOfBounds { of, count, count_max });
+    }
+    Ok(())
+}
+
+fn random_id(directory: &Path) -> Result<u64, LogError> {
+    random(directory).map(u64::from_le_bytes)
+}
+
+fn random<const N: usize>(directory: &Path) -> Result<[u8; N], LogError> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| LogError::io("get random bytes for", directory, std::io::Error::other(error.to_string())))?;
+    Ok(bytes)
+}

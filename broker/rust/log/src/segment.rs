@@ -1,0 +1,305 @@
+//! A segment file: its header, its name, its map, and walking over its records. Drawn in `docs/format.md`, "Segments".
+//!
+//! What must stay true: bytes are read only below `readable`, which moves up after a write returned and never down while
+//! readers exist; a segment's map lives as long as anybody holds that [`Segment`].
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use penstock_queue::Sequence;
+
+use crate::error::{Damage, LogError};
+use crate::map::Map;
+use crate::record::{
+    DecodeError, Decoded, HEADER_BYTES, MessageView, Outline, Position, Record, decode_with, le_u32, le_u64, outline,
+    seed_of,
+};
+
+pub(crate) const SEGMENT_HEADER_BYTES: u64 = 64;
+pub(crate) const FORMAT: u32 = 1;
+const MAGIC: &[u8; 8] = b"PNSTKSEG";
+
+/// The name of the segment file with that number.
+pub(crate) fn segment_path(directory: &Path, number: u64) -> PathBuf {
+    directory.join(format!("msgs.{number:010}"))
+}
+
+/// What the first 64 bytes of a segment say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentHeader {
+    pub(crate) log_id: [u8; 16],
+    pub(crate) segment_id: u64,
+    pub(crate) first: Position,
+    pub(crate) epoch: u64,
+}
+
+impl SegmentHeader {
+    pub(crate) fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES as usize] {
+        let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        bytes[12..16].copy_from_slice(&(SEGMENT_HEADER_BYTES as u32).to_le_bytes());
+        bytes[16..32].copy_from_slice(&self.log_id);
+        bytes[32..40].copy_from_slice(&self.segment_id.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.first.0.to_le_bytes());
+        bytes[48..56].copy_from_slice(&self.epoch.to_le_bytes());
+        let crc = crc32c::crc32c(&bytes[..60]);
+        bytes[60..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8; SEGMENT_HEADER_BYTES as usize], path: &Path) -> Result<SegmentHeader, LogError> {
+        if &bytes[..8] != MAGIC || le_u32(&bytes[60..]) != crc32c::crc32c(&bytes[..60]) {
+            return Err(LogError::damaged(path, 0, Damage::SegmentHeader));
+        }
+        let found = le_u32(&bytes[8..12]);
+        if found > FORMAT {
+            return Err(LogError::NewerFormat { path: path.to_owned(), found, supported: FORMAT });
+        }
+        let mut log_id = [0; 16];
+        log_id.copy_from_slice(&bytes[16..32]);
+        Ok(SegmentHeader {
+            log_id,
+            segment_id: le_u64(&bytes[32..40]),
+            first: Position(le_u64(&bytes[40..48])),
+            epoch: le_u64(&bytes[48..56]),
+        })
+    }
+}
+
+/// Where a segment lies and how far it can be read; the same for all its maps.
+#[derive(Debug)]
+struct Place {
+    number: u64,
+    path: PathBuf,
+    first: Position,
+    segment_id: u64,
+    seed: u32,
+    bytes: u64,
+    readable: AtomicU64,
+    sealed: AtomicBool,
+    used: AtomicBool,
+}
+
+/// A segment that can be read without the log's lock. Its map is made at the first use and stays until it is dropped.
+#[derive(Debug)]
+pub struct Segment {
+    place: Arc<Place>,
+    map: OnceLock<Map>,
+}
+
+/// Stored messages of one queue with contiguous sequences from `first` on, all in one segment.
+#[derive(Clone, Debug)]
+pub struct Located {
+    pub segment: Arc<Segment>,
+    pub first: Sequence,
+    /// Where their records begin: what [`Segment::message`] takes.
+    pub offsets: Vec<u32>,
+}
+
+impl Segment {
+    /// The message whose record begins at `offset`, as [`Located::offsets`] gave it. Only bounds are checked.
+    pub fn message(&self, offset: u32) -> Result<MessageView<'_>, LogError> {
+        let record = self.readable_bytes()?.get(offset as usize..).unwrap_or_default();
+        match decode_with(record, self.place.seed, false) {
+            Ok(Decoded { record: Record::Message(message), .. }) => Ok(message),
+            Ok(_) => Err(self.damaged(u64::from(offset), Damage::NoRecordHere)),
+            Err(error) => Err(self.damaged(u64::from(offset), error)),
+        }
+    }
+
+    /// Whether nothing is written to it any more; pages of such a segment may have to be read from the disk.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        self.place.sealed.load(Ordering::Acquire)
+    }
+
+    /// Brings the pages from one record's offset to another's into memory, the last record included. Blocks, and makes a
+    /// bad sector an error instead of a signal.
+    pub fn populate(&self, from: u32, to: u32) -> Result<(), LogError> {
+        let to = to as usize;
+        self.populate_range(from as usize, to.saturating_add(HEADER_BYTES))?;
+        let length = self.readable_bytes()?.get(to..).map_or(0, |record| le_u32(record) as usize);
+        self.populate_range(to, to.saturating_add(length))
+    }
+
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.place.number
+    }
+
+    /// The name of its file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.place.path
+    }
+
+    pub(crate) fn new(directory: &Path, number: u64, header: &SegmentHeader, bytes: u64) -> Segment {
+        let place = Place {
+            number,
+            path: segment_path(directory, number),
+            first: header.first,
+            segment_id: header.segment_id,
+            seed: seed_of(header.segment_id),
+            bytes,
+            readable: AtomicU64::new(SEGMENT_HEADER_BYTES),
+            sealed: AtomicBool::new(false),
+            used: AtomicBool::new(false),
+        };
+        Segment { place: Arc::new(place), map: OnceLock::new() }
+    }
+
+    /// The same segment without a map.
+    pub(crate) fn unmapped(&self) -> Segment {
+        Segment { place: Arc::clone(&self.place), map: OnceLock::new() }
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.place.segment_id
+    }
+
+    pub(crate) fn seed(&self) -> u32 {
+        self.place.seed
+    }
+
+    pub(crate) fn first(&self) -> Position {
+        self.place.first
+    }
+
+    /// The file's size.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.place.bytes
+    }
+
+    pub(crate) fn readable(&self) -> u64 {
+        self.place.readable.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_readable(&self, offset: u64) {
+        self.place.readable.store(offset.min(self.place.bytes), Ordering::Release);
+    }
+
+    pub(crate) fn seal(&self) {
+        self.place.sealed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.map.get().is_some()
+    }
+
+    pub(crate) fn mark_used(&self) {
+        self.place.used.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was used since the last call.
+    pub(crate) fn take_used(&self) -> bool {
+        self.place.used.swap(false, Ordering::Relaxed)
+    }
+
+    /// The offset of a position that lies in this segment.
+    pub(crate) fn offset_of(&self, position: Position) -> u64 {
+        position.0.saturating_sub(self.place.first.0).saturating_add(SEGMENT_HEADER_BYTES)
+    }
+
+    pub(crate) fn position_of(&self, offset: u64) -> Position {
+        Position(self.place.first.0.saturating_add(offset.saturating_sub(SEGMENT_HEADER_BYTES)))
+    }
+
+    pub(crate) fn damaged(&self, at: u64, why: impl Into<Damage>) -> LogError {
+        LogError::damaged(&self.place.path, at, why)
+    }
+
+    /// Walks over the records from an offset on, up to the readable end.
+    pub(crate) fn walk(&self, from: u64, check: Check) -> Result<Walk<'_>, LogError> {
+        let bytes = self.readable_bytes()?;
+        self.populate_range(from as usize, bytes.len())?;
+        Ok(Walk { bytes, at: from, segment: self, check })
+    }
+
+    /// How many bytes above an offset are not zero, counted to the last of them: what was begun and cannot be read.
+    pub(crate) fn bytes_written_above(&self, offset: u64) -> Result<u64, LogError> {
+        let whole = self.map()?.bytes();
+        self.populate_range(offset as usize, whole.len())?;
+        let above = whole.get(offset as usize..).unwrap_or_default();
+        // By blocks from the end: nearly all of them are zeros, and a block is compared by wide words.
+        let is_written = |block: &[u8]| block.iter().fold(0, |any, &byte| any | byte) != 0;
+        let Some(last) = above.chunks(4096).rposition(is_written) else { return Ok(0) };
+        let block = above.get(last * 4096..).unwrap_or_default();
+        let block = block.get(..4096).unwrap_or(block);
+        Ok((last * 4096) as u64 + block.iter().rposition(|&byte| byte != 0).map_or(0, |at| at as u64 + 1))
+    }
+
+    pub(crate) fn map(&self) -> Result<&Map, LogError> {
+        if let Some(map) = self.map.get() {
+            return Ok(map);
+        }
+        let file = File::open(&self.place.path).map_err(|error| LogError::io("open", &self.place.path, error))?;
+        let map = Map::of(&file).map_err(|error| LogError::io("map", &self.place.path, error))?;
+        Ok(self.map.get_or_init(|| map))
+    }
+
+    fn readable_bytes(&self) -> Result<&[u8], LogError> {
+        let readable = self.readable() as usize;
+        let bytes = self.map()?.bytes();
+        bytes.get(..readable).ok_or_else(|| self.damaged(bytes.len() as u64, Damage::Short))
+    }
+
+    fn populate_range(&self, from: usize, to: usize) -> Result<(), LogError> {
+        let map = self.map()?;
+        let to = to.min(map.bytes().len());
+        if from >= to {
+            return Ok(());
+        }
+        map.populate(from, to - from).map_err(|error| LogError::io("read", &self.place.path, error))
+    }
+}
+
+/// How much of a record is checked while walking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Check {
+    /// Bytes that this process wrote.
+    Nothing,
+    Head,
+    HeadAndPayload,
+}
+
+/// Steps over a segment's records.
+pub(crate) struct Walk<'a> {
+    bytes: &'a [u8],
+    at: u64,
+    segment: &'a Segment,
+    check: Check,
+}
+
+impl<'a> Walk<'a> {
+    /// Where the next record begins, or where walking ended.
+    pub(crate) fn offset(&self) -> u64 {
+        self.at
+    }
+
+    /// Steps over a message without flags; `None`, and no step, at anything else.
+    pub(crate) fn step_outline(&mut self) -> Option<Outline<'a>> {
+        let found = outline(self.bytes.get(self.at as usize..)?)?;
+        self.at += u64::from(found.length);
+        Some(found)
+    }
+
+    /// The next record and its offset; [`DecodeError::End`] when none begins there.
+    pub(crate) fn step(&mut self) -> Result<(u32, Decoded<'a>), DecodeError> {
+        let record = self.bytes.get(self.at as usize..).ok_or(DecodeError::End)?;
+        let decoded = decode_with(record, self.segment.seed(), self.check != Check::Nothing)?;
+        if decoded.position != self.segment.position_of(self.at) {
+            return Err(DecodeError::Position);
+        }
+        if self.check == Check::HeadAndPayload
+            && let Record::Message(message) = &decoded.record
+        {
+            message.verify()?;
+        }
+        let offset = self.at as u32;
+        self.at += u64::from(decoded.length);
+        Ok((offset, decoded))
+    }
+}

@@ -1,0 +1,178 @@
+//! Group commit, and the file that remembers how far it came. Drawn in `docs/format.md`, "Synced".
+//!
+//! What must stay true: nothing is called synced before every byte below it is on the disk, and after a sync that failed
+//! nothing is called synced any more. The file says a lower bound: it is written after the syncs it speaks of, never for
+//! each of them.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::disk::Disk;
+use crate::error::LogError;
+use crate::record::{Position, le_u32, le_u64};
+
+const MAGIC: &[u8; 4] = b"PNSY";
+const SLOT_BYTES: usize = 32;
+/// Two sectors, so that a torn write harms one slot.
+const SLOT_PLACES: [u64; 2] = [0, 512];
+const FILE_BYTES: u64 = 1024;
+
+/// A segment whose bytes are not all known to be on the disk.
+#[derive(Clone, Debug)]
+pub(crate) struct Unsynced {
+    pub(crate) number: u64,
+    pub(crate) path: Arc<Path>,
+    pub(crate) file: Arc<File>,
+    /// Whether its name is not known to be on the disk either.
+    pub(crate) is_new: bool,
+}
+
+/// A sync that runs without the log's lock: of everything written when it was made.
+#[derive(Debug)]
+#[must_use]
+pub struct SyncTicket {
+    pub(crate) files: Vec<Unsynced>,
+    pub(crate) position: Position,
+    pub(crate) directory: Arc<Path>,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) synced_file: Arc<Mutex<SyncedFile>>,
+    pub(crate) stopped: Arc<AtomicBool>,
+}
+
+impl SyncTicket {
+    /// Syncs every segment that needs it, oldest first, and the directory when it has a new name. Gives the position that
+    /// [`crate::Log::finish_sync`] takes. A failure stops the log for good: pages that failed cannot be trusted again.
+    pub fn perform(self) -> Result<Position, LogError> {
+        if self.stopped.load(Ordering::SeqCst) {
+            return Err(LogError::Stopped { path: self.directory.to_path_buf() });
+        }
+        self.sync_all().inspect_err(|_| self.stopped.store(true, Ordering::SeqCst))?;
+        if self.files.len() > 1 {
+            save_position(&self.synced_file, self.disk.as_ref(), self.position)?;
+        }
+        Ok(self.position)
+    }
+
+    fn sync_all(&self) -> Result<(), LogError> {
+        for unsynced in &self.files {
+            self.disk.sync(&unsynced.file).map_err(|error| LogError::io("sync", &unsynced.path, error))?;
+        }
+        if self.files.iter().any(|unsynced| unsynced.is_new) {
+            let synced = self.disk.sync_directory(&self.directory);
+            synced.map_err(|error| LogError::io("sync", &self.directory, error))?;
+        }
+        Ok(())
+    }
+}
+
+/// Remembers a position that is on the disk already.
+pub(crate) fn save_position(file: &Mutex<SyncedFile>, disk: &dyn Disk, position: Position) -> Result<(), LogError> {
+    file.lock().unwrap_or_else(PoisonError::into_inner).save(disk, position)
+}
+
+/// The file `synced`: two slots, written in turn.
+#[derive(Debug)]
+pub(crate) struct SyncedFile {
+    path: PathBuf,
+    turn: u64,
+    position: Position,
+}
+
+impl SyncedFile {
+    /// Reads it; one that is absent or has no whole slot says 0.
+    pub(crate) fn load(directory: &Path) -> Result<SyncedFile, LogError> {
+        let path = directory.join("synced");
+        let mut found = SyncedFile { path, turn: 0, position: Position(0) };
+        let file = match File::open(&found.path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(found),
+            Err(error) => return Err(LogError::io("open", &found.path, error)),
+        };
+        for place in SLOT_PLACES {
+            let mut slot = [0; SLOT_BYTES];
+            match file.read_exact_at(&mut slot, place) {
+                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => continue,
+                other => other.map_err(|error| LogError::io("read", &found.path, error))?,
+            }
+            if let Some((turn, position)) = decode_slot(&slot)
+                && turn >= found.turn
+            {
+                (found.turn, found.position) = (turn, position);
+            }
+        }
+        Ok(found)
+    }
+
+    pub(crate) fn position(&self) -> Position {
+        self.position
+    }
+
+    /// Remembers a position that is on the disk already.
+    pub(crate) fn save(&mut self, disk: &dyn Disk, position: Position) -> Result<(), LogError> {
+        if position <= self.position {
+            return Ok(());
+        }
+        let io = |action, error| LogError::io(action, &self.path, error);
+        let file = match disk.open(&self.path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => disk.create(&self.path, FILE_BYTES),
+            other => other,
+        };
+        let file = file.map_err(|error| io("open", error))?;
+        let turn = self.turn + 1;
+        let place = SLOT_PLACES[(turn % 2) as usize];
+        disk.write_at(&file, &encode_slot(turn, position), place).map_err(|error| io("write", error))?;
+        (self.turn, self.position) = (turn, position);
+        Ok(())
+    }
+}
+
+fn encode_slot(turn: u64, position: Position) -> [u8; SLOT_BYTES] {
+    let mut slot = [0; SLOT_BYTES];
+    slot[..4].copy_from_slice(MAGIC);
+    slot[4..8].copy_from_slice(&crate::segment::FORMAT.to_le_bytes());
+    slot[8..16].copy_from_slice(&turn.to_le_bytes());
+    slot[16..24].copy_from_slice(&position.0.to_le_bytes());
+    let crc = crc32c::crc32c(&slot[..28]);
+    slot[28..].copy_from_slice(&crc.to_le_bytes());
+    slot
+}
+
+fn decode_slot(slot: &[u8; SLOT_BYTES]) -> Option<(u64, Position)> {
+    let is_whole = &slot[..4] == MAGIC && le_u32(&slot[28..]) == crc32c::crc32c(&slot[..28]);
+    is_whole.then(|| (le_u64(&slot[8..16]), Position(le_u64(&slot[16..24]))))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use crate::disk::RealDisk;
+
+    #[test]
+    fn the_last_position_saved_is_read_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut file = SyncedFile::load(directory.path()).unwrap();
+        for position in [10, 20, 30] {
+            file.save(&RealDisk, Position(position)).unwrap();
+        }
+
+        assert_eq!(SyncedFile::load(directory.path()).unwrap().position(), Position(30));
+    }
+
+    #[test]
+    fn a_torn_slot_leaves_the_one_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut file = SyncedFile::load(directory.path()).unwrap();
+        file.save(&RealDisk, Position(10)).unwrap();
+        file.save(&RealDisk, Position(20)).unwrap();
+        let path = directory.path().join("synced");
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[16] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+
+        assert_eq!(SyncedFile::load(directory.path()).unwrap().position(), Position(10));
+    }
+}

@@ -1,0 +1,198 @@
+//! Random use of a log, with kills, power failures and closes in between, against a plain model of its queues.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use penstock_log::{Log, LogOptions, Opened, Outcome, Position};
+use proptest::prelude::*;
+use support::{ForgetfulDisk, Model, fold, message, open, small_segments, sync};
+
+/// A start appends one epoch record: 24 bytes of header, 9 of head.
+const EPOCH_RECORD_BYTES: u64 = 33;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Publish { queues: Vec<u32>, body_bytes: usize, seed: u8 },
+    Settle { queue: u32, outcome: Outcome, picks: Vec<usize> },
+    Purge { queue: u32 },
+    Delete { queue: u32 },
+    Write,
+    Sync,
+    Fold { removes: bool },
+    UnmapIdle,
+    Kill,
+    FailPower,
+    Close,
+    KillAndRaise,
+}
+
+fn outcomes() -> impl Strategy<Value = Outcome> {
+    prop_oneof![Just(Outcome::Ack), Just(Outcome::Drop), Just(Outcome::Expire), Just(Outcome::Requeue)]
+}
+
+fn steps(removes: bool) -> impl Strategy<Value = Vec<Step>> {
+    let queues = prop::sample::subsequence(vec![1_u32, 2, 3, 4], 1..=4);
+    let body = prop_oneof![20 => 0..200_usize, 1 => 3000..6000_usize];
+    let step = prop_oneof![
+        12 => (queues, body, any::<u8>()).prop_map(|(queues, body_bytes, seed)| Step::Publish { queues, body_bytes, seed }),
+        6 => (1..5_u32, outcomes(), prop::collection::vec(0..40_usize, 1..12))
+            .prop_map(|(queue, outcome, picks)| Step::Settle { queue, outcome, picks }),
+        1 => (1..5_u32).prop_map(|queue| Step::Purge { queue }),
+        1 => (1..5_u32).prop_map(|queue| Step::Delete { queue }),
+        6 => Just(Step::Write),
+        2 => Just(Step::Sync),
+        3 => Just(Step::Fold { removes }),
+        1 => Just(Step::UnmapIdle),
+        1 => Just(Step::Kill),
+        1 => Just(Step::FailPower),
+        1 => Just(Step::Close),
+        1 => Just(Step::KillAndRaise),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+/// The log under test with what it should hold after each record.
+struct Run<'a> {
+    directory: &'a Path,
+    disk: Arc<ForgetfulDisk>,
+    log: Option<Log>,
+    model: Model,
+    history: Vec<(Position, Model)>,
+    /// Queues are never used again, so a deleted one's number is replaced by a new one.
+    ids: [u32; 5],
+}
+
+impl<'a> Run<'a> {
+    fn new(directory: &'a Path) -> Run<'a> {
+        let disk = Arc::new(ForgetfulDisk::default());
+        let mut run =
+            Run { directory, disk, log: None, model: Model::default(), history: Vec::new(), ids: [0, 1, 2, 3, 4] };
+        run.history.push((Position(0), Model::default()));
+        run.reopen(false);
+        run
+    }
+
+    fn options(&self, raise: bool) -> LogOptions {
+        let disk = Arc::clone(&self.disk);
+        LogOptions { raise, disk, ..small_segments() }
+    }
+
+    fn reopen(&mut self, raise: bool) -> Position {
+        let Opened { log, state, recovery } = Log::open(self.directory, self.options(raise)).unwrap();
+        let end = Position(state.position.0 - EPOCH_RECORD_BYTES);
+        let (_, model) = self.history.iter().rev().find(|(position, _)| *position == end).expect("a record ends there");
+        self.model = model.clone();
+        if raise || recovery.torn_bytes > 0 {
+            self.model.raise();
+        }
+        self.model.check_state(&state);
+        self.model.check_messages(&log);
+        self.history.push((state.position, self.model.clone()));
+        self.log = Some(log);
+        end
+    }
+
+    fn step(&mut self, step: Step) {
+        let log = self.log.as_mut().unwrap();
+        let id = |queue: u32| self.ids[queue as usize];
+        match step {
+            Step::Publish { queues, body_bytes, seed } => {
+                let queues: Vec<u32> = queues.into_iter().map(id).collect();
+                self.model.publish(log, &queues, message(body_bytes, seed)).unwrap();
+            }
+            Step::Settle { queue, outcome, picks } => self.model.settle(log, id(queue), outcome, &picks),
+            Step::Purge { queue } => self.model.purge(log, id(queue)),
+            Step::Delete { queue } => {
+                self.model.delete(log, id(queue));
+                self.ids[queue as usize] = self.ids.iter().max().unwrap() + 1;
+            }
+            Step::Write => {
+                assert_eq!(log.write().unwrap(), log.end());
+                self.model.check_messages(log);
+            }
+            Step::Sync => sync(log),
+            Step::Fold { removes } => {
+                let before = log.synced();
+                let retired = fold(log);
+                assert!(log.synced() >= before);
+                if removes {
+                    retired.map(penstock_log::Retired::perform).transpose().unwrap();
+                }
+            }
+            Step::UnmapIdle => drop(log.unmap_idle()),
+            Step::Kill | Step::KillAndRaise | Step::FailPower | Step::Close => self.stop(&step),
+        }
+        if let Some(log) = &self.log {
+            assert!(log.synced() <= log.end());
+            self.history.push((log.end(), self.model.clone()));
+        }
+    }
+
+    fn stop(&mut self, step: &Step) {
+        let mut log = self.log.take().unwrap();
+        let (synced, end) = (log.synced(), log.end());
+        match step {
+            Step::Close => {
+                log.close().unwrap();
+                assert_eq!(self.reopen(false), end);
+            }
+            Step::FailPower => {
+                drop(log);
+                self.disk.fail_power(self.directory);
+                assert!(self.reopen(true) >= synced, "something confirmed as synced is gone");
+            }
+            _ => {
+                drop(log);
+                assert!(self.reopen(matches!(step, Step::KillAndRaise)) >= synced);
+            }
+        }
+    }
+}
+
+/// A few by default; more with `PROPTEST_CASES`.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(64)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
+
+    #[test]
+    fn after_any_stop_the_log_holds_what_the_model_does(steps in steps(true)) {
+        let directory = tempfile::tempdir().unwrap();
+        let mut run = Run::new(directory.path());
+        for step in steps {
+            run.step(step);
+        }
+        run.stop(&Step::Close);
+    }
+
+    #[test]
+    fn folding_from_the_beginning_gives_what_the_checkpoints_do(steps in steps(false)) {
+        let directory = tempfile::tempdir().unwrap();
+        let mut run = Run::new(directory.path());
+        for step in steps.into_iter().filter(|step| !matches!(step, Step::FailPower | Step::Close)) {
+            run.step(step);
+        }
+        let mut log = run.log.take().unwrap();
+        log.write().unwrap();
+        drop(log);
+        let copy = tempfile::tempdir().unwrap();
+        for entry in std::fs::read_dir(directory.path()).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if !name.starts_with("checkpoint") && !name.ends_with(".idx") {
+                std::fs::copy(&path, copy.path().join(name)).unwrap();
+            }
+        }
+
+        let (with, without) = (open(directory.path()), open(copy.path()));
+
+        prop_assert_eq!(&with.state, &without.state);
+        run.model.check_state(&without.state);
+        run.model.check_messages(&without.log);
+    }
+}

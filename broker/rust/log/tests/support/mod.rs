@@ -1,0 +1,260 @@
+//! A plain model of a log's queues, and a disk that forgets what was not synced. They know nothing of how a log works.
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use penstock_log::{Disk, FoldState, Log, LogOptions, Opened, Outcome, Payload, RAISE, RealDisk, Retired, Target};
+use penstock_queue::{QueueId, Sequence, SequenceRange};
+
+/// A stored message as its publisher knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    pub stored_at_ms: u64,
+    pub exchange: Vec<u8>,
+    pub routing_key: Vec<u8>,
+    pub properties: Vec<u8>,
+    pub body: Vec<u8>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ModelQueue {
+    pub next: u64,
+    pub messages: BTreeMap<u64, Arc<Stored>>,
+    pub delivery_counts: BTreeMap<u64, u32>,
+}
+
+/// All queues, as a client would remember them.
+#[derive(Clone, Debug)]
+pub struct Model {
+    pub queues: BTreeMap<u32, ModelQueue>,
+    pub first: u64,
+    pub highest: u32,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Model { queues: BTreeMap::new(), first: 1, highest: 0 }
+    }
+}
+
+impl Model {
+    pub fn publish(&mut self, log: &mut Log, queues: &[u32], stored: Stored) -> Result<(), penstock_log::LogError> {
+        let payload = Payload::new(&stored.exchange, &stored.routing_key, &stored.properties, &stored.body)?;
+        let next = |queue: &u32| self.queues.get(queue).map_or(self.first, |queue| queue.next);
+        let target = |queue: &u32| Target { queue: QueueId(*queue), sequence: Sequence(next(queue)) };
+        let targets: Vec<Target> = queues.iter().map(target).collect();
+        log.append_message(&payload, stored.stored_at_ms, &targets)?;
+        let stored = Arc::new(stored);
+        for target in targets {
+            let queue = self.queues.entry(target.queue.0).or_default();
+            queue.messages.insert(target.sequence.0, Arc::clone(&stored));
+            queue.next = target.sequence.0 + 1;
+            self.highest = self.highest.max(target.queue.0);
+        }
+        Ok(())
+    }
+
+    /// Settles those messages of a queue whose place is in `picks` (modulo their number).
+    pub fn settle(&mut self, log: &mut Log, id: u32, outcome: Outcome, picks: &[usize]) {
+        let Some(queue) = self.queues.get_mut(&id).filter(|queue| !queue.messages.is_empty()) else { return };
+        let numbers: Vec<u64> = queue.messages.keys().copied().collect();
+        let picked: BTreeSet<u64> = picks.iter().map(|pick| numbers[pick % numbers.len()]).collect();
+        let bytes = picked.iter().map(|number| queue.messages[number].body.len() as u64).sum();
+        let ranges: Vec<_> =
+            picked.iter().map(|&number| SequenceRange::new(Sequence(number), Sequence(number)).unwrap()).collect();
+        log.append_settle(QueueId(id), outcome, picked.len() as u64, bytes, &ranges).unwrap();
+        for number in picked {
+            if outcome == Outcome::Requeue {
+                *queue.delivery_counts.entry(number).or_insert(0) += 1;
+            } else {
+                queue.messages.remove(&number);
+                queue.delivery_counts.remove(&number);
+            }
+        }
+    }
+
+    /// Drops all messages of a queue with one range, numbers settled before included.
+    pub fn purge(&mut self, log: &mut Log, id: u32) {
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        let (count, bytes) =
+            (queue.messages.len() as u64, queue.messages.values().map(|stored| stored.body.len() as u64).sum());
+        let range = SequenceRange::new(Sequence(1), Sequence(queue.next - 1)).unwrap();
+        log.append_settle(QueueId(id), Outcome::Drop, count, bytes, &[range]).unwrap();
+        queue.messages.clear();
+        queue.delivery_counts.clear();
+    }
+
+    pub fn delete(&mut self, log: &mut Log, id: u32) {
+        log.append_delete(QueueId(id)).unwrap();
+        self.queues.remove(&id);
+        self.highest = self.highest.max(id);
+    }
+
+    pub fn raise(&mut self) {
+        self.first += RAISE;
+        for queue in self.queues.values_mut() {
+            queue.next += RAISE;
+        }
+    }
+
+    pub fn check_state(&self, state: &FoldState) {
+        let mut found: Vec<u32> = state.queues.keys().map(|id| id.0).collect();
+        found.sort_unstable();
+        assert_eq!(found, self.queues.keys().copied().collect::<Vec<_>>());
+        assert_eq!(state.highest_queue_id.0, self.highest);
+        assert_eq!(state.first_sequence.0, self.first);
+        for (id, queue) in &self.queues {
+            let folded = &state.queues[&QueueId(*id)];
+            assert_eq!(folded.next.0, queue.next, "next of {id}");
+            assert_eq!(folded.count, queue.messages.len() as u64, "count of {id}");
+            assert_eq!(folded.bytes, queue.messages.values().map(|stored| stored.body.len() as u64).sum::<u64>());
+            let counts: BTreeMap<u64, u32> =
+                folded.delivery_counts.iter().map(|(sequence, &count)| (sequence.0, count)).collect();
+            assert_eq!(counts, queue.delivery_counts);
+            let mut unsettled = Vec::new();
+            let mut sequence = folded.settled.next_unsettled(Sequence(0));
+            while sequence < folded.next {
+                unsettled.push(sequence.0);
+                sequence = folded.settled.next_unsettled(sequence.next());
+            }
+            assert_eq!(unsettled, queue.messages.keys().copied().collect::<Vec<_>>(), "unsettled of {id}");
+        }
+    }
+
+    /// Every message can be read and is what was published; runs are what the model has without a gap.
+    pub fn check_messages(&self, log: &Log) {
+        for (id, queue) in &self.queues {
+            for (&number, stored) in &queue.messages {
+                let located =
+                    log.locate(QueueId(*id), Sequence(number), 5).unwrap().expect("a stored message is found");
+                assert_eq!(located.first.0, number);
+                assert!(!located.offsets.is_empty() && located.offsets.len() <= 5);
+                let (from, to) = (located.offsets[0], *located.offsets.last().unwrap());
+                located.segment.populate(from, to).unwrap();
+                for (&offset, sequence) in located.offsets.iter().zip(number..) {
+                    let view = located.segment.message(offset).unwrap();
+                    view.verify().unwrap();
+                    let target = Target { queue: QueueId(*id), sequence: Sequence(sequence) };
+                    assert!(view.targets().any(|found| found == target));
+                }
+                let view = located.segment.message(from).unwrap();
+                assert_eq!(view.body, stored.body);
+                assert_eq!(view.routing_key, stored.routing_key);
+                assert_eq!(view.exchange, stored.exchange);
+                assert_eq!(view.properties, stored.properties);
+                assert_eq!(view.stored_at_ms, stored.stored_at_ms);
+            }
+        }
+    }
+}
+
+pub fn message(body_bytes: usize, seed: u8) -> Stored {
+    Stored {
+        stored_at_ms: 0x0123_4567_89ab + u64::from(seed),
+        exchange: vec![b'x'; usize::from(seed % 3)],
+        routing_key: vec![b'k'; usize::from(seed % 7)],
+        properties: vec![seed; usize::from(seed % 5)],
+        body: (0..body_bytes).map(|at| seed.wrapping_add(at as u8)).collect(),
+    }
+}
+
+pub fn small_segments() -> LogOptions {
+    LogOptions { segment_bytes_min: 512, segment_bytes_max: 4096, ..LogOptions::default() }
+}
+
+pub fn open(directory: &Path) -> Opened {
+    Log::open(directory, small_segments()).unwrap()
+}
+
+/// A whole sync; what it claims is checked by who calls.
+pub fn sync(log: &mut Log) {
+    if let Some(ticket) = log.begin_sync() {
+        let position = ticket.perform().unwrap();
+        log.finish_sync(position);
+    }
+}
+
+/// A whole fold, and the files that it made superfluous.
+pub fn fold(log: &mut Log) -> Option<Retired> {
+    let folded = log.begin_fold()?.perform().unwrap();
+    Some(log.finish_fold(folded))
+}
+
+/// A disk whose power can fail: what was not synced is then as if it had never been written, the name of a file whose
+/// directory was not synced is gone, and one that was removed or renamed stays so. Without names known, files are by inode.
+#[derive(Debug, Default)]
+pub struct ForgetfulDisk {
+    synced: Mutex<HashMap<u64, Vec<u8>>>,
+    names: Mutex<BTreeMap<PathBuf, u64>>,
+}
+
+fn inode(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).unwrap().ino()
+}
+
+impl ForgetfulDisk {
+    /// Leaves in the directory what a power failure now would leave.
+    pub fn fail_power(&self, directory: &Path) {
+        let synced = self.synced.lock().unwrap();
+        let names = self.names.lock().unwrap();
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let inode = inode(&path);
+            if names.get(&path) != Some(&inode) {
+                std::fs::remove_file(&path).unwrap();
+                continue;
+            }
+            let bytes = std::fs::metadata(&path).unwrap().len() as usize;
+            let mut content = synced.get(&inode).cloned().unwrap_or_default();
+            content.resize(bytes, 0);
+            std::fs::write(&path, content).unwrap();
+        }
+    }
+}
+
+impl Disk for ForgetfulDisk {
+    fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {
+        let file = RealDisk.create(path, bytes)?;
+        self.synced.lock().unwrap().remove(&inode(path));
+        Ok(file)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<File> {
+        RealDisk.open(path)
+    }
+
+    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        RealDisk.write_at(file, bytes, offset)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let content = std::fs::read(&path)?;
+        self.synced.lock().unwrap().insert(inode(Path::new(&path)), content);
+        Ok(())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.rename(from, to)
+    }
+
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        RealDisk.unlink(path)
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        let mut names = self.names.lock().unwrap();
+        names.clear();
+        for entry in std::fs::read_dir(path)? {
+            let path = entry?.path();
+            names.insert(path.clone(), inode(&path));
+        }
+        Ok(())
+    }
+}
