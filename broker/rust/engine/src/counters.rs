@@ -1,0 +1,58 @@
+//! What a process counts: relaxed atomics, added to once a batch.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What is counted.
+#[derive(Clone, Copy, Debug)]
+pub enum Metric {
+    Published,
+    PublishedBytes,
+    Confirmed,
+    Delivered,
+    DeliveredBytes,
+    Settled,
+    Returned,
+    Syncs,
+    SyncMicros,
+    Connections,
+    Consumers,
+}
+
+const NAMES: [&str; 11] = [
+    "published_total",
+    "published_bytes_total",
+    "confirmed_total",
+    "delivered_total",
+    "delivered_bytes_total",
+    "settled_total",
+    "returned_total",
+    "syncs_total",
+    "sync_microseconds_total",
+    "connections",
+    "consumers",
+];
+
+/// One counter per [`Metric`].
+#[derive(Debug, Default)]
+pub struct Counters {
+    values: [AtomicU64; NAMES.len()],
+}
+
+impl Counters {
+    pub fn add(&self, metric: Metric, amount: u64) {
+        if let Some(value) = self.values.get(metric as usize) {
+            value.fetch_add(amount, Ordering::Relaxed);
+        }
+    }
+
+    pub fn subtract(&self, metric: Metric, amount: u64) {
+        if let Some(value) = self.values.get(metric as usize) {
+            value.fetch_sub(amount, Ordering::Relaxed);
+        }
+    }
+
+    /// Every counter with its name.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        NAMES.iter().zip(&self.values).map(|(name, value)| (*name, value.load(Ordering::Relaxed)))
+    }
+}

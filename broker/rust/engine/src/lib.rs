@@ -1,0 +1,27 @@
+//! A shard: one log, the queues and routing tables above it, behind one lock; and the threads that sync and fold.
+//!
+//! Publish, take and settle come in batches and hold the shard's lock for one batch: nothing here waits for a disk's sync,
+//! a client or Python while it holds it. The engine knows numbers and bytes: no protocol, user or policy.
+#![forbid(unsafe_code)]
+
+mod background;
+mod counters;
+mod engine;
+mod error;
+mod level;
+mod publish;
+mod shard;
+mod signal;
+mod state;
+mod subscription;
+
+pub use counters::{Counters, Metric};
+pub use engine::{Engine, EngineOptions};
+pub use error::EngineError;
+pub use level::Level;
+pub use penstock_log::{Payload, Position, Recovery, Segment, SegmentReport, inspect};
+pub use penstock_queue::{Destination, ExchangeKind, QueueId, Sequence, SequenceRange, Settle, Taken};
+pub use publish::{Fate, Publication, Published};
+pub use shard::{QueueCounts, Shard};
+pub use signal::Signal;
+pub use subscription::{Filled, Picked, Subscription, SubscriptionOptions, Unused};

@@ -1,0 +1,185 @@
+//! Publishing a batch: route each message, append one record that names its queues, advance the queues, write once, ring.
+
+use penstock_log::{Payload, Position, Target};
+use penstock_queue::QueueId;
+use penstock_wire::is_same;
+
+use crate::counters::Metric;
+use crate::error::EngineError;
+use crate::level::Level;
+use crate::shard::Shard;
+use crate::state::State;
+
+/// A record names at most this many queues; a wider message is stored again for the rest (docs/format.md).
+const TARGETS_MAX: usize = 1024;
+
+/// One message on its way in. The payload's CRC was computed before any lock.
+pub struct Publication<'a> {
+    pub payload: Payload<'a>,
+    pub exchange: &'a [u8],
+    pub key: &'a [u8],
+    /// The header table of its properties, for headers exchanges.
+    pub headers: Option<&'a [u8]>,
+    pub persistent: bool,
+    /// Given back, not confirmed, when it reaches no queue.
+    pub mandatory: bool,
+}
+
+/// What became of one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// In its queues; the confirm waits for this level.
+    Stored(Level),
+    /// It reached no queue, and nobody minds: nothing was stored.
+    Unroutable,
+    /// The same of a mandatory message.
+    Returned,
+    /// There is no such exchange: nothing was stored.
+    NoExchange,
+}
+
+/// Where the log stood after a batch: what `disk` waits for.
+#[derive(Debug)]
+pub struct Published {
+    pub end: Position,
+    /// Why the messages without a fate, the last of the batch, were not stored: there was no room for the first of them.
+    pub refused: Option<EngineError>,
+}
+
+impl Shard {
+    /// Routes and stores a batch, in order; `fates` gets one entry a message, up to the first that there was no room for.
+    /// Everything stored is in the page cache and visible to consumers when this returns.
+    ///
+    /// # Errors
+    /// `Log` when the disk failed, which stops the shard; `Stopped` and `Closed`.
+    pub fn publish(
+        &self,
+        batch: &[Publication<'_>],
+        level: Option<Level>,
+        now_ms: u64,
+        fates: &mut Vec<Fate>,
+    ) -> Result<Published, EngineError> {
+        let (published, stored, has_sealed) = {
+            let mut guard = self.lock()?;
+            let state = &mut *guard;
+            state.check(self.name())?;
+            let (stored, refused) = state.store_all(batch, level, now_ms, fates)?;
+            state.write()?;
+            state.ring_touched();
+            (Published { end: state.log.end(), refused }, stored, state.has_sealed())
+        };
+        self.counters().add(Metric::Published, stored.count);
+        self.counters().add(Metric::PublishedBytes, stored.bytes);
+        if has_sealed {
+            self.request_fold();
+        }
+        Ok(published)
+    }
+}
+
+/// What of a batch was stored.
+#[derive(Clone, Copy, Default)]
+struct Stored {
+    count: u64,
+    bytes: u64,
+}
+
+impl State {
+    /// Stores messages until one finds no room; an error stops the shard, whose queues are then ahead of its log.
+    fn store_all(
+        &mut self,
+        batch: &[Publication<'_>],
+        level: Option<Level>,
+        now_ms: u64,
+        fates: &mut Vec<Fate>,
+    ) -> Result<(Stored, Option<EngineError>), EngineError> {
+        let mut stored = Stored::default();
+        for publication in batch {
+            if !self.find_targets(publication) {
+                fates.push(Fate::NoExchange);
+                continue;
+            }
+            if self.matched.queues.is_empty() {
+                fates.push(if publication.mandatory { Fate::Returned } else { Fate::Unroutable });
+                continue;
+            }
+            if let Err(refused) = self.log.reserve(&publication.payload, self.matched.queues.len()) {
+                return Ok((stored, Some(refused.into())));
+            }
+            match self.store(publication, level, now_ms) {
+                Ok(fate) => fates.push(fate),
+                Err(error) => {
+                    self.stopped = Some(error.to_string());
+                    return Err(error);
+                }
+            }
+            stored.count += 1;
+            stored.bytes += publication.payload.body_bytes();
+        }
+        Ok((stored, None))
+    }
+
+    fn store(&mut self, publication: &Publication<'_>, level: Option<Level>, now_ms: u64) -> Result<Fate, EngineError> {
+        let queues_level = self.assign_sequences(publication.payload.body_bytes());
+        if self.targets.is_empty() {
+            return Ok(Fate::Unroutable);
+        }
+        for targets in self.targets.chunks(TARGETS_MAX) {
+            self.log.append_message(&publication.payload, now_ms, targets)?;
+        }
+        Ok(Fate::Stored(Level::of(level, queues_level, publication.persistent)))
+    }
+
+    /// Fills `matched`; false when there is no such exchange.
+    fn find_targets(&mut self, publication: &Publication<'_>) -> bool {
+        let last = &mut self.last_route;
+        let generation = Some(self.routing.generation());
+        if last.generation == generation
+            && publication.headers.is_none()
+            && is_same(&last.exchange, publication.exchange)
+            && is_same(&last.key, publication.key)
+        {
+            return true;
+        }
+        last.generation = None;
+        if self.routing.route(publication.exchange, publication.key, publication.headers, &mut self.matched).is_err() {
+            return false;
+        }
+        if publication.headers.is_none() {
+            last.exchange.clear();
+            last.exchange.extend_from_slice(publication.exchange);
+            last.key.clear();
+            last.key.extend_from_slice(publication.key);
+            last.generation = generation;
+        }
+        true
+    }
+
+    /// Gives the message its number in every matched queue; says the strictest level that a queue asks for.
+    fn assign_sequences(&mut self, body_bytes: u64) -> Option<Level> {
+        let mut level = None;
+        self.targets.clear();
+        for &queue in &self.matched.queues {
+            let Some(entry) = self.queues.get_mut(&queue) else { continue };
+            let sequence = entry.machine.publish(body_bytes);
+            self.targets.push(Target { queue, sequence });
+            level = level.max(entry.level);
+            if entry.fresh_count == 0 {
+                self.touched.push(queue);
+            }
+            entry.fresh_count += 1;
+        }
+        level
+    }
+
+    fn ring_touched(&mut self) {
+        let mut touched: Vec<QueueId> = std::mem::take(&mut self.touched);
+        for queue in touched.drain(..) {
+            if let Some(entry) = self.queues.get_mut(&queue) {
+                let fresh_count = std::mem::take(&mut entry.fresh_count);
+                entry.wake(fresh_count);
+            }
+        }
+        self.touched = touched;
+    }
+}

@@ -1,0 +1,140 @@
+//! What a shard's lock protects: the log, the queues and the routing tables, and the steps that touch more than one of them.
+
+use std::sync::Arc;
+
+use penstock_log::{Log, Outcome, Target};
+use penstock_queue::{Matched, Queue, QueueId, Routing, Sequence, SequenceRange, Settled, SubscriptionId};
+use rustc_hash::FxHashMap;
+
+use crate::error::EngineError;
+use crate::level::Level;
+use crate::signal::Signal;
+
+/// A queue with what the engine knows of it beside the machine.
+pub(crate) struct QueueEntry {
+    pub name: String,
+    pub machine: Queue,
+    pub auto_delete: bool,
+    pub level: Option<Level>,
+    pub signals: FxHashMap<SubscriptionId, Arc<Signal>>,
+    /// Subscriptions that only hold what was taken one by one; they are no consumers.
+    pub pull_count: usize,
+    /// Messages of the running publish that went here; zero between publishes.
+    pub fresh_count: u64,
+}
+
+impl QueueEntry {
+    pub fn new(name: &str, machine: Queue, auto_delete: bool, level: Option<Level>) -> QueueEntry {
+        QueueEntry {
+            name: name.to_owned(),
+            machine,
+            auto_delete,
+            level,
+            signals: FxHashMap::default(),
+            pull_count: 0,
+            fresh_count: 0,
+        }
+    }
+
+    pub fn consumer_count(&self) -> usize {
+        self.signals.len().saturating_sub(self.pull_count)
+    }
+
+    /// Rings as many consumers as `fresh_count` new ready messages can feed, turn by turn.
+    pub fn wake(&mut self, fresh_count: u64) {
+        for _ in 0..fresh_count.min(self.signals.len() as u64) {
+            let Some(id) = self.machine.next_to_wake() else { return };
+            if let Some(signal) = self.signals.get(&id) {
+                signal.ring();
+            }
+        }
+    }
+}
+
+/// Where the last message went: publishers repeat themselves.
+#[derive(Default)]
+pub(crate) struct LastRoute {
+    pub exchange: Vec<u8>,
+    pub key: Vec<u8>,
+    pub generation: Option<u64>,
+}
+
+pub(crate) struct State {
+    pub log: Log,
+    pub queues: FxHashMap<QueueId, QueueEntry>,
+    pub routing: Routing,
+    pub matched: Matched,
+    pub last_route: LastRoute,
+    pub targets: Vec<Target>,
+    pub touched: Vec<QueueId>,
+    /// Sealed segments that the fold thread was told of.
+    pub sealed_seen: usize,
+    /// The number that the first message of a new queue gets; above 1 once a start had to skip numbers.
+    pub first_sequence: Sequence,
+    /// Why the shard stopped, once it has.
+    pub stopped: Option<String>,
+    pub closed: bool,
+}
+
+impl State {
+    pub fn new(log: Log, first_sequence: Sequence) -> State {
+        State {
+            log,
+            queues: FxHashMap::default(),
+            routing: Routing::default(),
+            matched: Matched::default(),
+            last_route: LastRoute::default(),
+            targets: Vec::new(),
+            touched: Vec::new(),
+            sealed_seen: 0,
+            first_sequence,
+            stopped: None,
+            closed: false,
+        }
+    }
+
+    /// Refuses to go on once the shard is closed or a write has failed.
+    pub fn check(&self, shard: &str) -> Result<(), EngineError> {
+        match &self.stopped {
+            Some(reason) => Err(EngineError::Stopped(shard.to_owned(), reason.clone())),
+            None if self.closed => Err(EngineError::Closed(shard.to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a segment was sealed since the last time somebody asked.
+    pub fn has_sealed(&mut self) -> bool {
+        let sealed_count = self.log.sealed_count();
+        std::mem::replace(&mut self.sealed_seen, sealed_count) < sealed_count
+    }
+
+    /// Writes down what was settled. The record is in the page cache when this returns.
+    pub fn log_settled(&mut self, queue: QueueId, outcome: Outcome, settled: &Settled) -> Result<(), EngineError> {
+        if settled.ranges.is_empty() {
+            return Ok(());
+        }
+        self.log.append_settle(queue, outcome, settled.count, settled.bytes, &settled.ranges)?;
+        self.write()
+    }
+
+    /// Writes down that messages went back to their places.
+    pub fn log_returned(&mut self, queue: QueueId, ranges: &[SequenceRange]) -> Result<(), EngineError> {
+        if ranges.is_empty() {
+            return Ok(());
+        }
+        let count = ranges.iter().map(SequenceRange::count).sum();
+        self.log.append_settle(queue, Outcome::Requeue, count, 0, ranges)?;
+        self.write()
+    }
+
+    /// Puts the log's tail into the page cache; a failure stops the shard, whose memory is then ahead of its log.
+    pub fn write(&mut self) -> Result<(), EngineError> {
+        match self.log.write() {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                self.stopped = Some(error.to_string());
+                Err(error.into())
+            }
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! A consumer's end of a queue: take what is ready, say how large it was, settle it.
+//!
+//! Taking happens under the shard's lock and gives places in segments; the bytes are read after it. Dropping a subscription
+//! returns what it holds.
+
+use std::sync::Arc;
+
+use penstock_log::{Outcome, Segment};
+use penstock_queue::{QueueId, Sequence, SequenceRange, Settle, SubscriptionId, SubscriptionSettings, Taken};
+
+use crate::counters::Metric;
+use crate::error::EngineError;
+use crate::shard::Shard;
+use crate::signal::Signal;
+use crate::state::{QueueEntry, State};
+
+/// How a consumer wants to be served.
+#[derive(Clone, Copy, Debug)]
+pub struct SubscriptionOptions {
+    pub prefetch: u32,
+    pub auto_ack: bool,
+    pub exclusive: bool,
+    /// Takes only when asked (`take_now`), and is no consumer to anybody else.
+    pub pull: bool,
+}
+
+/// One message that was taken: what the queue knows of it and where its record lies.
+#[derive(Clone, Copy, Debug)]
+pub struct Picked {
+    pub taken: Taken,
+    pub offset: u32,
+}
+
+/// Messages of one segment, in the order they are delivered.
+#[derive(Debug)]
+pub struct Filled {
+    pub segment: Arc<Segment>,
+    pub picked: Vec<Picked>,
+}
+
+/// An auto-delete queue lost its last consumer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unused {
+    pub queue: String,
+}
+
+/// See the module.
+pub struct Subscription {
+    shard: Arc<Shard>,
+    queue: QueueId,
+    id: SubscriptionId,
+    signal: Arc<Signal>,
+    options: SubscriptionOptions,
+    open: bool,
+}
+
+impl Shard {
+    /// Adds a consumer to a queue.
+    ///
+    /// # Errors
+    /// `NoQueue`; `Queue` when another consumer is exclusive or this one cannot be.
+    pub fn subscribe(
+        self: &Arc<Self>,
+        queue: QueueId,
+        options: SubscriptionOptions,
+    ) -> Result<Subscription, EngineError> {
+        let signal = Arc::new(Signal::default());
+        let id = {
+            let mut guard = self.lock()?;
+            guard.check(self.name())?;
+            let entry = self.entry(&mut guard, queue)?;
+            let prefetch = if options.pull { 0 } else { options.prefetch };
+            let settings = SubscriptionSettings { prefetch, auto_ack: options.auto_ack, exclusive: options.exclusive };
+            let id = entry.machine.subscribe(settings)?;
+            entry.signals.insert(id, Arc::clone(&signal));
+            entry.pull_count += usize::from(options.pull);
+            id
+        };
+        if !options.pull {
+            self.counters().add(Metric::Consumers, 1);
+        }
+        Ok(Subscription { shard: Arc::clone(self), queue, id, signal, options, open: true })
+    }
+}
+
+impl Subscription {
+    #[must_use]
+    pub fn signal(&self) -> &Arc<Signal> {
+        &self.signal
+    }
+
+    #[must_use]
+    pub fn is_auto_ack(&self) -> bool {
+        self.options.auto_ack
+    }
+
+    /// Takes what is this consumer's turn, at most `count_max` messages.
+    ///
+    /// # Errors
+    /// `NoQueue` once the queue is gone; `Log` when a message's record cannot be found.
+    pub fn fill(&self, count_max: u32, filled: &mut Vec<Filled>) -> Result<(), EngineError> {
+        let mut guard = self.shard.lock()?;
+        self.take(&mut guard, count_max, filled)
+    }
+
+    /// Takes for a pull: at most `count_max` messages, whatever the prefetch. Gives how many stay ready.
+    ///
+    /// # Errors
+    /// As [`Subscription::fill`].
+    pub fn take_now(&self, count_max: u32, filled: &mut Vec<Filled>) -> Result<u64, EngineError> {
+        let mut guard = self.shard.lock()?;
+        let mut left = count_max;
+        while left > 0 {
+            let entry = self.shard.entry(&mut guard, self.queue)?;
+            let before = entry.machine.unsettled_of(self.id);
+            entry.machine.set_prefetch(self.id, before.saturating_add(left));
+            self.take(&mut guard, left, filled)?;
+            let entry = self.shard.entry(&mut guard, self.queue)?;
+            let taken = entry.machine.unsettled_of(self.id).saturating_sub(before);
+            if taken == 0 {
+                break;
+            }
+            left = left.saturating_sub(taken);
+        }
+        let entry = self.shard.entry(&mut guard, self.queue)?;
+        entry.machine.set_prefetch(self.id, 0);
+        Ok(entry.machine.ready_count())
+    }
+
+    fn take(&self, state: &mut State, count_max: u32, filled: &mut Vec<Filled>) -> Result<(), EngineError> {
+        let mut taken = Vec::new();
+        self.shard.entry(state, self.queue)?.machine.take(self.id, count_max, &mut taken);
+        let mut rest = taken.as_slice();
+        while let Some(first) = rest.first() {
+            let run = contiguous(rest);
+            let Some(located) = state.log.locate(self.queue, first.sequence, run)? else {
+                return Err(self.shard.missing(self.queue, first.sequence));
+            };
+            let picked = rest.iter().zip(&located.offsets);
+            let picked: Vec<Picked> = picked.map(|(&taken, &offset)| Picked { taken, offset }).collect();
+            rest = rest.get(picked.len()..).unwrap_or_default();
+            match filled.last_mut() {
+                Some(last) if Arc::ptr_eq(&last.segment, &located.segment) => last.picked.extend(picked),
+                _ => filled.push(Filled { segment: located.segment, picked }),
+            }
+        }
+        Ok(())
+    }
+
+    /// Says how large the messages were whose bytes were read, and counts them as delivered; with auto-ack they are settled.
+    ///
+    /// # Errors
+    /// `NoQueue` once the queue is gone; `Log` when the settlement cannot be written.
+    pub fn sent(&self, sizes: &[(Sequence, u32)]) -> Result<(), EngineError> {
+        let bytes: u64 = sizes.iter().map(|&(_, size)| u64::from(size)).sum();
+        {
+            let mut guard = self.shard.lock()?;
+            let machine = &mut self.shard.entry(&mut guard, self.queue)?.machine;
+            machine.sized(self.id, sizes);
+            if self.options.auto_ack
+                && let Some(ranges) = ranges_of(sizes)
+            {
+                let settled = machine.settle(self.id, &ranges, Settle::Ack);
+                guard.log_settled(self.queue, Outcome::Ack, &settled)?;
+                self.shard.counters().add(Metric::Settled, settled.count);
+            }
+        }
+        self.shard.counters().add(Metric::Delivered, sizes.len() as u64);
+        self.shard.counters().add(Metric::DeliveredBytes, bytes);
+        Ok(())
+    }
+
+    /// Settles what this consumer holds of `ranges`; gives how many messages that were.
+    ///
+    /// # Errors
+    /// `NoQueue` once the queue is gone; `Log` when the settlement cannot be written.
+    pub fn settle(&self, ranges: &[SequenceRange], how: Settle) -> Result<u64, EngineError> {
+        let settled = {
+            let mut guard = self.shard.lock()?;
+            let entry = self.shard.entry(&mut guard, self.queue)?;
+            let settled = entry.machine.settle(self.id, ranges, how);
+            if how == Settle::Requeue {
+                entry.wake(settled.count);
+            }
+            let outcome = match how {
+                Settle::Ack => Outcome::Ack,
+                Settle::Reject => Outcome::Drop,
+                Settle::Requeue => Outcome::Requeue,
+            };
+            guard.log_settled(self.queue, outcome, &settled)?;
+            settled
+        };
+        self.shard.counters().add(Metric::Settled, settled.count);
+        Ok(settled.count)
+    }
+
+    /// How many messages it holds.
+    #[must_use]
+    pub fn unsettled_count(&self) -> u32 {
+        let Ok(mut guard) = self.shard.lock() else { return 0 };
+        self.shard.entry(&mut guard, self.queue).map_or(0, |entry| entry.machine.unsettled_of(self.id))
+    }
+
+    /// Changes how many messages it may hold.
+    ///
+    /// # Errors
+    /// `NoQueue` once the queue is gone.
+    pub fn set_prefetch(&self, prefetch: u32) -> Result<(), EngineError> {
+        let mut guard = self.shard.lock()?;
+        let entry = self.shard.entry(&mut guard, self.queue)?;
+        entry.machine.set_prefetch(self.id, prefetch);
+        let ready_count = entry.machine.ready_count();
+        entry.wake(ready_count);
+        Ok(())
+    }
+
+    /// Returns what it holds and leaves the queue. Says when an auto-delete queue lost its last consumer by that.
+    pub fn close(mut self) -> Option<Unused> {
+        self.leave()
+    }
+
+    fn leave(&mut self) -> Option<Unused> {
+        if !std::mem::replace(&mut self.open, false) {
+            return None;
+        }
+        if !self.options.pull {
+            self.shard.counters().subtract(Metric::Consumers, 1);
+        }
+        let mut guard = self.shard.lock().ok()?;
+        let entry = self.shard.entry(&mut guard, self.queue).ok()?;
+        let returned = entry.machine.unsubscribe(self.id);
+        entry.signals.remove(&self.id);
+        entry.pull_count = entry.pull_count.saturating_sub(usize::from(self.options.pull));
+        let ready_count = entry.machine.ready_count();
+        entry.wake(ready_count);
+        let unused = is_unused(entry, self.options).then(|| Unused { queue: entry.name.clone() });
+        if guard.check(self.shard.name()).is_ok()
+            && let Err(error) = guard.log_returned(self.queue, &returned)
+        {
+            // The messages are unsettled on disk all the same: a start finds them ready, only their count is not raised.
+            guard.stopped = Some(error.to_string());
+        }
+        unused
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+fn is_unused(entry: &QueueEntry, left: SubscriptionOptions) -> bool {
+    entry.auto_delete && !left.pull && entry.consumer_count() == 0
+}
+
+/// How many of the first messages follow each other without a gap.
+fn contiguous(taken: &[Taken]) -> usize {
+    let Some(first) = taken.first() else { return 0 };
+    taken.iter().zip(first.sequence.0..).take_while(|(taken, expected)| taken.sequence.0 == *expected).count()
+}
+
+fn ranges_of(sizes: &[(Sequence, u32)]) -> Option<Vec<SequenceRange>> {
+    let mut ranges: Vec<SequenceRange> = Vec::new();
+    for &(sequence, _) in sizes {
+        match ranges.last_mut() {
+            Some(last) if last.last.next() == sequence => last.last = sequence,
+            _ => ranges.push(SequenceRange { first: sequence, last: sequence }),
+        }
+    }
+    (!ranges.is_empty()).then_some(ranges)
+}

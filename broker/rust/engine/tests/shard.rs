@@ -1,0 +1,305 @@
+//! A shard through its doors: publish, take, settle, and what a start finds of it.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use penstock_engine::{
+    Destination, Engine, EngineOptions, ExchangeKind, Fate, Filled, Level, Payload, Publication, QueueId, Sequence,
+    SequenceRange, Settle, Shard, Subscription, SubscriptionOptions,
+};
+
+const QUEUE: QueueId = QueueId(1);
+
+struct House {
+    engine: Engine,
+    shard: Arc<Shard>,
+}
+
+fn open(directory: &std::path::Path) -> House {
+    let options = EngineOptions {
+        segment_bytes_min: 64 << 10,
+        segment_bytes_max: 256 << 10,
+        segment_idle: Duration::from_secs(60),
+    };
+    let engine = Engine::new(options).unwrap();
+    let shard = engine.open_shard("/", directory, false).unwrap();
+    shard.put_queue(QUEUE, "jobs", false, None).unwrap();
+    House { engine, shard }
+}
+
+fn publish_to(shard: &Arc<Shard>, exchange: &str, key: &str, bodies: &[&[u8]]) -> Vec<Fate> {
+    let batch: Vec<Publication<'_>> = bodies
+        .iter()
+        .map(|body| Publication {
+            payload: Payload::new(exchange.as_bytes(), key.as_bytes(), b"", body).unwrap(),
+            exchange: exchange.as_bytes(),
+            key: key.as_bytes(),
+            headers: None,
+            persistent: false,
+            mandatory: false,
+        })
+        .collect();
+    let mut fates = Vec::new();
+    shard.publish(&batch, None, 1, &mut fates).unwrap();
+    fates
+}
+
+fn publish(shard: &Arc<Shard>, bodies: &[&[u8]]) -> Vec<Fate> {
+    publish_to(shard, "", "jobs", bodies)
+}
+
+fn consumer(shard: &Arc<Shard>, prefetch: u32, auto_ack: bool) -> Subscription {
+    shard.subscribe(QUEUE, SubscriptionOptions { prefetch, auto_ack, exclusive: false, pull: false }).unwrap()
+}
+
+fn read(filled: &[Filled]) -> Vec<(u64, Vec<u8>, u32)> {
+    let mut messages = Vec::new();
+    for Filled { segment, picked } in filled {
+        for one in picked {
+            let view = segment.message(one.offset).unwrap();
+            messages.push((one.taken.sequence.0, view.body.to_vec(), one.taken.delivery_count));
+        }
+    }
+    messages
+}
+
+fn take(subscription: &Subscription, count_max: u32) -> Vec<(u64, Vec<u8>, u32)> {
+    let mut filled = Vec::new();
+    subscription.fill(count_max, &mut filled).unwrap();
+    let messages = read(&filled);
+    let sizes: Vec<(Sequence, u32)> =
+        messages.iter().map(|(sequence, body, _)| (Sequence(*sequence), u32::try_from(body.len()).unwrap())).collect();
+    subscription.sent(&sizes).unwrap();
+    messages
+}
+
+fn range(first: u64, last: u64) -> SequenceRange {
+    SequenceRange::new(Sequence(first), Sequence(last)).unwrap()
+}
+
+#[test]
+fn what_was_published_is_taken_in_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let House { shard, .. } = open(directory.path());
+
+    let fates = publish(&shard, &[b"one", b"two"]);
+
+    assert_eq!(fates, [Fate::Stored(Level::Os), Fate::Stored(Level::Os)]);
+    let taken = take(&consumer(&shard, 10, false), 10);
+    assert_eq!(taken, [(1, b"one".to_vec(), 0), (2, b"two".to_vec(), 0)]);
+}
+
+#[test]
+fn a_settled_message_is_gone_after_a_start_and_an_unsettled_one_is_ready_again() {
+    let directory = tempfile::tempdir().unwrap();
+    {
+        let House { shard, .. } = open(directory.path());
+        publish(&shard, &[b"done", b"open", b"waiting"]);
+        let subscription = consumer(&shard, 2, false);
+        take(&subscription, 2);
+        subscription.settle(&[range(1, 1)], Settle::Ack).unwrap();
+        // The process dies here: nothing is closed.
+        std::mem::forget(subscription);
+        std::mem::forget(shard);
+    }
+
+    let House { shard, .. } = open(directory.path());
+
+    assert_eq!(shard.totals().unwrap(), (2, 0));
+    let taken = take(&consumer(&shard, 10, false), 10);
+    let bodies: Vec<Vec<u8>> = taken.into_iter().map(|(_, body, _)| body).collect();
+    assert_eq!(bodies, [b"open".to_vec(), b"waiting".to_vec()]);
+}
+
+#[test]
+fn a_requeued_message_returns_to_its_place_with_its_count() {
+    let directory = tempfile::tempdir().unwrap();
+    let House { shard, .. } = open(directory.path());
+    publish(&shard, &[b"a", b"b", b"c"]);
+    let subscription = consumer(&shard, 2, false);
+    take(&subscription, 2);
+
+    subscription.settle(&[range(1, 1)], Settle::Requeue).unwrap();
+
+    assert_eq!(take(&subscription, 10), [(1, b"a".to_vec(), 1)]);
+}
+
+#[test]
+fn a_consumer_that_leaves_gives_back_what_it_held() {
+    let directory = tempfile::tempdir().unwrap();
+    let House { shard, .. } = open(directory.path());
+    publish(&shard, &[b"a", b"b"]);
+    let subscription = consumer(&shard, 10, false);
+    take(&subscription, 10);
+
+    subscription.close();
+
+    assert_eq!(shard.totals().unwrap(), (2, 0));
+    assert_eq!(take(&consumer(&shard, 10, false), 10).first().map(|(_, _, count)| *count), Some(1));
+}
+
+#[test]
+fn auto_ack_settles_what_was_sent() {
+    let directory = tempfile::tempdir().unwrap();
+    let House { shard, .. } = open(directory.path());
+    publish(&shard, &[b"a", b"b"]);
+
+    take(&consumer(&shard, 10, true), 10);
+
+    assert_eq!(shard.totals().unwrap(), (0, 0));
+}
+
+#[test]
+fn a_message_that_reaches_no_queue_is_not_stored() {
+    let directory = tempfile::tempdir().unwrap();
+    let House { shard, .. } = open(directory.path());
+    let before = shard.log_stats().bytes_written;
+
+    assert_eq!(publish_to(&shard, "", "nobody", &[b"x"]), [Fate::Unroutable]);
+    assert_eq!(publish_to(&shard, "nowhere", "jobs", &[b"x"]), [Fate::NoExchange]);
+
+    assert_eq!(shard.log_stats().bytes_written, before);
+}
+
+#[test]
+fn a_fanout_stores_one_record_for_all_its_queues() {
+    let directory = tempfile::tempdir().unwrap();
+    let House { shard, .. } = open(directory.path());
+    shard.put_exchange("all", ExchangeKind::Fanout, None).unwrap();
+    for id in 2..2_000 {
+        let name = format!("q{id}");
+        shard.put_queue(QueueId(id), &name, false, None).unwrap();
+        shard.add_route("all", "", None, Destination::Queue(&name)).unwrap();
+    }
+
+    let fates = publish_to(&shard, "all", "", &[b"to everybody"]);
+
+    assert_eq!(fates, [Fate::Stored(Level::Os)]);
+    assert_eq!(shard.totals().unwrap(), (1_998, 0));
+    let ids: Vec<QueueId> = (2..2_000).map(QueueId).collect();
+    assert!(shard.queue_counts(&ids).unwrap().iter().all(|counts| counts.ready_bytes == 12));
+}
+
+#[test]
+fn a_full_backlog_survives_a_stop_over_many_segments() {
+    let directory = tempfile::tempdir().unwrap();
+    let body = [7_u8; 1000];
+    {
+        let House { engine, shard } = open(directory.path());
+        for _ in 0..30 {
+            publish(&shard, &[&body[..]; 100]);
+        }
+        engine.close().unwrap();
+    }
+
+    let House { shard, .. } = open(directory.path());
+
+    let subscription = consumer(&shard, 10_000, false);
+    let mut sequences = Vec::new();
+    loop {
+        let taken = take(&subscription, 512);
+        if taken.is_empty() {
+            break;
+        }
+        assert!(taken.iter().all(|(_, found, _)| found == &body));
+        sequences.extend(taken.into_iter().map(|(sequence, _, _)| sequence));
+    }
+    assert_eq!(sequences, (1..=3000).collect::<Vec<u64>>());
+}
+
+#[test]
+fn purged_and_deleted_messages_stay_away_after_a_start() {
+    let directory = tempfile::tempdir().unwrap();
+    {
+        let House { shard, .. } = open(directory.path());
+        shard.put_queue(QueueId(2), "other", false, None).unwrap();
+        publish(&shard, &[b"a", b"b"]);
+        publish_to(&shard, "", "other", &[b"c"]);
+        assert_eq!(shard.purge_queue(QUEUE).unwrap(), 2);
+        assert_eq!(shard.delete_queue(QueueId(2)).unwrap(), 1);
+        std::mem::forget(shard);
+    }
+
+    let House { shard, .. } = open(directory.path());
+
+    assert_eq!(shard.totals().unwrap(), (0, 0));
+    assert_eq!(shard.highest_queue_id(), 2);
+}
+
+#[test]
+fn queues_that_the_definitions_do_not_name_are_deleted() {
+    let directory = tempfile::tempdir().unwrap();
+    {
+        let House { shard, .. } = open(directory.path());
+        shard.put_queue(QueueId(2), "temporary", false, None).unwrap();
+        publish_to(&shard, "", "temporary", &[b"c"]);
+        std::mem::forget(shard);
+    }
+
+    let House { shard, .. } = open(directory.path());
+
+    assert_eq!(shard.retain_queues(&[QUEUE]).unwrap(), 1);
+    assert_eq!(shard.totals().unwrap(), (0, 0));
+}
+
+#[tokio::test]
+async fn a_disk_confirm_waits_for_the_sync_thread() {
+    let directory = tempfile::tempdir().unwrap();
+    let House { shard, engine } = open(directory.path());
+    let payload = Payload::new(b"", b"jobs", b"", b"x").unwrap();
+    let publication =
+        Publication { payload, exchange: b"", key: b"jobs", headers: None, persistent: true, mandatory: false };
+    let mut fates = Vec::new();
+
+    let published = shard.publish(&[publication], None, 1, &mut fates).unwrap();
+
+    assert_eq!(fates, [Fate::Stored(Level::Disk)]);
+    shard.request_sync();
+    tokio::time::timeout(Duration::from_secs(20), shard.wait_synced(published.end)).await.unwrap().unwrap();
+    assert!(shard.synced() >= published.end);
+    engine.close().unwrap();
+}
+
+#[test]
+fn a_closed_shard_opens_without_reading_its_messages_again() {
+    let directory = tempfile::tempdir().unwrap();
+    {
+        let House { engine, shard } = open(directory.path());
+        for _ in 0..20 {
+            publish(&shard, &[&[1_u8; 1000][..]; 100]);
+        }
+        engine.close().unwrap();
+    }
+
+    let House { shard, .. } = open(directory.path());
+
+    assert_eq!(shard.totals().unwrap(), (2000, 0));
+    assert_eq!(shard.recovery().records, 0);
+}
+
+#[test]
+fn a_queue_made_after_numbers_were_skipped_begins_above_them() {
+    let directory = tempfile::tempdir().unwrap();
+    {
+        let House { engine, shard } = open(directory.path());
+        publish(&shard, &[b"before"]);
+        engine.close().unwrap();
+    }
+    let options = EngineOptions {
+        segment_bytes_min: 64 << 10,
+        segment_bytes_max: 256 << 10,
+        segment_idle: Duration::from_secs(60),
+    };
+    let engine = Engine::new(options).unwrap();
+
+    let shard = engine.open_shard("/", directory.path(), true).unwrap();
+
+    shard.put_queue(QUEUE, "jobs", false, None).unwrap();
+    shard.put_queue(QueueId(2), "later", false, None).unwrap();
+    publish_to(&shard, "", "later", &[b"after"]);
+    let later = SubscriptionOptions { prefetch: 1, auto_ack: false, exclusive: false, pull: false };
+    let taken = take(&shard.subscribe(QueueId(2), later).unwrap(), 1);
+    assert!(taken.first().is_some_and(|(sequence, _, _)| *sequence > 1 << 32));
+    assert_eq!(take(&consumer(&shard, 1, false), 1).first().map(|(sequence, _, _)| *sequence), Some(1));
+}
