@@ -1,0 +1,71 @@
+//! `penstock.v1.AdminService`: every method goes to Python as it came.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use tonic::body::Body;
+use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::{Request, Response, Status};
+use tower_service::Service;
+
+use crate::calls::{Answer, Call, Calls, Kind};
+use crate::codec::BytesCodec;
+use crate::connection::{Caller, Peer};
+
+#[derive(Clone)]
+pub(crate) struct Admin {
+    pub calls: Arc<Calls>,
+    pub message_bytes_max: usize,
+}
+
+impl NamedService for Admin {
+    const NAME: &'static str = "penstock.v1.AdminService";
+}
+
+impl Service<http::Request<Body>> for Admin {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let admin = self.clone();
+        Box::pin(async move {
+            let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+            let mut grpc = Grpc::new(BytesCodec).max_decoding_message_size(admin.message_bytes_max);
+            grpc = grpc.max_encoding_message_size(usize::MAX);
+            Ok(grpc.unary(Asking { calls: admin.calls, method }, request).await)
+        })
+    }
+}
+
+struct Asking {
+    calls: Arc<Calls>,
+    method: String,
+}
+
+impl UnaryService<Bytes> for Asking {
+    type Response = Vec<u8>;
+    type Future = BoxFuture<'static, Result<Response<Vec<u8>>, Status>>;
+
+    fn call(&mut self, request: Request<Bytes>) -> Self::Future {
+        let (calls, method) = (Arc::clone(&self.calls), std::mem::take(&mut self.method));
+        Box::pin(async move {
+            let peer = request.extensions().get::<Peer>();
+            let peer = peer.ok_or_else(|| Status::internal("a request without a connection"))?;
+            let mut call = Call::new(Kind::Call, &Caller::of(peer, request.metadata()));
+            call.method = method;
+            call.payload = request.into_inner();
+            match calls.ask(call).await? {
+                Answer::Payload(payload) => Ok(Response::new(payload)),
+                Answer::Admitted { .. } => Err(Status::internal("the broker answered a call with an admission")),
+            }
+        })
+    }
+}

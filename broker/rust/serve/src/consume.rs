@@ -1,0 +1,189 @@
+//! A consume stream: settlements are taken as they come, deliveries are filled while the client's stream has room.
+//!
+//! The stream of responses drives everything: while the client does not read, nothing more is taken from the queue, so a slow
+//! consumer costs at most one response and what it holds unsettled.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use penstock_engine::{Sequence, SequenceRange, Settle, Shard, Subscription};
+use penstock_wire::grpc::consume::{
+    ConsumeFrame, encode_consume_cancelled, encode_consume_opened, parse_consume_request,
+};
+use penstock_wire::grpc::settlement::SettlementView;
+use tokio::sync::watch;
+use tonic::{Status, Streaming};
+
+use crate::calls::{Call, Calls, Kind};
+use crate::connection::Caller;
+use crate::deliveries::Pending;
+use crate::messaging::PREFETCH_MAX;
+use crate::responses::{FramedMessage, Responder};
+use crate::server::until_stopped;
+use crate::status;
+
+/// Messages taken under one hold of the shard's lock.
+const FILL_MAX: u32 = 1024;
+
+/// Requests read in a row before deliveries get their turn.
+const REQUESTS_MAX: usize = 256;
+
+/// Outcomes as `penstock.v1.Outcome` numbers them.
+const ACK: u32 = 1;
+const REJECT: u32 = 2;
+const REQUEUE: u32 = 3;
+
+pub(crate) struct ConsumeStream {
+    input: Streaming<Bytes>,
+    calls: Arc<Calls>,
+    caller: Caller,
+    stopping: watch::Receiver<bool>,
+    shard: Arc<Shard>,
+    subscription: Option<Subscription>,
+    pending: Pending,
+    opened: Option<FramedMessage>,
+    ended: bool,
+}
+
+impl ConsumeStream {
+    pub fn new(
+        input: Streaming<Bytes>,
+        calls: Arc<Calls>,
+        caller: Caller,
+        stopping: watch::Receiver<bool>,
+        (shard, subscription, consumer_tag): (Arc<Shard>, Subscription, &str),
+    ) -> ConsumeStream {
+        let opened = FramedMessage::of(64, |out| encode_consume_opened(out, consumer_tag));
+        ConsumeStream {
+            input,
+            calls,
+            caller,
+            stopping,
+            shard,
+            subscription: Some(subscription),
+            pending: Pending::default(),
+            opened: Some(opened),
+            ended: false,
+        }
+    }
+}
+
+impl Responder for ConsumeStream {
+    async fn step(&mut self) -> Option<Result<FramedMessage, Status>> {
+        if let Some(opened) = self.opened.take() {
+            return Some(Ok(opened));
+        }
+        if self.ended {
+            return None;
+        }
+        let next = self.next().await;
+        if !matches!(next, Some(Ok(_))) || self.ended {
+            self.leave();
+        }
+        next
+    }
+}
+
+impl ConsumeStream {
+    async fn next(&mut self) -> Option<Result<FramedMessage, Status>> {
+        loop {
+            match self.read_waiting() {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(failed) => return Some(Err(failed)),
+            }
+            let subscription = self.subscription.as_ref()?;
+            if let Some(reason) = subscription.signal().cancelled() {
+                self.ended = true;
+                return Some(Ok(FramedMessage::of(64, |out| encode_consume_cancelled(out, reason))));
+            }
+            let stopping = *self.stopping.borrow();
+            if self.pending.is_empty() && !stopping {
+                let mut filled = Vec::new();
+                if let Err(error) = subscription.fill(FILL_MAX, &mut filled) {
+                    return Some(Err(status::of_engine(&error)));
+                }
+                self.pending.extend(filled);
+            }
+            if !self.pending.is_empty() {
+                return Some(self.pending.encode(subscription).await);
+            }
+            if stopping && subscription.unsettled_count() == 0 {
+                return Some(Err(status::stopping()));
+            }
+            let request = tokio::select! {
+                biased;
+                request = self.input.message() => request,
+                () = subscription.signal().heard() => continue,
+                () = until_stopped(&mut self.stopping), if !stopping => continue,
+            };
+            match self.apply(request) {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(failed) => return Some(Err(failed)),
+            }
+        }
+    }
+
+    /// Takes the requests that have arrived; false at the end of the client's side.
+    fn read_waiting(&mut self) -> Result<bool, Status> {
+        for _ in 0..REQUESTS_MAX {
+            let Some(request) = self.input.message().now_or_never() else { return Ok(true) };
+            if !self.apply(request)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn apply(&mut self, request: Result<Option<Bytes>, Status>) -> Result<bool, Status> {
+        let Some(request) = request? else { return Ok(false) };
+        let Some(subscription) = self.subscription.as_ref() else { return Ok(false) };
+        match parse_consume_request(&request).map_err(|error| status::of_wire(&error))? {
+            ConsumeFrame::Open(_) => return Err(status::opened_twice()),
+            ConsumeFrame::Settlement(settlement) => {
+                apply_settlement(subscription, &settlement)?;
+            }
+            ConsumeFrame::Flow { prefetch } => {
+                subscription.set_prefetch(prefetch.min(PREFETCH_MAX)).map_err(|error| status::of_engine(&error))?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn leave(&mut self) {
+        self.ended = true;
+        let unused = self.subscription.take().and_then(Subscription::close);
+        if let Some(unused) = unused {
+            let mut call = Call::new(Kind::Unused, &self.caller);
+            call.vhost = self.shard.name().to_owned();
+            call.subject = unused.queue;
+            self.calls.tell(call);
+        }
+    }
+}
+
+impl Drop for ConsumeStream {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// Settles what the subscription holds of the given ranges; gives how many messages that were.
+pub(crate) fn apply_settlement(subscription: &Subscription, settlement: &SettlementView<'_>) -> Result<u64, Status> {
+    let how = match settlement.outcome {
+        ACK => Settle::Ack,
+        REJECT => Settle::Reject,
+        REQUEUE => Settle::Requeue,
+        other => {
+            let text = format!("outcome {other} is none of 1 (ack), 2 (reject), 3 (requeue)");
+            return Err(Status::invalid_argument(text));
+        }
+    };
+    let mut ranges = Vec::with_capacity(settlement.range_count);
+    for (first, last) in settlement.ranges() {
+        ranges.extend(SequenceRange::new(Sequence(first), Sequence(last)));
+    }
+    subscription.settle(&ranges, how).map_err(|error| status::of_engine(&error))
+}

@@ -1,0 +1,23 @@
+//! The gRPC listener: connections on tokio, HTTP/2 by tonic, hot calls answered by the engine, everything else by Python.
+//!
+//! A stream's task holds no lock while it waits, and waits for Python only when something has to be decided: an opening, an
+//! exchange it has not written before, an administrative call. Nothing here knows users, policies or topology rules.
+#![forbid(unsafe_code)]
+
+mod admin;
+mod calls;
+mod codec;
+mod connection;
+mod consume;
+mod deliveries;
+mod messaging;
+mod outcomes;
+mod permits;
+mod publish;
+mod pull;
+mod responses;
+mod server;
+mod status;
+
+pub use calls::{Answer, Call, Calls, Kind, Refusal};
+pub use server::{Server, ServerOptions};

@@ -1,0 +1,193 @@
+//! `penstock.v1.MessagingService`: opens streams after Python admitted them, and answers pulls.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use penstock_engine::{Engine, Level, QueueId, Shard, SubscriptionOptions};
+use penstock_wire::grpc::consume::{ConsumeFrame, parse_consume_request};
+use penstock_wire::grpc::publish::{PublishFrame, parse_publish};
+use tokio::sync::watch;
+use tonic::body::Body;
+use tonic::metadata::MetadataMap;
+use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::{Request, Response, Status, Streaming};
+use tower_service::Service;
+
+use crate::calls::{Call, Calls, Kind};
+use crate::codec::BytesCodec;
+use crate::connection::{Caller, Peer};
+use crate::consume::ConsumeStream;
+use crate::publish::{Opened, PublishStream};
+use crate::pull::PullContext;
+use crate::responses::respond;
+use crate::status;
+
+/// Messages a consumer may hold when it does not say.
+const PREFETCH_DEFAULT: u32 = 1000;
+
+/// No consumer holds more: settling in the middle of what is held costs by its number.
+pub(crate) const PREFETCH_MAX: u32 = 65_535;
+
+/// What a request may hold beside a message's body: its properties and names.
+const ENVELOPE_BYTES_MAX: usize = (1 << 20) + (64 << 10);
+
+/// What every call needs.
+#[derive(Clone)]
+pub(crate) struct Messaging {
+    pub engine: Arc<Engine>,
+    pub calls: Arc<Calls>,
+    pub stopping: watch::Receiver<bool>,
+    pub message_bytes_max: usize,
+}
+
+#[derive(Clone, Copy)]
+enum PullKind {
+    Get,
+    Settle,
+}
+
+impl NamedService for Messaging {
+    const NAME: &'static str = "penstock.v1.MessagingService";
+}
+
+impl Service<http::Request<Body>> for Messaging {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let messaging = self.clone();
+        Box::pin(async move {
+            let bytes_max = messaging.message_bytes_max.saturating_add(ENVELOPE_BYTES_MAX);
+            let method = request.uri().path().rsplit('/').next().unwrap_or_default();
+            let pull = match method {
+                "Publish" => return Ok(messaging.publish(request, bytes_max).unwrap_or_else(Status::into_http)),
+                "Consume" => return Ok(messaging.consume(request, bytes_max).unwrap_or_else(Status::into_http)),
+                "Get" => PullKind::Get,
+                "Settle" => PullKind::Settle,
+                other => {
+                    let text = format!("MessagingService has no method {other}");
+                    return Ok(Status::unimplemented(text).into_http());
+                }
+            };
+            let mut grpc = Grpc::new(BytesCodec).max_decoding_message_size(bytes_max);
+            grpc = grpc.max_encoding_message_size(usize::MAX);
+            Ok(grpc.unary(Pulling { messaging, kind: pull }, request).await)
+        })
+    }
+}
+
+struct Pulling {
+    messaging: Messaging,
+    kind: PullKind,
+}
+
+impl UnaryService<Bytes> for Pulling {
+    type Response = Vec<u8>;
+    type Future = BoxFuture<'static, Result<Response<Vec<u8>>, Status>>;
+
+    fn call(&mut self, request: Request<Bytes>) -> Self::Future {
+        let (messaging, kind) = (self.messaging.clone(), self.kind);
+        Box::pin(async move {
+            let peer = peer_of(&request)?;
+            let context = PullContext {
+                engine: messaging.engine,
+                calls: messaging.calls,
+                caller: Caller::of(peer, request.metadata()),
+                pulls: Arc::clone(&peer.pulls),
+            };
+            let payload = request.into_inner();
+            let response = match kind {
+                PullKind::Get => context.get(payload).await?,
+                PullKind::Settle => context.settle(payload).await?,
+            };
+            Ok(Response::new(response))
+        })
+    }
+}
+
+impl Messaging {
+    fn publish(self, request: http::Request<Body>, bytes_max: usize) -> Result<http::Response<Body>, Status> {
+        let (caller, input) = receive(request, bytes_max)?;
+        Ok(respond(self.open_publish(caller, input)))
+    }
+
+    fn consume(self, request: http::Request<Body>, bytes_max: usize) -> Result<http::Response<Body>, Status> {
+        let (caller, input) = receive(request, bytes_max)?;
+        Ok(respond(self.open_consume(caller, input)))
+    }
+
+    async fn open_publish(self, caller: Caller, mut input: Streaming<Bytes>) -> Result<PublishStream, Status> {
+        let first = input.message().await?.ok_or_else(status::not_opened)?;
+        let PublishFrame::Open { level, .. } = parse_publish(&first).map_err(|error| status::of_wire(&error))? else {
+            return Err(status::not_opened());
+        };
+        let level = level_of(level)?;
+        let mut call = Call::new(Kind::Publish, &caller);
+        call.payload = first;
+        let (vhost, _) = self.calls.admit(call).await?;
+        let opened = Opened { shard: self.shard(&vhost)?, level, message_bytes_max: self.message_bytes_max };
+        Ok(PublishStream::new(input, self.calls, caller, self.stopping, opened))
+    }
+
+    async fn open_consume(self, caller: Caller, mut input: Streaming<Bytes>) -> Result<ConsumeStream, Status> {
+        let first = input.message().await?.ok_or_else(status::not_opened)?;
+        let ConsumeFrame::Open(open) = parse_consume_request(&first).map_err(|error| status::of_wire(&error))? else {
+            return Err(status::not_opened());
+        };
+        let mut call = Call::new(Kind::Consume, &caller);
+        call.payload = first.clone();
+        let (vhost, queue_id) = self.calls.admit(call).await?;
+        let shard = self.shard(&vhost)?;
+        let options = SubscriptionOptions {
+            prefetch: if open.prefetch == 0 { PREFETCH_DEFAULT } else { open.prefetch.min(PREFETCH_MAX) },
+            auto_ack: open.auto_ack,
+            exclusive: open.exclusive,
+            pull: false,
+        };
+        let subscribed = shard.subscribe(QueueId(queue_id), options);
+        let subscription = subscribed.map_err(|error| status::of_engine(&error))?;
+        let tag = match open.consumer_tag {
+            "" => format!("consumer-{}-{queue_id}", caller.connection),
+            tag => tag.to_owned(),
+        };
+        Ok(ConsumeStream::new(input, self.calls, caller, self.stopping, (shard, subscription, &tag)))
+    }
+
+    fn shard(&self, vhost: &str) -> Result<Arc<Shard>, Status> {
+        self.engine.shard(vhost).ok_or_else(|| Status::not_found(format!("virtual host '{vhost}' is not there")))
+    }
+}
+
+/// Who calls, and the messages of the request.
+fn receive(request: http::Request<Body>, bytes_max: usize) -> Result<(Caller, Streaming<Bytes>), Status> {
+    let (parts, body) = request.into_parts();
+    let peer = parts.extensions.get::<Peer>().ok_or_else(no_connection)?.clone();
+    let caller = Caller::of(&peer, &MetadataMap::from_headers(parts.headers));
+    Ok((caller, Streaming::new_request(BytesCodec, body, None, Some(bytes_max))))
+}
+
+fn no_connection() -> Status {
+    Status::internal("a request without a connection")
+}
+
+fn peer_of<T>(request: &Request<T>) -> Result<&Peer, Status> {
+    request.extensions().get::<Peer>().ok_or_else(no_connection)
+}
+
+/// Levels as `penstock.v1.Level` numbers them.
+fn level_of(number: u32) -> Result<Option<Level>, Status> {
+    match number {
+        0 => Ok(None),
+        1 => Ok(Some(Level::Os)),
+        2 => Ok(Some(Level::Disk)),
+        other => Err(Status::invalid_argument(format!("level {other} is none of 0 (default), 1 (os), 2 (disk)"))),
+    }
+}

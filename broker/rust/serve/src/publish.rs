@@ -1,0 +1,384 @@
+//! A publish stream: read what has arrived, store it as one batch, answer with ranges.
+//!
+//! The stream of responses drives everything: it is polled only while the client reads confirms, so a client that does not
+//! is not read from either. Confirms of level `disk` wait for the shard's sync while reading goes on.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use penstock_engine::{EngineError, Fate, Level, Metric, Payload, Position, Publication, Shard};
+use penstock_wire::WireError;
+use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers_of, properties_to_amqp};
+use penstock_wire::grpc::publish::{MessageRef, PublishFrame, parse_publish};
+use tokio::sync::watch;
+use tonic::{Status, Streaming};
+
+use crate::calls::{Call, Calls, Kind};
+use crate::connection::Caller;
+use crate::outcomes::Outcomes;
+use crate::permits::{Denial, Permits};
+use crate::responses::{FramedMessage, Responder};
+use crate::server::until_stopped;
+use crate::status;
+
+/// One round stores at most this many requests or bytes, so that confirms and other streams get their turn.
+const ROUND_FRAMES_MAX: usize = 512;
+const ROUND_BYTES_MAX: usize = 1 << 20;
+
+/// AMQP's delivery mode of messages that ask to survive.
+const PERSISTENT: u8 = 2;
+
+pub(crate) struct PublishStream {
+    input: Streaming<Bytes>,
+    calls: Arc<Calls>,
+    caller: Caller,
+    stopping: watch::Receiver<bool>,
+    shard: Arc<Shard>,
+    level: Option<Level>,
+    message_bytes_max: usize,
+    next_number: u64,
+    permits: Permits,
+    outcomes: Outcomes,
+    frames: Vec<Bytes>,
+    blocks: Blocks,
+    /// Whether any message of this stream had properties: then they are converted before the messages are gathered.
+    has_properties: bool,
+    fates: Vec<Fate>,
+    input_ended: bool,
+    failed: Option<Status>,
+}
+
+/// What was decided when the stream opened.
+pub(crate) struct Opened {
+    pub shard: Arc<Shard>,
+    pub level: Option<Level>,
+    pub message_bytes_max: usize,
+}
+
+/// What a stream waits for.
+enum Event {
+    Frame(Result<Option<Bytes>, Status>),
+    Synced(Result<(), EngineError>),
+    Stopping,
+}
+
+/// The messages of a round: those to store, and those that are denied by their place among all.
+#[derive(Default)]
+struct Round<'a> {
+    batch: Vec<Publication<'a>>,
+    denied: Vec<(usize, Denial)>,
+    count: usize,
+}
+
+/// The properties of a round's messages as AMQP blocks, in the order of the messages that have any.
+#[derive(Default)]
+struct Blocks {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Blocks {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    fn get(&self, index: usize) -> Option<&[u8]> {
+        let start = index.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied())?;
+        self.bytes.get(start..*self.ends.get(index)?)
+    }
+}
+
+/// Why a round could not be gathered.
+enum Obstacle {
+    /// An exchange that has to be asked for.
+    Unknown(Vec<u8>),
+    /// A message with properties, on a stream that had none before.
+    Properties,
+    Malformed(Status),
+}
+
+impl From<WireError> for Obstacle {
+    fn from(error: WireError) -> Obstacle {
+        Obstacle::Malformed(status::of_wire(&error))
+    }
+}
+
+impl PublishStream {
+    pub fn new(
+        input: Streaming<Bytes>,
+        calls: Arc<Calls>,
+        caller: Caller,
+        stopping: watch::Receiver<bool>,
+        opened: Opened,
+    ) -> PublishStream {
+        let Opened { shard, level, message_bytes_max } = opened;
+        PublishStream {
+            input,
+            calls,
+            caller,
+            stopping,
+            shard,
+            level,
+            message_bytes_max,
+            next_number: 1,
+            permits: Permits::default(),
+            outcomes: Outcomes::default(),
+            frames: Vec::new(),
+            blocks: Blocks::default(),
+            has_properties: false,
+            fates: Vec::new(),
+            input_ended: false,
+            failed: None,
+        }
+    }
+}
+
+impl Responder for PublishStream {
+    async fn step(&mut self) -> Option<Result<FramedMessage, Status>> {
+        loop {
+            self.outcomes.synced(self.shard.synced().0);
+            if let Some((response, confirmed_count)) = self.outcomes.take() {
+                self.shard.counters().add(Metric::Confirmed, confirmed_count);
+                return Some(Ok(response));
+            }
+            let waits_for = self.outcomes.next_position();
+            if waits_for.is_none() {
+                if let Some(failed) = self.failed.take() {
+                    self.input_ended = true;
+                    return Some(Err(failed));
+                }
+                if self.input_ended {
+                    return None;
+                }
+            }
+            if let Err(failed) = self.advance(waits_for).await {
+                self.failed.get_or_insert(failed);
+                if waits_for.is_some() && self.shard.is_closed() {
+                    self.outcomes = Outcomes::default();
+                }
+            }
+        }
+    }
+}
+
+impl PublishStream {
+    /// Waits for the first of: more messages, a sync, the broker's stop.
+    async fn advance(&mut self, waits_for: Option<u64>) -> Result<(), Status> {
+        let reads = !self.input_ended && self.failed.is_none() && !self.outcomes.is_crowded();
+        let shard = Arc::clone(&self.shard);
+        let synced = async {
+            match waits_for {
+                Some(position) => shard.wait_synced(Position(position)).await,
+                None => std::future::pending().await,
+            }
+        };
+        let event = tokio::select! {
+            biased;
+            frame = self.input.message(), if reads => Event::Frame(frame),
+            result = synced => Event::Synced(result),
+            () = until_stopped(&mut self.stopping), if reads => Event::Stopping,
+        };
+        match event {
+            Event::Frame(frame) => self.receive(frame).await,
+            Event::Synced(Ok(())) => Ok(()),
+            Event::Synced(Err(error)) => {
+                self.outcomes = Outcomes::default();
+                Err(status::of_engine(&error))
+            }
+            Event::Stopping => Err(status::stopping()),
+        }
+    }
+
+    async fn receive(&mut self, first: Result<Option<Bytes>, Status>) -> Result<(), Status> {
+        self.frames.clear();
+        let mut next = Some(first);
+        let mut bytes = 0;
+        while let Some(frame) = next {
+            match frame {
+                Ok(Some(frame)) => {
+                    bytes += frame.len();
+                    self.frames.push(frame);
+                }
+                Ok(None) => self.input_ended = true,
+                Err(failed) => {
+                    self.failed.get_or_insert(failed);
+                }
+            }
+            let full = bytes >= ROUND_BYTES_MAX || self.frames.len() >= ROUND_FRAMES_MAX;
+            if full || self.input_ended || self.failed.is_some() {
+                break;
+            }
+            next = self.input.message().now_or_never();
+        }
+        let frames = std::mem::take(&mut self.frames);
+        let stored = self.store_admitted(&frames).await;
+        self.frames = frames;
+        stored
+    }
+
+    /// Stores a round, asking for each exchange that is written for the first time.
+    async fn store_admitted(&mut self, frames: &[Bytes]) -> Result<(), Status> {
+        loop {
+            self.permits.refresh(self.calls.generation());
+            match self.store(frames) {
+                Ok(()) => return Ok(()),
+                Err(Obstacle::Malformed(failed)) => return Err(failed),
+                Err(Obstacle::Unknown(exchange)) => self.ask(exchange).await?,
+                Err(Obstacle::Properties) => self.has_properties = true,
+            }
+        }
+    }
+
+    async fn ask(&mut self, exchange: Vec<u8>) -> Result<(), Status> {
+        let mut call = Call::new(Kind::Permit, &self.caller);
+        call.vhost = self.shard.name().to_owned();
+        call.subject = String::from_utf8_lossy(&exchange).into_owned();
+        let denial = match self.calls.admit(call).await {
+            Ok(_) => None,
+            Err(refused) if ends_stream(&refused) => return Err(refused),
+            Err(refused) => Some(Denial { code: refused.code() as i32, reason: refused.message().to_owned() }),
+        };
+        self.permits.learn(exchange, denial);
+        Ok(())
+    }
+
+    fn store(&mut self, frames: &[Bytes]) -> Result<(), Obstacle> {
+        self.blocks.clear();
+        if self.has_properties {
+            convert_properties(frames, &mut self.blocks)?;
+        }
+        let blocks = self.has_properties.then_some(&self.blocks);
+        let round = gather(frames, &mut self.permits, blocks, self.message_bytes_max)?;
+        self.fates.clear();
+        let published = self.shard.publish(&round.batch, self.level, now_ms(), &mut self.fates);
+        let published = published.map_err(|error| Obstacle::Malformed(status::of_engine(&error)))?;
+        let Round { batch, denied, count } = round;
+        let synced = self.shard.synced().0;
+        let outcomes = &mut self.outcomes;
+        let (mut denied, mut fates, mut publications) = (denied.iter().peekable(), self.fates.iter(), batch.iter());
+        for (index, number) in (0..count).zip(self.next_number..) {
+            if let Some((_, denial)) = denied.next_if(|(at, _)| *at == index) {
+                outcomes.reject(number, denial);
+                continue;
+            }
+            let publication = publications.next();
+            match fates.next() {
+                Some(Fate::Stored(Level::Disk)) if published.end.0 > synced => outcomes.wait(number, published.end.0),
+                Some(Fate::Stored(_) | Fate::Unroutable) => outcomes.confirm(number),
+                Some(Fate::Returned) => outcomes.give_back(number),
+                Some(Fate::NoExchange) => outcomes.reject(number, &no_exchange(publication)),
+                None => outcomes.reject(number, &not_stored(published.refused.as_ref())),
+            }
+        }
+        self.next_number += count as u64;
+        self.shard.counters().add(Metric::Returned, outcomes.returned_count());
+        if outcomes.next_position().is_some() {
+            self.shard.request_sync();
+        }
+        Ok(())
+    }
+}
+
+/// Reads the messages of a round and looks up their permits. `blocks` has the properties of those that have any.
+fn gather<'a>(
+    frames: &'a [Bytes],
+    permits: &mut Permits,
+    blocks: Option<&'a Blocks>,
+    message_bytes_max: usize,
+) -> Result<Round<'a>, Obstacle> {
+    let mut round = Round::default();
+    let mut block_index = 0;
+    for frame in frames {
+        let PublishFrame::Batch(batch) = parse_publish(frame)? else {
+            return Err(Obstacle::Malformed(status::opened_twice()));
+        };
+        round.batch.reserve(batch.message_count);
+        for message in batch.messages() {
+            let message = message?;
+            let block = match message.properties {
+                None => None,
+                Some(_) => {
+                    block_index += 1;
+                    Some(blocks.and_then(|blocks| blocks.get(block_index - 1)).ok_or(Obstacle::Properties)?)
+                }
+            };
+            let denial = match permits.look_up(message.exchange) {
+                Some(Ok(())) => too_large(message.body.len(), message_bytes_max),
+                Some(Err(denial)) => Some(denial.clone()),
+                None => return Err(Obstacle::Unknown(message.exchange.to_vec())),
+            };
+            match denial {
+                None => round.batch.push(publication(&message, block, batch.mandatory)?),
+                Some(denial) => round.denied.push((round.count, denial)),
+            }
+            round.count += 1;
+        }
+    }
+    Ok(round)
+}
+
+fn convert_properties(frames: &[Bytes], blocks: &mut Blocks) -> Result<(), Obstacle> {
+    for frame in frames {
+        let PublishFrame::Batch(batch) = parse_publish(frame)? else { continue };
+        for message in batch.messages() {
+            if let Some(properties) = message?.properties {
+                properties_to_amqp(Some(properties), &mut blocks.bytes)?;
+                blocks.ends.push(blocks.bytes.len());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn publication<'a>(
+    message: &MessageRef<'a>,
+    block: Option<&'a [u8]>,
+    mandatory: bool,
+) -> Result<Publication<'a>, Obstacle> {
+    let (headers, persistent) = match block {
+        Some(block) => (headers_of(block)?, delivery_mode_of(block)? == PERSISTENT),
+        None => (None, true),
+    };
+    let (exchange, key) = (message.exchange, message.routing_key);
+    let payload = Payload::new(exchange, key, block.unwrap_or(&PERSISTENT_ONLY), message.body)
+        .map_err(|error| Obstacle::Malformed(Status::invalid_argument(error.to_string())))?;
+    Ok(Publication { payload, exchange, key, headers, persistent, mandatory })
+}
+
+fn too_large(size: usize, message_bytes_max: usize) -> Option<Denial> {
+    (size > message_bytes_max).then(|| Denial {
+        code: tonic::Code::ResourceExhausted as i32,
+        reason: format!("a message of {size} bytes is larger than message_bytes_max, {message_bytes_max}; split it"),
+    })
+}
+
+fn not_stored(refused: Option<&EngineError>) -> Denial {
+    match refused.map(status::of_engine) {
+        Some(refused) => Denial { code: refused.code() as i32, reason: refused.message().to_owned() },
+        None => Denial { code: tonic::Code::Internal as i32, reason: "the message was not stored".to_owned() },
+    }
+}
+
+fn no_exchange(publication: Option<&Publication<'_>>) -> Denial {
+    let name = String::from_utf8_lossy(publication.map_or(b"", |publication| publication.exchange));
+    Denial { code: tonic::Code::NotFound as i32, reason: format!("exchange '{name}' is not there; declare it first") }
+}
+
+/// Refusals that concern the caller, not one exchange.
+fn ends_stream(refused: &Status) -> bool {
+    matches!(
+        refused.code(),
+        tonic::Code::Unauthenticated
+            | tonic::Code::Unavailable
+            | tonic::Code::Internal
+            | tonic::Code::ResourceExhausted
+    )
+}
+
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,174 @@
+//! The listener and its threads: binds, serves until told to stop, drains.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::Stream;
+use futures_util::stream::unfold;
+use penstock_engine::{Counters, Engine};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tonic::server::NamedService;
+use tonic::service::Routes;
+use tonic_health::server::HealthReporter;
+
+use crate::admin::Admin;
+use crate::calls::Calls;
+use crate::connection::Connection;
+use crate::messaging::Messaging;
+
+/// HTTP/2 windows: a publisher may be this far ahead of us.
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+const FRAME_BYTES_MAX: u32 = 64 << 10;
+
+/// A connection that does not answer a ping within both is closed.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long accepting pauses when the process has no file descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What the listener is told at its start.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// HOST:PORT; port 0 takes a free one.
+    pub address: String,
+    pub threads: usize,
+    pub message_bytes_max: usize,
+    /// A serialised FileDescriptorSet, for reflection.
+    pub descriptors: Vec<u8>,
+    /// Calls that may wait for a decision at a time.
+    pub calls_max: usize,
+}
+
+/// See the module.
+pub struct Server {
+    runtime: Mutex<Option<Runtime>>,
+    serving: Mutex<Option<JoinHandle<Result<(), tonic::transport::Error>>>>,
+    address: SocketAddr,
+    calls: Arc<Calls>,
+    health: HealthReporter,
+    stopping: watch::Sender<bool>,
+}
+
+impl Server {
+    /// Binds and starts to serve.
+    ///
+    /// # Errors
+    /// When the address cannot be bound, the descriptors are no FileDescriptorSet, or threads cannot be started.
+    pub fn start(engine: Arc<Engine>, options: &ServerOptions) -> std::io::Result<Server> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(options.threads.max(1))
+            .thread_name("penstock-io")
+            .enable_all()
+            .build()?;
+        let listener = runtime.block_on(TcpListener::bind(&options.address))?;
+        let address = listener.local_addr()?;
+        let calls = Arc::new(Calls::new(options.calls_max)?);
+        let (stopping, mut stopped) = watch::channel(false);
+        let (health, health_service) = tonic_health::server::health_reporter();
+        let messaging = Messaging {
+            engine: Arc::clone(&engine),
+            calls: Arc::clone(&calls),
+            stopping: stopped.clone(),
+            message_bytes_max: options.message_bytes_max,
+        };
+        let admin = Admin { calls: Arc::clone(&calls), message_bytes_max: options.message_bytes_max };
+        let routes = Routes::new(messaging).add_service(admin).add_service(health_service);
+        let routes = add_reflection(routes, &options.descriptors)?;
+        let incoming = accept(listener, Arc::clone(&calls), Arc::clone(engine.counters()));
+        let router = tonic::transport::Server::builder()
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_frame_size(FRAME_BYTES_MAX)
+            .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+            .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+            .add_routes(routes);
+        let serving = runtime.spawn(router.serve_with_incoming_shutdown(incoming, async move {
+            until_stopped(&mut stopped).await;
+        }));
+        Ok(Server {
+            runtime: Mutex::new(Some(runtime)),
+            serving: Mutex::new(Some(serving)),
+            address,
+            calls,
+            health,
+            stopping,
+        })
+    }
+
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    #[must_use]
+    pub fn calls(&self) -> &Arc<Calls> {
+        &self.calls
+    }
+
+    /// What the health service says of the broker and of each service.
+    pub fn set_serving(&self, serving: bool) {
+        let status =
+            if serving { tonic_health::ServingStatus::Serving } else { tonic_health::ServingStatus::NotServing };
+        let Ok(guard) = self.runtime.lock() else { return };
+        let Some(runtime) = guard.as_ref() else { return };
+        runtime.block_on(async {
+            for name in ["", Messaging::NAME, Admin::NAME] {
+                self.health.set_service_status(name, status).await;
+            }
+        });
+    }
+
+    /// Sends GOAWAY, lets streams end, and closes what is left after `grace`. Calls that Python has not answered by then fail.
+    pub fn stop(&self, grace: Duration) {
+        self.stopping.send_replace(true);
+        let Some(runtime) = self.runtime.lock().ok().and_then(|mut guard| guard.take()) else { return };
+        let serving = self.serving.lock().ok().and_then(|mut guard| guard.take());
+        if let Some(serving) = serving {
+            // Whoever is still there after the grace has had its chance.
+            let _ = runtime.block_on(async { tokio::time::timeout(grace, serving).await });
+        }
+        runtime.shutdown_timeout(Duration::from_secs(1));
+    }
+}
+
+fn add_reflection(routes: Routes, descriptors: &[u8]) -> std::io::Result<Routes> {
+    let builder = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(descriptors)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let v1 = builder().build_v1().map_err(std::io::Error::other)?;
+    let v1alpha = builder().build_v1alpha().map_err(std::io::Error::other)?;
+    Ok(routes.add_service(v1).add_service(v1alpha))
+}
+
+fn accept(
+    listener: TcpListener,
+    calls: Arc<Calls>,
+    counters: Arc<Counters>,
+) -> impl Stream<Item = std::io::Result<Connection>> {
+    unfold(listener, move |listener| {
+        let (calls, counters) = (Arc::clone(&calls), Arc::clone(&counters));
+        async move {
+            loop {
+                match listener.accept().await {
+                    Ok((stream, _)) => return Some((Ok(Connection::new(stream, calls, counters)), listener)),
+                    // Out of descriptors, or the client is gone already: neither may end the listener.
+                    Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+                }
+            }
+        }
+    })
+}
+
+/// Completes once the broker stops.
+pub(crate) async fn until_stopped(stopping: &mut watch::Receiver<bool>) {
+    // An error means that the server itself is gone, which is a stop too.
+    let _ = stopping.wait_for(|stopping| *stopping).await;
+}

@@ -1,0 +1,35 @@
+//! The one table from what the engine and the codecs say to gRPC status codes.
+
+use penstock_engine::EngineError;
+use penstock_wire::WireError;
+use tonic::Status;
+
+pub(crate) fn of_engine(error: &EngineError) -> Status {
+    let text = error.to_string();
+    match error {
+        EngineError::NoQueue(..) | EngineError::NoExchange(..) => Status::not_found(text),
+        EngineError::Queue(_) => Status::failed_precondition(text),
+        EngineError::Routing(_) => Status::invalid_argument(text),
+        _ if error.is_full() => Status::resource_exhausted(text),
+        EngineError::Log(_) | EngineError::Io { .. } => Status::data_loss(text),
+        EngineError::Stopped(..) | EngineError::Closed(_) => Status::unavailable(text),
+    }
+}
+
+pub(crate) fn of_wire(error: &WireError) -> Status {
+    Status::invalid_argument(error.to_string())
+}
+
+/// The first message of a stream has to open it.
+pub(crate) fn not_opened() -> Status {
+    Status::failed_precondition("the first message of a stream must be `open`")
+}
+
+pub(crate) fn opened_twice() -> Status {
+    Status::failed_precondition("`open` is only the first message of a stream; start another stream")
+}
+
+/// What a stream ends with when the broker stops: clients connect again elsewhere or later.
+pub(crate) fn stopping() -> Status {
+    Status::unavailable("the broker is stopping; connect again")
+}
