@@ -1,0 +1,137 @@
+//! One HTTP/2 connection to a broker, made at the first use and again after it broke. Whoever holds a channel shares it; the
+//! broker sees one client connection.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::Stream;
+use http::uri::PathAndQuery;
+use tonic::client::Grpc;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::Endpoint;
+use tonic::{Code, Request, Streaming};
+
+use crate::codec::BytesCodec;
+use crate::error::RpcError;
+use crate::lock::lock;
+use crate::runtime;
+
+/// Windows that let a megabyte and more be under way at once, as the bodies are taken off the socket at once anyway.
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// What a response may hold beside one message of the largest size.
+const FRAME_BYTES_EXTRA: usize = 4 << 20;
+
+/// `target` is host:port, `authorization` the value of that header.
+#[derive(Debug, Clone)]
+pub struct ChannelSettings {
+    pub target: String,
+    pub authorization: String,
+    pub connect_timeout_ms: u64,
+    pub message_bytes_max: usize,
+}
+
+#[derive(Debug)]
+pub struct Channel {
+    inner: Mutex<Option<tonic::transport::Channel>>,
+    authorization: MetadataValue<Ascii>,
+    message_bytes_max: usize,
+}
+
+impl Channel {
+    /// Does not connect yet.
+    pub fn new(settings: &ChannelSettings) -> Result<Self, RpcError> {
+        let invalid = |what: &str| {
+            let text = format!("{what} cannot be used for a connection; give the target as host:port");
+            RpcError::new(Code::InvalidArgument, text)
+        };
+        let endpoint = Endpoint::from_shared(format!("http://{}", settings.target))
+            .map_err(|_| invalid(&format!("the target '{}'", settings.target)))?
+            .connect_timeout(Duration::from_millis(settings.connect_timeout_ms))
+            .tcp_nodelay(true)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+            .keep_alive_while_idle(true);
+        let mut authorization: MetadataValue<Ascii> =
+            settings.authorization.parse().map_err(|_| invalid("the authorization given"))?;
+        authorization.set_sensitive(true);
+        let runtime = runtime::handle()?;
+        let _entered = runtime.enter();
+        let inner = Mutex::new(Some(endpoint.connect_lazy()));
+        Ok(Self { inner, authorization, message_bytes_max: settings.message_bytes_max })
+    }
+
+    /// A unary call that blocks until it is answered or `timeout_ms` have passed.
+    pub fn call(&self, method: &str, payload: Vec<u8>, timeout_ms: u64) -> Result<Vec<u8>, RpcError> {
+        let path = path(method)?;
+        let mut grpc = self.grpc()?;
+        let mut request = self.authorized(Bytes::from(payload));
+        let timeout = Duration::from_millis(timeout_ms);
+        request.set_timeout(timeout);
+        let call = async move {
+            ready(&mut grpc).await?;
+            Ok::<_, RpcError>(grpc.unary(request, path, BytesCodec).await?.into_inner())
+        };
+        let started = Instant::now();
+        let answer = runtime::handle()?.block_on(async { tokio::time::timeout(timeout, call).await });
+        match answer {
+            Ok(Ok(answer)) => Ok(answer.into()),
+            // Whichever of the three timers (here, in tonic, at the broker) went off first, it is one error.
+            Ok(Err(error)) if error.code != Code::Cancelled as i32 || started.elapsed() < timeout => Err(error),
+            _ => {
+                let text = format!("{method} was not answered within {timeout_ms} ms; allow more time");
+                Err(RpcError::new(Code::DeadlineExceeded, text))
+            }
+        }
+    }
+
+    /// Opens a stream in both directions; gives what comes back once the broker has accepted it.
+    pub(crate) async fn stream<S>(&self, method: &'static str, requests: S) -> Result<Streaming<Bytes>, RpcError>
+    where
+        S: Stream<Item = Bytes> + Send + 'static,
+    {
+        let mut grpc = self.grpc()?;
+        ready(&mut grpc).await?;
+        let path = PathAndQuery::from_static(method);
+        Ok(grpc.streaming(self.authorized(requests), path, BytesCodec).await?.into_inner())
+    }
+
+    pub(crate) fn message_bytes_max(&self) -> usize {
+        self.message_bytes_max
+    }
+
+    /// No further call or stream begins; the connection ends with its last stream.
+    pub fn close(&self) {
+        *lock(&self.inner) = None;
+    }
+
+    fn grpc(&self) -> Result<Grpc<tonic::transport::Channel>, RpcError> {
+        let Some(inner) = lock(&self.inner).clone() else {
+            return Err(RpcError::new(Code::FailedPrecondition, "the channel is closed; connect again"));
+        };
+        let bytes_max = self.message_bytes_max.saturating_add(FRAME_BYTES_EXTRA);
+        Ok(Grpc::new(inner).max_decoding_message_size(bytes_max).max_encoding_message_size(bytes_max))
+    }
+
+    fn authorized<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        request.metadata_mut().insert("authorization", self.authorization.clone());
+        request
+    }
+}
+
+async fn ready(grpc: &mut Grpc<tonic::transport::Channel>) -> Result<(), RpcError> {
+    grpc.ready().await.map_err(|error| RpcError::new(Code::Unavailable, error.to_string()))
+}
+
+fn path(method: &str) -> Result<PathAndQuery, RpcError> {
+    method.parse().map_err(|_| {
+        let text = format!("'{method}' is not a method; it looks like /penstock.v1.AdminService/Bind");
+        RpcError::new(Code::InvalidArgument, text)
+    })
+}

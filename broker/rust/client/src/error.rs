@@ -1,0 +1,46 @@
+//! The one error of this crate: how a call or a stream ended, as a gRPC status.
+
+use tonic::{Code, Status};
+
+/// A gRPC status: `code` is its number, `details` a serialised `google.rpc.Status` (often empty).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct RpcError {
+    pub code: i32,
+    pub message: String,
+    pub details: Vec<u8>,
+}
+
+impl RpcError {
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code: code as i32, message: message.into(), details: Vec::new() }
+    }
+
+    /// Whether trying again on a new connection cannot help: the broker said no, or does not understand.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(
+            Code::from_i32(self.code),
+            Code::InvalidArgument
+                | Code::NotFound
+                | Code::AlreadyExists
+                | Code::PermissionDenied
+                | Code::FailedPrecondition
+                | Code::OutOfRange
+                | Code::Unimplemented
+                | Code::Unauthenticated
+        )
+    }
+}
+
+impl From<Status> for RpcError {
+    fn from(status: Status) -> Self {
+        // A broken connection is told by its innermost cause ("connection refused"), not by tonic's "transport error".
+        let mut message = status.message().to_owned();
+        let mut cause = std::error::Error::source(&status);
+        while let Some(error) = cause {
+            message = error.to_string();
+            cause = error.source();
+        }
+        Self { code: status.code() as i32, message, details: status.details().to_vec() }
+    }
+}

@@ -1,0 +1,216 @@
+//! The batches of a publish stream that have no outcome yet. A message keeps its number for ever; on every connection it has
+//! a place in the stream besides, by which the broker answers. After a connection broke, what is unresolved goes back to the
+//! front in its order, without the messages that were answered. Pure: it knows no socket.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use penstock_wire::grpc::{BatchEncoder, PublishFrame, parse_publish};
+
+use crate::ranges::RangeSet;
+
+/// One encoded request: the messages `first` to `first + count - 1`.
+#[derive(Debug, Clone)]
+struct Batch {
+    first: u64,
+    count: u64,
+    bytes: Bytes,
+    resolved: RangeSet,
+    resolved_count: u64,
+}
+
+#[derive(Debug)]
+struct Sent {
+    /// The place of the batch's first message in the stream.
+    place: u64,
+    batch: Batch,
+}
+
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    waiting: VecDeque<Batch>,
+    sent: VecDeque<Sent>,
+    /// The place that the next message sent on this connection gets; the first is 1.
+    next_place: u64,
+}
+
+impl InFlight {
+    pub(crate) fn new() -> Self {
+        Self { waiting: VecDeque::new(), sent: VecDeque::new(), next_place: 1 }
+    }
+
+    /// Adds a batch behind those that wait.
+    pub(crate) fn push(&mut self, first: u64, count: u64, bytes: Bytes) {
+        self.waiting.push_back(Batch { first, count, bytes, resolved: RangeSet::default(), resolved_count: 0 });
+    }
+
+    /// The next request to send.
+    pub(crate) fn next(&mut self) -> Option<Bytes> {
+        let batch = self.waiting.pop_front()?;
+        let bytes = batch.bytes.clone();
+        let place = self.next_place;
+        self.next_place += batch.count;
+        self.sent.push_back(Sent { place, batch });
+        Some(bytes)
+    }
+
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// The broker answered the places `first` to `last`: calls `resolved` with the numbers among them that had no outcome yet.
+    pub(crate) fn resolve(&mut self, first: u64, last: u64, mut resolved: impl FnMut(u64, u64)) {
+        let from = self.sent.partition_point(|sent| sent.place + sent.batch.count <= first);
+        for sent in self.sent.range_mut(from..) {
+            if sent.place > last {
+                break;
+            }
+            let batch = &mut sent.batch;
+            let start = batch.first + first.saturating_sub(sent.place);
+            let end = batch.first + (last - sent.place).min(batch.count - 1);
+            batch.resolve(start, end, &mut resolved);
+        }
+        while self.sent.front().is_some_and(|sent| sent.batch.is_resolved()) {
+            self.sent.pop_front();
+        }
+    }
+
+    /// A new connection begins: everything without an outcome is to be sent on it, in order.
+    pub(crate) fn restart(&mut self) {
+        self.next_place = 1;
+        let mut again = VecDeque::new();
+        for sent in self.sent.drain(..).filter(|sent| !sent.batch.is_resolved()) {
+            sent.batch.unresolved_into(&mut again);
+        }
+        again.append(&mut self.waiting);
+        self.waiting = again;
+    }
+
+    /// Forgets everything; calls `unresolved` with the numbers that had no outcome, in order.
+    pub(crate) fn abandon(&mut self, mut unresolved: impl FnMut(u64, u64)) {
+        self.restart();
+        for batch in self.waiting.drain(..) {
+            unresolved(batch.first, batch.first + batch.count - 1);
+        }
+    }
+}
+
+impl Batch {
+    fn is_resolved(&self) -> bool {
+        self.resolved_count == self.count
+    }
+
+    fn resolve(&mut self, start: u64, end: u64, resolved: &mut impl FnMut(u64, u64)) {
+        if self.resolved.is_empty() {
+            resolved(start, end);
+        } else {
+            self.resolved.missing(start, end).iter().for_each(|&(first, last)| resolved(first, last));
+        }
+        self.resolved_count += self.resolved.insert(start, end);
+        if self.is_resolved() {
+            self.bytes = Bytes::new();
+        }
+    }
+
+    /// The unresolved messages as batches of their own: one for each run of numbers.
+    fn unresolved_into(self, out: &mut VecDeque<Batch>) {
+        if self.resolved.is_empty() {
+            out.push_back(self);
+            return;
+        }
+        for (first, last) in self.resolved.missing(self.first, self.first + self.count - 1) {
+            let count = last - first + 1;
+            let bytes = excerpt(&self.bytes, first - self.first, count);
+            out.push_back(Batch { first, count, bytes, resolved: RangeSet::default(), resolved_count: 0 });
+        }
+    }
+}
+
+/// A batch of `count` messages of an encoded batch, from the `skip`th on.
+fn excerpt(bytes: &[u8], skip: u64, count: u64) -> Bytes {
+    let Ok(PublishFrame::Batch(batch)) = parse_publish(bytes) else { return Bytes::new() };
+    let text = |name| std::str::from_utf8(name).unwrap_or_default();
+    let mut encoder = BatchEncoder::begin(Vec::new(), text(batch.exchange), text(batch.routing_key), batch.mandatory);
+    for message in batch.messages().flatten().skip(skip as usize).take(count as usize) {
+        let exchange = (message.exchange != batch.exchange).then(|| text(message.exchange));
+        let routing_key = (message.routing_key != batch.routing_key).then(|| text(message.routing_key));
+        encoder.push_named(message.body, exchange, routing_key, message.properties);
+    }
+    encoder.finish().into()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A batch whose bodies are their numbers.
+    fn batch(first: u64, count: u64) -> Bytes {
+        let mut encoder = BatchEncoder::begin(Vec::new(), "e", "k", true);
+        (first..first + count).for_each(|number| encoder.push(&number.to_le_bytes(), None));
+        encoder.finish().into()
+    }
+
+    fn numbers(bytes: &[u8]) -> Vec<u64> {
+        let PublishFrame::Batch(view) = parse_publish(bytes).unwrap() else { panic!("not a batch") };
+        assert!(view.exchange == b"e" && view.routing_key == b"k" && view.mandatory);
+        view.messages().map(|message| u64::from_le_bytes(message.unwrap().body.try_into().unwrap())).collect()
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Push(u64),
+        Send,
+        Resolve(prop::sample::Index, u64),
+        Restart,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => (1..6u64).prop_map(Step::Push),
+            3 => Just(Step::Send),
+            3 => (any::<prop::sample::Index>(), 0..8u64).prop_map(|(at, more)| Step::Resolve(at, more)),
+            1 => Just(Step::Restart),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn every_message_is_answered_once_and_sent_in_order(steps in proptest::collection::vec(step(), 0..60)) {
+            let mut in_flight = InFlight::new();
+            let (mut next, mut unanswered) = (1u64, BTreeSet::new());
+            let mut stream: Vec<u64> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Push(count) => {
+                        in_flight.push(next, count, batch(next, count));
+                        unanswered.extend(next..next + count);
+                        next += count;
+                    }
+                    Step::Send => stream.extend(in_flight.next().map(|bytes| numbers(&bytes)).unwrap_or_default()),
+                    Step::Resolve(_, _) if stream.is_empty() => {}
+                    Step::Resolve(at, more) => {
+                        let first = at.index(stream.len());
+                        let answered = &stream[first..(first + more as usize + 1).min(stream.len())];
+                        let expected: Vec<u64> = answered.iter().copied().filter(|n| unanswered.remove(n)).collect();
+                        let mut found = Vec::new();
+                        in_flight.resolve(first as u64 + 1, first as u64 + 1 + more, |a, b| found.extend(a..=b));
+                        prop_assert_eq!(found, expected);
+                    }
+                    Step::Restart => {
+                        in_flight.restart();
+                        stream.clear();
+                    }
+                }
+                prop_assert!(stream.is_sorted());
+            }
+            let mut left = Vec::new();
+            in_flight.abandon(|a, b| left.extend(a..=b));
+            prop_assert_eq!(left, unanswered.into_iter().collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The native gRPC client and the load generator: one connection, publish and consume streams that survive a broken
+//! connection, batching by what waits. Blocking methods may be called from any thread but those of the runtime here.
+//! It knows nothing of Python, and of messages only what `penstock-wire` reads and writes.
+#![forbid(unsafe_code)]
+
+mod back_off;
+mod channel;
+mod codec;
+mod consumer;
+mod delivery;
+mod error;
+mod in_flight;
+mod lock;
+mod outcomes;
+pub mod perf;
+mod publisher;
+mod ranges;
+mod runtime;
+mod settlements;
+mod wake;
+
+pub use channel::{Channel, ChannelSettings};
+pub use consumer::{Consumer, ConsumerSettings};
+pub use delivery::{Deliveries, Delivery};
+pub use error::RpcError;
+pub use outcomes::{CONFIRMED, OutcomeRange, RETURNED};
+pub use publisher::{Publisher, PublisherSettings};

@@ -1,0 +1,473 @@
+//! A publish stream that batches what waits and survives a broken connection. A message is encoded into the current batch
+//! under one lock; the stream takes batches whenever the connection accepts one, so batches grow by themselves while it is
+//! busy and a lone message goes at once. What has no outcome is kept and sent again, in order, on the next connection.
+//! Invariant: every number given out gets exactly one outcome, at the latest when the publisher ends.
+
+use std::future::poll_fn;
+use std::os::fd::RawFd;
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use penstock_wire::grpc::{BatchEncoder, Outcome, encode_publish_open, parse_publish_response};
+use penstock_wire::{NAME_BYTES_MAX, is_same};
+use tokio::task::AbortHandle;
+use tonic::Code;
+
+use crate::back_off::BackOff;
+use crate::channel::Channel;
+use crate::error::RpcError;
+use crate::in_flight::InFlight;
+use crate::lock::{lock, wait_until};
+use crate::outcomes::{CONFIRMED, OutcomeRange, Outcomes, RETURNED};
+use crate::runtime;
+use crate::wake::Wake;
+
+const METHOD: &str = "/penstock.v1.MessagingService/Publish";
+const BATCH_BYTES_MAX: usize = 256 * 1024;
+/// Keys and lengths around one message's parts.
+const MESSAGE_BYTES_EXTRA: usize = 64;
+/// How long `close` waits for the broker to end the stream.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Clone)]
+pub struct PublisherSettings {
+    pub vhost: String,
+    pub level: u32,
+    /// At most this many messages are without an outcome.
+    pub in_flight_max: u64,
+    /// At most this many messages are in one request.
+    pub batch_max: usize,
+    pub reconnect: bool,
+}
+
+#[derive(Debug)]
+pub struct Publisher {
+    shared: Arc<Shared>,
+    task: AbortHandle,
+}
+
+#[derive(Debug)]
+struct Shared {
+    channel: Arc<Channel>,
+    settings: PublisherSettings,
+    state: Mutex<State>,
+    /// Told when outcomes arrive and when the publisher ends.
+    changed: Condvar,
+    wake: Wake,
+}
+
+#[derive(Debug)]
+struct State {
+    last_number: u64,
+    /// The batch that messages are still added to, and the number of its first one.
+    open: Option<OpenBatch>,
+    in_flight: InFlight,
+    unresolved_count: u64,
+    outcomes: Outcomes,
+    /// The request stream, when it found nothing to send.
+    idle_stream: Option<Waker>,
+    /// Counts connections, so that the request stream of a broken one ends.
+    connection: u64,
+    is_closing: bool,
+    ended: Option<RpcError>,
+}
+
+#[derive(Debug)]
+struct OpenBatch {
+    first: u64,
+    exchange: String,
+    routing_key: String,
+    mandatory: bool,
+    encoder: BatchEncoder,
+}
+
+impl Publisher {
+    /// Begins to connect at once.
+    pub fn new(channel: Arc<Channel>, mut settings: PublisherSettings) -> Result<Self, RpcError> {
+        settings.in_flight_max = settings.in_flight_max.max(1);
+        settings.batch_max = settings.batch_max.max(1);
+        let state = State {
+            last_number: 0,
+            open: None,
+            in_flight: InFlight::new(),
+            unresolved_count: 0,
+            outcomes: Outcomes::default(),
+            idle_stream: None,
+            connection: 0,
+            is_closing: false,
+            ended: None,
+        };
+        let (state, changed, wake) = (Mutex::new(state), Condvar::new(), Wake::new()?);
+        let shared = Arc::new(Shared { channel, settings, state, changed, wake });
+        let task = runtime::handle()?.spawn(run(Arc::clone(&shared))).abort_handle();
+        Ok(Self { shared, task })
+    }
+
+    /// Readable while there are outcomes to take.
+    pub fn wake_fd(&self) -> RawFd {
+        self.shared.wake.raw()
+    }
+
+    /// Queues one message and gives its number, or 0 when `in_flight_max` are without an outcome.
+    pub fn publish(
+        &self,
+        body: &[u8],
+        exchange: &str,
+        routing_key: &str,
+        properties: Option<&[u8]>,
+        mandatory: bool,
+    ) -> Result<u64, RpcError> {
+        let message = Message { exchange, routing_key, properties, mandatory };
+        self.shared.check(body, &message)?;
+        let mut state = lock(&self.shared.state);
+        state.accepting()?;
+        if state.unresolved_count >= self.shared.settings.in_flight_max {
+            return Ok(0);
+        }
+        state.append(body, &message, self.shared.settings.batch_max);
+        Ok(self.shared.appended(state))
+    }
+
+    /// Queues many messages, waiting while `in_flight_max` are without an outcome; gives the last number.
+    pub fn publish_many<'a>(
+        &self,
+        bodies: impl IntoIterator<Item = &'a [u8]>,
+        exchange: &str,
+        routing_key: &str,
+        properties: Option<&[u8]>,
+        mandatory: bool,
+    ) -> Result<u64, RpcError> {
+        let message = Message { exchange, routing_key, properties, mandatory };
+        let settings = &self.shared.settings;
+        let mut bodies = bodies.into_iter().peekable();
+        let mut last = lock(&self.shared.state).last_number;
+        while bodies.peek().is_some() {
+            let has_room = |state: &State| {
+                state.ended.is_some() || state.is_closing || state.unresolved_count < settings.in_flight_max
+            };
+            let mut state = wait_until(&self.shared.changed, lock(&self.shared.state), None, has_room);
+            state.accepting()?;
+            // A chunk at a time, so that the stream can take what is there meanwhile.
+            let room = (settings.in_flight_max - state.unresolved_count).min(settings.batch_max as u64);
+            let mut refused = Ok(());
+            for body in bodies.by_ref().take(room as usize) {
+                refused = self.shared.check(body, &message);
+                if refused.is_err() {
+                    break;
+                }
+                state.append(body, &message, settings.batch_max);
+            }
+            last = self.shared.appended(state);
+            refused?;
+        }
+        Ok(last)
+    }
+
+    /// Outcomes since the last call.
+    pub fn take(&self) -> Vec<OutcomeRange> {
+        self.shared.take(lock(&self.shared.state))
+    }
+
+    /// The same, but waits for at least one; empty at the time limit and when the publisher has ended.
+    pub fn wait(&self, timeout_ms: u64) -> Vec<OutcomeRange> {
+        let timeout = Some(Duration::from_millis(timeout_ms));
+        let has_news = |state: &State| state.ended.is_some() || !state.outcomes.is_empty();
+        self.shared.take(wait_until(&self.shared.changed, lock(&self.shared.state), timeout, has_news))
+    }
+
+    /// Waits until every number has an outcome; whether that came to be.
+    pub fn flush(&self, timeout_ms: u64) -> bool {
+        let timeout = Some(Duration::from_millis(timeout_ms));
+        let is_flushed = |state: &State| state.unresolved_count == 0;
+        wait_until(&self.shared.changed, lock(&self.shared.state), timeout, is_flushed).unresolved_count == 0
+    }
+
+    /// Why the stream ended for good, if it did.
+    pub fn error(&self) -> Option<RpcError> {
+        lock(&self.shared.state).ended.clone()
+    }
+
+    /// Sends what waits, waits a little for its outcomes, and ends the stream.
+    pub fn close(&self) {
+        let state = self.shared.begin_close();
+        let state = wait_until(&self.shared.changed, state, Some(CLOSE_TIMEOUT), |state| state.ended.is_some());
+        let is_ended = state.ended.is_some();
+        drop(state);
+        if !is_ended {
+            self.task.abort();
+            self.shared.end(closed());
+        }
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        drop(self.shared.begin_close());
+    }
+}
+
+/// What all messages of one call share.
+struct Message<'a> {
+    exchange: &'a str,
+    routing_key: &'a str,
+    properties: Option<&'a [u8]>,
+    mandatory: bool,
+}
+
+impl State {
+    fn accepting(&self) -> Result<(), RpcError> {
+        match &self.ended {
+            Some(error) => Err(error.clone()),
+            None if self.is_closing => Err(closed()),
+            None => Ok(()),
+        }
+    }
+
+    fn append(&mut self, body: &[u8], message: &Message<'_>, batch_max: usize) {
+        let size = body.len() + message.properties.map_or(0, <[u8]>::len) + MESSAGE_BYTES_EXTRA;
+        let fits = |open: &OpenBatch| {
+            open.mandatory == message.mandatory
+                && open.encoder.message_count() < batch_max
+                && open.encoder.size() + size <= BATCH_BYTES_MAX
+        };
+        if !self.open.as_ref().is_some_and(fits) {
+            self.close_batch();
+        }
+        self.last_number += 1;
+        self.unresolved_count += 1;
+        let first = self.last_number;
+        let open = self.open.get_or_insert_with(|| OpenBatch::begin(first, message));
+        let differs = |one: &str, other: &str| !is_same(one.as_bytes(), other.as_bytes());
+        let exchange = differs(&open.exchange, message.exchange).then_some(message.exchange);
+        let routing_key = differs(&open.routing_key, message.routing_key).then_some(message.routing_key);
+        open.encoder.push_named(body, exchange, routing_key, message.properties);
+    }
+
+    fn close_batch(&mut self) {
+        if let Some(open) = self.open.take() {
+            let count = open.encoder.message_count() as u64;
+            self.in_flight.push(open.first, count, open.encoder.finish().into());
+        }
+    }
+
+    fn next_request(&mut self) -> Option<Bytes> {
+        if !self.in_flight.has_waiting() {
+            self.close_batch();
+        }
+        self.in_flight.next()
+    }
+
+    /// Takes over the outcomes of one response.
+    fn apply(&mut self, response: &[u8]) -> Result<(), RpcError> {
+        for outcome in parse_publish_response(response) {
+            let outcome = outcome.map_err(|error| RpcError::new(Code::Internal, error.to_string()))?;
+            let (first, last, code, reason) = match outcome {
+                Outcome::Confirmed { first, last } => (first, last, CONFIRMED, ""),
+                Outcome::Returned { number, reason } => (number, number, RETURNED, reason),
+                Outcome::Rejected { first, last, code, reason } => (first, last, code, reason),
+            };
+            if first == 0 || first > last {
+                return Err(RpcError::new(Code::Internal, "the broker answered a range that goes backward"));
+            }
+            let Self { in_flight, outcomes, unresolved_count, .. } = self;
+            in_flight.resolve(first, last, |first, last| {
+                *unresolved_count -= last - first + 1;
+                outcomes.push(first, last, code, reason);
+            });
+        }
+        Ok(())
+    }
+}
+
+impl OpenBatch {
+    fn begin(first: u64, message: &Message<'_>) -> Self {
+        let (exchange, routing_key) = (message.exchange.to_owned(), message.routing_key.to_owned());
+        let encoder = BatchEncoder::begin(Vec::new(), &exchange, &routing_key, message.mandatory);
+        Self { first, exchange, routing_key, mandatory: message.mandatory, encoder }
+    }
+}
+
+impl Shared {
+    /// Refuses what the broker would end the stream for.
+    fn check(&self, body: &[u8], message: &Message<'_>) -> Result<(), RpcError> {
+        for (what, name) in [("an exchange's name", message.exchange), ("a routing key", message.routing_key)] {
+            if name.len() > NAME_BYTES_MAX {
+                let text = format!("{what} has {} bytes; at most {NAME_BYTES_MAX} are allowed", name.len());
+                return Err(RpcError::new(Code::InvalidArgument, text));
+            }
+        }
+        let max = self.channel.message_bytes_max();
+        let size = body.len() + message.properties.map_or(0, <[u8]>::len);
+        if size > max {
+            let text = format!("a message has {size} bytes; at most {max} are allowed (message_bytes_max)");
+            return Err(RpcError::new(Code::ResourceExhausted, text));
+        }
+        Ok(())
+    }
+
+    /// Lets the request stream go on after messages were added; gives the last number.
+    fn appended(&self, mut state: MutexGuard<'_, State>) -> u64 {
+        let last = state.last_number;
+        let idle = state.idle_stream.take();
+        drop(state);
+        if let Some(waker) = idle {
+            waker.wake();
+        }
+        last
+    }
+
+    fn take(&self, mut state: MutexGuard<'_, State>) -> Vec<OutcomeRange> {
+        let outcomes = state.outcomes.take();
+        if !outcomes.is_empty() {
+            // Under the lock: otherwise a later outcome's signal could be cleared.
+            self.wake.clear();
+        }
+        outcomes
+    }
+
+    fn begin_close(&self) -> MutexGuard<'_, State> {
+        let mut state = lock(&self.state);
+        state.is_closing = true;
+        let idle = state.idle_stream.take();
+        drop(state);
+        if let Some(waker) = idle {
+            waker.wake();
+        }
+        self.changed.notify_all();
+        lock(&self.state)
+    }
+
+    fn receive(&self, response: &[u8]) -> Result<(), RpcError> {
+        let mut state = lock(&self.state);
+        let was_empty = state.outcomes.is_empty();
+        let applied = state.apply(response);
+        if was_empty && !state.outcomes.is_empty() {
+            self.wake.set();
+        }
+        drop(state);
+        self.changed.notify_all();
+        applied
+    }
+
+    /// Everything without an outcome gets `error` as its outcome; nothing is accepted any more.
+    fn end(&self, error: RpcError) {
+        let mut state = lock(&self.state);
+        let state_ref = &mut *state;
+        if state_ref.ended.is_some() {
+            return;
+        }
+        state_ref.close_batch();
+        state_ref.connection += 1;
+        let State { in_flight, outcomes, unresolved_count, .. } = state_ref;
+        in_flight.abandon(|first, last| outcomes.push(first, last, error.code, &error.message));
+        *unresolved_count = 0;
+        state_ref.ended = Some(error);
+        let idle = state_ref.idle_stream.take();
+        self.wake.set();
+        drop(state);
+        if let Some(waker) = idle {
+            waker.wake();
+        }
+        self.changed.notify_all();
+    }
+
+    /// Waits out the back-off, or less when the publisher is closed meanwhile.
+    async fn pause(&self, pause: Duration) {
+        let closing = poll_fn(|context| {
+            let mut state = lock(&self.state);
+            if state.is_closing {
+                return Poll::Ready(());
+            }
+            state.idle_stream = Some(context.waker().clone());
+            Poll::Pending
+        });
+        let _ = tokio::time::timeout(pause, closing).await;
+    }
+}
+
+fn closed() -> RpcError {
+    RpcError::new(Code::Cancelled, "the publisher is closed; open another one")
+}
+
+/// The requests of one connection: the open, then whatever waits whenever the connection asks for more.
+struct Requests {
+    shared: Arc<Shared>,
+    connection: u64,
+    is_opened: bool,
+}
+
+impl Stream for Requests {
+    type Item = Bytes;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let this = self.get_mut();
+        let mut state = lock(&this.shared.state);
+        if state.connection != this.connection {
+            return Poll::Ready(None);
+        }
+        if !this.is_opened {
+            this.is_opened = true;
+            let mut open = Vec::new();
+            encode_publish_open(&mut open, &this.shared.settings.vhost, this.shared.settings.level);
+            return Poll::Ready(Some(open.into()));
+        }
+        if let Some(request) = state.next_request() {
+            return Poll::Ready(Some(request));
+        }
+        if state.is_closing {
+            return Poll::Ready(None);
+        }
+        state.idle_stream = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// Owns the stream: connects, takes responses, connects again.
+async fn run(shared: Arc<Shared>) {
+    let mut back_off = BackOff::default();
+    loop {
+        let connection = {
+            let mut state = lock(&shared.state);
+            state.connection += 1;
+            state.in_flight.restart();
+            state.connection
+        };
+        let error = converse(&shared, connection, &mut back_off).await;
+        let is_closing = {
+            let mut state = lock(&shared.state);
+            // The broken connection's request stream takes nothing more.
+            state.connection += 1;
+            state.is_closing
+        };
+        if is_closing || error.is_final() || !shared.settings.reconnect {
+            shared.end(if is_closing && !error.is_final() { closed() } else { error });
+            return;
+        }
+        shared.pause(back_off.next()).await;
+    }
+}
+
+/// One connection, until it ends; why it did.
+async fn converse(shared: &Arc<Shared>, connection: u64, back_off: &mut BackOff) -> RpcError {
+    let requests = Requests { shared: Arc::clone(shared), connection, is_opened: false };
+    let mut responses = match shared.channel.stream(METHOD, requests).await {
+        Ok(responses) => responses,
+        Err(error) => return error,
+    };
+    loop {
+        match responses.message().await {
+            Ok(Some(response)) => {
+                back_off.reset();
+                if let Err(error) = shared.receive(&response) {
+                    return error;
+                }
+            }
+            Ok(None) => return RpcError::new(Code::Unavailable, "the broker ended the publish stream"),
+            Err(status) => return status.into(),
+        }
+    }
+}
