@@ -1,0 +1,187 @@
+"""What the native module offers. Only `penstock.native` and `penstock.client.native` import it."""
+
+from collections.abc import Sequence
+from typing import Any, Self, final
+
+__all__ = [
+    "Call",
+    "Channel",
+    "Consumer",
+    "CoreError",
+    "Delivery",
+    "Engine",
+    "NotFoundError",
+    "Publisher",
+    "RpcError",
+    "Server",
+    "Shard",
+    "StorageError",
+    "inspect_log",
+    "perf_latency",
+    "perf_throughput",
+    "version",
+]
+
+version: str
+
+class CoreError(Exception):
+    """The root of what the native module raises."""
+
+class NotFoundError(CoreError):
+    """A queue or exchange that the engine does not have."""
+
+class StorageError(CoreError):
+    """The disk refused, or what it holds is damaged. The text names the file and the place."""
+
+class RpcError(CoreError):
+    """A call ended with a gRPC status. `args` is (code: int, message: str, details: bytes)."""
+
+# ---------------------------------------------------------------- the broker's side
+
+@final
+class Engine:
+    """All shards of this process, and the thread that syncs and the one that folds."""
+    def __new__(cls, *, segment_bytes_min: int, segment_bytes_max: int, segment_idle_ms: int) -> Self: ...
+    def open_shard(self, name: str, directory: str, *, page_cache_lost: bool) -> Shard:
+        """Opens and recovers the log of a vhost (blocking, without the GIL). `page_cache_lost` when the last stop was not clean and
+        the machine has booted since: every queue then skips 2^32 numbers. Raises StorageError."""
+    def metrics(self) -> dict[str, float]:
+        """Counters over all shards: published_total, confirmed_total, delivered_total, settled_total, returned_total,
+        published_bytes_total, delivered_bytes_total, log_bytes_written_total, syncs_total, sync_seconds_total,
+        segments, mapped_bytes, connections, consumers."""
+    def close(self) -> None:
+        """Flushes and syncs every shard, writes a last checkpoint, ends the threads (blocking, without the GIL)."""
+
+@final
+class Shard:
+    """One vhost's log and what flows through it. Calls take the shard's lock for less than a millisecond, without the GIL."""
+    name: str
+    recovery: dict[str, float]  # ms, bytes_read, records, torn_bytes
+    highest_queue_id: int
+    def retain_queues(self, ids: Sequence[int]) -> int:
+        """Once, after the definitions are read: queues of the log that are not among `ids` are deleted. Gives their number."""
+    def put_queue(self, id: int, name: str, *, auto_delete: bool, level: str | None) -> None: ...
+    def delete_queue(self, id: int) -> int:
+        """Ends its consumers, drops its messages; gives their number, unsettled ones included."""
+    def purge_queue(self, id: int) -> int:
+        """Drops the ready messages; gives their number."""
+    def put_exchange(self, name: str, kind: str, alternate: str | None) -> None: ...
+    def delete_exchange(self, name: str) -> None: ...
+    def add_route(self, exchange: str, key: str, match: bytes | None, to_exchange: bool, destination: str) -> None:
+        """`destination` is a queue's or an exchange's name. `match` is for headers exchanges: the AMQP table (as on the wire,
+        without its length) of the binding's arguments. The same route twice is one."""
+    def remove_route(self, exchange: str, key: str, match: bytes | None, to_exchange: bool, destination: str) -> None: ...
+    def queue_counts(self, ids: Sequence[int]) -> list[tuple[int, int, int, int, int]]:
+        """Per queue: ready, unsettled, ready_bytes, unsettled_bytes, consumers."""
+    def totals(self) -> tuple[int, int]:
+        """Ready and unsettled over all queues."""
+    def route(self, exchange: str, key: str, headers: bytes | None) -> list[str]:
+        """The names of the queues a message would reach, sorted. For tests: the pure router is its oracle."""
+    def close(self, *, delete: bool) -> None:
+        """Ends consumers and publishers of this shard; with delete its files go too."""
+
+@final
+class Call:
+    """Something that Python has to decide; whoever asked waits for the answer.
+
+    kind: "call" (a unary method; `method` is its name, such as "DeclareQueue"),
+    "publish" (a publish stream opens: answered with admit(vhost)),
+    "permit" (`subject` is an exchange that a publish stream of `vhost` wants to write: answered with admit(vhost)),
+    "consume", "get", "settle" (`payload` is ConsumeOpen, GetRequest, SettleRequest: answered with admit(vhost, queue_id)),
+    "disconnected" (the connection ended: no answer), "unused" (the auto-delete queue `subject` of `vhost` lost its last consumer: no answer).
+    """
+    kind: str
+    method: str
+    authorization: str
+    peer: str
+    connection: int
+    vhost: str
+    subject: str
+    payload: bytes
+    def answer(self, payload: bytes) -> None: ...
+    def admit(self, vhost: str, queue_id: int = 0) -> None: ...
+    def refuse(self, code: int, message: str, details: bytes = ...) -> None:
+        """`code` is a gRPC status code; `details` a serialised google.rpc.Status."""
+
+@final
+class Server:
+    """The gRPC listener, on threads of its own. What it cannot decide it queues for `take`, and makes `wake_fd` readable."""
+    def __new__(cls, engine: Engine, *, address: str, threads: int, message_bytes_max: int, descriptors: bytes, calls_max: int) -> Self: ...
+    address: str
+    wake_fd: int
+    def take(self) -> list[Call]: ...
+    def serving(self, serving: bool) -> None:
+        """What the health service says."""
+    def forget(self) -> None:
+        """Permissions or topology changed: streams ask again before their next batch."""
+    def stop(self, grace_ms: int) -> None:
+        """GOAWAY, then wait for the streams to end, at most `grace_ms` (blocking, without the GIL)."""
+
+def inspect_log(directory: str, *, verify: bool) -> list[dict[str, Any]]:
+    """Reads a stopped vhost's log: per segment {file, first_position, bytes, records, messages, settles, error: str | None, error_at: int | None}."""
+
+# ---------------------------------------------------------------- the client's side
+
+@final
+class Channel:
+    """One HTTP/2 connection to a broker, made at the first use and again after it broke. `target` is host:port."""
+    def __new__(cls, target: str, authorization: str, *, connect_timeout_ms: int, message_bytes_max: int) -> Self: ...
+    def call(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
+        """A unary call; `method` is a full path such as "/penstock.v1.AdminService/Bind". Blocks without the GIL. Raises RpcError."""
+    def close(self) -> None: ...
+
+@final
+class Publisher:
+    """A publish stream that batches what waits, sends at once when nothing is under way, and after a broken connection
+    connects again (with back-off) and sends again what has no outcome yet. Numbers go on across connections."""
+    def __new__(cls, channel: Channel, vhost: str, level: int, *, in_flight_max: int, batch_max: int, reconnect: bool) -> Self: ...
+    wake_fd: int
+    def publish(self, body: bytes, exchange: str = "", routing_key: str = "", properties: bytes | None = None, mandatory: bool = False) -> int:
+        """Queues one message and gives its number, or 0 when in_flight_max are without an outcome. `properties` is a serialised
+        penstock.v1.Properties. Raises RpcError when the stream ended for good (refused credentials, no such vhost)."""
+    def publish_many(self, bodies: Sequence[bytes], exchange: str = "", routing_key: str = "", properties: bytes | None = None, mandatory: bool = False) -> int:
+        """Queues many, waiting (without the GIL) while in_flight_max are without an outcome; gives the last number."""
+    def take(self) -> list[tuple[int, int, int, str]]:
+        """Outcomes since the last call: (first, last, code, reason). Code 0 is confirmed, -1 returned, others a gRPC code."""
+    def wait(self, timeout_ms: int) -> list[tuple[int, int, int, str]]:
+        """The same, but waits (without the GIL) for at least one; empty at the time limit."""
+    def flush(self, timeout_ms: int) -> bool:
+        """Waits until every number has an outcome (which `take` still gives)."""
+    def close(self) -> None: ...
+
+@final
+class Delivery:
+    """One message. `properties` is a serialised penstock.v1.Properties, or None."""
+    body: bytes
+    sequence: int
+    exchange: str
+    routing_key: str
+    properties: bytes | None
+    redelivered: bool
+    delivery_count: int
+    stored_at_ms: int
+    connection: int  # which of the consumer's connections brought it: settling it on a later one does nothing
+    def settle(self, outcome: int) -> None:
+        """Puts it into the consumer's next settlement: 1 ack, 2 reject, 3 requeue. Twice does nothing."""
+
+@final
+class Consumer:
+    """A consume stream that connects again (with back-off) after a broken connection."""
+    def __new__(cls, channel: Channel, vhost: str, queue: str, *, prefetch: int, auto_ack: bool, exclusive: bool, consumer_tag: str, reconnect: bool) -> Self: ...
+    wake_fd: int
+    consumer_tag: str
+    def take(self, count_max: int) -> list[Delivery]:
+        """What has arrived, at most count_max. Raises RpcError when the stream ended for good (cancelled, refused)."""
+    def wait(self, count_max: int, timeout_ms: int) -> list[Delivery]:
+        """The same, but waits (without the GIL) for at least one; empty at the time limit."""
+    def settle(self, first: int, last: int, outcome: int) -> None: ...
+    def flow(self, prefetch: int) -> None: ...
+    def flush(self) -> None:
+        """Sends the settlements gathered so far; they also go by themselves when 64 wait or 1 ms passed."""
+    def close(self) -> None:
+        """Sends what is gathered and ends the stream; what is unsettled returns to the queue."""
+
+def perf_throughput(options: str) -> str:
+    """Runs the load generator (blocking, without the GIL): JSON in, JSON out; see broker/rust/client/src/perf.rs."""
+
+def perf_latency(options: str) -> str: ...

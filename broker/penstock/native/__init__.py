@@ -1,0 +1,31 @@
+"""The one door to the native module: rooms import its names from here, so that a machine can check who does."""
+
+from penstock._core import (
+    Call,
+    CoreError,
+    Engine,
+    NotFoundError,
+    RpcError,
+    Server,
+    Shard,
+    StorageError,
+    inspect_log,
+    perf_latency,
+    perf_throughput,
+    version,
+)
+
+__all__ = [
+    "Call",
+    "CoreError",
+    "Engine",
+    "NotFoundError",
+    "RpcError",
+    "Server",
+    "Shard",
+    "StorageError",
+    "inspect_log",
+    "perf_latency",
+    "perf_throughput",
+    "version",
+]

@@ -1,0 +1,226 @@
+//! `Engine`, `Shard` and `inspect_log`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use penstock_engine::{Destination, Engine, EngineError, EngineOptions, ExchangeKind, Level, QueueId, Shard};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::errors::of_engine;
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyEngine>()?;
+    module.add_class::<PyShard>()?;
+    module.add_function(wrap_pyfunction!(inspect_log, module)?)
+}
+
+#[pyclass(name = "Engine", module = "penstock._core", frozen)]
+pub(crate) struct PyEngine {
+    pub engine: Arc<Engine>,
+}
+
+#[pymethods]
+impl PyEngine {
+    #[new]
+    #[pyo3(signature = (*, segment_bytes_min, segment_bytes_max, segment_idle_ms))]
+    fn new(segment_bytes_min: u64, segment_bytes_max: u64, segment_idle_ms: u64) -> PyResult<PyEngine> {
+        let segment_idle = Duration::from_millis(segment_idle_ms);
+        let options = EngineOptions { segment_bytes_min, segment_bytes_max, segment_idle };
+        Ok(PyEngine { engine: Arc::new(Engine::new(options).map_err(of_engine)?) })
+    }
+
+    #[pyo3(signature = (name, directory, *, page_cache_lost))]
+    fn open_shard(&self, py: Python<'_>, name: &str, directory: &str, page_cache_lost: bool) -> PyResult<PyShard> {
+        let opened = py.detach(|| self.engine.open_shard(name, Path::new(directory), page_cache_lost));
+        Ok(PyShard { shard: opened.map_err(of_engine)? })
+    }
+
+    fn metrics(&self, py: Python<'_>) -> BTreeMap<String, f64> {
+        py.detach(|| metrics(&self.engine))
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.engine.close()).map_err(of_engine)
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn metrics(engine: &Engine) -> BTreeMap<String, f64> {
+    let mut all: BTreeMap<String, f64> =
+        engine.counters().all().map(|(name, value)| (name.to_owned(), value as f64)).collect();
+    if let Some(micros) = all.remove("sync_microseconds_total") {
+        all.insert("sync_seconds_total".to_owned(), micros / 1e6);
+    }
+    let (mut segments, mut mapped_bytes, mut bytes_written) = (0.0, 0.0, 0.0);
+    for shard in engine.shards() {
+        let stats = shard.log_stats();
+        segments += stats.segments as f64;
+        mapped_bytes += stats.mapped_bytes as f64;
+        bytes_written += stats.bytes_written as f64;
+    }
+    all.insert("segments".to_owned(), segments);
+    all.insert("mapped_bytes".to_owned(), mapped_bytes);
+    all.insert("log_bytes_written_total".to_owned(), bytes_written);
+    all
+}
+
+#[pyclass(name = "Shard", module = "penstock._core", frozen)]
+pub(crate) struct PyShard {
+    pub shard: Arc<Shard>,
+}
+
+type Counts = (u64, u64, u64, u64, u64);
+
+#[pymethods]
+impl PyShard {
+    #[getter]
+    fn name(&self) -> &str {
+        self.shard.name()
+    }
+
+    #[getter]
+    #[allow(clippy::cast_precision_loss)]
+    fn recovery(&self) -> BTreeMap<&'static str, f64> {
+        let recovery = self.shard.recovery();
+        BTreeMap::from([
+            ("ms", self.shard.recovery_ms()),
+            ("bytes_read", recovery.bytes_read as f64),
+            ("records", recovery.records as f64),
+            ("torn_bytes", recovery.torn_bytes as f64),
+        ])
+    }
+
+    #[getter]
+    fn highest_queue_id(&self) -> u32 {
+        self.shard.highest_queue_id()
+    }
+
+    fn retain_queues(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<usize> {
+        let ids: Vec<QueueId> = ids.into_iter().map(QueueId).collect();
+        self.with(py, |shard| shard.retain_queues(&ids))
+    }
+
+    #[pyo3(signature = (id, name, *, auto_delete, level))]
+    fn put_queue(&self, py: Python<'_>, id: u32, name: &str, auto_delete: bool, level: Option<&str>) -> PyResult<()> {
+        let level = match level {
+            None => None,
+            Some("os") => Some(Level::Os),
+            Some("disk") => Some(Level::Disk),
+            Some(other) => return Err(PyValueError::new_err(format!("level '{other}' is neither 'os' nor 'disk'"))),
+        };
+        self.with(py, |shard| shard.put_queue(QueueId(id), name, auto_delete, level))
+    }
+
+    fn delete_queue(&self, py: Python<'_>, id: u32) -> PyResult<u64> {
+        self.with(py, |shard| shard.delete_queue(QueueId(id)))
+    }
+
+    fn purge_queue(&self, py: Python<'_>, id: u32) -> PyResult<u64> {
+        self.with(py, |shard| shard.purge_queue(QueueId(id)))
+    }
+
+    #[pyo3(signature = (name, kind, alternate))]
+    fn put_exchange(&self, py: Python<'_>, name: &str, kind: &str, alternate: Option<&str>) -> PyResult<()> {
+        let kind = match kind {
+            "direct" => ExchangeKind::Direct,
+            "fanout" => ExchangeKind::Fanout,
+            "topic" => ExchangeKind::Topic,
+            "headers" => ExchangeKind::Headers,
+            other => return Err(PyValueError::new_err(format!("exchange type '{other}' is not known"))),
+        };
+        self.with(py, |shard| shard.put_exchange(name, kind, alternate))
+    }
+
+    fn delete_exchange(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        self.with(py, |shard| shard.delete_exchange(name))
+    }
+
+    #[pyo3(signature = (exchange, key, r#match, to_exchange, destination))]
+    fn add_route(
+        &self,
+        py: Python<'_>,
+        exchange: &str,
+        key: &str,
+        r#match: Option<&[u8]>,
+        to_exchange: bool,
+        destination: &str,
+    ) -> PyResult<()> {
+        let destination = destination_of(to_exchange, destination);
+        self.with(py, |shard| shard.add_route(exchange, key, r#match, destination))
+    }
+
+    #[pyo3(signature = (exchange, key, r#match, to_exchange, destination))]
+    fn remove_route(
+        &self,
+        py: Python<'_>,
+        exchange: &str,
+        key: &str,
+        r#match: Option<&[u8]>,
+        to_exchange: bool,
+        destination: &str,
+    ) -> PyResult<()> {
+        let destination = destination_of(to_exchange, destination);
+        self.with(py, |shard| shard.remove_route(exchange, key, r#match, destination))
+    }
+
+    fn queue_counts(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<Vec<Counts>> {
+        let ids: Vec<QueueId> = ids.into_iter().map(QueueId).collect();
+        let counts = self.with(py, |shard| shard.queue_counts(&ids))?;
+        let tuples = counts.into_iter().map(|counts| {
+            let (ready, unsettled) = (counts.ready_count, counts.unsettled_count);
+            (ready, unsettled, counts.ready_bytes, counts.unsettled_bytes, counts.consumer_count)
+        });
+        Ok(tuples.collect())
+    }
+
+    fn totals(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+        self.with(py, Shard::totals)
+    }
+
+    #[pyo3(signature = (exchange, key, headers))]
+    fn route(&self, py: Python<'_>, exchange: &str, key: &str, headers: Option<&[u8]>) -> PyResult<Vec<String>> {
+        self.with(py, |shard| shard.route(exchange, key, headers))
+    }
+
+    #[pyo3(signature = (*, delete))]
+    fn close(&self, py: Python<'_>, delete: bool) -> PyResult<()> {
+        self.with(py, |shard| shard.close(delete))
+    }
+}
+
+impl PyShard {
+    /// Runs without the GIL: a publisher may hold the shard's lock.
+    fn with<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Shard) -> Result<T, EngineError> + Send) -> PyResult<T> {
+        py.detach(|| work(&self.shard)).map_err(of_engine)
+    }
+}
+
+fn destination_of(to_exchange: bool, name: &str) -> Destination<'_> {
+    if to_exchange { Destination::Exchange(name) } else { Destination::Queue(name) }
+}
+
+/// Reads a stopped vhost's log: one dictionary per segment.
+#[pyfunction]
+#[pyo3(signature = (directory, *, verify))]
+fn inspect_log<'py>(py: Python<'py>, directory: &str, verify: bool) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let reports = py
+        .detach(|| penstock_engine::inspect(Path::new(directory), verify))
+        .map_err(|error| of_engine(EngineError::Log(error)))?;
+    let as_dict = |report: &penstock_engine::SegmentReport| {
+        let dict = PyDict::new(py);
+        dict.set_item("file", &report.file)?;
+        dict.set_item("first_position", report.first_position)?;
+        dict.set_item("bytes", report.bytes)?;
+        dict.set_item("records", report.records)?;
+        dict.set_item("messages", report.messages)?;
+        dict.set_item("settles", report.settles)?;
+        dict.set_item("error", &report.error)?;
+        dict.set_item("error_at", report.error_at)?;
+        Ok(dict)
+    };
+    reports.iter().map(as_dict).collect()
+}
