@@ -1,0 +1,16 @@
+"""The pure machine of one vhost's topology: commands in, entries for the file and changes for the engine out."""
+
+from penstock.metadata.decide import decide
+from penstock.metadata.restore import changes_of, entries_of, restore, trial_of
+from penstock.metadata.topology import PREDECLARED, PREDECLARED_NAMES, VhostTopology
+
+__all__ = [
+    "PREDECLARED",
+    "PREDECLARED_NAMES",
+    "VhostTopology",
+    "changes_of",
+    "decide",
+    "entries_of",
+    "restore",
+    "trial_of",
+]

@@ -1,0 +1,142 @@
+"""Which arguments a declaration may carry. What is not acted upon is refused, never stored and forgotten: a queue
+that was promised a limit must have it. Arguments without the prefix `x-` are the client's own and are kept as they are.
+"""
+
+from typing import Final
+
+from penstock.model.arguments import Arguments, Value, check_arguments, show
+from penstock.model.errors import InvalidArgumentError, Thing
+from penstock.model.names import ExchangeName, exchange_name
+from penstock.model.records import (
+    ALTERNATE_KEYS,
+    X_LEVEL,
+    X_MATCH,
+    X_QUEUE_TYPE,
+    Binding,
+    ExchangeKind,
+    HeadersMatch,
+    Level,
+)
+
+QUEUE_TYPES: Final = ("classic",)
+QUEUE_TYPES_LATER: Final = frozenset({"quorum", "stream", "mqtt"})
+EXCHANGE_TYPES_LATER: Final = frozenset(
+    {"x-delayed-message", "x-consistent-hash", "x-modulus-hash", "x-local-random", "x-random", "x-recent-history"}
+)
+QUEUE_ARGUMENTS_LATER: Final = frozenset(
+    {
+        "x-cache-size",
+        "x-cache-ttl",
+        "x-consumer-disconnected-timeout",
+        "x-consumer-timeout",
+        "x-dead-letter-exchange",
+        "x-dead-letter-routing-key",
+        "x-dead-letter-strategy",
+        "x-deduplication-header",
+        "x-delayed-retry-max",
+        "x-delayed-retry-min",
+        "x-delayed-retry-type",
+        "x-delivery-limit",
+        "x-expires",
+        "x-initial-cluster-size",
+        "x-max-age",
+        "x-max-in-memory-bytes",
+        "x-max-in-memory-length",
+        "x-max-length",
+        "x-max-length-bytes",
+        "x-max-priority",
+        "x-member-placement-tag",
+        "x-message-deduplication",
+        "x-message-ttl",
+        "x-overflow",
+        "x-queue-leader-locator",
+        "x-queue-master-locator",
+        "x-queue-mode",
+        "x-queue-version",
+        "x-quorum-initial-group-size",
+        "x-quorum-target-group-size",
+        "x-single-active-consumer",
+        "x-stream-filter-size-bytes",
+        "x-stream-max-segment-size-bytes",
+    }
+)
+EXCHANGE_ARGUMENTS_LATER: Final = frozenset(
+    {
+        "x-algorithm",
+        "x-cache-size",
+        "x-cache-ttl",
+        "x-deduplication-header",
+        "x-delayed-exchange",
+        "x-delayed-type",
+        "x-hash-on",
+        "x-message-deduplication",
+        "x-persist-messages",
+        "x-persist-ms",
+        "x-recent-history-length",
+        "x-recent-history-no-store",
+        "x-super-stream",
+    }
+)
+
+
+def check_queue_arguments(thing: Thing, arguments: Arguments) -> None:
+    check_arguments(thing, arguments)
+    for key in sorted(arguments):
+        if key == X_QUEUE_TYPE:
+            _check_choice(thing, key, arguments[key], QUEUE_TYPES, QUEUE_TYPES_LATER)
+        elif key == X_LEVEL:
+            _check_choice(thing, key, arguments[key], tuple(Level), frozenset({"replicated"}))
+        elif key.startswith("x-"):
+            _refuse_argument(thing, key, QUEUE_ARGUMENTS_LATER)
+
+
+def check_exchange_arguments(thing: Thing, arguments: Arguments) -> None:
+    check_arguments(thing, arguments)
+    named: set[ExchangeName] = set()
+    for key in sorted(arguments):
+        if key in ALTERNATE_KEYS:
+            named.add(_alternate(thing, key, arguments[key]))
+        elif key.startswith("x-"):
+            _refuse_argument(thing, key, EXCHANGE_ARGUMENTS_LATER)
+    if len(named) > 1:
+        raise _invalid(
+            thing, ALTERNATE_KEYS[1], "has two different alternate exchanges", "send one of the two arguments"
+        )
+
+
+def check_exchange_kind(thing: Thing, kind: str) -> ExchangeKind:
+    if kind in tuple(ExchangeKind):
+        return ExchangeKind(kind)
+    known = "is not supported yet" if kind in EXCHANGE_TYPES_LATER else "is unknown"
+    raise _invalid(thing, "type", f"has a type '{kind[:64]}' that {known}", f"use one of {', '.join(ExchangeKind)}")
+
+
+def check_binding_arguments(thing: Thing, binding: Binding, kind: ExchangeKind) -> None:
+    """`kind` is the source's. Only a headers exchange looks at the arguments; others keep them for the client."""
+    check_arguments(thing, binding.arguments)
+    if kind is ExchangeKind.HEADERS and X_MATCH in binding.arguments:
+        choices = tuple(match.value for match in HeadersMatch)
+        _check_choice(thing, X_MATCH, binding.arguments[X_MATCH], choices, frozenset())
+
+
+def _alternate(thing: Thing, key: str, value: Value) -> ExchangeName:
+    if not isinstance(value, str):
+        raise _invalid(thing, key, f"has an argument '{key}' that is no text", "send the alternate exchange's name")
+    return exchange_name(value)
+
+
+def _check_choice(thing: Thing, key: str, value: Value, choices: tuple[str, ...], later: frozenset[str]) -> None:
+    if isinstance(value, str) and value in choices:
+        return
+    known = "is not supported yet" if isinstance(value, str) and value in later else "is not known"
+    way_out = f"use {' or '.join(choices)}, or leave the argument out"
+    raise _invalid(thing, key, f"has an argument '{key}' whose value {show(value)} {known}", way_out)
+
+
+def _refuse_argument(thing: Thing, key: str, later: frozenset[str]) -> None:
+    known = "is not supported yet" if key in later else "is unknown"
+    raise _invalid(thing, key, f"has an argument '{key}' that {known}", "leave the argument out")
+
+
+def _invalid(thing: Thing, field: str, rule: str, way_out: str) -> InvalidArgumentError:
+    return InvalidArgumentError(thing, rule, way_out, field=field)

@@ -1,0 +1,62 @@
+"""The rules for bindings: what can be bound to what. Binding twice is binding once."""
+
+from penstock.metadata import exchanges, queues
+from penstock.metadata.argument_rules import check_binding_arguments
+from penstock.metadata.commands import Bind, Unbind
+from penstock.metadata.effects import Decision, Done, PersistBound
+from penstock.metadata.removal import remove_binding
+from penstock.metadata.topology import VhostTopology
+from penstock.model.errors import AccessRefusedError, NotFoundError, Thing
+from penstock.model.names import DEFAULT_EXCHANGE, ConnectionId, ExchangeName, QueueName
+from penstock.model.records import Binding, DestinationKind, Exchange
+
+
+def bind(state: VhostTopology, command: Bind) -> Decision:
+    wanted = command.binding
+    source = _check_ends(state, wanted, command.connection)
+    check_binding_arguments(binding_thing(state, wanted), wanted, source.kind)
+    if state.binding(wanted) is not None:
+        return Decision(Done(0))
+    binding = Binding(
+        wanted.source, wanted.destination_kind, wanted.destination, wanted.routing_key, dict(wanted.arguments)
+    )
+    decision = Decision(Done())
+    if state.is_binding_persistent(binding):
+        decision.entries.append(PersistBound(binding))
+    decision.changes += state.put_binding(binding)
+    return decision
+
+
+def unbind(state: VhostTopology, command: Unbind) -> Decision:
+    wanted = command.binding
+    source = _check_ends(state, wanted, command.connection)
+    check_binding_arguments(binding_thing(state, wanted), wanted, source.kind)
+    found = state.binding(wanted)
+    if found is None:
+        way_out = "list the bindings: key and arguments must be those of the bind"
+        raise NotFoundError(binding_thing(state, wanted), way_out)
+    decision = Decision(Done())
+    remove_binding(state, found, decision)
+    return decision
+
+
+def binding_thing(state: VhostTopology, binding: Binding) -> Thing:
+    text = f"{binding.source} -> {binding.destination_kind} {binding.destination} ({binding.routing_key})"
+    return state.thing("binding", text)
+
+
+def _check_ends(state: VhostTopology, binding: Binding, connection: ConnectionId) -> Exchange:
+    """Gives the source."""
+    is_exchange = binding.destination_kind is DestinationKind.EXCHANGE
+    if binding.source == DEFAULT_EXCHANGE or (is_exchange and binding.destination == DEFAULT_EXCHANGE):
+        raise AccessRefusedError(
+            state.thing("exchange", DEFAULT_EXCHANGE),
+            "is the default exchange, whose bindings are fixed",
+            "bind another exchange; a queue is reached through the default one by its name",
+        )
+    source = exchanges.get(state, binding.source)
+    if is_exchange:
+        exchanges.get(state, ExchangeName(binding.destination))
+    else:
+        queues.get(state, QueueName(binding.destination), connection)
+    return source

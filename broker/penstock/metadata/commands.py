@@ -1,0 +1,103 @@
+"""What can be asked of a vhost's topology. Commands are plain values; what they need of the running world (counts,
+randomness, the connection that asks) travels in them. Names are expected to have passed `model.names`.
+"""
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from penstock.model.arguments import Arguments
+from penstock.model.names import ConnectionId, ExchangeName, QueueName
+from penstock.model.records import Binding
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareExchange:
+    """`kind` is text, because a client can ask for any. With `passive` it only looks, and needs only the name."""
+
+    name: ExchangeName
+    kind: str = "direct"
+    durable: bool = True
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: Arguments = field(default_factory=dict)
+    passive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteExchange:
+    name: ExchangeName
+    if_unused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareQueue:
+    """An empty name asks for one made of `random`, 22 URL-safe characters. `connection` owns an exclusive queue.
+    `may_be_reserved` is for imports: a durable queue that a broker has named keeps that name."""
+
+    name: QueueName
+    connection: ConnectionId
+    durable: bool = True
+    exclusive: bool = False
+    auto_delete: bool = False
+    arguments: Arguments = field(default_factory=dict)
+    passive: bool = False
+    random: str = ""
+    may_be_reserved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteQueue:
+    """The counts are what the engine said when the command was decided; they matter with the conditions only."""
+
+    name: QueueName
+    connection: ConnectionId
+    if_unused: bool = False
+    if_empty: bool = False
+    consumer_count: int = 0
+    message_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeQueue:
+    name: QueueName
+    connection: ConnectionId
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    binding: Binding
+    connection: ConnectionId
+
+
+@dataclass(frozen=True, slots=True)
+class Unbind:
+    binding: Binding
+    connection: ConnectionId
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionClosed:
+    """Its exclusive queues go."""
+
+    connection: ConnectionId
+
+
+@dataclass(frozen=True, slots=True)
+class QueueUnused:
+    """The engine saw the last consumer of an auto-delete queue leave. A consumer that came since keeps the queue."""
+
+    name: QueueName
+    consumer_count: int = 0
+
+
+Command: TypeAlias = (
+    DeclareExchange
+    | DeleteExchange
+    | DeclareQueue
+    | DeleteQueue
+    | PurgeQueue
+    | Bind
+    | Unbind
+    | ConnectionClosed
+    | QueueUnused
+)

@@ -1,0 +1,132 @@
+"""What follows from a command: entries for the definitions file, changes for the engine, and the answer.
+
+Entries are written and synced before the changes are made, and the changes are made before the answer is given.
+Both lists are in the order in which they must happen.
+"""
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from penstock.model.names import ExchangeName, QueueId, QueueName
+from penstock.model.records import Binding, Exchange, Queue, Route
+
+# ---------------------------------------------------------------- for the definitions file
+
+
+@dataclass(frozen=True, slots=True)
+class PersistExchange:
+    exchange: Exchange
+
+
+@dataclass(frozen=True, slots=True)
+class PersistExchangeDeleted:
+    """Its bindings, in both directions, go with it and are not written."""
+
+    name: ExchangeName
+
+
+@dataclass(frozen=True, slots=True)
+class PersistQueue:
+    """The queue's id travels in the frame as argument `x-penstock-id`."""
+
+    queue: Queue
+
+
+@dataclass(frozen=True, slots=True)
+class PersistQueueDeleted:
+    """Its bindings go with it and are not written."""
+
+    name: QueueName
+
+
+@dataclass(frozen=True, slots=True)
+class PersistBound:
+    binding: Binding
+
+
+@dataclass(frozen=True, slots=True)
+class PersistUnbound:
+    binding: Binding
+
+
+Entry: TypeAlias = (
+    PersistExchange | PersistExchangeDeleted | PersistQueue | PersistQueueDeleted | PersistBound | PersistUnbound
+)
+
+# ---------------------------------------------------------------- for the engine
+
+
+@dataclass(frozen=True, slots=True)
+class PutExchange:
+    exchange: Exchange
+
+
+@dataclass(frozen=True, slots=True)
+class DropExchange:
+    """Comes after the removal of all its routes."""
+
+    name: ExchangeName
+
+
+@dataclass(frozen=True, slots=True)
+class PutQueue:
+    queue: Queue
+
+
+@dataclass(frozen=True, slots=True)
+class DropQueue:
+    """Comes after the removal of all its routes."""
+
+    id: QueueId
+    name: QueueName
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyQueue:
+    """Drops the ready messages."""
+
+    id: QueueId
+
+
+@dataclass(frozen=True, slots=True)
+class AddRoute:
+    route: Route
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveRoute:
+    route: Route
+
+
+Change: TypeAlias = PutExchange | DropExchange | PutQueue | DropQueue | EmptyQueue | AddRoute | RemoveRoute
+
+# ---------------------------------------------------------------- for whoever asked
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDeclared:
+    queue: Queue
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeDeclared:
+    exchange: Exchange
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How many things the command itself made or took away: 0 when everything was so already."""
+
+    count: int = 1
+
+
+Answer: TypeAlias = QueueDeclared | ExchangeDeclared | Done
+
+
+@dataclass(slots=True)
+class Decision:
+    answer: Answer
+    entries: list[Entry] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)

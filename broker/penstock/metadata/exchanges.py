@@ -1,0 +1,112 @@
+"""The rules for exchanges: what may be declared, what may be deleted, and what goes with a deleted one."""
+
+from penstock.metadata.argument_rules import check_exchange_arguments, check_exchange_kind
+from penstock.metadata.commands import DeclareExchange, DeleteExchange
+from penstock.metadata.effects import (
+    Decision,
+    Done,
+    ExchangeDeclared,
+    PersistExchange,
+    PutExchange,
+)
+from penstock.metadata.removal import remove_exchange
+from penstock.metadata.topology import PREDECLARED_NAMES, VhostTopology
+from penstock.model.arguments import Arguments, difference, show
+from penstock.model.errors import (
+    AccessRefusedError,
+    NotFoundError,
+    PreconditionFailedError,
+    Thing,
+)
+from penstock.model.names import DEFAULT_EXCHANGE, ExchangeName, is_reserved
+from penstock.model.records import ALTERNATE_KEYS, Exchange
+
+
+def declare(state: VhostTopology, command: DeclareExchange) -> Decision:
+    found = check(state, command)
+    if found is not None:
+        return Decision(ExchangeDeclared(found, is_new=False))
+    exchange = _wanted(state, command)
+    state.put_exchange(exchange)
+    decision = Decision(ExchangeDeclared(exchange, is_new=True), changes=[PutExchange(exchange)])
+    if exchange.is_persistent:
+        decision.entries.append(PersistExchange(exchange))
+    return decision
+
+
+def check(state: VhostTopology, command: DeclareExchange) -> Exchange | None:
+    """Gives the exchange that is there and is the same; None when it can be made; raises otherwise."""
+    thing = state.thing("exchange", command.name)
+    found = state.exchanges.get(command.name)
+    if command.passive:
+        if found is None:
+            raise NotFoundError(thing)
+        return found
+    if command.name == DEFAULT_EXCHANGE:
+        raise AccessRefusedError(thing, "is the default exchange and is always there", "declare one with a name")
+    wanted = _wanted(state, command)
+    if found is not None:
+        _check_same(thing, wanted, found)
+    elif is_reserved(command.name):
+        raise AccessRefusedError(thing, "has a name that starts with 'amq.', which is reserved", "choose another name")
+    return found
+
+
+def delete(state: VhostTopology, command: DeleteExchange) -> Decision:
+    thing = state.thing("exchange", command.name)
+    if command.name in PREDECLARED_NAMES:
+        raise AccessRefusedError(thing, "is predeclared and cannot be deleted", "delete its bindings instead")
+    if command.name not in state.exchanges:
+        raise NotFoundError(thing)
+    if command.if_unused and state.is_source(command.name):
+        raise PreconditionFailedError(
+            thing, "has bindings", "delete them first, or delete with if_unused=false", field="if_unused"
+        )
+    decision = Decision(Done())
+    remove_exchange(state, command.name, decision)
+    return decision
+
+
+def get(state: VhostTopology, name: ExchangeName) -> Exchange:
+    exchange = state.exchanges.get(name)
+    if exchange is None:
+        raise NotFoundError(state.thing("exchange", name))
+    return exchange
+
+
+def check_publish(state: VhostTopology, name: ExchangeName) -> None:
+    """Raises when clients cannot publish to it."""
+    if get(state, name).internal:
+        raise AccessRefusedError(
+            state.thing("exchange", name), "is internal", "publish to an exchange that is bound to it"
+        )
+
+
+def _wanted(state: VhostTopology, command: DeclareExchange) -> Exchange:
+    thing = state.thing("exchange", command.name)
+    kind = check_exchange_kind(thing, command.kind)
+    check_exchange_arguments(thing, command.arguments)
+    return Exchange(command.name, kind, command.durable, command.auto_delete, command.internal, dict(command.arguments))
+
+
+def _check_same(thing: Thing, wanted: Exchange, found: Exchange) -> None:
+    for field, one, other in (
+        ("type", wanted.kind.value, found.kind.value),
+        ("durable", wanted.durable, found.durable),
+        ("auto_delete", wanted.auto_delete, found.auto_delete),
+        ("internal", wanted.internal, found.internal),
+    ):
+        if one != other:
+            raise PreconditionFailedError.mismatch(thing, field, show(one), show(other))
+    differing = difference(_comparable(wanted), _comparable(found))
+    if differing is not None:
+        key, value, there = differing
+        raise PreconditionFailedError.mismatch(thing, f"arguments.{key}", show(value), show(there))
+
+
+def _comparable(exchange: Exchange) -> Arguments:
+    """The two names of the alternate exchange's argument are one."""
+    arguments = {key: value for key, value in exchange.arguments.items() if key not in ALTERNATE_KEYS}
+    if exchange.alternate is not None:
+        arguments[ALTERNATE_KEYS[0]] = exchange.alternate
+    return arguments

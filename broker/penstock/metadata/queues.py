@@ -1,0 +1,144 @@
+"""The rules for queues: what may be declared, who may touch an exclusive one, and when one goes by itself."""
+
+from penstock.metadata.argument_rules import check_queue_arguments
+from penstock.metadata.commands import ConnectionClosed, DeclareQueue, DeleteQueue, PurgeQueue, QueueUnused
+from penstock.metadata.effects import Decision, Done, EmptyQueue, PersistQueue, PutQueue, QueueDeclared
+from penstock.metadata.removal import remove_queue
+from penstock.metadata.topology import VhostTopology
+from penstock.model.arguments import Arguments, difference, show
+from penstock.model.errors import (
+    AccessRefusedError,
+    LimitReachedError,
+    LockedError,
+    NotFoundError,
+    PreconditionFailedError,
+    Thing,
+)
+from penstock.model.names import (
+    QUEUE_ID_MAX,
+    SERVER_NAMED_PREFIX,
+    SERVER_NAMED_RANDOM_LENGTH,
+    ConnectionId,
+    QueueName,
+    is_reserved,
+)
+from penstock.model.records import X_QUEUE_TYPE, Queue
+
+
+def declare(state: VhostTopology, command: DeclareQueue) -> Decision:
+    found = check(state, command)
+    if found is not None:
+        return Decision(QueueDeclared(found, is_new=False))
+    name = command.name or _server_named(command.random)
+    assert name not in state.queues
+    if state.next_queue_id > QUEUE_ID_MAX:
+        raise LimitReachedError(
+            state.thing("queue", name), "finds every number of a queue used up in its vhost", limit=QUEUE_ID_MAX
+        )
+    owner = command.connection if command.exclusive else None
+    queue = Queue(state.next_queue_id, name, command.durable, command.auto_delete, dict(command.arguments), owner)
+    state.put_queue(queue)
+    decision = Decision(QueueDeclared(queue, is_new=True), changes=[PutQueue(queue)])
+    if queue.is_persistent:
+        decision.entries.append(PersistQueue(queue))
+    return decision
+
+
+def check(state: VhostTopology, command: DeclareQueue) -> Queue | None:
+    """Gives the queue that is there and is the same; None when it can be made; raises otherwise."""
+    thing = state.thing("queue", command.name)
+    if command.passive:
+        return get(state, command.name, command.connection)
+    check_queue_arguments(thing, command.arguments)
+    found = state.queues.get(command.name)
+    if found is not None:
+        _check_owner(thing, found, command.connection)
+        _check_same(thing, command, found)
+    elif is_reserved(command.name) and not command.may_be_reserved:
+        raise AccessRefusedError(
+            thing, "has a name that starts with 'amq.', which is reserved", "choose another name, or none to get one"
+        )
+    return found
+
+
+def delete(state: VhostTopology, command: DeleteQueue) -> Decision:
+    thing = state.thing("queue", command.name)
+    get(state, command.name, command.connection)
+    if command.if_unused and command.consumer_count:
+        raise PreconditionFailedError(
+            thing,
+            f"has {command.consumer_count} consumers",
+            "cancel them first, or delete with if_unused=false",
+            field="if_unused",
+        )
+    if command.if_empty and command.message_count:
+        raise PreconditionFailedError(
+            thing,
+            f"holds {command.message_count} messages",
+            "delete with if_empty=false to drop them",
+            field="if_empty",
+        )
+    decision = Decision(Done())
+    remove_queue(state, command.name, decision)
+    return decision
+
+
+def purge(state: VhostTopology, command: PurgeQueue) -> Decision:
+    queue = get(state, command.name, command.connection)
+    return Decision(Done(), changes=[EmptyQueue(queue.id)])
+
+
+def connection_closed(state: VhostTopology, command: ConnectionClosed) -> Decision:
+    names = state.queues_of(command.connection)
+    decision = Decision(Done(len(names)))
+    for name in names:
+        remove_queue(state, name, decision)
+    return decision
+
+
+def unused(state: VhostTopology, command: QueueUnused) -> Decision:
+    queue = state.queues.get(command.name)
+    if queue is None or not queue.auto_delete or command.consumer_count:
+        return Decision(Done(0))
+    decision = Decision(Done())
+    remove_queue(state, command.name, decision)
+    return decision
+
+
+def get(state: VhostTopology, name: QueueName, connection: ConnectionId) -> Queue:
+    """The queue, if it is there and this connection may use it."""
+    thing = state.thing("queue", name)
+    queue = state.queues.get(name)
+    if queue is None:
+        raise NotFoundError(thing)
+    _check_owner(thing, queue, connection)
+    return queue
+
+
+def _check_owner(thing: Thing, queue: Queue, connection: ConnectionId) -> None:
+    if queue.owner is not None and queue.owner != connection:
+        raise LockedError(thing)
+
+
+def _check_same(thing: Thing, command: DeclareQueue, found: Queue) -> None:
+    for field, wanted, there in (
+        ("durable", command.durable, found.durable),
+        ("exclusive", command.exclusive, found.exclusive),
+        ("auto_delete", command.auto_delete, found.auto_delete),
+    ):
+        if wanted != there:
+            raise PreconditionFailedError.mismatch(thing, field, show(wanted), show(there))
+    differing = difference(_comparable(command.arguments), _comparable(found.arguments))
+    if differing is not None:
+        key, value, there_value = differing
+        raise PreconditionFailedError.mismatch(thing, f"arguments.{key}", show(value), show(there_value))
+
+
+def _comparable(arguments: Arguments) -> Arguments:
+    """There is one queue type; naming it or not is the same."""
+    return {key: value for key, value in arguments.items() if key != X_QUEUE_TYPE}
+
+
+def _server_named(random: str) -> QueueName:
+    assert len(random) == SERVER_NAMED_RANDOM_LENGTH
+    return QueueName(SERVER_NAMED_PREFIX + random)

@@ -1,0 +1,124 @@
+"""The way back from the definitions file to a topology, and the changes that tell a new engine all of it.
+
+The file was written by this machine: what does not fit is damage, named by the entry's place, and nothing is skipped.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from penstock.metadata.effects import (
+    AddRoute,
+    Change,
+    Entry,
+    PersistBound,
+    PersistExchange,
+    PersistExchangeDeleted,
+    PersistQueue,
+    PersistQueueDeleted,
+    PersistUnbound,
+    PutExchange,
+    PutQueue,
+)
+from penstock.metadata.topology import PREDECLARED_NAMES, VhostTopology
+from penstock.model.arguments import Frozen
+from penstock.model.errors import StorageError, Thing
+from penstock.model.names import DEFAULT_EXCHANGE, QueueId, VhostName
+from penstock.model.records import Binding, DestinationKind, route_of
+
+
+def restore(vhost: VhostName, entries: Iterable[Entry], highest_queue_id: int) -> VhostTopology:
+    """`highest_queue_id` is the highest that the log has named; ids count on above it and above the file's."""
+    state = VhostTopology(vhost, QueueId(highest_queue_id + 1))
+    for index, entry in enumerate(entries):
+        problem = _apply(state, entry)
+        if problem:
+            raise StorageError(
+                Thing("definitions file", str(index), vhost),
+                f"has an entry number {index} that does not fit those before it: {problem}",
+                "restore the file from a copy; nothing was changed",
+            )
+    return state
+
+
+def changes_of(state: VhostTopology) -> Iterator[Change]:
+    """Everything, in an order in which the engine can take it."""
+    for exchange in state.exchanges.values():
+        if exchange.name != DEFAULT_EXCHANGE:
+            yield PutExchange(exchange)
+    for queue in state.queues.values():
+        yield PutQueue(queue)
+    seen: set[Frozen] = set()
+    for binding in state.bindings():
+        route = route_of(binding, state.exchanges[binding.source].kind)
+        if route.identity not in seen:
+            seen.add(route.identity)
+            yield AddRoute(route)
+
+
+def entries_of(state: VhostTopology) -> Iterator[Entry]:
+    """What a rewritten definitions file holds."""
+    for exchange in state.exchanges.values():
+        if exchange.is_persistent and exchange.name not in PREDECLARED_NAMES:
+            yield PersistExchange(exchange)
+    for queue in state.queues.values():
+        if queue.is_persistent:
+            yield PersistQueue(queue)
+    for binding in state.bindings():
+        if state.is_binding_persistent(binding):
+            yield PersistBound(binding)
+
+
+def trial_of(state: VhostTopology) -> VhostTopology:
+    """A copy with all exchanges and queues, and without bindings: a trial of declares and binds is refused what the
+    state would refuse, and changes nothing."""
+    trial = VhostTopology(state.vhost, state.next_queue_id)
+    for exchange in state.exchanges.values():
+        if exchange.name not in PREDECLARED_NAMES:
+            trial.put_exchange(exchange)
+    for queue in state.queues.values():
+        trial.put_queue(queue)
+    return trial
+
+
+def _apply(state: VhostTopology, entry: Entry) -> str | None:
+    """Gives what does not fit. Cascades are entries of their own in the file; here only bindings go with their ends."""
+    match entry:
+        case PersistExchange(exchange):
+            if exchange.name in state.exchanges:
+                return f"exchange '{exchange.name}' is declared twice"
+            state.put_exchange(exchange)
+        case PersistQueue(queue):
+            if queue.name in state.queues:
+                return f"queue '{queue.name}' is declared twice"
+            state.put_queue(queue)
+        case PersistExchangeDeleted(name):
+            if name not in state.exchanges or name in PREDECLARED_NAMES:
+                return f"exchange '{name}' is deleted without being there"
+            _drop_bindings(state, [*state.bindings_from(name), *state.bindings_to(DestinationKind.EXCHANGE, name)])
+            state.remove_exchange(name)
+        case PersistQueueDeleted(name):
+            if name not in state.queues:
+                return f"queue '{name}' is deleted without being there"
+            _drop_bindings(state, list(state.bindings_to(DestinationKind.QUEUE, name)))
+            state.remove_queue(name)
+        case PersistBound(binding) | PersistUnbound(binding):
+            return _apply_binding(state, binding, is_bound=isinstance(entry, PersistBound))
+    return None
+
+
+def _apply_binding(state: VhostTopology, binding: Binding, *, is_bound: bool) -> str | None:
+    if binding.source not in state.exchanges or not state.has_destination(binding):
+        return f"'{binding.source}' and {binding.destination_kind} '{binding.destination}' are not both there"
+    found = state.binding(binding)
+    if is_bound == (found is not None):
+        return f"'{binding.source}' to '{binding.destination}' is {'bound twice' if is_bound else 'not bound'}"
+    if found is None:
+        state.put_binding(binding)
+    else:
+        state.remove_binding(found)
+    return None
+
+
+def _drop_bindings(state: VhostTopology, bindings: list[Binding]) -> None:
+    """An exchange bound to itself stands in both lists."""
+    for binding in {binding.identity: binding for binding in bindings}.values():
+        state.remove_binding(binding)

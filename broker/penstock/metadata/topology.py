@@ -1,0 +1,179 @@
+"""What one vhost holds, with the indexes that keep every step short: exchanges, queues, bindings by source and by
+destination, routes counted, exclusive queues by connection. It keeps these in agreement and knows no rule about what
+may be declared; the rules stand beside it and call it.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeAlias, TypeVar
+
+from penstock.metadata.effects import AddRoute, Change, RemoveRoute
+from penstock.metadata.name_index import NameIndex
+from penstock.model.arguments import Frozen
+from penstock.model.errors import Thing
+from penstock.model.names import DEFAULT_EXCHANGE, ConnectionId, ExchangeName, QueueId, QueueName, VhostName
+from penstock.model.records import Binding, DestinationKind, Exchange, ExchangeKind, Queue, route_of
+
+PREDECLARED: Final = (
+    Exchange(DEFAULT_EXCHANGE, ExchangeKind.DIRECT),
+    Exchange(ExchangeName("amq.direct"), ExchangeKind.DIRECT),
+    Exchange(ExchangeName("amq.fanout"), ExchangeKind.FANOUT),
+    Exchange(ExchangeName("amq.headers"), ExchangeKind.HEADERS),
+    Exchange(ExchangeName("amq.match"), ExchangeKind.HEADERS),
+    Exchange(ExchangeName("amq.topic"), ExchangeKind.TOPIC),
+)
+PREDECLARED_NAMES: Final = frozenset(exchange.name for exchange in PREDECLARED)
+
+Destination: TypeAlias = tuple[DestinationKind, QueueName | ExchangeName]
+_Bindings: TypeAlias = dict[Frozen, Binding]
+_Key = TypeVar("_Key")
+
+
+class VhostTopology:
+    """The state of one vhost's machine.
+
+    Invariants: the predeclared exchanges are always there; both ends of a binding exist; a binding is in both indexes
+    or in neither, and no index holds an empty entry; a route's count is the number of bindings that it stands for;
+    queue ids are distinct and below `next_queue_id`, which never goes down.
+    """
+
+    def __init__(self, vhost: VhostName, next_queue_id: QueueId = QueueId(1)) -> None:  # noqa: B008 - a plain number
+        self.vhost = vhost
+        self.next_queue_id = next_queue_id
+        self.exchanges: dict[ExchangeName, Exchange] = {exchange.name: exchange for exchange in PREDECLARED}
+        self.queues: dict[QueueName, Queue] = {}
+        self.exchange_names = NameIndex(self.exchanges)
+        self.queue_names = NameIndex()
+        self.binding_count = 0
+        self._by_source: dict[ExchangeName, _Bindings] = {}
+        self._by_destination: dict[Destination, _Bindings] = {}
+        self._route_counts: dict[Frozen, int] = {}
+        self._by_owner: dict[ConnectionId, dict[QueueName, None]] = {}
+
+    # ------------------------------------------------------------ looking
+
+    def thing(self, kind: str, name: str) -> Thing:
+        return Thing(kind, name, self.vhost)
+
+    def exchange(self, name: ExchangeName) -> Exchange | None:
+        return self.exchanges.get(name)
+
+    def has_queue(self, name: QueueName) -> bool:
+        return name in self.queues
+
+    def has_destination(self, binding: Binding) -> bool:
+        if binding.destination_kind is DestinationKind.QUEUE:
+            return binding.destination in self.queues
+        return binding.destination in self.exchanges
+
+    def bindings_from(self, source: ExchangeName) -> Iterable[Binding]:
+        return self._by_source.get(source, {}).values()
+
+    def bindings_to(self, kind: DestinationKind, name: QueueName | ExchangeName) -> Iterable[Binding]:
+        return self._by_destination.get((kind, name), {}).values()
+
+    def bindings(self) -> Iterator[Binding]:
+        for bindings in self._by_source.values():
+            yield from bindings.values()
+
+    def binding(self, wanted: Binding) -> Binding | None:
+        """The one that is there, with the arguments as they were first declared."""
+        return self._by_source.get(wanted.source, {}).get(wanted.identity)
+
+    def is_source(self, name: ExchangeName) -> bool:
+        return name in self._by_source
+
+    def is_binding_persistent(self, binding: Binding) -> bool:
+        """A binding is there again after a start when both its ends are."""
+        if not self.exchanges[binding.source].is_persistent:
+            return False
+        if binding.destination_kind is DestinationKind.QUEUE:
+            return self.queues[QueueName(binding.destination)].is_persistent
+        return self.exchanges[ExchangeName(binding.destination)].is_persistent
+
+    def queues_of(self, owner: ConnectionId) -> list[QueueName]:
+        return list(self._by_owner.get(owner, ()))
+
+    # ------------------------------------------------------------ changing
+
+    def put_exchange(self, exchange: Exchange) -> None:
+        assert exchange.name not in self.exchanges
+        self.exchanges[exchange.name] = exchange
+        self.exchange_names.add(exchange.name)
+
+    def remove_exchange(self, name: ExchangeName) -> None:
+        """Its bindings are gone already."""
+        assert name not in PREDECLARED_NAMES
+        assert name not in self._by_source
+        del self.exchanges[name]
+        self.exchange_names.remove(name)
+
+    def put_queue(self, queue: Queue) -> None:
+        assert queue.name not in self.queues
+        self.queues[queue.name] = queue
+        self.queue_names.add(queue.name)
+        self.next_queue_id = max(self.next_queue_id, QueueId(queue.id + 1))
+        if queue.owner is not None:
+            self._by_owner.setdefault(queue.owner, {})[queue.name] = None
+
+    def remove_queue(self, name: QueueName) -> None:
+        """Its bindings are gone already."""
+        assert (DestinationKind.QUEUE, name) not in self._by_destination
+        owner = self.queues.pop(name).owner
+        self.queue_names.remove(name)
+        if owner is not None:
+            del self._by_owner[owner][name]
+            if not self._by_owner[owner]:
+                del self._by_owner[owner]
+
+    def put_binding(self, binding: Binding) -> list[Change]:
+        """Gives the route to add, or nothing when another binding stands for the same one."""
+        identity = binding.identity
+        bindings = self._by_source.setdefault(binding.source, {})
+        assert identity not in bindings
+        bindings[identity] = binding
+        self._by_destination.setdefault((binding.destination_kind, binding.destination), {})[identity] = binding
+        self.binding_count += 1
+        route = route_of(binding, self.exchanges[binding.source].kind)
+        count = self._route_counts.get(route.identity, 0)
+        self._route_counts[route.identity] = count + 1
+        return [] if count else [AddRoute(route)]
+
+    def remove_binding(self, binding: Binding) -> list[Change]:
+        """Gives the route to remove, or nothing while another binding stands for the same one."""
+        identity = binding.identity
+        destination = (binding.destination_kind, binding.destination)
+        _remove(self._by_source, binding.source, identity)
+        _remove(self._by_destination, destination, identity)
+        self.binding_count -= 1
+        route = route_of(binding, self.exchanges[binding.source].kind)
+        count = self._route_counts[route.identity] - 1
+        if count:
+            self._route_counts[route.identity] = count
+            return []
+        del self._route_counts[route.identity]
+        return [RemoveRoute(route)]
+
+    def check_invariants(self) -> None:
+        assert self.exchanges.keys() >= PREDECLARED_NAMES
+        assert set(self.exchange_names) == self.exchanges.keys()
+        assert set(self.queue_names) == self.queues.keys()
+        ids = [queue.id for queue in self.queues.values()]
+        assert len(set(ids)) == len(ids)
+        assert all(0 < number < self.next_queue_id for number in ids)
+        by_source = [identity for bindings in self._by_source.values() for identity in bindings]
+        by_destination = [identity for bindings in self._by_destination.values() for identity in bindings]
+        assert set(by_source) == set(by_destination)
+        assert len(by_source) == len(by_destination) == self.binding_count == sum(self._route_counts.values())
+        assert all(self._by_source.values())
+        assert all(self._by_destination.values())
+        assert all(self._by_owner.values())
+        assert all(binding.source in self.exchanges and self.has_destination(binding) for binding in self.bindings())
+        owned = {(owner, name) for owner, names in self._by_owner.items() for name in names}
+        assert owned == {(queue.owner, queue.name) for queue in self.queues.values() if queue.owner is not None}
+
+
+def _remove(index: dict[_Key, _Bindings], key: _Key, identity: Frozen) -> None:
+    bindings = index[key]
+    del bindings[identity]
+    if not bindings:
+        del index[key]

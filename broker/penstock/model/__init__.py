@@ -1,0 +1,1 @@
+"""The words that all rooms share: names, argument values, records of what a vhost holds, errors. Imports no room."""

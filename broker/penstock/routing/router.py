@@ -1,0 +1,67 @@
+"""The pure router: which queues a message reaches. It is the reference for the native tables, so it is written to be
+read, not to be fast: it looks at every binding of every exchange on the way.
+
+Each exchange matches with its own bindings; an exchange is visited once, so cycles end; an exchange that matched
+nothing itself hands the message to its alternate exchange, whatever others matched.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from penstock.model.arguments import NO_ARGUMENTS, Arguments
+from penstock.model.names import DEFAULT_EXCHANGE, ExchangeName, QueueName, RoutingKey
+from penstock.model.records import Binding, DestinationKind, Exchange, ExchangeKind
+from penstock.routing import headers as headers_rule
+from penstock.routing import topic
+
+
+class Routable(Protocol):
+    """What the router must see of a vhost."""
+
+    def exchange(self, name: ExchangeName) -> Exchange | None: ...
+    def has_queue(self, name: QueueName) -> bool: ...
+    def bindings_from(self, source: ExchangeName) -> Iterable[Binding]: ...
+
+
+def route(
+    vhost: Routable, exchange: ExchangeName, key: RoutingKey, headers: Arguments = NO_ARGUMENTS
+) -> list[QueueName]:
+    """The names of the queues, sorted, each once. An exchange that is not there leads nowhere."""
+    queues: set[QueueName] = set()
+    visited = {exchange}
+    waiting = [exchange]
+    while waiting:
+        found_queues, found_exchanges = _step(vhost, waiting.pop(), key, headers)
+        queues |= found_queues
+        waiting += found_exchanges - visited
+        visited |= found_exchanges
+    return sorted(queues)
+
+
+def _step(
+    vhost: Routable, name: ExchangeName, key: RoutingKey, headers: Arguments
+) -> tuple[set[QueueName], set[ExchangeName]]:
+    if name == DEFAULT_EXCHANGE:
+        queue = QueueName(key)
+        return ({queue} if vhost.has_queue(queue) else set()), set()
+    exchange = vhost.exchange(name)
+    if exchange is None:
+        return set(), set()
+    matched = [binding for binding in vhost.bindings_from(name) if _matches(exchange.kind, binding, key, headers)]
+    if not matched and exchange.alternate is not None:
+        return set(), {exchange.alternate}
+    queues = {QueueName(one.destination) for one in matched if one.destination_kind is DestinationKind.QUEUE}
+    exchanges = {ExchangeName(one.destination) for one in matched if one.destination_kind is DestinationKind.EXCHANGE}
+    return queues, exchanges
+
+
+def _matches(kind: ExchangeKind, binding: Binding, key: RoutingKey, headers: Arguments) -> bool:
+    match kind:
+        case ExchangeKind.DIRECT:
+            return binding.routing_key == key
+        case ExchangeKind.FANOUT:
+            return True
+        case ExchangeKind.TOPIC:
+            return topic.matches(binding.routing_key, key)
+        case ExchangeKind.HEADERS:
+            return headers_rule.matches(binding.arguments, headers)

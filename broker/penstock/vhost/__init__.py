@@ -1,0 +1,7 @@
+"""The verbs of virtual hosts: the only door of the front ends."""
+
+from penstock.vhost.actor import Actor
+from penstock.vhost.vhost import QueueStatus, Vhost
+from penstock.vhost.vhosts import Vhosts
+
+__all__ = ["Actor", "QueueStatus", "Vhost", "Vhosts"]

@@ -1,0 +1,49 @@
+"""Who asks for a verb, and whether a verb is allowed: the table of AMQP verbs and the accesses that they need.
+
+It decides from what it is given; who the user is and which patterns hold was settled before.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.model.errors import AccessRefusedError, Thing
+from penstock.model.names import ConnectionId, UserName
+from penstock.model.records import Access
+from penstock.vhost.ports import Permissions
+
+DEFAULT_EXCHANGE_ALIAS: Final = "amq.default"
+"""The name by which permission patterns know the default exchange."""
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """`permissions` is what the user may do in the vhost at hand, or None when that is nothing at all. The
+    administrator's tag opens vhosts, users and definitions, not exchanges and queues."""
+
+    user: UserName
+    is_administrator: bool
+    permissions: Permissions | None
+    connection: ConnectionId
+
+    def require(self, access: Access, thing: Thing) -> None:
+        name = thing.name
+        if thing.kind == "exchange" and not name:
+            name = DEFAULT_EXCHANGE_ALIAS
+        if self.permissions is None or not self.permissions.allows(access, name):
+            raise AccessRefusedError(
+                thing,
+                f"is closed to user '{self.user}' for {access}",
+                f"let an administrator set the user's {access} permission to a pattern that matches '{name}'",
+            )
+
+    def require_entry(self, vhost: Thing) -> None:
+        if self.permissions is None:
+            raise AccessRefusedError(
+                vhost, f"is closed to user '{self.user}'", "let an administrator give the user permissions in it"
+            )
+
+    def require_administrator(self, thing: Thing) -> None:
+        if not self.is_administrator:
+            raise AccessRefusedError(
+                thing, f"may not be changed or shown by user '{self.user}'", "use a user with the tag administrator"
+            )

@@ -1,0 +1,163 @@
+"""Export and import of definitions. An import only adds: what is there and the same is left alone, what is there and
+differs refuses the whole import before anything is changed, and so does everything that cannot be honoured yet. An
+import that a change made meanwhile stands against ends there; imported again, it goes on.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from penstock.metadata import VhostTopology, decide
+from penstock.metadata.commands import Bind, Command
+from penstock.metadata.effects import Done, ExchangeDeclared, QueueDeclared
+from penstock.model.errors import InvalidArgumentError, PreconditionFailedError, RefusedError
+from penstock.model.names import VhostName
+from penstock.vhost.actor import Actor
+from penstock.vhost.definitions_json import (
+    DEFINITIONS,
+    NO_CONNECTION,
+    Definitions,
+    read_definitions,
+    write_topology,
+)
+from penstock.vhost.owner import COMMANDS_WAITING_MAX, Outcome
+from penstock.vhost.ports import DefinitionsUsers
+from penstock.vhost.vhost import Vhost
+from penstock.vhost.vhosts import Vhosts
+
+PROBLEMS_SHOWN_MAX: Final = 20
+PROBLEM_LENGTH_MAX: Final = 500
+SUBMITTED_MAX: Final = COMMANDS_WAITING_MAX // 2
+"""Commands of an import that wait at once: they share syncs, and leave room for everybody else."""
+
+
+async def export_definitions(vhosts: Vhosts, users: DefinitionsUsers, actor: Actor, version: str) -> bytes:
+    """Everything durable, with users and permissions."""
+    actor.require_administrator(DEFINITIONS)
+    document: dict[str, Any] = {
+        "product_name": "Penstock",
+        "penstock_version": version,
+        "users": users.export_users(),
+        "vhosts": [{"name": name} for name in vhosts.names()],
+        "permissions": users.export_permissions(),
+        "parameters": [],
+        "global_parameters": [],
+        "policies": [],
+        "exchanges": [],
+        "queues": [],
+        "bindings": [],
+    }
+    for vhost in vhosts.all():
+        for key, items in write_topology(await vhost.entries(), vhost.name).items():
+            document[key] += items
+    return _encode(document)
+
+
+async def export_vhost(vhost: Vhost, actor: Actor, version: str) -> bytes:
+    """One vhost's topology, without its name and without users: it can be imported into any other."""
+    actor.require_administrator(DEFINITIONS)
+    document: dict[str, Any] = {
+        "product_name": "Penstock",
+        "penstock_version": version,
+        "original_vhost_name": vhost.name,
+        "parameters": [],
+        "policies": [],
+        **write_topology(await vhost.entries(), None),
+    }
+    return _encode(document)
+
+
+async def import_definitions(
+    vhosts: Vhosts, users: DefinitionsUsers, actor: Actor, text: bytes, into: VhostName | None = None
+) -> dict[str, int]:
+    """Gives how many of each were added. `into` takes the export of one vhost, which must not name users."""
+    actor.require_administrator(DEFINITIONS)
+    wanted = read_definitions(text, into)
+    if into is not None:
+        vhosts.get(into)
+        if wanted.users or wanted.permissions or wanted.vhosts:
+            wanted.problems.append("users, permissions and vhosts cannot be imported into one vhost")
+    _note_unknown_vhosts(vhosts, wanted)
+    wanted.problems += users.check(wanted.users, wanted.permissions)
+    mismatches = await _try_topology(vhosts, wanted)
+    if wanted.problems:
+        way_out = "remove these from it"
+        raise InvalidArgumentError(DEFINITIONS, f"cannot be honoured: {_shown(wanted.problems)}", way_out)
+    if mismatches:
+        raise PreconditionFailedError(
+            DEFINITIONS, f"differs from what is there: {_shown(mismatches)}", "delete what differs, here or there"
+        )
+    return await _add(vhosts, users, wanted)
+
+
+def _note_unknown_vhosts(vhosts: Vhosts, wanted: Definitions) -> None:
+    known = {*vhosts.names(), *wanted.vhosts}
+    places = [place for place, _ in (*wanted.exchanges, *wanted.queues, *wanted.bindings)]
+    for place in dict.fromkeys(places):
+        if place not in known:
+            wanted.problems.append(f"vhost '{place}' is used and neither there nor among the vhosts")
+
+
+async def _try_topology(vhosts: Vhosts, wanted: Definitions) -> list[str]:
+    """Decides every command on copies. Gives the mismatches; other refusals become problems."""
+    mismatches: list[str] = []
+    trials: dict[VhostName, VhostTopology] = {}
+    commands: list[tuple[VhostName, Command]] = [*wanted.exchanges, *wanted.queues, *_binds(wanted)]
+    for place, command in commands:
+        if place not in trials:
+            trials[place] = await vhosts.get(place).trial() if place in vhosts.names() else VhostTopology(place)
+        try:
+            decide(trials[place], command)
+        except PreconditionFailedError as refusal:
+            mismatches.append(str(refusal))
+        except RefusedError as refusal:
+            wanted.problems.append(str(refusal))
+    return mismatches
+
+
+async def _add(vhosts: Vhosts, users: DefinitionsUsers, wanted: Definitions) -> dict[str, int]:
+    """In the order of dependence; one made twice in the text counts once."""
+    added = {"vhosts": 0}
+    for name in wanted.vhosts:
+        added["vhosts"] += await vhosts.make(name)
+    added["users"] = await users.import_users(wanted.users)
+    added["permissions"] = await users.import_permissions(wanted.permissions)
+    added["exchanges"] = await _submit_all(vhosts, wanted.exchanges)
+    added["queues"] = await _submit_all(vhosts, wanted.queues)
+    added["bindings"] = await _submit_all(vhosts, _binds(wanted))
+    return added
+
+
+def _binds(wanted: Definitions) -> list[tuple[VhostName, Bind]]:
+    return [(place, Bind(binding, NO_CONNECTION)) for place, binding in wanted.bindings]
+
+
+async def _submit_all(vhosts: Vhosts, commands: Sequence[tuple[VhostName, Command]]) -> int:
+    """Many at a time, so that they share syncs; gives how many changed something."""
+    changed_count = 0
+    for start in range(0, len(commands), SUBMITTED_MAX):
+        slice_ = commands[start : start + SUBMITTED_MAX]
+        outcomes = await asyncio.gather(*(vhosts.get(place).submit(command) for place, command in slice_))
+        changed_count += sum(_has_changed(outcome) for outcome in outcomes)
+    return changed_count
+
+
+def _has_changed(outcome: Outcome) -> bool:
+    match outcome.answer:
+        case QueueDeclared(is_new=is_new) | ExchangeDeclared(is_new=is_new):
+            return is_new
+        case Done(count):
+            return count > 0
+
+
+def _shown(problems: Iterable[str]) -> str:
+    """Cut to what one can read, and to what every protocol can carry as UTF-8."""
+    cut = (problem.encode(errors="backslashreplace").decode()[:PROBLEM_LENGTH_MAX] for problem in problems)
+    each = list(dict.fromkeys(cut))
+    more = [f"and {len(each) - PROBLEMS_SHOWN_MAX} more"] if len(each) > PROBLEMS_SHOWN_MAX else []
+    return "; ".join(each[:PROBLEMS_SHOWN_MAX] + more)
+
+
+def _encode(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"

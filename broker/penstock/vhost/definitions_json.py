@@ -1,0 +1,313 @@
+"""The definitions JSON of RabbitMQ and LavinMQ, to commands and from entries: pure translation, no vhost is touched.
+
+Nothing is dropped in silence: what this broker cannot do is gathered as problems, each naming the thing and the rule.
+Argument values that JSON lacks travel as objects of one key: $bytes (base64), $timestamp, $decimal, $float.
+"""
+
+import json
+import math
+from base64 import b64decode, b64encode
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from penstock.metadata.commands import DeclareExchange, DeclareQueue
+from penstock.metadata.effects import Entry, PersistBound, PersistExchange, PersistQueue
+from penstock.model.arguments import DEPTH_MAX, Arguments, Decimal, Timestamp, Value
+from penstock.model.errors import InvalidArgumentError, RefusedError, Thing
+from penstock.model.names import (
+    DEFAULT_EXCHANGE,
+    ConnectionId,
+    VhostName,
+    exchange_name,
+    queue_name,
+    routing_key,
+    vhost_name,
+)
+from penstock.model.records import Binding, DestinationKind
+
+JSON = dict[str, Any]
+
+NO_CONNECTION: Final = ConnectionId(0)
+DEFINITIONS: Final = Thing("definitions", "import")
+ABOUT_THE_OTHER_BROKER: Final = frozenset(
+    {
+        "explanation",
+        "lavinmq_version",
+        "original_cluster_name",
+        "original_vhost_name",
+        "penstock_version",
+        "product_name",
+        "product_version",
+        "rabbit_version",
+        "rabbitmq_definition_format",
+        "rabbitmq_version",
+    }
+)
+PARAMETERS_OF_THE_OTHER_CLUSTER: Final = frozenset({"cluster_name", "cluster_tags", "internal_cluster_id"})
+NOT_SUPPORTED_YET: Final = ("policies", "parameters", "topic_permissions")
+LISTS: Final = ("users", "permissions", "vhosts", "exchanges", "queues", "bindings", "global_parameters")
+VHOST_KEYS: Final = frozenset({"name", "description", "tags", "metadata", "default_queue_type", "limits"})
+EXCHANGE_KEYS: Final = frozenset({"name", "vhost", "type", "durable", "auto_delete", "internal", "arguments"})
+QUEUE_KEYS: Final = frozenset({"name", "vhost", "type", "durable", "auto_delete", "arguments"})
+BINDING_KEYS: Final = frozenset(
+    {"source", "vhost", "destination", "destination_type", "routing_key", "arguments", "properties_key"}
+)
+
+
+@dataclass(slots=True)
+class Definitions:
+    """What a JSON text asks for. `users` and `permissions` stay as they are: another room reads them."""
+
+    vhosts: list[VhostName] = field(default_factory=list)
+    exchanges: list[tuple[VhostName, DeclareExchange]] = field(default_factory=list)
+    queues: list[tuple[VhostName, DeclareQueue]] = field(default_factory=list)
+    bindings: list[tuple[VhostName, Binding]] = field(default_factory=list)
+    users: list[JSON] = field(default_factory=list)
+    permissions: list[JSON] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def read_definitions(text: bytes, into: VhostName | None) -> Definitions:
+    """`into` is for the export of one vhost, whose objects do not name it. Raises when the text is no definitions at
+    all; what it asks for in vain is in `problems`."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        place = f"line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+        raise InvalidArgumentError(DEFINITIONS, f"is not JSON: {place}", "send an export as it was made") from error
+    if not isinstance(document, dict):
+        raise InvalidArgumentError(DEFINITIONS, "is no JSON object", "send an export as it was made")
+    return _Reader(into).read(document)
+
+
+def write_topology(entries: Iterable[Entry], vhost: VhostName | None) -> dict[str, list[JSON]]:
+    """The lists of exchanges, queues and bindings. Their objects name the vhost unless it is None."""
+    place: JSON = {} if vhost is None else {"vhost": vhost}
+    lists: dict[str, list[JSON]] = {"exchanges": [], "queues": [], "bindings": []}
+    for entry in entries:
+        match entry:
+            case PersistExchange(exchange):
+                lists["exchanges"].append(
+                    {
+                        "name": exchange.name,
+                        **place,
+                        "type": exchange.kind.value,
+                        "durable": exchange.durable,
+                        "auto_delete": exchange.auto_delete,
+                        "internal": exchange.internal,
+                        "arguments": _write_arguments(exchange.arguments),
+                    }
+                )
+            case PersistQueue(queue):
+                lists["queues"].append(
+                    {
+                        "name": queue.name,
+                        **place,
+                        "durable": queue.durable,
+                        "auto_delete": queue.auto_delete,
+                        "arguments": _write_arguments(queue.arguments),
+                    }
+                )
+            case PersistBound(binding):
+                lists["bindings"].append(
+                    {
+                        "source": binding.source,
+                        **place,
+                        "destination": binding.destination,
+                        "destination_type": binding.destination_kind.value,
+                        "routing_key": binding.routing_key,
+                        "arguments": _write_arguments(binding.arguments),
+                    }
+                )
+    return lists
+
+
+class _Reader:
+    """Goes through one document, and notes problems instead of stopping at the first."""
+
+    def __init__(self, into: VhostName | None) -> None:
+        self._into = into
+        self._found = Definitions()
+
+    def read(self, document: JSON) -> Definitions:
+        for key in document:
+            if key not in LISTS and key not in NOT_SUPPORTED_YET and key not in ABOUT_THE_OTHER_BROKER:
+                self._problem(f"'{key}' is unknown")
+        for key in NOT_SUPPORTED_YET:
+            for item in self._objects(document, key):
+                self._problem(f"{key}: '{item.get('name', '')}' is not supported yet")
+        for item in self._objects(document, "global_parameters"):
+            if str(item.get("name")) not in PARAMETERS_OF_THE_OTHER_CLUSTER:
+                self._problem(f"global_parameters: '{item.get('name', '')}' is not supported yet")
+        self._found.users = self._objects(document, "users")
+        self._found.permissions = self._objects(document, "permissions")
+        for key, read in (
+            ("vhosts", self._vhost),
+            ("exchanges", self._exchange),
+            ("queues", self._queue),
+            ("bindings", self._binding),
+        ):
+            for item in self._objects(document, key):
+                try:
+                    read(item)
+                except RefusedError as refusal:
+                    self._problem(f"{key}: {refusal}")
+        return self._found
+
+    def _vhost(self, item: JSON) -> None:
+        """What only describes a vhost to people is not kept; what would change its behaviour is a problem."""
+        self._known(item, VHOST_KEYS)
+        name = vhost_name(_text(item, "name"))
+        if item.get("limits"):
+            self._problem(f"vhost '{name}': limits are not supported yet")
+        metadata = item.get("metadata")
+        described = metadata.get("default_queue_type") if isinstance(metadata, dict) else None
+        queue_types = (item.get("default_queue_type"), described)
+        if any(queue_type not in (None, "", "classic", "undefined") for queue_type in queue_types):
+            self._problem(f"vhost '{name}': only the default queue type 'classic' is supported yet")
+        self._found.vhosts.append(name)
+
+    def _exchange(self, item: JSON) -> None:
+        self._known(item, EXCHANGE_KEYS)
+        command = DeclareExchange(
+            exchange_name(_text(item, "name")),
+            _text(item, "type"),
+            _flag(item, "durable", default=True),
+            _flag(item, "auto_delete"),
+            _flag(item, "internal"),
+            _read_arguments(item),
+        )
+        if command.name != DEFAULT_EXCHANGE:
+            self._found.exchanges.append((self._place(item), command))
+
+    def _queue(self, item: JSON) -> None:
+        self._known(item, QUEUE_KEYS)
+        name = queue_name(_text(item, "name"))
+        if not name:
+            raise _bad(item, "is a queue without a name")
+        queue_type = item.get("type")
+        if queue_type not in (None, "classic"):
+            self._problem(f"queue '{name}': the type '{queue_type}' is not supported yet")
+        command = DeclareQueue(
+            name,
+            NO_CONNECTION,
+            _flag(item, "durable", default=True),
+            exclusive=False,
+            auto_delete=_flag(item, "auto_delete"),
+            arguments=_read_arguments(item),
+            may_be_reserved=True,
+        )
+        self._found.queues.append((self._place(item), command))
+
+    def _binding(self, item: JSON) -> None:
+        self._known(item, BINDING_KEYS)
+        kind = DestinationKind.EXCHANGE if item.get("destination_type") == "exchange" else DestinationKind.QUEUE
+        destination = exchange_name if kind is DestinationKind.EXCHANGE else queue_name
+        binding = Binding(
+            exchange_name(_text(item, "source")),
+            kind,
+            destination(_text(item, "destination")),
+            routing_key(_text(item, "routing_key")),
+            _read_arguments(item),
+        )
+        is_implied = binding.source == DEFAULT_EXCHANGE and str(binding.destination) == binding.routing_key
+        if not is_implied:
+            self._found.bindings.append((self._place(item), binding))
+
+    def _place(self, item: JSON) -> VhostName:
+        if self._into is not None:
+            return self._into
+        return vhost_name(_text(item, "vhost"))
+
+    def _objects(self, document: JSON, key: str) -> list[JSON]:
+        items = document.get(key) or []
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+            self._problem(f"'{key}' is no list of objects")
+            return []
+        return items
+
+    def _known(self, item: JSON, keys: frozenset[str]) -> None:
+        for key in item.keys() - keys:
+            self._problem(f"'{item.get('name', item.get('source', ''))}' has an unknown key '{key}'")
+
+    def _problem(self, problem: str) -> None:
+        self._found.problems.append(problem)
+
+
+def _text(item: JSON, key: str) -> str:
+    value = item.get(key)
+    if not isinstance(value, str):
+        raise _bad(item, f"has no text for '{key}'")
+    return value
+
+
+def _flag(item: JSON, key: str, *, default: bool = False) -> bool:
+    value = item.get(key, default)
+    if not isinstance(value, bool):
+        raise _bad(item, f"has a '{key}' that is neither true nor false")
+    return value
+
+
+def _bad(item: JSON, rule: str) -> InvalidArgumentError:
+    name = str(item.get("name", item.get("source", "")))
+    return InvalidArgumentError(Thing("object", name), rule, "send an export as it was made")
+
+
+def _read_arguments(item: JSON) -> dict[str, Value]:
+    arguments = item.get("arguments") or {}
+    if not isinstance(arguments, dict):
+        raise _bad(item, "has arguments that are no object")
+    return {key: _read_value(item, value, 1) for key, value in arguments.items()}
+
+
+def _read_value(item: JSON, value: Any, depth: int) -> Value:
+    if depth > DEPTH_MAX:
+        raise _bad(item, f"has arguments nested deeper than {DEPTH_MAX}")
+    if isinstance(value, list):
+        return [_read_value(item, one, depth + 1) for one in value]
+    if not isinstance(value, dict):
+        plain: Value = value
+        return plain
+    if len(value) == 1:
+        ((key, content),) = value.items()
+        if key in ("$bytes", "$timestamp", "$decimal", "$float"):
+            return _read_tagged(item, key, content)
+    return {key: _read_value(item, one, depth + 1) for key, one in value.items()}
+
+
+def _read_tagged(item: JSON, key: str, content: Any) -> Value:
+    try:
+        match key:
+            case "$bytes":
+                return b64decode(content, validate=True)
+            case "$timestamp":
+                return Timestamp(int(content))
+            case "$decimal":
+                return Decimal(int(content["scale"]), int(content["unscaled"]))
+            case _:
+                return float(content)
+    except (TypeError, KeyError, ValueError, OverflowError) as error:
+        raise _bad(item, f"has an argument whose {key} cannot be read") from error
+
+
+def _write_arguments(arguments: Arguments) -> JSON:
+    return {key: _write_value(value) for key, value in arguments.items()}
+
+
+def _write_value(value: Value) -> Any:
+    match value:
+        case bytes():
+            return {"$bytes": b64encode(value).decode()}
+        case Timestamp(seconds):
+            return {"$timestamp": seconds}
+        case Decimal(scale, unscaled):
+            return {"$decimal": {"scale": scale, "unscaled": unscaled}}
+        case float() if not math.isfinite(value):
+            return {"$float": str(value)}
+        case list():
+            return [_write_value(one) for one in value]
+        case dict():
+            return _write_arguments(value)
+        case _:
+            return value

@@ -1,0 +1,206 @@
+"""The one task that owns a vhost's topology. Commands wait in a bounded inbox; each round takes all of them, decides
+them in order, writes their entries with one append, then changes the engine, then answers. What looks at topology and
+engine together does so between rounds, when the two agree. After a fault nothing is decided any more: the state may
+be ahead of the disk.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+from penstock.metadata import VhostTopology, decide
+from penstock.metadata.commands import Command, DeleteQueue, QueueUnused
+from penstock.metadata.effects import Answer, Decision, Entry
+from penstock.model.errors import FaultError, RefusedError, StoppedError, Thing
+from penstock.model.names import QueueName
+from penstock.vhost.apply import apply_changes
+from penstock.vhost.ports import DefinitionsFile, QueueCounts, Shard
+
+COMMANDS_WAITING_MAX: Final = 1_024
+"""More callers than this wait outside. It is also the most that one round can take, and so bounds a round's time."""
+NO_COUNTS: Final[QueueCounts] = (0, 0, 0, 0, 0)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`dropped_count` is the number of messages that went with what was deleted or purged."""
+
+    answer: Answer
+    dropped_count: int = 0
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A command to decide, or a look to take when the round is done."""
+
+    work: Command | Callable[[], object]
+    answer: asyncio.Future[Any]
+
+    def give(self, answer: object) -> None:
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+    def refuse(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class Owner:
+    """Runs from `run` to `close` or to the first fault.
+
+    Invariants: only `run` changes the topology; while `is_settling` the topology may be ahead of the engine, and at
+    no other time; the engine has every queue whose id is below `_applied_below`; every caller gets exactly one answer.
+    """
+
+    def __init__(self, topology: VhostTopology, shard: Shard, definitions: DefinitionsFile) -> None:
+        self.topology = topology
+        self.shard = shard
+        self.is_settling = False
+        self.stopped: StoppedError | None = None
+        self._definitions = definitions
+        self._inbox: list[_Waiting] = []
+        self._room = asyncio.Semaphore(COMMANDS_WAITING_MAX)
+        self._has_work = asyncio.Event()
+        self._round: list[_Waiting] = []
+        self._ended = asyncio.Event()
+        self._applied_below = topology.next_queue_id
+
+    async def submit(self, command: Command) -> Outcome:
+        """Raises the command's RefusedError, or StoppedError. A caller that goes away does not take it back."""
+        outcome: Outcome = await self._wait(command)
+        return outcome
+
+    async def read(self, look: Callable[[], T]) -> T:
+        """Calls `look` when topology and engine agree: at once, or after the round under way."""
+        if self.stopped is not None:
+            raise self._refusal()
+        if not self.is_settling:
+            return look()
+        seen: T = await self._wait(look)
+        return seen
+
+    def counts(self, names: list[QueueName]) -> list[QueueCounts]:
+        """For use in a `look`."""
+        return self.shard.queue_counts([self.topology.queues[name].id for name in names])
+
+    async def run(self) -> None:
+        cause = "its owner ended by a bug"
+        try:
+            cause = await self._run_rounds()
+        except asyncio.CancelledError:
+            cause = "the broker stops"
+            raise
+        finally:
+            self._stop(cause)
+
+    async def close(self, cause: str) -> None:
+        """Decides what waits already, takes nothing more, and returns when `run` has ended."""
+        if self.stopped is None:
+            self.stopped = StoppedError(self._thing(), cause)
+            self._has_work.set()
+        await self._ended.wait()
+
+    async def _run_rounds(self) -> str:
+        """Gives the cause of its end."""
+        while self._inbox or self.stopped is None:
+            await self._has_work.wait()
+            self._has_work.clear()
+            self._round = self._take_all()
+            try:
+                await self._run_round()
+            except FaultError as fault:
+                return str(fault)
+        return self.stopped.cause
+
+    async def _run_round(self) -> None:
+        self.is_settling = True
+        decided = [(waiting, self._decide(waiting.work)) for waiting in self._round]
+        entries: list[Entry] = []
+        for _, decision in decided:
+            if isinstance(decision, Decision):
+                entries += decision.entries
+        if entries:
+            await self._definitions.append(entries)
+        results = [(waiting, self._perform(decision)) for waiting, decision in decided]
+        self.is_settling = False
+        self._applied_below = self.topology.next_queue_id
+        for waiting, result in results:
+            if isinstance(result, RefusedError):
+                waiting.refuse(result)
+            else:
+                waiting.give(result if result is not None else self._look(waiting))
+
+    def _decide(self, work: Command | Callable[[], object]) -> Decision | RefusedError | None:
+        """None for a look."""
+        if callable(work):
+            return None
+        try:
+            return decide(self.topology, self._with_counts(work))
+        except RefusedError as refusal:
+            return refusal
+
+    def _perform(self, decision: Decision | RefusedError | None) -> Outcome | RefusedError | None:
+        if not isinstance(decision, Decision):
+            return decision
+        return Outcome(decision.answer, apply_changes(self.shard, decision.changes))
+
+    def _look(self, waiting: _Waiting) -> object:
+        assert callable(waiting.work)
+        try:
+            return waiting.work()
+        except RefusedError as refusal:
+            waiting.refuse(refusal)
+            return None
+
+    def _with_counts(self, command: Command) -> Command:
+        """Counts are looked up only for commands that depend on them."""
+        if isinstance(command, DeleteQueue) and (command.if_unused or command.if_empty):
+            ready, unsettled, _, _, consumer_count = self._counts_now(command.name)
+            return replace(command, consumer_count=consumer_count, message_count=ready + unsettled)
+        if isinstance(command, QueueUnused):
+            return replace(command, consumer_count=self._counts_now(command.name)[4])
+        return command
+
+    def _counts_now(self, name: QueueName) -> QueueCounts:
+        """A queue declared in this very round is not in the engine yet, and so is empty."""
+        queue = self.topology.queues.get(name)
+        if queue is None or queue.id >= self._applied_below:
+            return NO_COUNTS
+        return self.shard.queue_counts([queue.id])[0]
+
+    async def _wait(self, work: Command | Callable[[], object]) -> Any:
+        if self.stopped is not None:
+            raise self._refusal()
+        await self._room.acquire()
+        if self.stopped is not None:
+            # It stopped while this caller waited outside; the next one outside must hear of it too.
+            self._room.release()
+            raise self._refusal()
+        waiting = _Waiting(work, asyncio.get_running_loop().create_future())
+        self._inbox.append(waiting)
+        self._has_work.set()
+        return await waiting.answer
+
+    def _take_all(self) -> list[_Waiting]:
+        taken, self._inbox = self._inbox, []
+        for _ in taken:
+            self._room.release()
+        return taken
+
+    def _stop(self, cause: str) -> None:
+        if self.stopped is None:
+            self.stopped = StoppedError(self._thing(), cause)
+        self._ended.set()
+        for waiting in (*self._round, *self._take_all()):
+            waiting.refuse(self._refusal())
+
+    def _refusal(self) -> StoppedError:
+        """One for each caller: an exception carries the traceback of whoever raised it."""
+        assert self.stopped is not None
+        return StoppedError(self.stopped.thing, self.stopped.cause)
+
+    def _thing(self) -> Thing:
+        return Thing("vhost", self.topology.vhost)

@@ -1,0 +1,88 @@
+"""What a vhost needs of other rooms, as protocols: the definitions file, the engine, the storage of vhosts, users.
+
+Tests hand in fakes of these; the launcher hands in the real ones. Nothing here knows how they work.
+"""
+
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from penstock.metadata.effects import Entry
+from penstock.model.names import VhostName
+from penstock.model.records import Access
+
+QueueCounts = tuple[int, int, int, int, int]
+"""Ready, unsettled, ready bytes, unsettled bytes, consumers."""
+
+
+class Permissions(Protocol):
+    """What one user may do in one vhost."""
+
+    def allows(self, access: Access, name: str) -> bool: ...
+
+
+class DefinitionsFile(Protocol):
+    async def append(self, entries: Sequence[Entry]) -> None:
+        """Returns when the entries are on the disk. Raises StorageError; nothing may be appended after that."""
+
+
+class Shard(Protocol):
+    """One vhost's part of the native engine; see `Shard` in `_core.pyi`."""
+
+    @property
+    def highest_queue_id(self) -> int: ...
+    def retain_queues(self, ids: Sequence[int]) -> int: ...
+    def put_queue(self, queue_id: int, name: str, /, *, auto_delete: bool, level: str | None) -> None: ...
+    def delete_queue(self, queue_id: int, /) -> int: ...
+    def purge_queue(self, queue_id: int, /) -> int: ...
+    def put_exchange(self, name: str, kind: str, alternate: str | None) -> None: ...
+    def delete_exchange(self, name: str) -> None: ...
+    def add_route(self, exchange: str, key: str, match: bytes | None, to_exchange: bool, destination: str) -> None: ...
+    def remove_route(
+        self, exchange: str, key: str, match: bytes | None, to_exchange: bool, destination: str
+    ) -> None: ...
+    def queue_counts(self, ids: Sequence[int]) -> list[QueueCounts]: ...
+    def totals(self) -> tuple[int, int]: ...
+    def close(self, *, delete: bool) -> None: ...
+
+
+@dataclass(slots=True)
+class OpenedVhost:
+    """What the storage gives for one vhost: its files, opened and read. `entries` is what the definitions file held."""
+
+    name: VhostName
+    definitions: DefinitionsFile
+    shard: Shard
+    entries: list[Entry] = field(default_factory=list)
+
+
+class VhostsStorage(Protocol):
+    async def names(self) -> list[VhostName]:
+        """In the order of `vhosts.json`."""
+
+    async def open(self, name: VhostName) -> OpenedVhost:
+        """Opens one of `names`."""
+
+    async def create(self, name: VhostName) -> OpenedVhost:
+        """Makes it durable, then opens it."""
+
+    async def delete(self, name: VhostName) -> None:
+        """Makes its absence durable, then removes its files. Its shard is closed already."""
+
+
+class Spawn(Protocol):
+    """Starts a supervised task: a bug in it is logged once and ends it."""
+
+    def __call__(self, work: Coroutine[Any, Any, None], *, name: str) -> object: ...
+
+
+class DefinitionsUsers(Protocol):
+    """The users' part of definitions: entries are the objects of the JSON."""
+
+    def export_users(self) -> list[dict[str, Any]]: ...
+    def export_permissions(self) -> list[dict[str, Any]]: ...
+    def check(self, users: list[dict[str, Any]], permissions: list[dict[str, Any]]) -> list[str]:
+        """What of it cannot be honoured, one line each; empty when all can."""
+
+    async def import_users(self, users: list[dict[str, Any]]) -> int: ...
+    async def import_permissions(self, permissions: list[dict[str, Any]]) -> int: ...

@@ -1,0 +1,248 @@
+"""One vhost's verbs: the only door through which front ends declare, bind, delete, look, and are admitted to publish
+and to consume. A verb checks what its actor may do, and hands a command to the owner or takes a look. It knows no
+protocol, and never sees a message.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from penstock.metadata import VhostTopology, entries_of, exchanges, queues, trial_of
+from penstock.metadata.commands import (
+    Bind,
+    Command,
+    ConnectionClosed,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteExchange,
+    DeleteQueue,
+    PurgeQueue,
+    QueueUnused,
+    Unbind,
+)
+from penstock.metadata.effects import Entry, ExchangeDeclared, QueueDeclared
+from penstock.model.errors import NotFoundError, Thing
+from penstock.model.names import (
+    SERVER_NAMED_PREFIX,
+    ConnectionId,
+    ExchangeName,
+    QueueId,
+    QueueName,
+    VhostName,
+)
+from penstock.model.records import ALTERNATE_KEYS, Access, Binding, DestinationKind, Exchange, Queue
+from penstock.vhost.actor import Actor
+from penstock.vhost.owner import NO_COUNTS, Outcome, Owner
+from penstock.vhost.ports import QueueCounts
+
+PAGE_SIZE_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    queue: Queue
+    counts: QueueCounts = NO_COUNTS
+
+    @property
+    def ready_count(self) -> int:
+        return self.counts[0]
+
+    @property
+    def unsettled_count(self) -> int:
+        return self.counts[1]
+
+    @property
+    def ready_bytes(self) -> int:
+        return self.counts[2]
+
+    @property
+    def unsettled_bytes(self) -> int:
+        return self.counts[3]
+
+    @property
+    def consumer_count(self) -> int:
+        return self.counts[4]
+
+
+class Vhost:
+    """`make_token` gives 22 random URL-safe characters for the name of a queue that the client did not name."""
+
+    def __init__(self, owner: Owner, make_token: Callable[[], str]) -> None:
+        self.name: VhostName = owner.topology.vhost
+        self._owner = owner
+        self._topology = owner.topology
+        self._make_token = make_token
+
+    # ------------------------------------------------------------ queues
+
+    async def declare_queue(self, actor: Actor, command: DeclareQueue) -> QueueStatus:
+        """The command's connection and randomness are filled in here. A passive declare needs no permission but to be
+        in the vhost."""
+        command = replace(command, connection=actor.connection, random=self._make_token())
+        if command.passive:
+            self._require_entry(actor)
+        else:
+            actor.require(Access.CONFIGURE, self._queue(command.name or SERVER_NAMED_PREFIX + command.random))
+        outcome = await self._owner.submit(command)
+        assert isinstance(outcome.answer, QueueDeclared)
+        if outcome.answer.is_new:
+            return QueueStatus(outcome.answer.queue)
+        return await self._owner.read(lambda: self._status_now(command.name))
+
+    async def delete_queue(
+        self, actor: Actor, name: QueueName, *, if_unused: bool = False, if_empty: bool = False
+    ) -> int:
+        """Gives the number of messages that went with it."""
+        actor.require(Access.CONFIGURE, self._queue(name))
+        command = DeleteQueue(name, actor.connection, if_unused=if_unused, if_empty=if_empty)
+        return (await self._owner.submit(command)).dropped_count
+
+    async def purge_queue(self, actor: Actor, name: QueueName) -> int:
+        """Drops the ready messages, and gives their number."""
+        actor.require(Access.READ, self._queue(name))
+        return (await self._owner.submit(PurgeQueue(name, actor.connection))).dropped_count
+
+    async def queue_status(self, actor: Actor, name: QueueName) -> QueueStatus:
+        self._require_entry(actor)
+        return await self._owner.read(lambda: self._status_now(name))
+
+    async def list_queues(
+        self, actor: Actor, *, after: str | None = None, limit: int = PAGE_SIZE_MAX
+    ) -> list[QueueStatus]:
+        """A page in the order of names, beginning after the name `after`; at most PAGE_SIZE_MAX."""
+        self._require_entry(actor)
+        return await self._owner.read(lambda: self._queue_page(after, min(limit, PAGE_SIZE_MAX)))
+
+    # ------------------------------------------------------------ exchanges
+
+    async def declare_exchange(self, actor: Actor, command: DeclareExchange) -> ExchangeDeclared:
+        """With an alternate exchange: read on the exchange and write on the alternate too."""
+        if command.passive:
+            self._require_entry(actor)
+        else:
+            self._require_declare(actor, command)
+        outcome = await self._owner.submit(command)
+        assert isinstance(outcome.answer, ExchangeDeclared)
+        return outcome.answer
+
+    async def delete_exchange(self, actor: Actor, name: ExchangeName, *, if_unused: bool = False) -> None:
+        actor.require(Access.CONFIGURE, self._exchange(name))
+        await self._owner.submit(DeleteExchange(name, if_unused=if_unused))
+
+    async def list_exchanges(
+        self, actor: Actor, *, after: str | None = None, limit: int = PAGE_SIZE_MAX
+    ) -> list[Exchange]:
+        """A page in the order of names. The default exchange, whose name is empty, comes first."""
+        self._require_entry(actor)
+        names = self._topology.exchange_names.page(after, min(limit, PAGE_SIZE_MAX))
+        return [self._topology.exchanges[ExchangeName(name)] for name in names]
+
+    # ------------------------------------------------------------ bindings
+
+    async def bind(self, actor: Actor, binding: Binding) -> None:
+        self._require_binding(actor, binding)
+        await self._owner.submit(Bind(binding, actor.connection))
+
+    async def unbind(self, actor: Actor, binding: Binding) -> None:
+        self._require_binding(actor, binding)
+        await self._owner.submit(Unbind(binding, actor.connection))
+
+    async def list_bindings(
+        self, actor: Actor, *, source: ExchangeName | None = None, destination: str | None = None
+    ) -> list[Binding]:
+        """Both narrow the list. A destination is a queue's or an exchange's name. The default exchange has none."""
+        self._require_entry(actor)
+        if destination is not None:
+            return [one for one in self._bindings_to(destination) if source in (None, one.source)]
+        return list(self._topology.bindings() if source is None else self._topology.bindings_from(source))
+
+    # ------------------------------------------------------------ admissions and events
+
+    async def admit_publish(self, actor: Actor, exchange: ExchangeName) -> None:
+        """Raises when the actor may not publish to it. Holds until permissions or topology change."""
+        actor.require(Access.WRITE, self._exchange(exchange))
+        await self._owner.read(lambda: exchanges.check_publish(self._topology, exchange))
+
+    async def admit_consume(self, actor: Actor, queue: QueueName) -> QueueId:
+        """For consuming, getting and settling alike. Gives the number by which the engine knows the queue."""
+        actor.require(Access.READ, self._queue(queue))
+        return await self._owner.read(lambda: queues.get(self._topology, queue, actor.connection).id)
+
+    async def connection_closed(self, connection: ConnectionId) -> None:
+        """Its exclusive queues go. To be called when the connection's own calls have been answered."""
+        if self._owner.is_settling or self._topology.queues_of(connection):
+            await self._owner.submit(ConnectionClosed(connection))
+
+    async def queue_unused(self, name: QueueName) -> None:
+        """The engine saw the last consumer of an auto-delete queue leave."""
+        await self._owner.submit(QueueUnused(name))
+
+    # ------------------------------------------------------------ the whole vhost
+
+    @property
+    def queue_count(self) -> int:
+        return len(self._topology.queues)
+
+    @property
+    def fault(self) -> str | None:
+        """Why it takes no more commands, or None."""
+        return None if self._owner.stopped is None else self._owner.stopped.cause
+
+    def totals(self) -> tuple[int, int]:
+        """Ready and unsettled messages over all queues."""
+        return self._owner.shard.totals()
+
+    async def entries(self) -> list[Entry]:
+        """What is there again after a start, as entries."""
+        return await self._owner.read(lambda: list(entries_of(self._topology)))
+
+    async def trial(self) -> VhostTopology:
+        """A copy on which commands can be tried; see `trial_of`."""
+        return await self._owner.read(lambda: trial_of(self._topology))
+
+    async def submit(self, command: Command) -> Outcome:
+        """Without a check of permissions: for those who were checked as administrators."""
+        return await self._owner.submit(command)
+
+    async def close(self, cause: str) -> None:
+        """Ends the owner; the shard stays open."""
+        await self._owner.close(cause)
+
+    # ------------------------------------------------------------ parts
+
+    def _queue(self, name: str) -> Thing:
+        return Thing("queue", name, self.name)
+
+    def _exchange(self, name: str) -> Thing:
+        return Thing("exchange", name, self.name)
+
+    def _require_entry(self, actor: Actor) -> None:
+        actor.require_entry(Thing("vhost", self.name))
+
+    def _require_declare(self, actor: Actor, command: DeclareExchange) -> None:
+        actor.require(Access.CONFIGURE, self._exchange(command.name))
+        for key in ALTERNATE_KEYS:
+            alternate = command.arguments.get(key)
+            if isinstance(alternate, str):
+                actor.require(Access.READ, self._exchange(command.name))
+                actor.require(Access.WRITE, self._exchange(alternate))
+
+    def _require_binding(self, actor: Actor, binding: Binding) -> None:
+        actor.require(Access.WRITE, Thing(binding.destination_kind.value, binding.destination, self.name))
+        actor.require(Access.READ, self._exchange(binding.source))
+
+    def _status_now(self, name: QueueName) -> QueueStatus:
+        queue = self._topology.queues.get(name)
+        if queue is None:
+            raise NotFoundError(self._queue(name))
+        return QueueStatus(queue, self._owner.counts([name])[0])
+
+    def _queue_page(self, after: str | None, limit: int) -> list[QueueStatus]:
+        names = [QueueName(name) for name in self._topology.queue_names.page(after, limit)]
+        counts = self._owner.counts(names)
+        return [QueueStatus(self._topology.queues[name], count) for name, count in zip(names, counts, strict=True)]
+
+    def _bindings_to(self, destination: str) -> list[Binding]:
+        return [
+            *self._topology.bindings_to(DestinationKind.QUEUE, QueueName(destination)),
+            *self._topology.bindings_to(DestinationKind.EXCHANGE, ExchangeName(destination)),
+        ]

@@ -1,0 +1,105 @@
+"""All virtual hosts of this broker: opening, making and deleting them. A vhost that is being made or deleted is in
+nobody's hands meanwhile, and two such changes of one name never overlap.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from penstock.metadata import changes_of, restore
+from penstock.model.errors import NotFoundError, PreconditionFailedError, StoppedError, Thing
+from penstock.model.names import ConnectionId, VhostName, vhost_name
+from penstock.vhost.actor import Actor
+from penstock.vhost.apply import apply_changes
+from penstock.vhost.owner import Owner
+from penstock.vhost.ports import OpenedVhost, Shard, Spawn, VhostsStorage
+from penstock.vhost.vhost import Vhost
+
+
+class Vhosts:
+    """Invariant: every vhost in `_vhosts` has its owner running, or stopped by a fault, and its shard open."""
+
+    def __init__(self, storage: VhostsStorage, spawn: Spawn, make_token: Callable[[], str]) -> None:
+        self._storage = storage
+        self._spawn = spawn
+        self._make_token = make_token
+        self._vhosts: dict[VhostName, Vhost] = {}
+        self._shards: dict[VhostName, Shard] = {}
+        self._changing: set[VhostName] = set()
+
+    async def open_all(self) -> None:
+        """Every vhost that the storage names, in its order."""
+        for name in await self._storage.names():
+            self._take_in(await self._storage.open(name))
+
+    def get(self, name: VhostName) -> Vhost:
+        vhost = self._vhosts.get(name)
+        if vhost is None:
+            raise NotFoundError(Thing("vhost", name), "create it first or correct the name")
+        return vhost
+
+    def all(self) -> list[Vhost]:
+        """In the order in which they were made."""
+        return list(self._vhosts.values())
+
+    def names(self) -> list[VhostName]:
+        return list(self._vhosts)
+
+    async def create(self, actor: Actor, name: str) -> bool:
+        """Gives whether it is new. Making one that is there does nothing."""
+        checked = vhost_name(name)
+        actor.require_administrator(Thing("vhost", checked))
+        return await self.make(checked)
+
+    async def make(self, name: VhostName) -> bool:
+        """`create` without asking who wants it: for the first start and for imports."""
+        if name in self._vhosts:
+            return False
+        with self._change(name):
+            self._take_in(await self._storage.create(name))
+        return True
+
+    async def delete(self, actor: Actor, name: VhostName) -> None:
+        """With all its queues and messages. Who has permissions in it is not known here."""
+        actor.require_administrator(Thing("vhost", name))
+        with self._change(name):
+            vhost = self.get(name)
+            del self._vhosts[name]
+            shard = self._shards.pop(name)
+            await vhost.close("it was deleted")
+            await asyncio.to_thread(shard.close, delete=False)
+            await self._storage.delete(name)
+
+    async def connection_closed(self, connection: ConnectionId) -> None:
+        """Its exclusive queues go, in every vhost. A vhost that is stopped has lost them anyway."""
+        for vhost in self.all():
+            try:
+                await vhost.connection_closed(connection)
+            except StoppedError:
+                continue
+
+    async def close(self) -> None:
+        """Ends the owners; the shards are the engine's to close."""
+        for vhost in self.all():
+            await vhost.close("the broker stops")
+
+    def _take_in(self, opened: OpenedVhost) -> None:
+        topology = restore(opened.name, opened.entries, opened.shard.highest_queue_id)
+        opened.shard.retain_queues([queue.id for queue in topology.queues.values()])
+        apply_changes(opened.shard, changes_of(topology))
+        owner = Owner(topology, opened.shard, opened.definitions)
+        self._spawn(owner.run(), name=f"owner of vhost {opened.name}")
+        self._vhosts[opened.name] = Vhost(owner, self._make_token)
+        self._shards[opened.name] = opened.shard
+
+    @contextmanager
+    def _change(self, name: VhostName) -> Iterator[None]:
+        if name in self._changing:
+            raise PreconditionFailedError(
+                Thing("vhost", name), "is being made or deleted by another call", "try again when that has ended"
+            )
+        self._changing.add(name)
+        try:
+            yield
+        finally:
+            self._changing.discard(name)

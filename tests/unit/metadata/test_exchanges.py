@@ -1,0 +1,236 @@
+"""Declaring, deleting and losing exchanges."""
+
+import pytest
+
+from penstock.metadata.effects import (
+    DropExchange,
+    ExchangeDeclared,
+    PersistExchange,
+    PersistExchangeDeleted,
+    PersistQueueDeleted,
+    PersistUnbound,
+    PutExchange,
+)
+from penstock.metadata.exchanges import check_publish
+from penstock.model.arguments import Value
+from penstock.model.errors import AccessRefusedError, InvalidArgumentError, NotFoundError, PreconditionFailedError
+from penstock.model.names import ExchangeName
+from penstock.model.records import ExchangeKind
+from support.machine import Machine
+
+PREDECLARED = {
+    "": "direct",
+    "amq.direct": "direct",
+    "amq.fanout": "fanout",
+    "amq.topic": "topic",
+    "amq.headers": "headers",
+    "amq.match": "headers",
+}
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
+def test_the_predeclared_exchanges_are_there(machine: Machine) -> None:
+    assert {name: exchange.kind.value for name, exchange in machine.state.exchanges.items()} == PREDECLARED
+    assert all(exchange.durable for exchange in machine.state.exchanges.values())
+
+
+@pytest.mark.parametrize("name", PREDECLARED)
+def test_a_predeclared_exchange_cannot_be_deleted(machine: Machine, name: str) -> None:
+    with pytest.raises(AccessRefusedError, match="predeclared"):
+        machine.delete_exchange(name)
+
+
+def test_a_predeclared_exchange_can_be_declared_as_it_is_only(machine: Machine) -> None:
+    assert machine.exchange("amq.topic", "topic").changes == []
+    with pytest.raises(PreconditionFailedError, match="type"):
+        machine.exchange("amq.topic", "direct")
+    with pytest.raises(AccessRefusedError, match="default exchange"):
+        machine.exchange("", "direct")
+
+
+def test_reserved_names_are_refused(machine: Machine) -> None:
+    with pytest.raises(AccessRefusedError, match="reserved"):
+        machine.exchange("amq.mine")
+
+
+@pytest.mark.parametrize("kind", list(ExchangeKind))
+def test_every_kind_can_be_declared_and_is_written(machine: Machine, kind: ExchangeKind) -> None:
+    decision = machine.exchange("x", kind.value)
+
+    exchange = machine.exchange_named("x")
+    assert exchange.kind is kind
+    assert decision.answer == ExchangeDeclared(exchange, is_new=True)
+    assert decision.entries == [PersistExchange(exchange)]
+    assert decision.changes == [PutExchange(exchange)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule"),
+    [("x-delayed-message", "not supported yet"), ("x-consistent-hash", "not supported yet"), ("spam", "is unknown")],
+)
+def test_other_kinds_are_refused_by_name(machine: Machine, kind: str, rule: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"'{kind}' that .*{rule}|'{kind}' that {rule}"):
+        machine.exchange("x", kind)
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        ("type", {"kind": "topic"}),
+        ("durable", {"durable": False}),
+        ("auto_delete", {"auto_delete": True}),
+        ("internal", {"internal": True}),
+    ],
+)
+def test_a_mismatch_is_refused_by_the_name_of_the_field(
+    machine: Machine, field: str, change: dict[str, bool | str]
+) -> None:
+    machine.exchange("x", "direct")
+
+    with pytest.raises(PreconditionFailedError) as refused:
+        machine.exchange("x", **change)  # type: ignore[arg-type]
+    assert refused.value.field == field
+
+
+def test_both_names_of_the_alternate_exchange_are_one(machine: Machine) -> None:
+    machine.exchange("x", arguments={"x-alternate-exchange": "other"})
+
+    assert machine.exchange_named("x").alternate == "other"
+    assert machine.exchange("x", arguments={"alternate-exchange": "other"}).changes == []
+    with pytest.raises(PreconditionFailedError, match="alternate-exchange"):
+        machine.exchange("x", arguments={"alternate-exchange": "another"})
+    with pytest.raises(PreconditionFailedError, match="alternate-exchange"):
+        machine.exchange("x")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        ({"x-delayed-type": "direct"}, "'x-delayed-type' that is not supported yet"),
+        ({"x-spam": 1}, "'x-spam' that is unknown"),
+        ({"alternate-exchange": 1}, "'alternate-exchange' that is no text"),
+        ({"alternate-exchange": "a", "x-alternate-exchange": "b"}, "two different alternate exchanges"),
+    ],
+)
+def test_an_argument_that_is_not_acted_upon_is_refused(
+    machine: Machine, arguments: dict[str, Value], rule: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=rule):
+        machine.exchange("x", arguments=arguments)
+
+
+def test_other_arguments_are_kept(machine: Machine) -> None:
+    machine.exchange("x", arguments={"note": "mine"})
+
+    assert machine.exchange_named("x").arguments == {"note": "mine"}
+
+
+def test_a_passive_declare_only_looks(machine: Machine) -> None:
+    with pytest.raises(NotFoundError):
+        machine.exchange("x", passive=True)
+    machine.exchange("x", "topic", durable=False)
+
+    assert machine.exchange("x", "direct", passive=True).changes == []
+
+
+def test_an_exchange_in_use_stays_when_asked(machine: Machine) -> None:
+    machine.exchange("x", "fanout")
+    machine.queue("a")
+    machine.bind("x", "a")
+
+    with pytest.raises(PreconditionFailedError, match="has bindings") as refused:
+        machine.delete_exchange("x", if_unused=True)
+    assert refused.value.field == "if_unused"
+    machine.unbind("x", "a")
+    machine.delete_exchange("x", if_unused=True)
+
+    assert not machine.has_exchange("x")
+
+
+def test_being_a_destination_is_no_use(machine: Machine) -> None:
+    machine.exchange("x", "fanout")
+    machine.bind("amq.topic", "x", "#")
+
+    machine.delete_exchange("x", if_unused=True)
+
+    assert machine.state.binding_count == 0
+
+
+def test_a_deleted_exchange_loses_its_bindings_in_both_directions(machine: Machine) -> None:
+    machine.exchange("x", "fanout")
+    machine.queue("a")
+    machine.bind("x", "a")
+    machine.bind("x", "x")
+    machine.bind("amq.topic", "x", "#")
+    machine.bind("amq.topic", "a", "#")
+
+    decision = machine.delete_exchange("x")
+
+    assert decision.entries == [PersistExchangeDeleted(ExchangeName("x"))]
+    assert decision.changes[-1] == DropExchange(ExchangeName("x"))
+    assert [binding.destination for binding in machine.state.bindings()] == ["a"]
+
+
+def test_an_auto_delete_exchange_goes_with_its_last_binding(machine: Machine) -> None:
+    machine.exchange("x", "direct", auto_delete=True)
+    machine.queue("a")
+    machine.bind("x", "a", "one")
+    machine.bind("x", "a", "two")
+
+    machine.unbind("x", "a", "one")
+    assert machine.has_exchange("x")
+    decision = machine.unbind("x", "a", "two")
+
+    assert not machine.has_exchange("x")
+    assert [type(entry) for entry in decision.entries] == [PersistUnbound, PersistExchangeDeleted]
+
+
+def test_an_auto_delete_exchange_that_was_never_bound_stays(machine: Machine) -> None:
+    machine.exchange("x", auto_delete=True)
+    machine.queue("a")
+    machine.delete_queue("a")
+
+    assert machine.has_exchange("x")
+
+
+def test_a_chain_of_auto_delete_exchanges_goes_to_its_end() -> None:
+    length = 2_000
+    machine = Machine(is_checked=False)
+    for index in range(length):
+        machine.exchange(f"x{index}", "fanout", auto_delete=True)
+    machine.queue("a")
+    for index in range(length - 1):
+        machine.bind(f"x{index}", f"x{index + 1}")
+    machine.bind(f"x{length - 1}", "a")
+
+    decision = machine.delete_queue("a")
+
+    machine.state.check_invariants()
+    assert len(machine.state.exchanges) == len(PREDECLARED)
+    assert isinstance(decision.entries[0], PersistQueueDeleted)
+    assert len(decision.entries) == length + 1
+
+
+def test_a_cycle_of_auto_delete_exchanges_ends(machine: Machine) -> None:
+    machine.exchange("one", "fanout", auto_delete=True)
+    machine.exchange("two", "fanout", auto_delete=True)
+    machine.bind("one", "two")
+    machine.bind("two", "one")
+
+    machine.delete_exchange("one")
+
+    assert not machine.has_exchange("two")
+
+
+def test_clients_cannot_publish_to_an_internal_exchange(machine: Machine) -> None:
+    machine.exchange("inner", internal=True)
+
+    with pytest.raises(AccessRefusedError, match="is internal"):
+        check_publish(machine.state, ExchangeName("inner"))
+    with pytest.raises(NotFoundError):
+        check_publish(machine.state, ExchangeName("nowhere"))
+    check_publish(machine.state, ExchangeName(""))

@@ -1,0 +1,262 @@
+"""Declaring, deleting and losing queues."""
+
+import pytest
+
+from penstock.metadata.commands import DeclareQueue, PurgeQueue
+from penstock.metadata.effects import (
+    DropQueue,
+    EmptyQueue,
+    PersistQueue,
+    PersistQueueDeleted,
+    PutQueue,
+    QueueDeclared,
+    RemoveRoute,
+)
+from penstock.model.arguments import Value
+from penstock.model.errors import (
+    AccessRefusedError,
+    InvalidArgumentError,
+    LimitReachedError,
+    LockedError,
+    NotFoundError,
+    PreconditionFailedError,
+)
+from penstock.model.names import QUEUE_ID_MAX, ConnectionId, QueueId, QueueName
+from penstock.model.records import Level
+from support.machine import RANDOM, Machine
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
+def test_a_durable_queue_is_written_before_the_engine_gets_it(machine: Machine) -> None:
+    decision = machine.queue("a")
+
+    queue = machine.queue_named("a")
+    assert decision.answer == QueueDeclared(queue, is_new=True)
+    assert decision.entries == [PersistQueue(queue)]
+    assert decision.changes == [PutQueue(queue)]
+
+
+def test_a_transient_queue_is_not_written(machine: Machine) -> None:
+    decision = machine.queue("a", durable=False)
+
+    assert decision.entries == []
+    assert len(decision.changes) == 1
+
+
+def test_declaring_the_same_again_changes_nothing(machine: Machine) -> None:
+    machine.queue("a", arguments={"x-level": "disk", "note": 1})
+
+    decision = machine.queue("a", arguments={"note": 1, "x-level": "disk"})
+
+    assert decision.answer == QueueDeclared(machine.queue_named("a"), is_new=False)
+    assert (decision.entries, decision.changes) == ([], [])
+
+
+@pytest.mark.parametrize("field", ["durable", "auto_delete"])
+def test_a_mismatch_is_refused_by_the_name_of_the_field(machine: Machine, field: str) -> None:
+    machine.queue("a", durable=True, auto_delete=False)
+
+    with pytest.raises(PreconditionFailedError, match=f"declared with {field}") as refused:
+        machine.queue("a", **{"durable": True, "auto_delete": False, field: field == "auto_delete"})
+    assert refused.value.field == field
+    assert {refused.value.wanted, refused.value.found} == {"true", "false"}
+
+
+def test_a_differing_argument_is_named_with_both_values(machine: Machine) -> None:
+    machine.queue("a", arguments={"x-level": "os"})
+
+    with pytest.raises(PreconditionFailedError) as refused:
+        machine.queue("a", arguments={"x-level": "disk"})
+    assert (refused.value.field, refused.value.wanted, refused.value.found) == ("arguments.x-level", "'disk'", "'os'")
+
+
+def test_an_integer_is_not_the_float_of_its_value(machine: Machine) -> None:
+    machine.queue("a", arguments={"note": 1})
+
+    with pytest.raises(PreconditionFailedError, match=r"arguments\.note"):
+        machine.queue("a", arguments={"note": 1.0})
+
+
+def test_naming_the_only_queue_type_or_not_is_the_same(machine: Machine) -> None:
+    machine.queue("a")
+
+    assert machine.queue("a", arguments={"x-queue-type": "classic"}).changes == []
+    assert machine.queue_named("a").arguments == {}
+
+
+def test_the_level_is_understood_and_echoed(machine: Machine) -> None:
+    machine.queue("a", arguments={"x-level": "disk"})
+    machine.queue("b")
+
+    assert machine.queue_named("a").level is Level.DISK
+    assert machine.queue_named("b").level is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        ({"x-max-length": 10}, "'x-max-length' that is not supported yet"),
+        ({"x-dead-letter-exchange": "dead"}, "'x-dead-letter-exchange' that is not supported yet"),
+        ({"x-spam": 1}, "'x-spam' that is unknown"),
+        ({"x-penstock-id": 1}, "'x-penstock-id' that is unknown"),
+        ({"x-queue-type": "quorum"}, "'x-queue-type' whose value 'quorum' is not supported yet"),
+        ({"x-queue-type": "spam"}, "'x-queue-type' whose value 'spam' is not known"),
+        ({"x-level": "replicated"}, "'x-level' whose value 'replicated' is not supported yet"),
+        ({"x-level": 1}, "'x-level' whose value 1 is not known"),
+    ],
+)
+def test_an_argument_that_is_not_acted_upon_is_refused(
+    machine: Machine, arguments: dict[str, Value], rule: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=rule) as refused:
+        machine.queue("a", arguments=arguments)
+    assert refused.value.field in arguments
+    assert not machine.has_queue("a")
+
+
+def test_names_with_the_reserved_prefix_are_refused(machine: Machine) -> None:
+    with pytest.raises(AccessRefusedError, match="reserved"):
+        machine.queue("amq.mine")
+
+
+def test_an_import_may_keep_a_name_that_a_broker_gave(machine: Machine) -> None:
+    machine.decide(DeclareQueue(QueueName("amq.gen-1"), ConnectionId(0), may_be_reserved=True))
+
+    assert machine.has_queue("amq.gen-1")
+
+
+def test_a_queue_without_a_name_gets_one(machine: Machine) -> None:
+    decision = machine.queue("", exclusive=True)
+
+    assert isinstance(decision.answer, QueueDeclared)
+    assert decision.answer.queue.name == f"amq.gen-{RANDOM}"
+
+
+def test_a_server_named_queue_can_be_declared_again_by_its_name(machine: Machine) -> None:
+    machine.queue("")
+
+    assert machine.queue(f"amq.gen-{RANDOM}").changes == []
+
+
+def test_numbers_are_never_used_again(machine: Machine) -> None:
+    machine.queue("a")
+    machine.delete_queue("a")
+    machine.queue("a")
+
+    assert machine.queue_named("a").id == 2
+
+
+def test_a_vhost_out_of_numbers_refuses(machine: Machine) -> None:
+    machine.state.next_queue_id = QueueId(QUEUE_ID_MAX)
+    machine.queue("last")
+
+    with pytest.raises(LimitReachedError):
+        machine.queue("one-more")
+
+
+def test_a_passive_declare_only_looks(machine: Machine) -> None:
+    with pytest.raises(NotFoundError, match="queue 'a' in vhost '/' does not exist"):
+        machine.queue("a", passive=True)
+    machine.queue("a", auto_delete=True)
+
+    decision = machine.queue("a", passive=True, arguments={"x-spam": 1})
+
+    assert decision.answer == QueueDeclared(machine.queue_named("a"), is_new=False)
+
+
+def test_an_exclusive_queue_is_locked_to_its_connection(machine: Machine) -> None:
+    machine.queue("a", connection=1, exclusive=True)
+
+    for use in (
+        lambda: machine.queue("a", connection=2, exclusive=True),
+        lambda: machine.queue("a", connection=2, passive=True),
+        lambda: machine.delete_queue("a", connection=2),
+        lambda: machine.bind("amq.direct", "a", connection=2),
+        lambda: machine.unbind("amq.direct", "a", connection=2),
+        lambda: machine.decide(PurgeQueue(QueueName("a"), ConnectionId(2))),
+    ):
+        with pytest.raises(LockedError, match="exclusive to another connection"):
+            use()
+    assert machine.queue("a", connection=1, exclusive=True).changes == []
+
+
+def test_its_owner_cannot_declare_an_exclusive_queue_as_shared(machine: Machine) -> None:
+    machine.queue("a", exclusive=True)
+
+    with pytest.raises(PreconditionFailedError, match="exclusive"):
+        machine.queue("a", exclusive=False)
+
+
+def test_an_exclusive_queue_is_never_written_even_if_durable(machine: Machine) -> None:
+    machine.queue("a", exclusive=True, durable=True)
+    machine.bind("amq.direct", "a")
+    machine.closed(1)
+
+    assert machine.entries == []
+
+
+def test_a_closed_connection_takes_its_exclusive_queues_along(machine: Machine) -> None:
+    machine.queue("mine", connection=1, exclusive=True)
+    machine.queue("mine-too", connection=1, exclusive=True)
+    machine.queue("yours", connection=2, exclusive=True)
+    machine.queue("shared", connection=1)
+
+    decision = machine.closed(1)
+
+    assert [type(change) for change in decision.changes] == [DropQueue, DropQueue]
+    assert list(machine.state.queues) == ["yours", "shared"]
+
+
+def test_a_conditional_delete_minds_consumers_and_messages(machine: Machine) -> None:
+    machine.queue("a")
+
+    with pytest.raises(PreconditionFailedError, match="has 2 consumers") as refused:
+        machine.delete_queue("a", if_unused=True, consumer_count=2)
+    assert refused.value.field == "if_unused"
+    with pytest.raises(PreconditionFailedError, match="holds 12 messages; delete with if_empty=false to drop them"):
+        machine.delete_queue("a", if_empty=True, message_count=12)
+    machine.delete_queue("a", if_empty=True, if_unused=True)
+
+    assert not machine.has_queue("a")
+
+
+def test_a_deleted_queue_loses_its_routes_first(machine: Machine) -> None:
+    machine.queue("a")
+    machine.bind("amq.direct", "a", "one")
+    machine.bind("amq.topic", "a", "two")
+
+    decision = machine.delete_queue("a")
+
+    assert decision.entries == [PersistQueueDeleted(QueueName("a"))]
+    assert [type(change) for change in decision.changes] == [RemoveRoute, RemoveRoute, DropQueue]
+    assert machine.state.binding_count == 0
+
+
+def test_deleting_what_is_not_there_is_refused(machine: Machine) -> None:
+    with pytest.raises(NotFoundError):
+        machine.delete_queue("a")
+
+
+def test_an_auto_delete_queue_goes_when_unused_and_others_stay(machine: Machine) -> None:
+    machine.queue("going", auto_delete=True)
+    machine.queue("staying")
+
+    machine.unused("staying")
+    machine.unused("going", consumer_count=1)
+    assert machine.has_queue("going")
+    machine.unused("going")
+    machine.unused("going")
+
+    assert list(machine.state.queues) == ["staying"]
+
+
+def test_a_purge_tells_the_engine_only(machine: Machine) -> None:
+    machine.queue("a")
+
+    decision = machine.decide(PurgeQueue(QueueName("a"), ConnectionId(1)))
+
+    assert (decision.entries, decision.changes) == ([], [EmptyQueue(QueueId(1))])

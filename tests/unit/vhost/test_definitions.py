@@ -1,0 +1,359 @@
+"""Export and import of definitions."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from penstock.metadata.commands import DeclareExchange, DeclareQueue
+from penstock.model.arguments import Arguments, Decimal, Timestamp
+from penstock.model.errors import AccessRefusedError, InvalidArgumentError, NotFoundError, PreconditionFailedError
+from penstock.model.names import ConnectionId, ExchangeName, QueueName, RoutingKey, VhostName
+from penstock.model.records import Binding, DestinationKind
+from penstock.vhost.definitions import export_definitions, export_vhost, import_definitions
+from penstock.vhost.vhosts import Vhosts
+from support.definitions_users_fake import FakeUsers
+from support.vhost_fakes import FakeStorage, Tasks, actor
+
+BLUE = VhostName("blue")
+ODD: Arguments = {
+    "bytes": b"\x00\xff",
+    "time": Timestamp(7),
+    "decimal": Decimal(2, 314),
+    "float": float("inf"),
+    "whole": 1.0,
+    "number": 1,
+    "nothing": None,
+    "list": [True, {"deep": b"x"}],
+}
+
+
+class World:
+    def __init__(self) -> None:
+        self.tasks = Tasks()
+        self.users = FakeUsers()
+        self.storage = FakeStorage()
+        self.vhosts = Vhosts(self.storage, self.tasks.spawn, lambda: "0123456789abcdefghijkl")
+
+    async def fill(self) -> None:
+        await self.vhosts.make(BLUE)
+        vhost = self.vhosts.get(BLUE)
+        await vhost.declare_exchange(actor(), DeclareExchange(ExchangeName("x"), "topic", arguments=ODD))
+        await vhost.declare_queue(actor(), queue("a", arguments={"x-level": "disk", **ODD}))
+        await vhost.declare_queue(actor(), queue(""))
+        await vhost.declare_queue(actor(), queue("fleeting", durable=False))
+        await vhost.declare_queue(actor(), queue("mine", exclusive=True))
+        for name in ("a", "fleeting"):
+            key = RoutingKey("web.#")
+            await vhost.bind(actor(), Binding(ExchangeName("x"), DestinationKind.QUEUE, QueueName(name), key, ODD))
+        await vhost.bind(actor(), Binding(ExchangeName("amq.topic"), DestinationKind.EXCHANGE, ExchangeName("x")))
+        self.users.users.append({"name": "anna"})
+        self.users.permissions.append({"user": "anna", "vhost": "blue"})
+
+    async def take(self, document: dict[str, Any] | bytes, into: VhostName | None = None) -> dict[str, int]:
+        text = document if isinstance(document, bytes) else json.dumps(document).encode()
+        return await import_definitions(self.vhosts, self.users, actor(), text, into)
+
+
+def queue(name: str, arguments: Arguments | None = None, **flags: bool) -> DeclareQueue:
+    return DeclareQueue(QueueName(name), ConnectionId(0), arguments=arguments or {}, **flags)
+
+
+def play(scenario: Callable[[World, World], Awaitable[None]]) -> None:
+    """A scenario gets two brokers."""
+
+    async def run() -> None:
+        one, other = World(), World()
+        await scenario(one, other)
+        await one.tasks.end()
+        await other.tasks.end()
+
+    asyncio.run(run())
+
+
+def test_an_export_round_trips_into_an_empty_broker() -> None:
+    async def scenario(one: World, other: World) -> None:
+        await one.fill()
+        exported = await export_definitions(one.vhosts, one.users, actor(), "1.0")
+
+        added = await other.take(exported)
+
+        assert added == {"vhosts": 1, "users": 1, "permissions": 1, "exchanges": 1, "queues": 2, "bindings": 2}
+        assert await export_definitions(other.vhosts, other.users, actor(), "1.0") == exported
+
+    play(scenario)
+
+
+def test_an_export_holds_durable_things_only_and_nothing_predeclared() -> None:
+    async def scenario(one: World, other: World) -> None:
+        await one.fill()
+
+        document = json.loads(await export_definitions(one.vhosts, one.users, actor(), "1.0"))
+
+        assert [item["name"] for item in document["queues"]] == ["a", "amq.gen-0123456789abcdefghijkl"]
+        assert [item["name"] for item in document["exchanges"]] == ["x"]
+        assert {item["vhost"] for key in ("queues", "exchanges", "bindings") for item in document[key]} == {"blue"}
+        assert document["penstock_version"] == "1.0"
+
+    play(scenario)
+
+
+def test_importing_again_adds_nothing() -> None:
+    async def scenario(one: World, other: World) -> None:
+        await one.fill()
+        exported = await export_definitions(one.vhosts, one.users, actor(), "1.0")
+        entries_before = len(one.storage.definitions[BLUE].entries)
+
+        added = await one.take(exported)
+
+        assert set(added.values()) == {0}
+        assert len(one.storage.definitions[BLUE].entries) == entries_before
+
+    play(scenario)
+
+
+def test_one_vhosts_export_can_be_imported_into_another() -> None:
+    async def scenario(one: World, other: World) -> None:
+        await one.fill()
+        exported = await export_vhost(one.vhosts.get(BLUE), actor(), "1.0")
+        assert b"anna" not in exported
+        assert '"vhost"' not in exported.decode()
+        await other.vhosts.make(VhostName("red"))
+
+        added = await other.take(exported, VhostName("red"))
+
+        assert added["queues"] == 2
+        assert len(await other.vhosts.get(VhostName("red")).list_queues(actor())) == 2
+
+    play(scenario)
+
+
+def test_a_mismatch_refuses_everything_before_anything_is_changed() -> None:
+    async def scenario(one: World, other: World) -> None:
+        await one.fill()
+
+        with pytest.raises(PreconditionFailedError, match="queue 'a' in vhost 'blue' was declared with durable true"):
+            await one.take(
+                {
+                    "vhosts": [{"name": "red"}],
+                    "queues": [
+                        {"name": "new", "vhost": "blue"},
+                        {"name": "a", "vhost": "blue", "durable": False},
+                    ],
+                }
+            )
+        assert one.vhosts.names() == ["blue"]
+        with pytest.raises(NotFoundError):
+            await one.vhosts.get(BLUE).queue_status(actor(), QueueName("new"))
+
+    play(scenario)
+
+
+def test_what_cannot_be_honoured_is_listed_and_nothing_is_changed() -> None:
+    async def scenario(one: World, other: World) -> None:
+        with pytest.raises(InvalidArgumentError) as refused:
+            await one.take(
+                {
+                    "vhosts": [{"name": "blue", "limits": [{"max-queues": 3}]}],
+                    "users": [{"name": "bad"}],
+                    "policies": [{"name": "ha-all", "vhost": "blue"}],
+                    "parameters": [{"name": "my-shovel", "component": "shovel"}],
+                    "global_parameters": [{"name": "cluster_name", "value": "c"}, {"name": "odd", "value": 1}],
+                    "queues": [
+                        {"name": "a", "vhost": "blue", "arguments": {"x-max-length": 1}},
+                        {"name": "b", "vhost": "blue", "type": "quorum"},
+                        {"name": "", "vhost": "blue"},
+                        {"name": "c", "vhost": "nowhere"},
+                        {"name": "d", "vhost": "blue", "durable": "yes"},
+                        {"name": "e", "vhost": "blue", "colour": "red"},
+                    ],
+                    "exchanges": [{"name": "amq.odd", "vhost": "blue", "type": "direct"}],
+                    "bindings": [
+                        {"source": "lost", "vhost": "blue", "destination": "c", "routing_key": ""},
+                        {
+                            "source": "amq.headers",
+                            "vhost": "blue",
+                            "destination": "amq.topic",
+                            "destination_type": "exchange",
+                            "routing_key": "",
+                            "arguments": {"x-match": "some"},
+                        },
+                        {"source": "amq.topic", "vhost": "blue", "routing_key": ""},
+                    ],
+                    "surprise": [],
+                }
+            )
+        for problem in (
+            "vhost 'blue': limits are not supported yet",
+            "user 'bad' is bad",
+            "policies: 'ha-all' is not supported yet",
+            "parameters: 'my-shovel' is not supported yet",
+            "global_parameters: 'odd' is not supported yet",
+            "'x-max-length' that is not supported yet",
+            "queue 'b': the type 'quorum' is not supported yet",
+            "is a queue without a name",
+            "vhost 'nowhere' is used and neither there nor among the vhosts",
+            "object 'd' has a 'durable' that is neither true nor false",
+            "'e' has an unknown key 'colour'",
+            "exchange 'amq.odd' in vhost 'blue' has a name that starts with 'amq.'",
+            "exchange 'lost' in vhost 'blue' does not exist",
+            "argument 'x-match' whose value 'some' is not known",
+            "object 'amq.topic' has no text for 'destination'",
+            "'surprise' is unknown",
+        ):
+            assert problem in str(refused.value)
+        assert "cluster_name" not in str(refused.value)
+        assert one.vhosts.names() == []
+        assert one.users.users == []
+
+    play(scenario)
+
+
+def test_a_text_that_contradicts_itself_is_a_mismatch() -> None:
+    async def scenario(one: World, other: World) -> None:
+        with pytest.raises(PreconditionFailedError, match="declared with durable true"):
+            await one.take(
+                {
+                    "vhosts": [{"name": "blue"}],
+                    "queues": [{"name": "a", "vhost": "blue"}, {"name": "a", "vhost": "blue", "durable": False}],
+                }
+            )
+        assert one.vhosts.names() == []
+
+    play(scenario)
+
+
+def test_a_long_list_of_problems_is_cut() -> None:
+    async def scenario(one: World, other: World) -> None:
+        with pytest.raises(InvalidArgumentError, match="and 80 more"):
+            await one.take({"policies": [{"name": f"p{index}"} for index in range(100)]})
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        (b"", "line 1, column 1"),
+        (b'{\n "queues": [}', "line 2, column 13"),
+        (b"[]", "no JSON object"),
+        (b"\xff", "is not JSON"),
+        (b"[" * 200_000, "is not JSON"),
+        (b'{"queues": [1]}', "'queues' is no list"),
+        (b'{"queues": 7}', "'queues' is no list"),
+        (b'{"queues": {"a": 1}}', "'queues' is no list"),
+    ],
+)
+def test_a_text_that_is_no_definitions_is_refused_with_its_place(text: bytes, rule: str) -> None:
+    async def scenario(one: World, other: World) -> None:
+        with pytest.raises(InvalidArgumentError, match=rule):
+            await one.take(text)
+
+    play(scenario)
+
+
+def test_an_export_of_rabbitmq_is_understood() -> None:
+    document = {
+        "rabbit_version": "4.1.0",
+        "rabbitmq_version": "4.1.0",
+        "product_name": "RabbitMQ",
+        "product_version": "4.1.0",
+        "rabbitmq_definition_format": "cluster",
+        "original_cluster_name": "rabbit@host",
+        "explanation": "Definitions of cluster 'rabbit@host'",
+        "users": [{"name": "anna", "password_hash": "", "tags": ["administrator"]}],
+        "vhosts": [
+            {
+                "name": "blue",
+                "description": "Default virtual host",
+                "metadata": {"description": "Default virtual host", "tags": [], "default_queue_type": "classic"},
+                "tags": [],
+                "default_queue_type": "classic",
+            }
+        ],
+        "permissions": [{"user": "anna", "vhost": "blue", "configure": ".*", "write": ".*", "read": ".*"}],
+        "topic_permissions": [],
+        "parameters": [],
+        "global_parameters": [{"name": "cluster_tags", "value": []}, {"name": "internal_cluster_id", "value": "x"}],
+        "policies": [],
+        "queues": [
+            {
+                "name": "a",
+                "vhost": "blue",
+                "durable": True,
+                "auto_delete": False,
+                "type": "classic",
+                "arguments": {"x-queue-type": "classic"},
+            }
+        ],
+        "exchanges": [
+            {
+                "name": "x",
+                "vhost": "blue",
+                "type": "headers",
+                "durable": True,
+                "auto_delete": False,
+                "internal": False,
+                "arguments": {},
+            },
+            {"name": "", "vhost": "blue", "type": "direct", "durable": True},
+            {"name": "amq.topic", "vhost": "blue", "type": "topic", "durable": True},
+        ],
+        "bindings": [
+            {
+                "source": "x",
+                "vhost": "blue",
+                "destination": "a",
+                "destination_type": "queue",
+                "routing_key": "",
+                "arguments": {"x-match": "any", "format": "pdf"},
+            },
+            {"source": "", "vhost": "blue", "destination": "a", "destination_type": "queue", "routing_key": "a"},
+        ],
+    }
+
+    async def scenario(one: World, other: World) -> None:
+        added = await one.take(document)
+
+        assert added == {"vhosts": 1, "users": 1, "permissions": 1, "exchanges": 1, "queues": 1, "bindings": 1}
+        assert one.storage.shards[BLUE].route("x", "", {"format": "pdf"}) == ["a"]
+
+    play(scenario)
+
+
+def test_only_administrators_export_and_import() -> None:
+    async def scenario(one: World, other: World) -> None:
+        await one.fill()
+        somebody = actor(admin=False)
+        for attempt in (
+            lambda: export_definitions(one.vhosts, one.users, somebody, "1.0"),
+            lambda: export_vhost(one.vhosts.get(BLUE), somebody, "1.0"),
+            lambda: import_definitions(one.vhosts, one.users, somebody, b"{}"),
+        ):
+            with pytest.raises(AccessRefusedError, match="administrator"):
+                await attempt()
+
+    play(scenario)
+
+
+def test_users_cannot_hide_in_the_import_of_one_vhost() -> None:
+    async def scenario(one: World, other: World) -> None:
+        await one.fill()
+        with pytest.raises(InvalidArgumentError, match="cannot be imported into one vhost"):
+            await one.take({"users": [{"name": "eve"}]}, BLUE)
+        with pytest.raises(NotFoundError):
+            await one.take({}, VhostName("red"))
+
+    play(scenario)
+
+
+def test_an_import_shares_syncs() -> None:
+    async def scenario(one: World, other: World) -> None:
+        queues = [{"name": f"q{index}", "vhost": "blue"} for index in range(2_000)]
+        await one.take({"vhosts": [{"name": "blue"}], "queues": queues})
+
+        assert len(one.storage.definitions[BLUE].batches) <= 4
+
+    play(scenario)

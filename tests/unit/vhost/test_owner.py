@@ -1,0 +1,269 @@
+"""The owner task: order, rounds, one sync for many, faults, and its end."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from penstock.metadata import VhostTopology
+from penstock.metadata.commands import Command, ConnectionClosed, DeclareQueue, DeleteQueue, QueueUnused
+from penstock.metadata.effects import Done
+from penstock.model.errors import NotFoundError, PreconditionFailedError, StoppedError
+from penstock.model.names import ConnectionId, QueueName, VhostName
+from penstock.vhost.owner import COMMANDS_WAITING_MAX, Owner
+from support.vhost_fakes import FakeDefinitions, FakeShard, FakeShardError, Tasks
+
+ME = ConnectionId(1)
+
+
+class World:
+    def __init__(self) -> None:
+        self.shard = FakeShard()
+        self.definitions = FakeDefinitions()
+        self.tasks = Tasks()
+        self.owner = Owner(VhostTopology(VhostName("/")), self.shard, self.definitions)
+
+    def start(self) -> None:
+        self.tasks.spawn(self.owner.run(), name="owner")
+
+    async def submit_all(self, *commands: Command) -> list[object]:
+        return await asyncio.gather(*(self.owner.submit(command) for command in commands), return_exceptions=True)
+
+
+def play(scenario: Callable[[World], Awaitable[None]]) -> None:
+    """Runs a scenario with the owner's task started, and lets its bugs show."""
+
+    async def run() -> None:
+        world = World()
+        world.start()
+        await scenario(world)
+        await world.tasks.end()
+
+    asyncio.run(run())
+
+
+def declare(name: str, **flags: bool) -> DeclareQueue:
+    return DeclareQueue(QueueName(name), ME, **flags)
+
+
+def test_commands_that_wait_together_share_one_sync() -> None:
+    async def scenario(world: World) -> None:
+        await world.submit_all(*(declare(f"q{index}") for index in range(100)))
+
+        assert len(world.definitions.batches) == 1
+        assert len(world.shard.queues) == 100
+
+    play(scenario)
+
+
+def test_what_arrives_during_a_sync_shares_the_next_one() -> None:
+    async def scenario(world: World) -> None:
+        world.definitions.hold()
+        first = asyncio.ensure_future(world.owner.submit(declare("first")))
+        await world.definitions.entered.wait()
+        others = [asyncio.ensure_future(world.owner.submit(declare(f"q{index}"))) for index in range(10)]
+        await asyncio.sleep(0)
+        world.definitions.go()
+        await asyncio.gather(first, *others)
+
+        assert [len(batch) for batch in world.definitions.batches] == [1, 10]
+
+    play(scenario)
+
+
+def test_nothing_takes_effect_and_nothing_is_answered_before_it_is_on_the_disk() -> None:
+    async def scenario(world: World) -> None:
+        world.definitions.hold()
+        declared = asyncio.ensure_future(world.owner.submit(declare("a")))
+        await world.definitions.entered.wait()
+
+        assert not declared.done()
+        assert world.shard.queues == {}
+        world.definitions.go()
+        await declared
+        assert world.shard.queues == {1: "a"}
+
+    play(scenario)
+
+
+def test_what_needs_no_writing_does_not_wait_for_the_disk() -> None:
+    async def scenario(world: World) -> None:
+        world.definitions.hold()
+
+        await world.owner.submit(declare("fleeting", durable=False))
+
+        assert world.definitions.batches == []
+
+    play(scenario)
+
+
+def test_commands_are_decided_in_the_order_in_which_they_came() -> None:
+    async def scenario(world: World) -> None:
+        results = await world.submit_all(
+            declare("a"),
+            declare("a", auto_delete=True),
+            DeleteQueue(QueueName("a"), ME),
+            DeleteQueue(QueueName("a"), ME),
+        )
+
+        assert isinstance(results[1], PreconditionFailedError)
+        assert isinstance(results[3], NotFoundError)
+        assert world.shard.queues == {}
+        assert len(world.definitions.batches[0]) == 2
+
+    play(scenario)
+
+
+def test_a_refused_command_does_not_spoil_its_round() -> None:
+    async def scenario(world: World) -> None:
+        results = await world.submit_all(declare("a"), declare("amq.b"), declare("c"))
+
+        assert [isinstance(result, Exception) for result in results] == [False, True, False]
+
+    play(scenario)
+
+
+def test_counts_are_looked_up_when_a_delete_depends_on_them() -> None:
+    async def scenario(world: World) -> None:
+        await world.owner.submit(declare("a"))
+        world.shard.counts["a"] = (3, 2, 0, 0, 1)
+
+        with pytest.raises(PreconditionFailedError, match="holds 5 messages"):
+            await world.owner.submit(DeleteQueue(QueueName("a"), ME, if_empty=True))
+        with pytest.raises(PreconditionFailedError, match="has 1 consumers"):
+            await world.owner.submit(DeleteQueue(QueueName("a"), ME, if_unused=True))
+        outcome = await world.owner.submit(DeleteQueue(QueueName("a"), ME))
+
+        assert outcome.dropped_count == 5
+
+    play(scenario)
+
+
+def test_a_queue_of_the_same_round_is_empty() -> None:
+    async def scenario(world: World) -> None:
+        results = await world.submit_all(declare("a"), DeleteQueue(QueueName("a"), ME, if_empty=True, if_unused=True))
+
+        assert not any(isinstance(result, Exception) for result in results)
+
+    play(scenario)
+
+
+def test_an_auto_delete_queue_with_a_new_consumer_stays() -> None:
+    async def scenario(world: World) -> None:
+        await world.owner.submit(declare("a", auto_delete=True))
+        world.shard.counts["a"] = (0, 0, 0, 0, 1)
+
+        outcome = await world.owner.submit(QueueUnused(QueueName("a")))
+
+        assert outcome.answer == Done(0)
+        assert world.shard.queues == {1: "a"}
+
+    play(scenario)
+
+
+def test_a_look_during_a_sync_waits_until_topology_and_engine_agree() -> None:
+    async def scenario(world: World) -> None:
+        world.definitions.hold()
+        declared = asyncio.ensure_future(world.owner.submit(declare("a")))
+        await world.definitions.entered.wait()
+        looked = asyncio.ensure_future(world.owner.read(lambda: world.owner.counts([QueueName("a")])))
+        await asyncio.sleep(0)
+        assert not looked.done()
+
+        world.definitions.go()
+
+        assert await looked == [(0, 0, 0, 0, 0)]
+        await declared
+
+    play(scenario)
+
+
+def test_a_caller_that_goes_away_does_not_take_its_command_back() -> None:
+    async def scenario(world: World) -> None:
+        world.definitions.hold()
+        leaving = asyncio.ensure_future(world.owner.submit(declare("a")))
+        await world.definitions.entered.wait()
+        leaving.cancel()
+        await asyncio.sleep(0)
+        world.definitions.go()
+        await world.owner.submit(declare("b"))
+
+        assert sorted(world.shard.queues.values()) == ["a", "b"]
+
+    play(scenario)
+
+
+def test_a_fault_of_the_disk_stops_the_vhost_and_answers_everybody() -> None:
+    async def scenario(world: World) -> None:
+        world.definitions.fails = True
+        world.definitions.hold()
+        first = asyncio.ensure_future(world.owner.submit(declare("a")))
+        await world.definitions.entered.wait()
+        waiting = asyncio.ensure_future(world.owner.submit(declare("b")))
+        await asyncio.sleep(0)
+        world.definitions.go()
+        results = await asyncio.gather(first, waiting, return_exceptions=True)
+
+        assert all(isinstance(result, StoppedError) for result in results)
+        assert "could not be synced" in str(results[0])
+        assert world.shard.queues == {}
+        with pytest.raises(StoppedError):
+            await world.owner.submit(ConnectionClosed(ME))
+        with pytest.raises(StoppedError):
+            await world.owner.read(lambda: None)
+
+    play(scenario)
+
+
+def test_a_bug_stops_the_vhost_and_answers_everybody() -> None:
+    async def run() -> None:
+        world = World()
+        world.shard.queues[1] = "a"
+        world.start()
+
+        result = await asyncio.gather(world.owner.submit(declare("a")), return_exceptions=True)
+        ends = await asyncio.gather(*world.tasks.tasks, return_exceptions=True)
+
+        assert isinstance(result[0], StoppedError)
+        assert isinstance(ends[0], FakeShardError), "the bug reaches whoever supervises the task"
+
+    asyncio.run(run())
+
+
+def test_closing_decides_what_waits_and_takes_nothing_more() -> None:
+    async def scenario(world: World) -> None:
+        waiting = [asyncio.ensure_future(world.owner.submit(declare(f"q{index}"))) for index in range(3)]
+        await asyncio.sleep(0)
+
+        await world.owner.close("it was deleted")
+
+        assert len(await asyncio.gather(*waiting)) == 3
+        with pytest.raises(StoppedError, match="it was deleted"):
+            await world.owner.submit(declare("late"))
+        await world.owner.close("again")
+
+    play(scenario)
+
+
+def test_those_who_wait_outside_a_full_inbox_are_answered_too() -> None:
+    async def scenario(world: World) -> None:
+        world.definitions.fails = True
+        calls = [
+            asyncio.ensure_future(world.owner.submit(declare(f"q{index}"))) for index in range(COMMANDS_WAITING_MAX * 3)
+        ]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+
+        assert all(isinstance(result, StoppedError) for result in results)
+
+    play(scenario)
+
+
+def test_more_callers_than_the_inbox_holds_are_all_served() -> None:
+    async def scenario(world: World) -> None:
+        count = COMMANDS_WAITING_MAX * 2 + 1
+        await world.submit_all(*(declare(f"q{index}") for index in range(count)))
+
+        assert len(world.shard.queues) == count
+        assert len(world.definitions.batches) <= 4
+
+    play(scenario)

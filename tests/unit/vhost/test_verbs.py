@@ -1,0 +1,266 @@
+"""The verbs: what they need of permissions, and what they answer."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from penstock.metadata import VhostTopology, changes_of
+from penstock.metadata.commands import DeclareExchange, DeclareQueue
+from penstock.model.errors import AccessRefusedError, LockedError, NotFoundError
+from penstock.model.names import ConnectionId, ExchangeName, QueueName, RoutingKey, VhostName
+from penstock.model.records import Binding, DestinationKind
+from penstock.vhost.apply import apply_changes
+from penstock.vhost.owner import Owner
+from penstock.vhost.vhost import PAGE_SIZE_MAX, Vhost
+from support.vhost_fakes import FakeDefinitions, FakeShard, NamesAllowed, Tasks, actor
+
+TOKEN = "0123456789abcdefghijkl"
+NOBODY = actor(permissions=None)
+
+
+class World:
+    def __init__(self) -> None:
+        self.shard = FakeShard()
+        self.tasks = Tasks()
+        self.definitions = FakeDefinitions()
+        topology = VhostTopology(VhostName("/"))
+        apply_changes(self.shard, changes_of(topology))
+        owner = Owner(topology, self.shard, self.definitions)
+        self.vhost = Vhost(owner, lambda: TOKEN)
+        self.tasks.spawn(owner.run(), name="owner")
+
+
+def play(scenario: Callable[[Vhost, FakeShard], Awaitable[None]]) -> None:
+    async def run() -> None:
+        world = World()
+        await scenario(world.vhost, world.shard)
+        await world.tasks.end()
+
+    asyncio.run(run())
+
+
+def queue(name: str, **flags: bool) -> DeclareQueue:
+    return DeclareQueue(QueueName(name), ConnectionId(0), **flags)
+
+
+def exchange(name: str, **arguments: str) -> DeclareExchange:
+    renamed = {key.replace("_", "-"): value for key, value in arguments.items()}
+    return DeclareExchange(ExchangeName(name), "fanout", arguments=renamed)
+
+
+def to_queue(source: str, name: str, key: str = "") -> Binding:
+    return Binding(ExchangeName(source), DestinationKind.QUEUE, QueueName(name), RoutingKey(key))
+
+
+def to_exchange(source: str, name: str) -> Binding:
+    return Binding(ExchangeName(source), DestinationKind.EXCHANGE, ExchangeName(name))
+
+
+def only(**names: str) -> NamesAllowed:
+    """Allows nothing but the named accesses to the named things, parted by spaces."""
+    held = {access: frozenset(names.get(access, "").split()) for access in ("configure", "write", "read")}
+    return NamesAllowed(**held)
+
+
+def test_a_queue_belongs_to_the_connection_of_the_actor() -> None:
+    async def scenario(vhost: Vhost, shard: FakeShard) -> None:
+        await vhost.declare_queue(actor(5), queue("a", exclusive=True))
+
+        with pytest.raises(LockedError):
+            await vhost.purge_queue(actor(6), QueueName("a"))
+        with pytest.raises(LockedError):
+            await vhost.admit_consume(actor(6), QueueName("a"))
+        assert await vhost.admit_consume(actor(5), QueueName("a")) == 1
+        await vhost.connection_closed(ConnectionId(6))
+        assert shard.queues == {1: "a"}
+        await vhost.connection_closed(ConnectionId(5))
+        assert shard.queues == {}
+
+    play(scenario)
+
+
+def test_a_queue_without_a_name_gets_one_that_must_be_allowed() -> None:
+    async def scenario(vhost: Vhost, shard: FakeShard) -> None:
+        status = await vhost.declare_queue(actor(), queue(""))
+        assert status.queue.name == f"amq.gen-{TOKEN}"
+
+        with pytest.raises(AccessRefusedError):
+            await vhost.declare_queue(actor(permissions=only(configure="mine")), queue(""))
+
+    play(scenario)
+
+
+def test_declaring_what_is_there_tells_its_counts() -> None:
+    async def scenario(vhost: Vhost, shard: FakeShard) -> None:
+        await vhost.declare_queue(actor(), queue("a"))
+        shard.counts["a"] = (1, 2, 3, 4, 5)
+
+        status = await vhost.declare_queue(actor(), queue("a", passive=True))
+
+        assert (status.ready_count, status.unsettled_count, status.ready_bytes) == (1, 2, 3)
+        assert (status.unsettled_bytes, status.consumer_count) == (4, 5)
+        assert (await vhost.queue_status(actor(), QueueName("a"))).counts == (1, 2, 3, 4, 5)
+        with pytest.raises(NotFoundError):
+            await vhost.queue_status(actor(), QueueName("b"))
+
+    play(scenario)
+
+
+def test_deleting_and_purging_tell_how_many_messages_went() -> None:
+    async def scenario(vhost: Vhost, shard: FakeShard) -> None:
+        await vhost.declare_queue(actor(), queue("a"))
+        shard.counts["a"] = (7, 2, 0, 0, 0)
+
+        assert await vhost.purge_queue(actor(), QueueName("a")) == 7
+        assert await vhost.delete_queue(actor(), QueueName("a")) == 2
+
+    play(scenario)
+
+
+def test_each_verb_needs_its_permission() -> None:
+    """Every verb is allowed with exactly these permissions, and refused when any one of them is missing."""
+    verbs: list[tuple[dict[str, str], Callable[[Vhost, NamesAllowed], Awaitable[object]]]] = [
+        ({"configure": "a"}, lambda v, p: v.declare_queue(actor(permissions=p), queue("a"))),
+        ({"configure": "a"}, lambda v, p: v.delete_queue(actor(permissions=p), QueueName("a"))),
+        ({"read": "a"}, lambda v, p: v.purge_queue(actor(permissions=p), QueueName("a"))),
+        ({"read": "a"}, lambda v, p: v.admit_consume(actor(permissions=p), QueueName("a"))),
+        ({"configure": "x"}, lambda v, p: v.declare_exchange(actor(permissions=p), exchange("x"))),
+        ({"configure": "x"}, lambda v, p: v.delete_exchange(actor(permissions=p), ExchangeName("x"))),
+        ({"write": "x"}, lambda v, p: v.admit_publish(actor(permissions=p), ExchangeName("x"))),
+        ({"write": "amq.default"}, lambda v, p: v.admit_publish(actor(permissions=p), ExchangeName(""))),
+        ({"write": "a", "read": "x"}, lambda v, p: v.bind(actor(permissions=p), to_queue("x", "a", "new"))),
+        ({"write": "a", "read": "x"}, lambda v, p: v.unbind(actor(permissions=p), to_queue("x", "a", "old"))),
+        ({"write": "x", "read": "amq.topic"}, lambda v, p: v.bind(actor(permissions=p), to_exchange("amq.topic", "x"))),
+        (
+            {"configure": "y", "read": "y", "write": "x"},
+            lambda v, p: v.declare_exchange(actor(permissions=p), exchange("y", alternate_exchange="x")),
+        ),
+    ]
+
+    async def scenario(needed: dict[str, str], verb: Callable[[Vhost, NamesAllowed], Awaitable[object]]) -> None:
+        world = World()
+        await world.vhost.declare_queue(actor(), queue("a"))
+        await world.vhost.declare_exchange(actor(), exchange("x"))
+        await world.vhost.bind(actor(), to_queue("x", "a", "old"))
+        for missing in needed:
+            lacking = {access: names for access, names in needed.items() if access != missing}
+            with pytest.raises(AccessRefusedError, match=f"closed to user 'anna' for {missing}"):
+                await verb(world.vhost, only(**lacking))
+        await verb(world.vhost, only(**needed))
+        await world.tasks.end()
+
+    for needed, verb in verbs:
+        asyncio.run(scenario(needed, verb))
+
+
+def test_looking_needs_no_more_than_to_be_in_the_vhost() -> None:
+    async def scenario(vhost: Vhost, shard: FakeShard) -> None:
+        await vhost.declare_queue(actor(), queue("a"))
+        await vhost.declare_exchange(actor(), exchange("x"))
+        somebody = actor(permissions=only())
+
+        await vhost.declare_queue(somebody, queue("a", passive=True))
+        await vhost.declare_exchange(somebody, DeclareExchange(ExchangeName("x"), passive=True))
+        assert len(await vhost.list_queues(somebody)) == 1
+        for look in (
+            lambda: vhost.list_queues(NOBODY),
+            lambda: vhost.list_exchanges(NOBODY),
+            lambda: vhost.list_bindings(NOBODY),
+            lambda: vhost.queue_status(NOBODY, QueueName("a")),
+            lambda: vhost.declare_queue(NOBODY, queue("a", passive=True)),
+        ):
+            with pytest.raises(AccessRefusedError, match="vhost '/' is closed to user 'anna'"):
+                await look()
+
+    play(scenario)
+
+
+def test_the_administrators_tag_opens_no_queue() -> None:
+    async def scenario(vhost: Vhost, shard: FakeShard) -> None:
+        with pytest.raises(AccessRefusedError):
+            await vhost.declare_queue(actor(permissions=None, admin=True), queue("a"))
+
+    play(scenario)
+
+
+def test_queues_are_listed_in_pages_by_name() -> None:
+    async def scenario(vhost: Vhost, shard: FakeShard) -> None:
+        for name in ("b", "d", "a", "c"):
+            await vhost.declare_queue(actor(), queue(name))
+        shard.counts["b"] = (9, 0, 0, 0, 0)
+
+        first = await vhost.list_queues(actor(), limit=3)
+        rest = await vhost.list_queues(actor(), after=first[-1].queue.name, limit=3)
+
+        assert [status.queue.name for status in first] == ["a", "b", "c"]
+        assert first[1].ready_count == 9
+        assert [status.queue.name for status in rest] == ["d"]
+
+    play(scenario)
+
+
+def test_a_page_is_bounded_whatever_was_asked_for() -> None:
+    async def scenario(vhost: Vhost, shard: FakeShard) -> None:
+        names = [f"q{index:05}" for index in range(PAGE_SIZE_MAX + 1)]
+        await asyncio.gather(*(vhost.declare_queue(actor(), queue(name)) for name in names))
+
+        assert len(await vhost.list_queues(actor(), limit=10**9)) == PAGE_SIZE_MAX
+
+    play(scenario)
+
+
+def test_exchanges_are_listed_with_the_default_one_first() -> None:
+    async def scenario(vhost: Vhost, shard: FakeShard) -> None:
+        names = [one.name for one in await vhost.list_exchanges(actor())]
+
+        assert names == ["", "amq.direct", "amq.fanout", "amq.headers", "amq.match", "amq.topic"]
+        assert [one.name for one in await vhost.list_exchanges(actor(), after="amq.match")] == ["amq.topic"]
+
+    play(scenario)
+
+
+def test_bindings_are_listed_by_either_end() -> None:
+    async def scenario(vhost: Vhost, shard: FakeShard) -> None:
+        await vhost.declare_queue(actor(), queue("a"))
+        await vhost.declare_exchange(actor(), exchange("x"))
+        one, two, three = to_queue("x", "a"), to_queue("amq.topic", "a"), to_exchange("amq.topic", "x")
+        for binding in (one, two, three):
+            await vhost.bind(actor(), binding)
+
+        assert len(await vhost.list_bindings(actor())) == 3
+        assert await vhost.list_bindings(actor(), source=ExchangeName("x")) == [one]
+        assert await vhost.list_bindings(actor(), destination="x") == [three]
+        assert await vhost.list_bindings(actor(), source=ExchangeName("amq.topic"), destination="a") == [two]
+
+    play(scenario)
+
+
+def test_publishing_is_admitted_only_to_what_is_there_and_not_internal() -> None:
+    async def scenario(vhost: Vhost, shard: FakeShard) -> None:
+        await vhost.declare_exchange(actor(), DeclareExchange(ExchangeName("inner"), internal=True))
+
+        await vhost.admit_publish(actor(), ExchangeName(""))
+        with pytest.raises(AccessRefusedError, match="internal"):
+            await vhost.admit_publish(actor(), ExchangeName("inner"))
+        with pytest.raises(NotFoundError):
+            await vhost.admit_publish(actor(), ExchangeName("nowhere"))
+
+    play(scenario)
+
+
+def test_the_engine_learns_names_levels_alternates_and_routes() -> None:
+    async def scenario(vhost: Vhost, shard: FakeShard) -> None:
+        command = DeclareQueue(QueueName("a"), ConnectionId(0), auto_delete=True, arguments={"x-level": "os"})
+        await vhost.declare_queue(actor(), command)
+        await vhost.declare_exchange(actor(), exchange("x", alternate_exchange="amq.topic"))
+        await vhost.bind(actor(), to_queue("x", "a", "ignored"))
+
+        assert shard.levels == {"a": "os"}
+        assert shard.auto_delete == {"a"}
+        assert shard.exchanges["x"] == ("fanout", "amq.topic")
+        assert shard.route("x", "anything") == ["a"]
+        await vhost.queue_unused(QueueName("a"))
+        assert shard.route("x", "anything") == []
+
+    play(scenario)

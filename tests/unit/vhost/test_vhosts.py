@@ -1,0 +1,195 @@
+"""Making, opening and deleting vhosts."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from penstock.metadata.commands import DeclareQueue
+from penstock.model.errors import (
+    AccessRefusedError,
+    InvalidArgumentError,
+    NotFoundError,
+    PreconditionFailedError,
+    StoppedError,
+)
+from penstock.model.names import ConnectionId, ExchangeName, QueueName, RoutingKey, VhostName
+from penstock.model.records import Binding, DestinationKind
+from penstock.vhost.ports import OpenedVhost
+from penstock.vhost.vhosts import Vhosts
+from support.vhost_fakes import FakeStorage, Tasks, actor
+
+BLUE = VhostName("blue")
+
+
+class World:
+    def __init__(self, storage: FakeStorage | None = None) -> None:
+        self.storage = storage or FakeStorage()
+        self.tasks = Tasks()
+        self.vhosts = Vhosts(self.storage, self.tasks.spawn, lambda: "0123456789abcdefghijkl")
+
+
+def play(scenario: Callable[[World], Awaitable[None]], storage: FakeStorage | None = None) -> None:
+    async def run() -> None:
+        world = World(storage)
+        await scenario(world)
+        await world.tasks.end()
+
+    asyncio.run(run())
+
+
+def queue(name: str, **flags: bool) -> DeclareQueue:
+    return DeclareQueue(QueueName(name), ConnectionId(0), **flags)
+
+
+def test_a_made_vhost_is_there_and_making_it_again_does_nothing() -> None:
+    async def scenario(world: World) -> None:
+        assert await world.vhosts.create(actor(), "blue")
+        assert not await world.vhosts.create(actor(), "blue")
+
+        assert world.vhosts.names() == ["blue"]
+        assert world.storage.order == ["blue"]
+        assert set(world.storage.shards[BLUE].exchanges) == {
+            "amq.direct",
+            "amq.fanout",
+            "amq.headers",
+            "amq.match",
+            "amq.topic",
+        }
+
+    play(scenario)
+
+
+def test_only_administrators_make_and_delete() -> None:
+    async def scenario(world: World) -> None:
+        with pytest.raises(AccessRefusedError):
+            await world.vhosts.create(actor(admin=False), "blue")
+        await world.vhosts.create(actor(), "blue")
+        with pytest.raises(AccessRefusedError):
+            await world.vhosts.delete(actor(admin=False), BLUE)
+
+    play(scenario)
+
+
+def test_a_vhost_needs_a_name() -> None:
+    async def scenario(world: World) -> None:
+        with pytest.raises(InvalidArgumentError):
+            await world.vhosts.create(actor(), "")
+
+    play(scenario)
+
+
+def test_a_vhost_that_is_not_there_is_not_found() -> None:
+    async def scenario(world: World) -> None:
+        with pytest.raises(NotFoundError, match="vhost 'blue' does not exist"):
+            world.vhosts.get(BLUE)
+        with pytest.raises(NotFoundError):
+            await world.vhosts.delete(actor(), BLUE)
+
+    play(scenario)
+
+
+def test_vhosts_are_worlds_of_their_own() -> None:
+    async def scenario(world: World) -> None:
+        for name in ("blue", "red"):
+            await world.vhosts.create(actor(), name)
+        await world.vhosts.get(BLUE).declare_queue(actor(), queue("a"))
+
+        with pytest.raises(NotFoundError):
+            await world.vhosts.get(VhostName("red")).queue_status(actor(), QueueName("a"))
+
+    play(scenario)
+
+
+def test_a_start_finds_what_was_durable_and_tells_the_engine() -> None:
+    storage = FakeStorage()
+
+    async def before(world: World) -> None:
+        await world.vhosts.create(actor(), "blue")
+        vhost = world.vhosts.get(BLUE)
+        for name in ("a", "b"):
+            await vhost.declare_queue(actor(), queue(name))
+        await vhost.declare_queue(actor(), queue("fleeting", durable=False))
+        key = RoutingKey("web.#")
+        await vhost.bind(actor(), Binding(ExchangeName("amq.topic"), DestinationKind.QUEUE, QueueName("b"), key))
+        await vhost.delete_queue(actor(), QueueName("a"))
+
+    async def after(world: World) -> None:
+        await world.vhosts.open_all()
+
+        shard = storage.shards[BLUE]
+        assert shard.queues == {2: "b"}
+        assert shard.retained == [2]
+        assert shard.route("amq.topic", "web.error") == ["b"]
+        await world.vhosts.get(BLUE).declare_queue(actor(), queue("c"))
+        assert shard.queues[42] == "c", "one more than the highest number that file and log have named"
+
+    play(before, storage)
+    storage.highest_queue_id = 41
+    play(after, storage)
+
+
+def test_a_deleted_vhost_is_gone_and_can_be_made_afresh() -> None:
+    async def scenario(world: World) -> None:
+        await world.vhosts.create(actor(), "blue")
+        old = world.vhosts.get(BLUE)
+        await old.declare_queue(actor(), queue("a"))
+        shard = world.storage.shards[BLUE]
+
+        await world.vhosts.delete(actor(), BLUE)
+
+        assert shard.is_closed
+        assert world.vhosts.names() == world.storage.order == []
+        with pytest.raises(StoppedError, match="it was deleted"):
+            await old.declare_queue(actor(), queue("b"))
+        await world.vhosts.create(actor(), "blue")
+        assert await world.vhosts.get(BLUE).list_queues(actor()) == []
+
+    play(scenario)
+
+
+def test_two_changes_of_one_name_do_not_overlap() -> None:
+    class SlowStorage(FakeStorage):
+        gate: asyncio.Event
+
+        async def create(self, name: VhostName) -> OpenedVhost:
+            await self.gate.wait()
+            return await super().create(name)
+
+    storage = SlowStorage()
+
+    async def scenario(world: World) -> None:
+        storage.gate = asyncio.Event()
+        first = asyncio.ensure_future(world.vhosts.create(actor(), "blue"))
+        await asyncio.sleep(0)
+        with pytest.raises(PreconditionFailedError, match="being made or deleted"):
+            await world.vhosts.create(actor(), "blue")
+        storage.gate.set()
+
+        assert await first
+
+    play(scenario, storage)
+
+
+def test_a_closed_connection_loses_its_exclusive_queues_in_every_vhost() -> None:
+    async def scenario(world: World) -> None:
+        for name in ("blue", "red"):
+            await world.vhosts.create(actor(), name)
+            await world.vhosts.get(VhostName(name)).declare_queue(actor(5), queue("mine", exclusive=True))
+
+        await world.vhosts.connection_closed(ConnectionId(5))
+
+        assert all(shard.queues == {} for shard in world.storage.shards.values())
+
+    play(scenario)
+
+
+def test_closing_ends_every_owner() -> None:
+    async def scenario(world: World) -> None:
+        await world.vhosts.create(actor(), "blue")
+        await world.vhosts.close()
+
+        assert world.vhosts.get(BLUE).fault == "the broker stops"
+        assert all(task.done() for task in world.tasks.tasks)
+
+    play(scenario)
