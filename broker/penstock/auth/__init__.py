@@ -1,0 +1,17 @@
+"""Who may do what: users, their passwords and permissions, decided from values alone. This room reads no file, clock or
+socket; whoever holds the users performs what is decided here."""
+
+from penstock.auth.credentials import CredentialCache
+from penstock.auth.passwords import hash_password, verify_password
+from penstock.auth.permissions import Permission
+from penstock.auth.users import Tag, User, Users
+
+__all__ = [
+    "CredentialCache",
+    "Permission",
+    "Tag",
+    "User",
+    "Users",
+    "hash_password",
+    "verify_password",
+]

@@ -1,0 +1,42 @@
+"""Remembers which credentials were verified, so that argon2id is paid once per user and process, not once per call.
+It holds keyed digests, never passwords; the stored hash is part of the digest, so a changed password is forgotten by
+itself."""
+
+import hashlib
+from collections import OrderedDict
+
+KEY_BYTES = 32
+
+
+class CredentialCache:
+    """A bounded set of digests, least recently used out first. The key is random and lives as long as the process."""
+
+    def __init__(self, key: bytes, entries_max: int) -> None:
+        assert len(key) == KEY_BYTES
+        assert entries_max > 0
+        self._key = key
+        self._entries_max = entries_max
+        self._digests: OrderedDict[bytes, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._digests)
+
+    def digest(self, name: str, password: str, password_hash: str) -> bytes:
+        """What stands for these credentials here; also fit to tell whether two checks are the same."""
+        digest = hashlib.blake2b(key=self._key, digest_size=32)
+        for part in (name, password, password_hash):
+            content = part.encode("utf-8", "surrogateescape")
+            digest.update(len(content).to_bytes(8, "little"))  # or "ab","c" would equal "a","bc"
+            digest.update(content)
+        return digest.digest()
+
+    def knows(self, digest: bytes) -> bool:
+        if digest not in self._digests:
+            return False
+        self._digests.move_to_end(digest)
+        return True
+
+    def remember(self, digest: bytes) -> None:
+        self._digests[digest] = None
+        if len(self._digests) > self._entries_max:
+            self._digests.popitem(last=False)

@@ -1,0 +1,140 @@
+"""The users of a broker as one immutable value: every change gives a new one, so that the holder can write it to disk
+first and use it afterwards. It knows nothing of passwords but their digests, and nothing of which vhosts exist."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+
+from penstock.auth.passwords import ARGON2ID, check_digest
+from penstock.auth.permissions import Permission
+from penstock.model.errors import InvalidArgumentError, NotFoundError, Thing
+from penstock.model.names import user_name
+
+LOOPBACK_ONLY_USER = "guest"  # everybody knows its first password
+
+
+class Tag(StrEnum):
+    """What a user may do beyond one vhost's resources."""
+
+    ADMINISTRATOR = "administrator"
+    MONITORING = "monitoring"
+    MANAGEMENT = "management"
+    POLICYMAKER = "policymaker"
+    IMPERSONATOR = "impersonator"
+
+
+def _no_permissions() -> Mapping[str, Permission]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """One user; `permissions` by vhost."""
+
+    name: str
+    password_hash: str
+    hashing_algorithm: str = ARGON2ID
+    tags: tuple[Tag, ...] = ()
+    permissions: Mapping[str, Permission] = field(default_factory=_no_permissions)
+
+    @property
+    def is_administrator(self) -> bool:
+        return Tag.ADMINISTRATOR in self.tags
+
+    def sees_vhost(self, vhost: str) -> bool:
+        """Whether the vhost is named to this user at all."""
+        return vhost in self.permissions or self.is_administrator or Tag.MONITORING in self.tags
+
+
+class Users:
+    """Immutable. Order is that of adding, as in the file."""
+
+    def __init__(self, users: Iterable[User] = ()) -> None:
+        self._by_name: Mapping[str, User] = {user.name: user for user in users}
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def all(self) -> list[User]:
+        return list(self._by_name.values())
+
+    def find(self, name: str) -> User | None:
+        return self._by_name.get(name)
+
+    def get(self, name: str) -> User:
+        user = self._by_name.get(name)
+        if user is None:
+            raise NotFoundError(Thing("user", name), "add it first or correct the name")
+        return user
+
+    def put(self, name: str, tags: Iterable[str], password_hash: str | None, algorithm: str = ARGON2ID) -> "Users":
+        """Adds a user or changes one; without a digest the old one stays, and a new user cannot log in."""
+        check_user_name(name)
+        known = self._by_name.get(name)
+        if password_hash is None:
+            password_hash = known.password_hash if known else ""
+            algorithm = known.hashing_algorithm if known else ARGON2ID
+        check_digest(password_hash, algorithm)
+        permissions = known.permissions if known else _no_permissions()
+        return self._with(User(name, password_hash, algorithm, parse_tags(tags), permissions))
+
+    def delete(self, name: str) -> "Users":
+        self.get(name)
+        return Users(user for user in self._by_name.values() if user.name != name)
+
+    def set_permission(self, name: str, vhost: str, permission: Permission) -> "Users":
+        user = self.get(name)
+        return self._with(replace(user, permissions=MappingProxyType({**user.permissions, vhost: permission})))
+
+    def clear_permission(self, name: str, vhost: str) -> "Users":
+        user = self.get(name)
+        if vhost not in user.permissions:
+            raise NotFoundError(Thing("permission of user", name, vhost), "list the permissions there are")
+        return self._with(_without(user, vhost))
+
+    def without_vhost(self, vhost: str) -> "Users":
+        """What remains when a vhost goes: a vhost of the same name made later must not inherit its permissions."""
+        return Users(_without(user, vhost) if vhost in user.permissions else user for user in self._by_name.values())
+
+    def merge(self, users: Iterable[User]) -> "Users":
+        """Adds many, or puts them in the place of those of the same names, in one go."""
+        merged = dict(self._by_name)
+        for user in users:
+            check_user_name(user.name)
+            check_digest(user.password_hash, user.hashing_algorithm)
+            merged[user.name] = user
+        return Users(merged.values())
+
+    def _with(self, user: User) -> "Users":
+        return Users({**self._by_name, user.name: user}.values())
+
+
+def parse_tags(tags: Iterable[str]) -> tuple[Tag, ...]:
+    """Tags once each, in the order given."""
+    found: dict[Tag, None] = {}
+    for tag in tags:
+        try:
+            found[Tag(tag)] = None
+        except ValueError as error:
+            raise InvalidArgumentError(
+                Thing("tag", tag), "is none that a user can have", f"use one of {', '.join(Tag)}", field="tags"
+            ) from error
+    return tuple(found)
+
+
+def _without(user: User, vhost: str) -> User:
+    left = {name: permission for name, permission in user.permissions.items() if name != vhost}
+    return replace(user, permissions=MappingProxyType(left))
+
+
+def check_user_name(name: str) -> None:
+    """Refuses a name that no user can have."""
+    user_name(name)
+    thing = Thing("user", name)
+    if ":" in name:  # basic credentials end the name at the first colon
+        raise InvalidArgumentError(thing, "has a colon in its name", "choose a name without one", field="name")
+    if not name.isprintable():
+        raise InvalidArgumentError(
+            thing, "has characters in its name that cannot be printed", "choose another name", field="name"
+        )

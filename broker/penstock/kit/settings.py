@@ -1,0 +1,21 @@
+"""Bounds that several rooms share: every queue, cache and retry has its limit here, with the reason for the number.
+They are not configuration; a bound that people should change belongs in `node.config`."""
+
+# Calls that may be under way at a time; the listener refuses one more. A call waits for a sync at most, so this is how
+# many can share one, and the bound on the tasks that decide them.
+CALLS_MAX = 4_096
+
+# Password checks at the same time: each takes 19 MiB and some 30 ms of a core, and a flood must not starve the broker.
+PASSWORD_CHECKS_MAX = 4
+
+# Password checks that may wait; one more is refused at once rather than after minutes.
+PASSWORD_CHECKS_WAITING_MAX = 256
+
+# Verified credentials remembered per process. 16,384 digests of 32 bytes are some 2 MiB.
+CREDENTIALS_MAX = 16_384
+
+# A definitions file is rewritten when more frames than this are dead, and they are more than half of it.
+DEAD_FRAMES_MAX = 8_192
+
+# Objects a page of a listing holds when the caller asks for more or names no number.
+PAGE_SIZE_MAX = 1_000

@@ -1,0 +1,39 @@
+"""Tasks that cannot fail in silence: a bug ends the task that owns the state, is logged once, and is handed to the
+owner's `on_bug`. This is the one place that catches everything and the one place that starts tasks."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from penstock.kit.logging import logger
+
+_log = logger("tasks")
+_running: set[asyncio.Task[None]] = set()  # asyncio itself holds tasks only weakly
+
+
+def spawn(
+    work: Coroutine[Any, Any, None], *, name: str, on_bug: Callable[[Exception], None] | None = None
+) -> asyncio.Task[None]:
+    """Runs a coroutine as a task of its own. Cancelling it is no bug; anything it raises is."""
+    task = asyncio.get_running_loop().create_task(_supervised(work, name, on_bug), name=name)
+    _running.add(task)
+    task.add_done_callback(_running.discard)
+    return task
+
+
+def log_bugs_of_callbacks(loop: asyncio.AbstractEventLoop) -> None:
+    """A callback has no owner to tell: what it raises is logged like any other bug."""
+
+    def log(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        _log.error("a callback failed", message=context.get("message"), exc_info=context.get("exception"))
+
+    loop.set_exception_handler(log)
+
+
+async def _supervised(work: Coroutine[Any, Any, None], name: str, on_bug: Callable[[Exception], None] | None) -> None:
+    try:
+        await work
+    except Exception as bug:  # noqa: BLE001 - the supervisor's whole purpose
+        _log.error("a task ended by a bug", task=name, exc_info=bug)
+        if on_bug is not None:
+            on_bug(bug)

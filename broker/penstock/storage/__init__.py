@@ -1,0 +1,37 @@
+"""What is on the disk beside the logs' bytes: the data directory and its lock, users, vhosts, definitions. It keeps
+them whole through every interruption and does not know what they mean to a client."""
+
+from penstock.model.errors import StorageError
+from penstock.storage.amqp_frames import Bound, Change, Declared, ExchangeDeleted, QueueDeleted, Unbound
+from penstock.storage.definitions_amqp import DefinitionsFile
+from penstock.storage.definitions_fold import Fold
+from penstock.storage.directory import DataDirectory, LastRun, directory_name
+from penstock.storage.records_json import (
+    PermissionRecord,
+    UserRecord,
+    read_users,
+    read_vhosts,
+    write_users,
+    write_vhosts,
+)
+
+__all__ = [
+    "Bound",
+    "Change",
+    "DataDirectory",
+    "Declared",
+    "DefinitionsFile",
+    "ExchangeDeleted",
+    "Fold",
+    "LastRun",
+    "PermissionRecord",
+    "QueueDeleted",
+    "StorageError",
+    "Unbound",
+    "UserRecord",
+    "directory_name",
+    "read_users",
+    "read_vhosts",
+    "write_users",
+    "write_vhosts",
+]

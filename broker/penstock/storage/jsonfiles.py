@@ -1,0 +1,122 @@
+"""JSON files that people may edit while the broker is down. Writing is atomic (a reader sees the old or the new file,
+also after power loss) and keeps the order of what it is given; reading a broken file is an error that says where it is
+broken, never an empty broker. It does not know what the files mean."""
+
+import contextlib
+import json
+import os
+from pathlib import Path
+
+from penstock.model.errors import StorageError, Thing
+
+JSON_BYTES_MAX = 256 * 1024 * 1024
+
+
+def read_json(path: Path) -> object:
+    """The file's value. Raises StorageError naming file, line and column; FileNotFoundError is left to the caller."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise StorageError(
+            _file(path), f"cannot be read: {error.strerror}", "make it readable for the broker's user"
+        ) from error
+    if len(content) > JSON_BYTES_MAX:
+        raise StorageError(
+            _file(path), f"holds {len(content)} bytes, more than {JSON_BYTES_MAX}", "put the right file in its place"
+        )
+    return _parsed(content, path)
+
+
+def _parsed(content: bytes, path: Path) -> object:
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line, column = _place(content, error.start)
+        raise _broken(path, line, column, "this is not UTF-8") from error
+    try:
+        return json.loads(text, object_pairs_hook=_without_doubles)
+    except json.JSONDecodeError as error:
+        raise _broken(path, error.lineno, error.colno, error.msg) from error
+    except RecursionError as error:
+        raise _broken(path, 1, 1, "it nests too deeply") from error
+    except _DoubleKeyError as error:
+        key = json.dumps(error.key, ensure_ascii=False)
+        raise StorageError(_file(path), f"has the key {key} twice in one object", "remove one of them") from error
+
+
+class _DoubleKeyError(ValueError):
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+def _without_doubles(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for key, value in pairs:
+        if key in found:  # json would keep the last one, and nobody would learn of the first
+            raise _DoubleKeyError(key)
+        found[key] = value
+    return found
+
+
+def _place(content: bytes, offset: int) -> tuple[int, int]:
+    before = content[:offset]
+    line_start = before.rfind(b"\n") + 1
+    return before.count(b"\n") + 1, len(before[line_start:].decode("utf-8", "replace")) + 1
+
+
+def _broken(path: Path, line: int, column: int, reason: str) -> StorageError:
+    return StorageError(
+        _file(path),
+        f"is not valid JSON at line {line} column {column}: {reason}",
+        "mend it or put a copy in its place, then start again (nothing was changed)",
+    )
+
+
+def _file(path: Path) -> Thing:
+    return Thing("file", str(path))
+
+
+def write_json(path: Path, value: object) -> None:
+    """Puts the value into the file, whole or not at all. Blocks until it is on the disk."""
+    content = (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+    write_file(path, content)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Replaces a file's content in one step that survives power loss."""
+    temporary = path.with_name(path.name + ".new")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            write_all(descriptor, content)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        temporary.rename(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise StorageError(
+            _file(path), f"cannot be written: {error.strerror}", "free space or mend the disk; the old content stays"
+        ) from error
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Writes every byte: one `write` may take fewer than it is given."""
+    view = memoryview(content)
+    while view:
+        written = os.write(descriptor, view)
+        view = view[written:]
+
+
+def sync_directory(path: Path) -> None:
+    """Makes created, renamed and removed names of a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

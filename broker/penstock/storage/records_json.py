@@ -1,0 +1,148 @@
+"""`users.json` and `vhosts.json` as records: what they hold, checked field by field, with the place of what is wrong.
+`tags` is a list of names and a permission has the keys configure, write and read; LavinMQ's `"a,b"` and `config` are
+read as well and written back in our form. What tags and patterns mean is not known here."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.model.errors import StorageError, Thing
+from penstock.storage.directory import directory_name
+from penstock.storage.jsonfiles import read_json, write_json
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionRecord:
+    configure: str
+    write: str
+    read: str
+
+
+@dataclass(frozen=True, slots=True)
+class UserRecord:
+    name: str
+    password_hash: str
+    hashing_algorithm: str
+    tags: tuple[str, ...] = ()
+    permissions: dict[str, PermissionRecord] = field(default_factory=dict)
+
+
+def read_users(path: Path) -> list[UserRecord] | None:
+    """None when there is no such file yet."""
+    items = _read_list(path)
+    if items is None:
+        return None
+    users = [_user(_Place(path, f"[{index}]", item)) for index, item in enumerate(items)]
+    _check_unique(path, [user.name for user in users])
+    return users
+
+
+def write_users(path: Path, users: list[UserRecord]) -> None:
+    content = [
+        {
+            "name": user.name,
+            "password_hash": user.password_hash,
+            "hashing_algorithm": user.hashing_algorithm,
+            "tags": list(user.tags),
+            "permissions": {
+                vhost: {"configure": permission.configure, "write": permission.write, "read": permission.read}
+                for vhost, permission in user.permissions.items()
+            },
+        }
+        for user in users
+    ]
+    write_json(path, content)
+
+
+def read_vhosts(path: Path) -> list[str] | None:
+    """Names in the file's order; None when there is no such file yet."""
+    items = _read_list(path)
+    if items is None:
+        return None
+    names: list[str] = []
+    for index, item in enumerate(items):
+        place = _Place(path, f"[{index}]", item)
+        names.append(place.text("name"))
+        if place.text("dir") != directory_name(names[-1]):
+            raise place.wrong("dir", f"must be {directory_name(names[-1])!r}, the SHA-1 of the name")
+    _check_unique(path, names)
+    return names
+
+
+def write_vhosts(path: Path, names: list[str]) -> None:
+    write_json(path, [{"name": name, "dir": directory_name(name)} for name in names])
+
+
+class _Place:
+    """An object of a file, and the way to it, for messages."""
+
+    def __init__(self, path: Path, way: str, value: object) -> None:
+        self._path = path
+        self._way = way
+        if not isinstance(value, dict):
+            raise self.wrong("", "must be an object")
+        self._fields: dict[str, object] = value
+
+    def wrong(self, key: str, rule: str) -> StorageError:
+        way = f"{self._way}.{key}" if key else self._way
+        return StorageError(
+            Thing("file", str(self._path)), f"is wrong at {way}: it {rule}", "mend it, then start again"
+        )
+
+    def only(self, *keys: str) -> None:
+        """A key nobody reads is a slip of the pen, and would be lost with the next writing."""
+        for key in self._fields.keys() - set(keys):
+            raise self.wrong(key, f"is no key that belongs here; known are {', '.join(keys)}")
+
+    def has(self, key: str) -> bool:
+        return key in self._fields
+
+    def text(self, key: str, default: str | None = None) -> str:
+        value = self._fields.get(key, default)
+        if not isinstance(value, str):
+            raise self.wrong(key, "must be a text")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        value = self._fields.get(key, [])
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self.wrong(key, "must be a list of texts")
+        return tuple(value)
+
+    def objects(self, key: str) -> "dict[str, _Place]":
+        value = self._fields.get(key, {})
+        if not isinstance(value, dict):
+            raise self.wrong(key, "must be an object")
+        return {name: _Place(self._path, f"{self._way}.{key}[{name!r}]", item) for name, item in value.items()}
+
+
+def _user(place: _Place) -> UserRecord:
+    place.only("name", "password_hash", "hashing_algorithm", "tags", "permissions")
+    permissions = {vhost: _permission(at) for vhost, at in place.objects("permissions").items()}
+    algorithm = place.text("hashing_algorithm", "argon2id")
+    return UserRecord(place.text("name"), place.text("password_hash", ""), algorithm, place.texts("tags"), permissions)
+
+
+def _permission(place: _Place) -> PermissionRecord:
+    configure = "config" if place.has("config") else "configure"
+    place.only(configure, "write", "read")
+    return PermissionRecord(place.text(configure), place.text("write"), place.text("read"))
+
+
+def _read_list(path: Path) -> list[object] | None:
+    try:
+        value = read_json(path)
+    except FileNotFoundError:
+        return None
+    if not isinstance(value, list):
+        raise StorageError(Thing("file", str(path)), "must hold a list", "mend it, then start again")
+    return value
+
+
+def _check_unique(path: Path, names: list[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise StorageError(Thing("file", str(path)), f"names '{name}' twice", "remove one of the two")
+        seen.add(name)

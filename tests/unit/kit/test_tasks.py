@@ -1,0 +1,59 @@
+"""A bug in a task is told to its owner and logged once; cancelling is no bug."""
+
+import asyncio
+
+import structlog
+
+from penstock.kit import spawn
+from penstock.kit.tasks import log_bugs_of_callbacks
+
+
+def test_a_bug_is_handed_to_the_owner_and_logged_once():
+    told = []
+
+    async def buggy():
+        raise AssertionError("impossible")
+
+    async def run():
+        await asyncio.wait([spawn(buggy(), name="buggy", on_bug=told.append)])
+
+    with structlog.testing.capture_logs() as logged:
+        asyncio.run(run())
+
+    assert [str(bug) for bug in told] == ["impossible"]
+    assert [(line["event"], line["task"]) for line in logged] == [("a task ended by a bug", "buggy")]
+
+
+def test_a_cancelled_task_is_no_bug():
+    told = []
+
+    async def run():
+        task = spawn(asyncio.Event().wait(), name="waiting", on_bug=told.append)
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        return task
+
+    with structlog.testing.capture_logs() as logged:
+        task = asyncio.run(run())
+
+    assert task.cancelled()
+    assert told == []
+    assert logged == []
+
+
+def test_a_bug_in_a_callback_is_logged_and_the_loop_goes_on():
+    def buggy():
+        raise AssertionError("impossible")
+
+    async def run():
+        loop = asyncio.get_running_loop()
+        log_bugs_of_callbacks(loop)
+        loop.call_soon(buggy)
+        await asyncio.sleep(0)
+        return "went on"
+
+    with structlog.testing.capture_logs() as logged:
+        assert asyncio.run(run()) == "went on"
+
+    assert [line["event"] for line in logged] == ["a callback failed"]

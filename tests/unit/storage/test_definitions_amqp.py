@@ -1,0 +1,201 @@
+"""The definitions file: what was appended is there again, a torn end is cut, damage stops the start."""
+
+import asyncio
+import os
+from contextlib import suppress
+
+import pytest
+
+from penstock.model.errors import StorageError
+from penstock.model.names import ExchangeName, QueueId, QueueName, RoutingKey
+from penstock.model.records import Binding, DestinationKind, Exchange, ExchangeKind, Queue
+from penstock.storage import Bound, Declared, DefinitionsFile, Fold, QueueDeleted
+from penstock.storage.amqp_frames import encode
+
+HEAD = b"\x01\0\0\0"
+EXCHANGE = Declared(Exchange(ExchangeName("logs"), ExchangeKind.TOPIC))
+QUEUE = Declared(Queue(QueueId(1), QueueName("errors"), arguments={"x-level": "os"}))
+BOUND = Bound(Binding(ExchangeName("logs"), DestinationKind.QUEUE, QueueName("errors"), RoutingKey("#.error")))
+ALL = [EXCHANGE, QUEUE, BOUND]
+
+
+def written(path, *changes):
+    path.write_bytes(HEAD + b"".join(map(encode, changes)))
+    return path
+
+
+def append(path, *rounds, dead_frames_max=8192):
+    async def run():
+        file, _ = DefinitionsFile.open(path, dead_frames_max)
+        await asyncio.gather(*(file.append(changes) for changes in rounds))
+        await file.close()
+        return file
+
+    return asyncio.run(run())
+
+
+def read(path):
+    file, changes = DefinitionsFile.open(path)
+    asyncio.run(file.close())
+    return changes
+
+
+def test_a_new_file_holds_its_version_and_nothing_else(tmp_path):
+    path = tmp_path / "definitions.amqp"
+
+    assert read(path) == []
+    assert path.read_bytes() == HEAD
+
+
+def test_what_was_appended_is_there_after_a_start(tmp_path):
+    path = tmp_path / "definitions.amqp"
+
+    append(path, [EXCHANGE], [QUEUE, BOUND], [])
+
+    assert read(path) == ALL
+
+
+def test_appends_that_wait_together_keep_their_order(tmp_path):
+    path = tmp_path / "definitions.amqp"
+    rounds = [[Declared(Queue(QueueId(number), QueueName(f"q{number}")))] for number in range(1, 50)]
+
+    append(path, *rounds)
+
+    assert read(path) == [change for changes in rounds for change in changes]
+
+
+def test_a_frame_torn_at_any_byte_is_cut_and_the_others_stay(tmp_path):
+    path = written(tmp_path / "definitions.amqp", *ALL)
+    whole = path.read_bytes()
+    last = len(encode(BOUND))
+
+    for left in range(last):
+        path.write_bytes(whole[: len(whole) - last + left])
+        assert read(path) == ALL[:2], f"torn after {left} bytes"
+        assert path.read_bytes() == whole[: len(whole) - last], f"torn after {left} bytes"
+
+
+def test_an_end_of_zeros_is_torn(tmp_path):
+    path = written(tmp_path / "definitions.amqp", *ALL)
+    whole = path.read_bytes()
+    path.write_bytes(whole + bytes(4096))
+
+    assert read(path) == ALL
+    assert path.read_bytes() == whole
+
+
+def test_a_file_can_be_appended_to_after_its_torn_end_was_cut(tmp_path):
+    path = written(tmp_path / "definitions.amqp", EXCHANGE)
+    path.write_bytes(path.read_bytes() + encode(QUEUE)[:-3])
+
+    append(path, [QUEUE], [BOUND])
+
+    assert read(path) == ALL
+
+
+@pytest.mark.parametrize("place", range(len(encode(EXCHANGE))))
+def test_a_changed_byte_never_drops_the_frames_after_it(tmp_path, place):
+    path = written(tmp_path / "definitions.amqp", *ALL)
+    content = bytearray(path.read_bytes())
+    content[len(HEAD) + place] ^= 0xFF
+    path.write_bytes(content)
+
+    with suppress(StorageError):
+        assert read(path)[1:] == ALL[1:]
+    assert path.read_bytes() == bytes(content)
+
+
+def test_a_size_that_reaches_past_the_end_is_damage_when_frames_follow(tmp_path):
+    path = written(tmp_path / "definitions.amqp", *ALL)
+    content = bytearray(path.read_bytes())
+    content[len(HEAD) + 5] = 0x7F  # the second lowest byte of the first frame's size
+    path.write_bytes(content)
+
+    with pytest.raises(StorageError, match=f"at byte {len(HEAD) + 3}"):
+        read(path)
+
+
+def test_bad_bytes_name_their_place_and_stay(tmp_path):
+    path = written(tmp_path / "definitions.amqp", EXCHANGE)
+    end = path.stat().st_size
+    path.write_bytes(path.read_bytes() + b"garbage that is no frame")
+
+    with pytest.raises(StorageError, match=f"damaged at byte {end}"):
+        read(path)
+
+    assert path.read_bytes().endswith(b"no frame")
+
+
+@pytest.mark.parametrize("head", [b"", b"\x01\0", b"\x02\0\0\0", b"\0\0\0\x01"])
+def test_another_version_is_refused(tmp_path, head):
+    path = tmp_path / "definitions.amqp"
+    path.write_bytes(head)
+
+    with pytest.raises(StorageError, match="version"):
+        read(path)
+
+
+def test_a_file_of_deletions_is_rewritten_and_means_the_same(tmp_path):
+    path = tmp_path / "definitions.amqp"
+    deleted = []
+    for number in range(2, 40):
+        deleted += [Declared(Queue(QueueId(number), QueueName("gone"))), QueueDeleted(QueueName("gone"))]
+
+    file = append(path, [*ALL, *deleted], dead_frames_max=20)
+
+    fold = Fold()
+    fold.apply_all(read(path))
+    assert file.frame_count == 5
+    assert list(fold.exchanges) == ["logs"]
+    assert list(fold.queues) == ["errors"]
+    assert list(fold.bindings.values()) == [BOUND.binding]
+    assert fold.highest_queue_id == 39
+    assert path.stat().st_size < 300
+
+
+def test_a_rewritten_file_takes_more(tmp_path):
+    path = tmp_path / "definitions.amqp"
+
+    async def run():
+        file, _ = DefinitionsFile.open(path, dead_frames_max=2)
+        for _ in range(5):
+            await file.append([QUEUE])
+            await file.append([QueueDeleted(QueueName("errors"))])
+        await file.append(ALL)
+        await file.close()
+
+    asyncio.run(run())
+    fold = Fold()
+    fold.apply_all(read(path))
+
+    assert fold.changes() == ALL
+
+
+def test_nothing_is_taken_after_a_failed_write(tmp_path):
+    path = tmp_path / "definitions.amqp"
+
+    async def run():
+        file, _ = DefinitionsFile.open(path)
+        reading = os.open(path, os.O_RDONLY)
+        os.dup2(reading, file._descriptor)  # writing to it fails from here on
+        os.close(reading)
+        both = await asyncio.gather(file.append([EXCHANGE]), file.append([QUEUE]), return_exceptions=True)
+        with pytest.raises(StorageError, match="takes no more"):
+            await file.append([BOUND])
+        await file.close()
+        return both
+
+    both = asyncio.run(run())
+
+    assert [type(error) for error in both] == [StorageError, StorageError]
+    assert read(path) == []
+
+
+def test_a_closed_file_takes_nothing(tmp_path):
+    async def run():
+        file, _ = DefinitionsFile.open(tmp_path / "definitions.amqp")
+        await file.close()
+        with pytest.raises(StorageError, match="closed"):
+            await file.append([EXCHANGE])
+
+    asyncio.run(run())

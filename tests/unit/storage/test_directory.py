@@ -1,0 +1,106 @@
+"""The data directory: one process at a time, and how the last run ended."""
+
+import subprocess
+import sys
+
+import pytest
+
+from penstock.model.errors import StorageError
+from penstock.storage import DataDirectory, LastRun, write_users, write_vhosts
+from penstock.storage.directory import directory_name
+
+TAKE_LOCK = "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)"
+
+
+@pytest.fixture
+def boot(tmp_path):
+    path = tmp_path / "boot_id"
+    path.write_text("first-boot\n")
+    return path
+
+
+def test_a_new_directory_is_made_with_all_its_parents(tmp_path, boot):
+    with DataDirectory.open(tmp_path / "a" / "b", boot) as directory:
+        assert directory.last_run == LastRun(is_new=True, was_clean=False, same_boot=False)
+        assert not directory.may_have_lost_page_cache
+
+
+def test_a_second_broker_is_refused_and_told_who_has_it(tmp_path, boot):
+    with DataDirectory.open(tmp_path / "d", boot), pytest.raises(StorageError, match="in use by another broker"):
+        DataDirectory.open(tmp_path / "d", boot)
+
+    DataDirectory.open(tmp_path / "d", boot).close()
+
+
+def test_the_lock_holds_against_another_process(tmp_path, boot):
+    with DataDirectory.open(tmp_path / "d", boot):
+        tried = subprocess.run(
+            [sys.executable, "-c", TAKE_LOCK, str(tmp_path / "d" / ".lock")], capture_output=True, check=False
+        )
+
+    assert b"BlockingIOError" in tried.stderr
+
+
+def test_clean_is_gone_as_soon_as_the_next_run_begins(tmp_path, boot):
+    with DataDirectory.open(tmp_path / "d", boot) as directory:
+        directory.mark_clean()
+    assert (tmp_path / "d" / "clean").exists()
+
+    with DataDirectory.open(tmp_path / "d", boot) as directory:
+        assert directory.last_run.was_clean
+        assert not (tmp_path / "d" / "clean").exists()
+    with DataDirectory.open(tmp_path / "d", boot) as directory:
+        assert not directory.last_run.was_clean
+
+
+def test_the_page_cache_may_be_lost_only_after_another_boot_without_a_clean_stop(tmp_path, boot):
+    DataDirectory.open(tmp_path / "d", boot).close()
+
+    with DataDirectory.open(tmp_path / "d", boot) as directory:
+        assert not directory.may_have_lost_page_cache
+    boot.write_text("second-boot\n")
+    with DataDirectory.open(tmp_path / "d", boot) as directory:
+        assert directory.may_have_lost_page_cache
+        directory.mark_clean()
+    boot.write_text("third-boot\n")
+    with DataDirectory.open(tmp_path / "d", boot) as directory:
+        assert not directory.may_have_lost_page_cache
+
+
+def test_an_unknown_boot_counts_as_another_one(tmp_path):
+    DataDirectory.open(tmp_path / "d", tmp_path / "none").close()
+
+    with DataDirectory.open(tmp_path / "d", tmp_path / "none") as directory:
+        assert directory.may_have_lost_page_cache
+
+
+def test_a_directory_that_cannot_be_made_is_a_clear_error(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(StorageError, match="--data-dir"):
+        DataDirectory.open(tmp_path / "file" / "d")
+
+
+def test_a_missing_vhosts_file_is_no_empty_broker(tmp_path, boot):
+    with DataDirectory.open(tmp_path / "d", boot) as directory:
+        directory.check_whole()
+        data = directory.vhost_directory("/")
+        data.mkdir()
+        (data / "definitions.amqp").write_bytes(b"\x01\0\0\0")
+
+        with pytest.raises(StorageError, match=r"vhosts\.json' is missing"):
+            directory.check_whole()
+
+
+def test_a_missing_users_file_is_no_empty_broker(tmp_path, boot):
+    with DataDirectory.open(tmp_path / "d", boot) as directory:
+        write_vhosts(directory.vhosts_file, ["/"])
+        with pytest.raises(StorageError, match=r"users\.json' is missing"):
+            directory.check_whole()
+
+        write_users(directory.users_file, [])
+        directory.check_whole()
+
+
+def test_a_vhosts_directory_is_the_sha1_of_its_name():
+    assert directory_name("/") == "42099b4af021e53fd8fd4e056c2568d7c2e3ffa8"
