@@ -1,0 +1,6 @@
+"""gRPC: the listener is native, and what it cannot decide itself is decided here, call by call."""
+
+from penstock.frontends.grpc.context import Context
+from penstock.frontends.grpc.server import GrpcFrontend
+
+__all__ = ["Context", "GrpcFrontend"]

@@ -1,0 +1,49 @@
+"""Who calls: the credentials of a call's metadata, checked, and the connection it came on."""
+
+import base64
+import binascii
+from dataclasses import dataclass
+
+from penstock.auth import User
+from penstock.frontends.ports import Accounts
+from penstock.kit.peers import is_loopback
+from penstock.model.errors import NotAuthenticatedError
+from penstock.model.names import ConnectionId
+from penstock.vhost.actor import Actor
+
+_WAY_OUT = "send `authorization: Basic base64(user:password)` in the call's metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """An authenticated user on a connection."""
+
+    user: User
+    connection: ConnectionId
+    accounts: Accounts
+
+    def actor(self, vhost: str) -> Actor:
+        """The same caller with what is allowed in one vhost."""
+        return self.accounts.actor(self.user, vhost, self.connection)
+
+
+async def authenticate(accounts: Accounts, authorization: str, peer: str, connection: int) -> Caller:
+    """Raises NotAuthenticatedError."""
+    name, password = credentials_of(authorization)
+    user = await accounts.log_in(name, password, is_loopback=is_loopback(peer))
+    return Caller(user, ConnectionId(connection), accounts)
+
+
+def credentials_of(authorization: str) -> tuple[str, str]:
+    """Name and password of a `Basic` header; the password may hold colons."""
+    scheme, _, encoded = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        raise NotAuthenticatedError("", _WAY_OUT)
+    try:
+        text = base64.b64decode(encoded.strip(), validate=True).decode("utf-8")
+    except (binascii.Error, ValueError) as error:
+        raise NotAuthenticatedError("", _WAY_OUT) from error
+    name, colon, password = text.partition(":")
+    if not colon or not name:
+        raise NotAuthenticatedError("", _WAY_OUT)
+    return name, password

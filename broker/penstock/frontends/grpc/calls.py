@@ -1,0 +1,73 @@
+"""The table of unary methods: which message each takes, and which handler turns it into a verb. A method that is not in
+the table does not exist; the handlers live beside this, one file a noun."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from penstock.frontends.grpc import account_calls, node_calls, topology_calls, vhost_calls
+from penstock.frontends.grpc.caller import Caller
+from penstock.frontends.grpc.context import Context
+from penstock.frontends.grpc.errors import Refusal, unimplemented
+from penstock.model.errors import InvalidArgumentError, Thing
+from penstock.v1 import admin_pb2 as admin
+
+_Request = TypeVar("_Request", bound=Message)
+Handler = Callable[[Context, Caller, _Request], Awaitable[Message]]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """Any, because a table of handlers holds one type of request each."""
+
+    request: type[Message]
+    handler: Callable[[Context, Caller, Any], Awaitable[Message]]
+
+
+def _method(request: type[_Request], handler: Handler[_Request]) -> Method:
+    return Method(request, handler)
+
+
+METHODS: dict[str, Method] = {
+    "GetStatus": _method(admin.GetStatusRequest, node_calls.get_status),
+    "ListVhosts": _method(admin.ListVhostsRequest, vhost_calls.list_vhosts),
+    "CreateVhost": _method(admin.CreateVhostRequest, vhost_calls.create_vhost),
+    "DeleteVhost": _method(admin.DeleteVhostRequest, vhost_calls.delete_vhost),
+    "ListUsers": _method(admin.ListUsersRequest, account_calls.list_users),
+    "PutUser": _method(admin.PutUserRequest, account_calls.put_user),
+    "DeleteUser": _method(admin.DeleteUserRequest, account_calls.delete_user),
+    "ListPermissions": _method(admin.ListPermissionsRequest, account_calls.list_permissions),
+    "SetPermission": _method(admin.SetPermissionRequest, account_calls.set_permission),
+    "ClearPermission": _method(admin.ClearPermissionRequest, account_calls.clear_permission),
+    "ListExchanges": _method(admin.ListExchangesRequest, topology_calls.list_exchanges),
+    "DeclareExchange": _method(admin.DeclareExchangeRequest, topology_calls.declare_exchange),
+    "DeleteExchange": _method(admin.DeleteExchangeRequest, topology_calls.delete_exchange),
+    "ListQueues": _method(admin.ListQueuesRequest, topology_calls.list_queues),
+    "DeclareQueue": _method(admin.DeclareQueueRequest, topology_calls.declare_queue),
+    "DeleteQueue": _method(admin.DeleteQueueRequest, topology_calls.delete_queue),
+    "PurgeQueue": _method(admin.PurgeQueueRequest, topology_calls.purge_queue),
+    "ListBindings": _method(admin.ListBindingsRequest, topology_calls.list_bindings),
+    "Bind": _method(admin.BindRequest, topology_calls.bind),
+    "Unbind": _method(admin.UnbindRequest, topology_calls.unbind),
+    "ExportDefinitions": _method(admin.ExportDefinitionsRequest, vhost_calls.export_definitions),
+    "ImportDefinitions": _method(admin.ImportDefinitionsRequest, vhost_calls.import_definitions),
+}
+
+
+async def answer_call(context: Context, caller: Caller, name: str, payload: bytes) -> bytes | Refusal:
+    """The serialised response. Refusals and faults are raised; a method that does not exist is a refusal given back."""
+    method = METHODS.get(name)
+    if method is None:
+        return unimplemented(name)
+    try:
+        request = method.request.FromString(payload)
+    except DecodeError as error:
+        raise InvalidArgumentError(
+            Thing("message", method.request.DESCRIPTOR.full_name),
+            "cannot be parsed",
+            "send the message of the contract",
+        ) from error
+    response = await method.handler(context, caller, request)
+    return response.SerializeToString()

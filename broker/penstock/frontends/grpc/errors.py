@@ -1,0 +1,103 @@
+"""The one table from the house's errors to gRPC's status codes, with google.rpc details: what was refused, about
+what, and which rule it met. Texts come from the errors themselves; a bug's text never leaves the process."""
+
+from dataclasses import dataclass
+
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import Message
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, PreconditionFailure, QuotaFailure, ResourceInfo
+from google.rpc.status_pb2 import Status
+
+from penstock.model.errors import (
+    AccessRefusedError,
+    AlreadyThereError,
+    FaultError,
+    InvalidArgumentError,
+    LimitReachedError,
+    LockedError,
+    NotAuthenticatedError,
+    NotFoundError,
+    PreconditionFailedError,
+    RefusedError,
+    StoppedError,
+    StorageError,
+    TooLargeError,
+)
+
+DOMAIN = "penstock"
+
+OK, INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED = 0, 3, 5, 6, 7
+RESOURCE_EXHAUSTED, FAILED_PRECONDITION, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = 8, 9, 12, 13, 14, 16
+
+# Error -> code and reason. A subclass without a row of its own takes its parent's.
+TABLE: dict[type[Exception], tuple[int, str]] = {
+    NotFoundError: (NOT_FOUND, "NOT_FOUND"),
+    AlreadyThereError: (ALREADY_EXISTS, "ALREADY_THERE"),
+    AccessRefusedError: (PERMISSION_DENIED, "ACCESS_REFUSED"),
+    NotAuthenticatedError: (UNAUTHENTICATED, "NOT_AUTHENTICATED"),
+    PreconditionFailedError: (FAILED_PRECONDITION, "PRECONDITION_FAILED"),
+    LockedError: (FAILED_PRECONDITION, "RESOURCE_LOCKED"),
+    InvalidArgumentError: (INVALID_ARGUMENT, "INVALID_ARGUMENT"),
+    TooLargeError: (INVALID_ARGUMENT, "TOO_LARGE"),
+    LimitReachedError: (RESOURCE_EXHAUSTED, "LIMIT_REACHED"),
+    RefusedError: (FAILED_PRECONDITION, "REFUSED"),
+    StorageError: (UNAVAILABLE, "STORAGE_FAULT"),
+    StoppedError: (UNAVAILABLE, "STOPPED"),
+    FaultError: (UNAVAILABLE, "FAULT"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What goes over the wire; `details` is a serialised google.rpc.Status."""
+
+    code: int
+    message: str
+    details: bytes
+
+
+def refusal_of(error: RefusedError | FaultError) -> Refusal:
+    """The status of a refusal or a fault."""
+    code, reason = next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
+    text = str(error)
+    status = Status(code=code, message=text)
+    for detail in _details(error, reason):
+        packed = AnyMessage()
+        packed.Pack(detail)
+        status.details.append(packed)
+    return Refusal(code, text, status.SerializeToString())
+
+
+def refusal_of_a_bug() -> Refusal:
+    """Says that it was not the client's doing, and nothing else."""
+    return Refusal(INTERNAL, "the broker failed while it decided this call; its log says why", b"")
+
+
+def unimplemented(method: str) -> Refusal:
+    return Refusal(
+        UNIMPLEMENTED, f"there is no method {method!r}; ask the server's reflection for those there are", b""
+    )
+
+
+def _details(error: RefusedError | FaultError, reason: str) -> list[Message]:
+    thing = error.thing
+    info = ErrorInfo(reason=reason, domain=DOMAIN, metadata={"kind": thing.kind, "name": thing.name})
+    if thing.vhost is not None:
+        info.metadata["vhost"] = thing.vhost
+    resource = ResourceInfo(resource_type=thing.kind, resource_name=thing.name, description=error.rule)
+    details: list[Message] = [info, resource]
+    if isinstance(error, PreconditionFailedError):
+        failure = PreconditionFailure()
+        failure.violations.add(type=error.field or reason, subject=str(thing), description=str(error))
+        details.append(failure)
+        info.metadata.update({"field": error.field, "wanted": error.wanted, "found": error.found})
+    elif isinstance(error, InvalidArgumentError | TooLargeError):
+        request = BadRequest()
+        field = error.field if isinstance(error, InvalidArgumentError) else thing.kind
+        request.field_violations.add(field=field, description=str(error))
+        details.append(request)
+    elif isinstance(error, LimitReachedError):
+        quota = QuotaFailure()
+        quota.violations.add(subject=str(thing), description=str(error))
+        details.append(quota)
+    return details

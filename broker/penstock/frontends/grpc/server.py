@@ -1,0 +1,106 @@
+"""Takes from the native listener what has to be decided, and gives every call a task of its own, so that one that waits
+for a sync keeps nobody waiting. How many may be under way the listener bounds. It decides nothing itself."""
+
+import asyncio
+from collections.abc import Callable
+
+from penstock.frontends.grpc.caller import authenticate
+from penstock.frontends.grpc.calls import answer_call
+from penstock.frontends.grpc.context import Context
+from penstock.frontends.grpc.errors import Refusal, refusal_of, refusal_of_a_bug
+from penstock.frontends.grpc.ports import Call, Listener
+from penstock.frontends.grpc.streams import admit
+from penstock.kit.logging import logger
+from penstock.kit.tasks import spawn
+from penstock.model.errors import FaultError, RefusedError
+from penstock.model.names import ConnectionId, QueueName, VhostName
+
+_log = logger("grpc")
+
+
+class GrpcFrontend:
+    """Runs between `start` and `stop`."""
+
+    def __init__(self, listener: Listener, context: Context) -> None:
+        self._listener = listener
+        self._context = context
+        self._under_way: dict[int, set[asyncio.Task[None]]] = {}  # by connection
+
+    def start(self) -> None:
+        asyncio.get_running_loop().add_reader(self._listener.wake_fd, self._take)
+        self._take()  # what came before anybody looked
+
+    def stop(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._listener.wake_fd)
+
+    def _take(self) -> None:
+        for call in self._listener.take():
+            if call.kind == "disconnected":
+                under_way = self._under_way.pop(call.connection, set())
+                spawn(_disconnected(self._context, call.connection, under_way), name="grpc disconnected")
+            elif call.kind == "unused":
+                spawn(_unused(self._context, call.vhost, call.subject), name="grpc unused")
+            else:
+                self._begin(call)
+
+    def _begin(self, call: Call) -> None:
+        connection = call.connection
+        task = spawn(self._decide(call), name=f"grpc {call.method or call.kind}", on_bug=_refuse_for_a_bug(call))
+        self._under_way.setdefault(connection, set()).add(task)
+        task.add_done_callback(lambda done: self._ended(connection, done))
+
+    def _ended(self, connection: int, task: asyncio.Task[None]) -> None:
+        tasks = self._under_way.get(connection)
+        if tasks is None:
+            return
+        tasks.discard(task)
+        if not tasks:
+            del self._under_way[connection]
+
+    async def _decide(self, call: Call) -> None:
+        try:
+            caller = await authenticate(self._context.accounts, call.authorization, call.peer, call.connection)
+            if call.kind == "call":
+                answer = await answer_call(self._context, caller, call.method, call.payload)
+                if isinstance(answer, Refusal):
+                    _refuse(call, answer)
+                else:
+                    call.answer(answer)
+            else:
+                admission = await admit(self._context, caller, call)
+                call.admit(admission.vhost, admission.queue_id)
+        except RefusedError as refusal:
+            _refuse(call, refusal_of(refusal))
+        except FaultError as fault:
+            _log.warning("a call met a fault", method=call.method or call.kind, fault=str(fault))
+            _refuse(call, refusal_of(fault))
+
+
+def _refuse(call: Call, refusal: Refusal) -> None:
+    call.refuse(refusal.code, refusal.message, refusal.details)
+
+
+def _refuse_for_a_bug(call: Call) -> Callable[[Exception], None]:
+    def refuse(_: Exception) -> None:
+        _refuse(call, refusal_of_a_bug())
+
+    return refuse
+
+
+async def _disconnected(context: Context, connection: int, under_way: set[asyncio.Task[None]]) -> None:
+    """Waits for what the connection still had under way: it may be declaring the exclusive queue that has to go."""
+    if under_way:
+        await asyncio.wait(under_way)
+    try:
+        await context.vhosts.connection_closed(ConnectionId(connection))
+    except FaultError as fault:
+        _log.warning("exclusive queues stay after their connection", fault=str(fault))
+
+
+async def _unused(context: Context, vhost: str, queue: str) -> None:
+    try:
+        await context.vhosts.get(VhostName(vhost)).queue_unused(QueueName(queue))
+    except RefusedError:
+        return  # queue or vhost went first
+    except FaultError as fault:
+        _log.warning("an unused queue stays", queue=queue, vhost=vhost, fault=str(fault))

@@ -1,0 +1,81 @@
+"""The broker's figures for Prometheus: read from the engine when they are scraped, never kept. No series per queue, so
+that a scrape costs the same with ten queues and with a hundred thousand."""
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from penstock.frontends.ports import Node
+
+# Name in the engine -> (name here without `_total`, what it says). Order is that of the page.
+COUNTERS: dict[str, tuple[str, str]] = {
+    "published_total": ("penstock_messages_published", "Messages stored."),
+    "published_bytes_total": ("penstock_published_bytes", "Bytes of the bodies of messages stored."),
+    "confirmed_total": ("penstock_messages_confirmed", "Messages whose publisher was told that they are safe."),
+    "returned_total": ("penstock_messages_returned", "Mandatory messages that reached no queue."),
+    "delivered_total": ("penstock_messages_delivered", "Deliveries, repeated ones included."),
+    "delivered_bytes_total": ("penstock_delivered_bytes", "Bytes of the bodies delivered."),
+    "settled_total": ("penstock_messages_settled", "Messages acknowledged or rejected."),
+    "log_bytes_written_total": ("penstock_log_bytes_written", "Bytes written to logs."),
+    "syncs_total": ("penstock_syncs", "Syncs of logs; one commits all that wait."),
+    "sync_seconds_total": ("penstock_sync_seconds", "Time spent in them."),
+}
+GAUGES: dict[str, tuple[str, str]] = {
+    "connections": ("penstock_connections", "Open connections."),
+    "consumers": ("penstock_consumers", "Consumers."),
+    "segments": ("penstock_log_segments", "Segment files."),
+    "mapped_bytes": ("penstock_log_mapped_bytes", "Bytes of segments mapped into memory."),
+}
+
+
+class BrokerCollector(Collector):
+    """Asks the node each time."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing, so that registering does not scrape."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        metrics = self._node.metrics()
+        for key, (name, text) in COUNTERS.items():
+            yield CounterMetricFamily(name, text, value=metrics.get(key, 0.0))
+        for key, (name, text) in GAUGES.items():
+            yield GaugeMetricFamily(name, text, value=metrics.get(key, 0.0))
+        yield from self._vhosts()
+        state = self._node.state()
+        yield InfoMetricFamily("penstock_build", "The broker's version.", value={"version": state.version})
+        yield GaugeMetricFamily("penstock_uptime_seconds", "Time since the start.", value=state.uptime_seconds)
+        yield GaugeMetricFamily(
+            "penstock_recovery_seconds", "What the last start needed to read the logs.", value=state.recovery.ms / 1_000
+        )
+
+    def _vhosts(self) -> Iterator[Metric]:
+        queues = GaugeMetricFamily("penstock_queues", "Queues.", labels=["vhost"])
+        ready = GaugeMetricFamily(
+            "penstock_queue_messages_ready", "Messages that wait for a consumer.", labels=["vhost"]
+        )
+        unsettled = GaugeMetricFamily(
+            "penstock_queue_messages_unsettled", "Messages delivered and not settled.", labels=["vhost"]
+        )
+        for vhost in self._node.vhost_totals():
+            queues.add_metric([vhost.name], vhost.queue_count)
+            ready.add_metric([vhost.name], vhost.ready_count)
+            unsettled.add_metric([vhost.name], vhost.unsettled_count)
+        yield from (queues, ready, unsettled)
+
+
+def make_registry(node: Node) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(BrokerCollector(node))
+    ProcessCollector(registry=registry)
+    return registry
+
+
+def exposition(registry: CollectorRegistry) -> bytes:
+    """The page in Prometheus' text format."""
+    return generate_latest(registry)

@@ -1,0 +1,83 @@
+"""What all front ends need of the node they run in: accounts, its state, its figures. They are protocols, so that a
+front end's tests bring fakes, and so that no front end knows the launcher."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from penstock.auth import Permission, User
+from penstock.model.names import ConnectionId
+from penstock.vhost.actor import Actor
+
+
+class Accounts(Protocol):
+    """Users and what they may do. Changes return when they are on the disk."""
+
+    async def log_in(self, name: str, password: str, *, is_loopback: bool) -> User:
+        """Raises NotAuthenticatedError, which does not tell whether there is such a user."""
+        ...
+
+    def actor(self, user: User, vhost: str, connection: ConnectionId) -> Actor: ...
+    def users(self) -> list[User]: ...
+    async def put_user(self, name: str, password: str | None, tags: Sequence[str]) -> bool:
+        """Gives whether the user is new."""
+        ...
+
+    async def delete_user(self, name: str) -> None: ...
+    async def set_permission(self, name: str, vhost: str, permission: Permission) -> None: ...
+    async def clear_permission(self, name: str, vhost: str) -> None: ...
+    async def forget_vhost(self, vhost: str) -> None:
+        """Permissions in it go."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class VhostTotals:
+    """One vhost in figures, cheap to get."""
+
+    name: str
+    queue_count: int
+    ready_count: int
+    unsettled_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What the last start had to do."""
+
+    ms: float = 0
+    bytes_read: int = 0
+    records: int = 0
+    torn_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """What does not change often, and what the process uses."""
+
+    version: str
+    node: str
+    data_dir: str
+    uptime_seconds: float
+    cpu_seconds: float
+    resident_bytes: int
+    listeners: Mapping[str, str] = field(default_factory=dict)
+    recovery: Recovery = field(default_factory=Recovery)
+
+
+class Node(Protocol):
+    """The broker process as a whole."""
+
+    def state(self) -> NodeState: ...
+    def metrics(self) -> Mapping[str, float]:
+        """The engine's counters; see `Engine.metrics` in the native module."""
+        ...
+
+    def vhost_totals(self) -> list[VhostTotals]: ...
+    def reason_not_ready(self) -> str:
+        """Empty when clients are served."""
+        ...
+
+    def reason_not_live(self) -> str:
+        """Empty unless only a restart can help."""
+        ...

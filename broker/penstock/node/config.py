@@ -1,0 +1,160 @@
+"""The broker's settings: one model, from which the table in docs/configuration.md is generated. A TOML file counts less
+than the environment (PENSTOCK_*), and that less than flags; a key nobody knows is refused by name. It checks values and
+opens nothing."""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+
+KIB, MIB = 1024, 1024 * 1024
+ENVIRONMENT_PREFIX = "PENSTOCK_"
+# Names with the prefix that belong to the clients, not to the broker.
+_CLIENT_VARIABLES = frozenset({"PENSTOCK_URI", "PENSTOCK_CONFIG"})
+_LISTENER = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:\[\]/]+)):(?P<port>[0-9]{1,5})")
+
+
+class ConfigurationError(Exception):
+    """The settings cannot be used; each line of the text names one of them, the rule and where it was set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+class Settings(BaseModel):
+    """Every field is a key of the TOML file, a variable PENSTOCK_<KEY>, and those of `serve` are flags."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    data_dir: Path = Field(Path("./data"), description="Where everything is kept. One broker at a time may use it.")
+    grpc: str = Field("127.0.0.1:5680", description="HOST:PORT of the gRPC listener, or `off`.")
+    amqp: str = Field("127.0.0.1:5672", description="HOST:PORT of the AMQP listener, or `off`. Not served yet.")
+    http: str = Field("127.0.0.1:15672", description="HOST:PORT of the management API, or `off`. Not served yet.")
+    metrics: str = Field("127.0.0.1:15692", description="HOST:PORT of /metrics and /health, or `off`.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least level to log.")
+    log_format: Literal["auto", "console", "json"] = Field(
+        "auto", description="`console` for people, `json` for machines; `auto` is `console` at a terminal."
+    )
+    message_bytes_max: int = Field(
+        16 * MIB,
+        ge=KIB,
+        le=512 * MIB,
+        description="The largest message. A larger one is refused before it is buffered.",
+    )
+    segment_bytes_min: int = Field(MIB, ge=64 * KIB, le=1024 * MIB, description="Size of a log's first segment.")
+    segment_bytes_max: int = Field(64 * MIB, ge=64 * KIB, le=1024 * MIB, description="Segments double up to this size.")
+    segment_idle_seconds: float = Field(
+        30.0, ge=1, le=86_400, description="A segment that nobody read for so long is unmapped."
+    )
+    io_threads: int = Field(
+        0, ge=0, le=256, description="Threads that serve connections; 0 is one per processor, at most 8."
+    )
+    drain_seconds: float = Field(
+        10.0, ge=0, le=3_600, description="How long a stop waits for clients to end their streams."
+    )
+    default_user: str = Field(
+        "guest", description="The user made in a new data directory; `guest` is for loopback only."
+    )
+    default_password: SecretStr = Field(SecretStr("guest"), description="That user's first password.")
+
+    @field_validator("grpc", "amqp", "http", "metrics")
+    @classmethod
+    def _check_listener(cls, value: str) -> str:
+        if value != "off":
+            _address(value)
+        return value
+
+    @model_validator(mode="after")
+    def _check_segments(self) -> Self:
+        if self.segment_bytes_min > self.segment_bytes_max:
+            raise ValueError("segment_bytes_min is larger than segment_bytes_max; make it smaller")
+        return self
+
+    @property
+    def threads(self) -> int:
+        return self.io_threads or min(8, max(1, os.cpu_count() or 1))
+
+    def address(self, listener: Literal["grpc", "amqp", "http", "metrics"]) -> Address | None:
+        """None when it is off."""
+        value: str = getattr(self, listener)
+        return None if value == "off" else _address(value)
+
+
+def load_settings(
+    config_file: Path | None = None,
+    flags: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Settings:
+    """Merges the three sources; a flag that is None was not given. Raises ConfigurationError."""
+    from_file = _read_file(config_file) if config_file is not None else {}
+    from_environment = _read_environment(os.environ if environment is None else environment)
+    from_flags = {key: value for key, value in (flags or {}).items() if value is not None}
+    origins = {
+        **dict.fromkeys(from_file, f"in {config_file}"),
+        **{key: f"in the variable {ENVIRONMENT_PREFIX}{key.upper()}" for key in from_environment},
+        **{key: f"in the flag --{key.replace('_', '-')}" for key in from_flags},
+    }
+    try:
+        return Settings(**{**from_file, **from_environment, **from_flags})
+    except ValidationError as error:
+        raise ConfigurationError("\n".join(_explained(error, origins))) from error
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        content = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"the configuration file {path} cannot be read: {error}") from error
+    try:
+        return tomllib.loads(content)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"the configuration file {path} is not TOML: {error}") from error
+
+
+def _read_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    found = {
+        name.removeprefix(ENVIRONMENT_PREFIX).lower(): value
+        for name, value in environment.items()
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in _CLIENT_VARIABLES
+    }
+    # Kubernetes puts PENSTOCK_PORT, PENSTOCK_SERVICE_HOST and their like beside a service called penstock.
+    return {key: value for key, value in found.items() if not _is_service_link(key)}
+
+
+def _is_service_link(key: str) -> bool:
+    return (
+        re.fullmatch(r"(?:.*_)?(?:service_host|service_port(?:_.*)?|port(?:_[0-9]+_(?:tcp|udp).*)?)", key) is not None
+    )
+
+
+def _explained(error: ValidationError, origins: Mapping[str, str]) -> list[str]:
+    lines: list[str] = []
+    for problem in error.errors(include_url=False, include_input=False):
+        key = ".".join(str(part) for part in problem["loc"])
+        origin = origins.get(key, "in the settings")
+        if problem["type"] == "extra_forbidden":
+            known = ", ".join(Settings.model_fields)
+            lines.append(f"there is no setting {key!r} ({origin}); known are {known}")
+        else:
+            text = problem["msg"].removeprefix("Value error, ")
+            lines.append(f"the setting {key!r} ({origin}) is wrong: {text}" if key else f"the settings clash: {text}")
+    return lines
+
+
+def _address(value: str) -> Address:
+    match = _LISTENER.fullmatch(value)
+    if match is None or int(match["port"]) > 65_535:
+        raise ValueError(f"{value!r} is no HOST:PORT and not `off`; write it like 127.0.0.1:5680 or [::1]:5680")
+    return Address(match["six"] or match["host"], int(match["port"]))

@@ -1,0 +1,146 @@
+"""The users' part of the definitions JSON. An import adds users and permissions and puts those of the same names in
+their place, because every broker has a `guest` of its own; it deletes none. What cannot be honoured is told
+beforehand."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from penstock.auth import Permission, User, Users
+from penstock.auth.passwords import ARGON2ID, check_digest
+from penstock.auth.users import check_user_name, parse_tags
+from penstock.model.errors import RefusedError
+from penstock.model.records import Access
+from penstock.node.accounts import Accounts
+
+_USER_KEYS = frozenset({"name", "password_hash", "hashing_algorithm", "tags", "limits"})
+_PERMISSION_KEYS = frozenset({"user", "name", "vhost", "configure", "write", "read"})
+
+
+class DefinitionsUsers:
+    """Implements `vhost.ports.DefinitionsUsers`."""
+
+    def __init__(self, accounts: Accounts) -> None:
+        self._accounts = accounts
+
+    def export_users(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": user.name,
+                "password_hash": user.password_hash,
+                "hashing_algorithm": user.hashing_algorithm,
+                "tags": [tag.value for tag in user.tags],
+            }
+            for user in self._accounts.users()
+        ]
+
+    def export_permissions(self) -> list[dict[str, Any]]:
+        return [
+            {"user": user.name, "vhost": vhost, **{access.value: held.pattern(access) for access in Access}}
+            for user in self._accounts.users()
+            for vhost, held in user.permissions.items()
+        ]
+
+    def check(self, users: list[dict[str, Any]], permissions: list[dict[str, Any]]) -> list[str]:
+        problems = [problem for entry in users if (problem := _problem_of_user(entry))]
+        known = {user.name for user in self._accounts.users()} | {str(entry.get("name")) for entry in users}
+        problems += [problem for entry in permissions if (problem := _problem_of_permission(entry, known))]
+        return problems
+
+    async def import_users(self, users: list[dict[str, Any]]) -> int:
+        """Expects what `check` found no fault with. Gives how many are new or changed."""
+        wanted = [_read_user(entry) for entry in users]
+        known = {user.name: user for user in self._accounts.users()}
+        changed = [user for user in wanted if not _is_same(user, known.get(user.name))]
+
+        def change(now: Users) -> Users:
+            return now.merge(
+                replace(user, permissions=held.permissions) if (held := now.find(user.name)) else user
+                for user in changed
+            )
+
+        if changed:
+            await self._accounts.change(change)
+        return len(changed)
+
+    async def import_permissions(self, permissions: list[dict[str, Any]]) -> int:
+        """Gives how many are new or changed."""
+        wanted: dict[str, dict[str, Permission]] = {}
+        for entry in permissions:
+            user, vhost, permission = _read_permission(entry)
+            wanted.setdefault(user, {})[vhost] = permission
+        known = {user.name: user.permissions for user in self._accounts.users()}
+        changed_count = sum(
+            known.get(user, {}).get(vhost) != permission
+            for user, by_vhost in wanted.items()
+            for vhost, permission in by_vhost.items()
+        )
+
+        def change(now: Users) -> Users:
+            return now.merge(_with_permissions(now.get(user), by_vhost) for user, by_vhost in wanted.items())
+
+        if changed_count:
+            await self._accounts.change(change)
+        return changed_count
+
+
+def _with_permissions(user: User, by_vhost: Mapping[str, Permission]) -> User:
+    return replace(user, permissions=MappingProxyType({**user.permissions, **by_vhost}))
+
+
+def _is_same(user: User, known: User | None) -> bool:
+    return known is not None and replace(user, permissions=known.permissions) == known
+
+
+def _problem_of_user(entry: dict[str, Any]) -> str:
+    unknown = sorted(entry.keys() - _USER_KEYS)
+    if unknown or entry.get("limits"):
+        return f"user {entry.get('name')!r} has {', '.join(unknown) or 'limits'}, which cannot be honoured"
+    try:
+        user = _read_user(entry)
+        check_user_name(user.name)
+        check_digest(user.password_hash, user.hashing_algorithm)
+    except RefusedError as refusal:
+        return f"user {entry.get('name')!r}: {refusal}"
+    except (TypeError, ValueError):
+        return f"user {entry.get('name')!r} has a field of the wrong type"
+    return ""
+
+
+def _problem_of_permission(entry: dict[str, Any], known: set[str]) -> str:
+    unknown = sorted(entry.keys() - _PERMISSION_KEYS)
+    if unknown:
+        return f"a permission has {', '.join(unknown)}, which cannot be honoured"
+    try:
+        user, vhost, _ = _read_permission(entry)
+    except RefusedError as refusal:
+        return f"a permission of user {_user_of(entry)!r}: {refusal}"
+    except (TypeError, ValueError):
+        return f"a permission of user {_user_of(entry)!r} has a field of the wrong type"
+    return "" if user in known else f"a permission in vhost {vhost!r} is for user {user!r}, who is nowhere"
+
+
+def _read_user(entry: dict[str, Any]) -> User:
+    tags = entry.get("tags") or ()
+    if isinstance(tags, str):
+        tags = [part.strip() for part in tags.split(",") if part.strip()]
+    password_hash = entry.get("password_hash") or ""
+    algorithm = entry.get("hashing_algorithm") or ARGON2ID
+    return User(_text(entry.get("name")), _text(password_hash), _text(algorithm), parse_tags(map(_text, tags)))
+
+
+def _read_permission(entry: dict[str, Any]) -> tuple[str, str, Permission]:
+    patterns = Permission.compile(_text(entry.get("configure")), _text(entry.get("write")), _text(entry.get("read")))
+    return _text(_user_of(entry)), _text(entry.get("vhost")), patterns
+
+
+def _user_of(entry: dict[str, Any]) -> object:
+    """LavinMQ's offline export calls it `name`."""
+    return entry.get("user", entry.get("name"))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a text is wanted")
+    return value

@@ -1,0 +1,168 @@
+"""Starts a broker and stops it: the one place that knows all rooms. The order is the point: lock, users, vhosts with
+their logs, and only then listeners; a stop goes the way back, and says `clean` only when everything is on the disk."""
+
+import asyncio
+import errno
+import re
+import secrets
+import socket
+from contextlib import AsyncExitStack
+from importlib.resources import files
+from typing import Self
+
+from penstock.frontends.grpc import Context, GrpcFrontend
+from penstock.frontends.http import HttpFrontend
+from penstock.kit.clock import SystemClock
+from penstock.kit.logging import logger
+from penstock.kit.settings import CALLS_MAX
+from penstock.kit.tasks import spawn
+from penstock.model.names import DEFAULT_VHOST, SERVER_NAMED_RANDOM_LENGTH
+from penstock.native import Engine, Server, version
+from penstock.node.accounts import Accounts
+from penstock.node.config import Settings
+from penstock.node.definitions_users import DefinitionsUsers
+from penstock.node.process import StartError
+from penstock.node.state import BrokerState, Phase
+from penstock.node.vhosts_storage import VhostsStorage
+from penstock.storage import DataDirectory
+from penstock.vhost.vhosts import Vhosts
+
+_log = logger("node")
+_CANNOT_BIND = {
+    errno.EADDRINUSE: "another process listens there",
+    errno.EACCES: "this user may not",
+    errno.EADDRNOTAVAIL: "this machine has no such address",
+}
+
+
+class Broker:
+    """Serves while entered. Leaving it without `stop` lets go of everything and leaves no `clean` behind."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._undo = AsyncExitStack()
+        self._is_orderly = False
+        self.was_clean = False
+        data_dir = str(settings.data_dir.absolute())
+        self.state = BrokerState(version, socket.gethostname(), data_dir, SystemClock())
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self._undo.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._undo.aclose()
+
+    def has_default_user(self) -> bool:
+        return any(user.name == self._settings.default_user for user in self._accounts.users())
+
+    async def _start(self) -> None:
+        directory = DataDirectory.open(self._settings.data_dir)
+        self._directory = directory
+        self._undo.callback(directory.close)
+        self._undo.push_async_exit(self._mark_clean)
+        directory.check_whole()
+        await self._start_http()
+        await self._open_data(directory)
+        await self._start_grpc()
+        for name in ("amqp", "http"):
+            address = self._settings.address(name)
+            if address is not None:
+                _log.info("nothing serves this address yet", protocol=name, address=str(address))
+        self.state.move(Phase.READY)
+        if self._server is not None:
+            await asyncio.to_thread(self._server.serving, True)
+        _log.info("ready", version=version, seconds=round(self.state.uptime_seconds, 3), **self.state.listeners)
+
+    async def _open_data(self, directory: DataDirectory) -> None:
+        settings = self._settings
+        self._accounts = await asyncio.to_thread(
+            Accounts.open, directory.users_file, settings.default_user, settings.default_password.get_secret_value()
+        )
+        self._undo.callback(self._accounts.close)
+        self._undo.push_async_callback(self._accounts.settled)
+        self._engine = Engine(
+            segment_bytes_min=settings.segment_bytes_min,
+            segment_bytes_max=settings.segment_bytes_max,
+            segment_idle_ms=int(settings.segment_idle_seconds * 1_000),
+        )
+        self._undo.push_async_callback(self._close_engine)
+        self._storage = VhostsStorage(directory, self._engine)
+        self._undo.push_async_callback(self._storage.close)
+        self._vhosts = Vhosts(self._storage, spawn, _make_token)
+        self._undo.push_async_callback(self._vhosts.close)
+        await self._vhosts.open_all()
+        if not directory.vhosts_file.exists():
+            await self._vhosts.make(DEFAULT_VHOST)
+        self.state.opened(self._engine, self._vhosts, self._storage.recovery())
+
+    async def _start_http(self) -> None:
+        address = self._settings.address("metrics")
+        if address is None:
+            return
+        frontend = HttpFrontend(self.state, self.state.reason_not_started)
+        try:
+            await frontend.start(address.host, address.port)
+        except OSError as error:
+            raise _cannot_listen("metrics", str(address), error) from error
+        self._undo.push_async_callback(frontend.stop)
+        self.state.listeners["metrics"] = frontend.address
+
+    async def _start_grpc(self) -> None:
+        self._server: Server | None = None
+        address = self._settings.address("grpc")
+        if address is None:
+            return
+        try:
+            server = Server(
+                self._engine,
+                address=str(address),
+                threads=self._settings.threads,
+                message_bytes_max=self._settings.message_bytes_max,
+                descriptors=files("penstock.v1").joinpath("descriptors.binpb").read_bytes(),
+                calls_max=CALLS_MAX,
+            )
+        except OSError as error:
+            raise _cannot_listen("grpc", str(address), error) from error
+        self._server = server
+        users = DefinitionsUsers(self._accounts)
+        frontend = GrpcFrontend(server, Context(self._vhosts, self._accounts, self.state, users, server.forget))
+        frontend.start()
+        self._undo.callback(frontend.stop)
+        self._undo.push_async_callback(asyncio.to_thread, server.stop, int(self._settings.drain_seconds * 1_000))
+        self.state.listeners["grpc"] = server.address
+
+    async def stop(self) -> None:
+        """Begins an orderly stop, which leaving completes: streams end, everything goes to the disk, then `clean`."""
+        self.state.move(Phase.STOPPING)
+        self._is_orderly = not any(vhost.fault for vhost in self._vhosts.all())
+        if self._server is not None:
+            await asyncio.to_thread(self._server.serving, False)
+
+    async def _close_engine(self) -> None:
+        await asyncio.to_thread(self._engine.close)
+
+    async def _mark_clean(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Runs when all but the lock is let go of; `kind` tells of a step on the way that failed."""
+        if self._is_orderly and kind is None:
+            await asyncio.to_thread(self._directory.mark_clean)
+            self.was_clean = True
+            _log.info("stopped", seconds=round(self.state.uptime_seconds, 3))
+
+
+def _make_token() -> str:
+    """16 random bytes are 22 URL-safe characters."""
+    token = secrets.token_urlsafe(16)
+    assert len(token) == SERVER_NAMED_RANDOM_LENGTH
+    return token
+
+
+def _cannot_listen(listener: str, address: str, error: OSError) -> StartError:
+    found = re.search(r"os error ([0-9]+)", str(error))  # the native listener's errors carry the number in the text
+    number = error.errno or (int(found[1]) if found else 0)
+    reason = _CANNOT_BIND.get(number, error.strerror or str(error))
+    return StartError(f"cannot listen for {listener} on {address}: {reason}; choose another with --{listener} or `off`")

@@ -1,0 +1,56 @@
+"""The broker as a process: logs, event loop, what it prints when it is ready, and its exit code. What it starts is the
+launcher's business, which is imported late: reading settings must not load the native module."""
+
+import asyncio
+import gc
+import sys
+
+from penstock.kit.logging import configure
+from penstock.kit.memory import return_large_blocks, trim
+from penstock.kit.tasks import log_bugs_of_callbacks
+from penstock.model.errors import FaultError, RefusedError
+from penstock.node.config import Settings
+
+
+class StartError(Exception):
+    """The broker cannot start; the text says why and what to do."""
+
+
+def run(settings: Settings) -> None:
+    """Runs a broker until a signal stops it. Exits with 1, after one line on stderr, when it cannot start or did not
+    stop cleanly."""
+    import uvloop
+
+    return_large_blocks()
+    configure(settings.log_level, settings.log_format)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            was_clean = runner.run(_serve(settings))
+    except (StartError, FaultError, RefusedError) as error:
+        sys.stderr.write(f"penstock: {error}\n")
+        raise SystemExit(1) from error
+    if not was_clean:
+        raise SystemExit(1)
+
+
+async def _serve(settings: Settings) -> bool:
+    from penstock.node.greeting import greeting
+    from penstock.node.launcher import Broker
+    from penstock.node.signals import stop_asked
+
+    log_bugs_of_callbacks(asyncio.get_running_loop())
+    asked = stop_asked()
+    async with Broker(settings) as broker:
+        sys.stdout.write(greeting(settings, broker.state, has_default_user=broker.has_default_user()))
+        sys.stdout.flush()
+        _settle_memory()
+        await asked.wait()
+        await broker.stop()
+    return broker.was_clean
+
+
+def _settle_memory() -> None:
+    """What lives now lives until the end: the collector need not walk it again, and what the start left over goes."""
+    gc.collect()
+    gc.freeze()
+    trim()

@@ -1,0 +1,74 @@
+"""A native shard whose storage errors are the house's faults, so that the rooms above catch one family only. It adds
+nothing else, and anything but a storage error stays what it is: a bug."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from penstock.model.errors import StorageError, Thing
+from penstock.native import Shard
+from penstock.native import StorageError as NativeStorageError
+from penstock.vhost.ports import QueueCounts
+
+
+class CarefulShard:
+    """Implements `vhost.ports.Shard`."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+
+    @property
+    def highest_queue_id(self) -> int:
+        return self._shard.highest_queue_id
+
+    def retain_queues(self, ids: Sequence[int]) -> int:
+        with self._faults():
+            return self._shard.retain_queues(ids)
+
+    def put_queue(self, queue_id: int, name: str, /, *, auto_delete: bool, level: str | None) -> None:
+        with self._faults():
+            self._shard.put_queue(queue_id, name, auto_delete=auto_delete, level=level)
+
+    def delete_queue(self, queue_id: int, /) -> int:
+        with self._faults():
+            return self._shard.delete_queue(queue_id)
+
+    def purge_queue(self, queue_id: int, /) -> int:
+        with self._faults():
+            return self._shard.purge_queue(queue_id)
+
+    def put_exchange(self, name: str, kind: str, alternate: str | None) -> None:
+        with self._faults():
+            self._shard.put_exchange(name, kind, alternate)
+
+    def delete_exchange(self, name: str) -> None:
+        with self._faults():
+            self._shard.delete_exchange(name)
+
+    def add_route(self, exchange: str, key: str, match: bytes | None, to_exchange: bool, destination: str) -> None:
+        with self._faults():
+            self._shard.add_route(exchange, key, match, to_exchange, destination)
+
+    def remove_route(self, exchange: str, key: str, match: bytes | None, to_exchange: bool, destination: str) -> None:
+        with self._faults():
+            self._shard.remove_route(exchange, key, match, to_exchange, destination)
+
+    def queue_counts(self, ids: Sequence[int]) -> list[QueueCounts]:
+        with self._faults():
+            return self._shard.queue_counts(ids)
+
+    def totals(self) -> tuple[int, int]:
+        with self._faults():
+            return self._shard.totals()
+
+    def close(self, *, delete: bool) -> None:
+        with self._faults():
+            self._shard.close(delete=delete)
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except NativeStorageError as error:
+            raise StorageError(
+                Thing("log", self._shard.name), f"failed: {error}", "mend the disk, then restart the broker"
+            ) from error

@@ -1,0 +1,27 @@
+"""Signals: the first SIGTERM or SIGINT asks for an orderly stop, a second one ends the process at once, which loses
+nothing that was confirmed."""
+
+import asyncio
+import os
+import signal
+
+from penstock.kit.logging import logger
+
+_log = logger("node")
+FORCED_EXIT_CODE = 130
+
+
+def stop_asked() -> asyncio.Event:
+    """An event that the first signal sets. Call it on the running loop's own thread."""
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: signal.Signals) -> None:
+        if asked.is_set():
+            os._exit(FORCED_EXIT_CODE)
+        _log.info("a stop was asked for; once more ends the broker at once", signal=number.name)
+        asked.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    return asked

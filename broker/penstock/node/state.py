@@ -1,0 +1,108 @@
+"""What the broker says of itself: to status calls, to probes and to scrapes. It reads and never changes anything."""
+
+import os
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Protocol
+
+from penstock.frontends.ports import NodeState, Recovery, VhostTotals
+from penstock.kit.clock import Clock
+from penstock.model.errors import FaultError
+from penstock.vhost.vhosts import Vhosts
+
+_STATM = Path("/proc/self/statm")
+
+
+class Counters(Protocol):
+    """The part of the native engine that is read here."""
+
+    def metrics(self) -> dict[str, float]: ...
+
+
+class Phase(Enum):
+    """Where a broker is between its start and its stop."""
+
+    STARTING = "the broker is starting"
+    READY = ""
+    STOPPING = "the broker is stopping"
+
+
+MOVES: dict[Phase, frozenset[Phase]] = {
+    Phase.STARTING: frozenset({Phase.READY, Phase.STOPPING}),
+    Phase.READY: frozenset({Phase.STOPPING}),
+    Phase.STOPPING: frozenset(),
+}
+
+
+class BrokerState:
+    """Implements `frontends.ports.Node`. Empty of vhosts and counters until `opened`."""
+
+    def __init__(self, version: str, node: str, data_dir: str, clock: Clock) -> None:
+        self.phase = Phase.STARTING
+        self.listeners: dict[str, str] = {}
+        self.recovery = Recovery()
+        self._version = version
+        self._node = node
+        self._data_dir = data_dir
+        self._clock = clock
+        self._started_at = clock.monotonic()
+        self._engine: Counters | None = None
+        self._vhosts: Vhosts | None = None
+        self._page_bytes = os.sysconf("SC_PAGE_SIZE")
+
+    def opened(self, engine: Counters, vhosts: Vhosts, recovery: Mapping[str, float]) -> None:
+        self._engine, self._vhosts = engine, vhosts
+        self.recovery = Recovery(
+            ms=recovery.get("ms", 0.0),
+            bytes_read=int(recovery.get("bytes_read", 0)),
+            records=int(recovery.get("records", 0)),
+            torn_bytes=int(recovery.get("torn_bytes", 0)),
+        )
+
+    def move(self, phase: Phase) -> None:
+        assert phase in MOVES[self.phase], (self.phase, phase)
+        self.phase = phase
+
+    @property
+    def uptime_seconds(self) -> float:
+        return self._clock.monotonic() - self._started_at
+
+    def state(self) -> NodeState:
+        times = os.times()
+        return NodeState(
+            version=self._version,
+            node=self._node,
+            data_dir=self._data_dir,
+            uptime_seconds=self.uptime_seconds,
+            cpu_seconds=times.user + times.system,
+            resident_bytes=int(_STATM.read_text().split()[1]) * self._page_bytes,
+            listeners=self.listeners,
+            recovery=self.recovery,
+        )
+
+    def metrics(self) -> Mapping[str, float]:
+        return self._engine.metrics() if self._engine is not None else {}
+
+    def vhost_totals(self) -> list[VhostTotals]:
+        totals: list[VhostTotals] = []
+        for vhost in self._vhosts.all() if self._vhosts is not None else []:
+            try:
+                ready_count, unsettled_count = vhost.totals()
+            except FaultError:
+                continue  # its log has failed; `reason_not_live` tells so
+            totals.append(VhostTotals(vhost.name, vhost.queue_count, ready_count, unsettled_count))
+        return totals
+
+    def reason_not_started(self) -> str:
+        return self.phase.value if self.phase is Phase.STARTING else ""
+
+    def reason_not_ready(self) -> str:
+        return self.phase.value
+
+    def reason_not_live(self) -> str:
+        """A vhost whose disk failed serves again only after a restart. A broker that stops is alive."""
+        if self._vhosts is None or self.phase is not Phase.READY:
+            return ""
+        faults = [f"vhost '{vhost.name}' has stopped: {vhost.fault}" for vhost in self._vhosts.all() if vhost.fault]
+        return "; ".join(faults)

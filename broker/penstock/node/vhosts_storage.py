@@ -1,0 +1,122 @@
+"""Joins the storage of virtual hosts and the native engine to the port that `vhost` asks for. `vhosts.json` is
+changed by one thread, one change after another; a vhost exists once it is named there."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from penstock.metadata.effects import Entry
+from penstock.model.errors import StorageError, Thing
+from penstock.model.names import VhostName
+from penstock.native import Engine, Shard
+from penstock.native import StorageError as NativeStorageError
+from penstock.node.entries import change_of, entry_of
+from penstock.node.shards import CarefulShard
+from penstock.storage import DataDirectory, DefinitionsFile, read_vhosts, write_vhosts
+from penstock.storage.vhost_files import (
+    create_vhost_directory,
+    delete_vhost_directory,
+    mark_deleted,
+    open_vhost_directory,
+    remove_strays,
+)
+from penstock.vhost.ports import OpenedVhost
+
+OPENING_THREADS = 4
+
+
+class VhostsStorage:
+    """Knows which definitions files are open, so that a stop can close them."""
+
+    def __init__(self, directory: DataDirectory, engine: Engine) -> None:
+        self._directory = directory
+        self._engine = engine
+        self._names: list[str] = []
+        self._files: dict[str, DefinitionsFile] = {}
+        self._shards: dict[str, Shard] = {}
+        self._opening: dict[str, asyncio.Future[OpenedVhost]] = {}
+        self._openers = ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="open")
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="vhosts")
+
+    async def names(self) -> list[VhostName]:
+        """In the file's order. All of them begin to open at once, in threads."""
+        loop = asyncio.get_running_loop()
+        self._names = await loop.run_in_executor(self._writer, self._read_names)
+        names = [VhostName(name) for name in self._names]
+        self._opening = {name: loop.run_in_executor(self._openers, self._open, name) for name in names}
+        return names
+
+    async def open(self, name: VhostName) -> OpenedVhost:
+        opening = self._opening.pop(name, None)
+        if opening is not None:
+            return await opening
+        return await asyncio.get_running_loop().run_in_executor(self._openers, self._open, name)
+
+    async def create(self, name: VhostName) -> OpenedVhost:
+        await asyncio.get_running_loop().run_in_executor(self._writer, self._create, name)
+        return await self.open(name)
+
+    async def delete(self, name: VhostName) -> None:
+        file = self._files.pop(name, None)
+        self._shards.pop(name, None)
+        if file is not None:
+            await file.close()
+        await asyncio.get_running_loop().run_in_executor(self._writer, self._delete, name)
+
+    async def close(self) -> None:
+        """Closes the definitions files. The engine closes the logs."""
+        for opening in self._opening.values():
+            opening.cancel()
+        for file in self._files.values():
+            await file.close()
+        self._openers.shutdown(wait=False, cancel_futures=True)
+        self._writer.shutdown(wait=False)
+
+    def recovery(self) -> dict[str, float]:
+        """What opening the logs took, over all vhosts."""
+        total: dict[str, float] = {}
+        for shard in self._shards.values():
+            for key, value in shard.recovery.items():
+                total[key] = total.get(key, 0.0) + value
+        return total
+
+    def _read_names(self) -> list[str]:
+        names = read_vhosts(self._directory.vhosts_file) or []
+        remove_strays(self._directory.path, {self._directory.vhost_directory(name).name for name in names})
+        return names
+
+    def _create(self, name: VhostName) -> None:
+        create_vhost_directory(self._directory.vhost_directory(name), name)
+        self._write_names([*self._names, name])
+
+    def _delete(self, name: VhostName) -> None:
+        path = self._directory.vhost_directory(name)
+        mark_deleted(path)
+        self._write_names([other for other in self._names if other != name])
+        delete_vhost_directory(path)
+
+    def _write_names(self, names: list[str]) -> None:
+        write_vhosts(self._directory.vhosts_file, names)
+        self._names = names
+
+    def _open(self, name: VhostName) -> OpenedVhost:
+        path = self._directory.vhost_directory(name)
+        file, changes = open_vhost_directory(path, name)
+        try:
+            shard = self._engine.open_shard(name, str(path), page_cache_lost=self._directory.may_have_lost_page_cache)
+        except NativeStorageError as error:
+            raise StorageError(
+                Thing("log", str(path)), f"cannot be opened: {error}", "mend the disk, or look into it with log verify"
+            ) from error
+        self._files[name], self._shards[name] = file, shard
+        return OpenedVhost(name, _Definitions(file), CarefulShard(shard), [entry_of(change) for change in changes])
+
+
+class _Definitions:
+    """A definitions file that takes what `metadata` wants to persist."""
+
+    def __init__(self, file: DefinitionsFile) -> None:
+        self._file = file
+
+    async def append(self, entries: Sequence[Entry]) -> None:
+        await self._file.append([change_of(entry) for entry in entries])

@@ -1,0 +1,483 @@
+from penstock.v1 import message_pb2 as _message_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class DestinationKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DESTINATION_KIND_UNSPECIFIED: _ClassVar[DestinationKind]
+    DESTINATION_KIND_QUEUE: _ClassVar[DestinationKind]
+    DESTINATION_KIND_EXCHANGE: _ClassVar[DestinationKind]
+DESTINATION_KIND_UNSPECIFIED: DestinationKind
+DESTINATION_KIND_QUEUE: DestinationKind
+DESTINATION_KIND_EXCHANGE: DestinationKind
+
+class GetStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetStatusResponse(_message.Message):
+    __slots__ = ("version", "node", "uptime_seconds", "cpu_seconds", "resident_bytes", "connection_count", "consumer_count", "queue_count", "ready_count", "unsettled_count", "published_total", "confirmed_total", "delivered_total", "settled_total", "recovery", "data_dir", "listeners")
+    class ListenersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    UPTIME_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RESIDENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CONNECTION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_COUNT_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    READY_COUNT_FIELD_NUMBER: _ClassVar[int]
+    UNSETTLED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    CONFIRMED_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    DELIVERED_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    RECOVERY_FIELD_NUMBER: _ClassVar[int]
+    DATA_DIR_FIELD_NUMBER: _ClassVar[int]
+    LISTENERS_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    node: str
+    uptime_seconds: float
+    cpu_seconds: float
+    resident_bytes: int
+    connection_count: int
+    consumer_count: int
+    queue_count: int
+    ready_count: int
+    unsettled_count: int
+    published_total: int
+    confirmed_total: int
+    delivered_total: int
+    settled_total: int
+    recovery: Recovery
+    data_dir: str
+    listeners: _containers.ScalarMap[str, str]
+    def __init__(self, version: _Optional[str] = ..., node: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., resident_bytes: _Optional[int] = ..., connection_count: _Optional[int] = ..., consumer_count: _Optional[int] = ..., queue_count: _Optional[int] = ..., ready_count: _Optional[int] = ..., unsettled_count: _Optional[int] = ..., published_total: _Optional[int] = ..., confirmed_total: _Optional[int] = ..., delivered_total: _Optional[int] = ..., settled_total: _Optional[int] = ..., recovery: _Optional[_Union[Recovery, _Mapping]] = ..., data_dir: _Optional[str] = ..., listeners: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class Recovery(_message.Message):
+    __slots__ = ("ms", "bytes_read", "records", "torn_bytes")
+    MS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_READ_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    TORN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ms: float
+    bytes_read: int
+    records: int
+    torn_bytes: int
+    def __init__(self, ms: _Optional[float] = ..., bytes_read: _Optional[int] = ..., records: _Optional[int] = ..., torn_bytes: _Optional[int] = ...) -> None: ...
+
+class Vhost(_message.Message):
+    __slots__ = ("name", "directory", "ready_count", "unsettled_count")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    READY_COUNT_FIELD_NUMBER: _ClassVar[int]
+    UNSETTLED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    directory: str
+    ready_count: int
+    unsettled_count: int
+    def __init__(self, name: _Optional[str] = ..., directory: _Optional[str] = ..., ready_count: _Optional[int] = ..., unsettled_count: _Optional[int] = ...) -> None: ...
+
+class ListVhostsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListVhostsResponse(_message.Message):
+    __slots__ = ("vhosts",)
+    VHOSTS_FIELD_NUMBER: _ClassVar[int]
+    vhosts: _containers.RepeatedCompositeFieldContainer[Vhost]
+    def __init__(self, vhosts: _Optional[_Iterable[_Union[Vhost, _Mapping]]] = ...) -> None: ...
+
+class CreateVhostRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class CreateVhostResponse(_message.Message):
+    __slots__ = ("created",)
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    created: bool
+    def __init__(self, created: bool = ...) -> None: ...
+
+class DeleteVhostRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeleteVhostResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class User(_message.Message):
+    __slots__ = ("name", "tags")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ListUsersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListUsersResponse(_message.Message):
+    __slots__ = ("users",)
+    USERS_FIELD_NUMBER: _ClassVar[int]
+    users: _containers.RepeatedCompositeFieldContainer[User]
+    def __init__(self, users: _Optional[_Iterable[_Union[User, _Mapping]]] = ...) -> None: ...
+
+class PutUserRequest(_message.Message):
+    __slots__ = ("name", "password", "tags")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PASSWORD_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    password: str
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., password: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class PutUserResponse(_message.Message):
+    __slots__ = ("created",)
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    created: bool
+    def __init__(self, created: bool = ...) -> None: ...
+
+class DeleteUserRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeleteUserResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Permission(_message.Message):
+    __slots__ = ("user", "vhost", "configure", "write", "read")
+    USER_FIELD_NUMBER: _ClassVar[int]
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURE_FIELD_NUMBER: _ClassVar[int]
+    WRITE_FIELD_NUMBER: _ClassVar[int]
+    READ_FIELD_NUMBER: _ClassVar[int]
+    user: str
+    vhost: str
+    configure: str
+    write: str
+    read: str
+    def __init__(self, user: _Optional[str] = ..., vhost: _Optional[str] = ..., configure: _Optional[str] = ..., write: _Optional[str] = ..., read: _Optional[str] = ...) -> None: ...
+
+class ListPermissionsRequest(_message.Message):
+    __slots__ = ("user", "vhost")
+    USER_FIELD_NUMBER: _ClassVar[int]
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    user: str
+    vhost: str
+    def __init__(self, user: _Optional[str] = ..., vhost: _Optional[str] = ...) -> None: ...
+
+class ListPermissionsResponse(_message.Message):
+    __slots__ = ("permissions",)
+    PERMISSIONS_FIELD_NUMBER: _ClassVar[int]
+    permissions: _containers.RepeatedCompositeFieldContainer[Permission]
+    def __init__(self, permissions: _Optional[_Iterable[_Union[Permission, _Mapping]]] = ...) -> None: ...
+
+class SetPermissionRequest(_message.Message):
+    __slots__ = ("permission",)
+    PERMISSION_FIELD_NUMBER: _ClassVar[int]
+    permission: Permission
+    def __init__(self, permission: _Optional[_Union[Permission, _Mapping]] = ...) -> None: ...
+
+class SetPermissionResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ClearPermissionRequest(_message.Message):
+    __slots__ = ("user", "vhost")
+    USER_FIELD_NUMBER: _ClassVar[int]
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    user: str
+    vhost: str
+    def __init__(self, user: _Optional[str] = ..., vhost: _Optional[str] = ...) -> None: ...
+
+class ClearPermissionResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Exchange(_message.Message):
+    __slots__ = ("name", "type", "durable", "auto_delete", "internal", "arguments")
+    class ArgumentsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: _message_pb2.Value
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_message_pb2.Value, _Mapping]] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_FIELD_NUMBER: _ClassVar[int]
+    AUTO_DELETE_FIELD_NUMBER: _ClassVar[int]
+    INTERNAL_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    type: str
+    durable: bool
+    auto_delete: bool
+    internal: bool
+    arguments: _containers.MessageMap[str, _message_pb2.Value]
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., durable: bool = ..., auto_delete: bool = ..., internal: bool = ..., arguments: _Optional[_Mapping[str, _message_pb2.Value]] = ...) -> None: ...
+
+class ListExchangesRequest(_message.Message):
+    __slots__ = ("vhost", "page_size", "page_token")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    page_size: int
+    page_token: str
+    def __init__(self, vhost: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListExchangesResponse(_message.Message):
+    __slots__ = ("exchanges", "next_page_token")
+    EXCHANGES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    exchanges: _containers.RepeatedCompositeFieldContainer[Exchange]
+    next_page_token: str
+    def __init__(self, exchanges: _Optional[_Iterable[_Union[Exchange, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class DeclareExchangeRequest(_message.Message):
+    __slots__ = ("vhost", "exchange", "passive")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
+    PASSIVE_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    exchange: Exchange
+    passive: bool
+    def __init__(self, vhost: _Optional[str] = ..., exchange: _Optional[_Union[Exchange, _Mapping]] = ..., passive: bool = ...) -> None: ...
+
+class DeclareExchangeResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DeleteExchangeRequest(_message.Message):
+    __slots__ = ("vhost", "name", "if_unused")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    IF_UNUSED_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    name: str
+    if_unused: bool
+    def __init__(self, vhost: _Optional[str] = ..., name: _Optional[str] = ..., if_unused: bool = ...) -> None: ...
+
+class DeleteExchangeResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Queue(_message.Message):
+    __slots__ = ("name", "durable", "exclusive", "auto_delete", "arguments", "ready_count", "unsettled_count", "ready_bytes", "unsettled_bytes", "consumer_count")
+    class ArgumentsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: _message_pb2.Value
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_message_pb2.Value, _Mapping]] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_FIELD_NUMBER: _ClassVar[int]
+    EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    AUTO_DELETE_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    READY_COUNT_FIELD_NUMBER: _ClassVar[int]
+    UNSETTLED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    READY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    UNSETTLED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_COUNT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    durable: bool
+    exclusive: bool
+    auto_delete: bool
+    arguments: _containers.MessageMap[str, _message_pb2.Value]
+    ready_count: int
+    unsettled_count: int
+    ready_bytes: int
+    unsettled_bytes: int
+    consumer_count: int
+    def __init__(self, name: _Optional[str] = ..., durable: bool = ..., exclusive: bool = ..., auto_delete: bool = ..., arguments: _Optional[_Mapping[str, _message_pb2.Value]] = ..., ready_count: _Optional[int] = ..., unsettled_count: _Optional[int] = ..., ready_bytes: _Optional[int] = ..., unsettled_bytes: _Optional[int] = ..., consumer_count: _Optional[int] = ...) -> None: ...
+
+class ListQueuesRequest(_message.Message):
+    __slots__ = ("vhost", "page_size", "page_token", "name")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    page_size: int
+    page_token: str
+    name: str
+    def __init__(self, vhost: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class ListQueuesResponse(_message.Message):
+    __slots__ = ("queues", "next_page_token")
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    queues: _containers.RepeatedCompositeFieldContainer[Queue]
+    next_page_token: str
+    def __init__(self, queues: _Optional[_Iterable[_Union[Queue, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class DeclareQueueRequest(_message.Message):
+    __slots__ = ("vhost", "queue", "passive")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    PASSIVE_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    queue: Queue
+    passive: bool
+    def __init__(self, vhost: _Optional[str] = ..., queue: _Optional[_Union[Queue, _Mapping]] = ..., passive: bool = ...) -> None: ...
+
+class DeclareQueueResponse(_message.Message):
+    __slots__ = ("name", "ready_count", "consumer_count")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    READY_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_COUNT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    ready_count: int
+    consumer_count: int
+    def __init__(self, name: _Optional[str] = ..., ready_count: _Optional[int] = ..., consumer_count: _Optional[int] = ...) -> None: ...
+
+class DeleteQueueRequest(_message.Message):
+    __slots__ = ("vhost", "name", "if_unused", "if_empty")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    IF_UNUSED_FIELD_NUMBER: _ClassVar[int]
+    IF_EMPTY_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    name: str
+    if_unused: bool
+    if_empty: bool
+    def __init__(self, vhost: _Optional[str] = ..., name: _Optional[str] = ..., if_unused: bool = ..., if_empty: bool = ...) -> None: ...
+
+class DeleteQueueResponse(_message.Message):
+    __slots__ = ("dropped_count",)
+    DROPPED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    dropped_count: int
+    def __init__(self, dropped_count: _Optional[int] = ...) -> None: ...
+
+class PurgeQueueRequest(_message.Message):
+    __slots__ = ("vhost", "name")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    name: str
+    def __init__(self, vhost: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class PurgeQueueResponse(_message.Message):
+    __slots__ = ("dropped_count",)
+    DROPPED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    dropped_count: int
+    def __init__(self, dropped_count: _Optional[int] = ...) -> None: ...
+
+class Binding(_message.Message):
+    __slots__ = ("source", "destination_kind", "destination", "routing_key", "arguments")
+    class ArgumentsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: _message_pb2.Value
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_message_pb2.Value, _Mapping]] = ...) -> None: ...
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    DESTINATION_KIND_FIELD_NUMBER: _ClassVar[int]
+    DESTINATION_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_KEY_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    destination_kind: DestinationKind
+    destination: str
+    routing_key: str
+    arguments: _containers.MessageMap[str, _message_pb2.Value]
+    def __init__(self, source: _Optional[str] = ..., destination_kind: _Optional[_Union[DestinationKind, str]] = ..., destination: _Optional[str] = ..., routing_key: _Optional[str] = ..., arguments: _Optional[_Mapping[str, _message_pb2.Value]] = ...) -> None: ...
+
+class ListBindingsRequest(_message.Message):
+    __slots__ = ("vhost", "source", "destination")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    DESTINATION_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    source: str
+    destination: str
+    def __init__(self, vhost: _Optional[str] = ..., source: _Optional[str] = ..., destination: _Optional[str] = ...) -> None: ...
+
+class ListBindingsResponse(_message.Message):
+    __slots__ = ("bindings",)
+    BINDINGS_FIELD_NUMBER: _ClassVar[int]
+    bindings: _containers.RepeatedCompositeFieldContainer[Binding]
+    def __init__(self, bindings: _Optional[_Iterable[_Union[Binding, _Mapping]]] = ...) -> None: ...
+
+class BindRequest(_message.Message):
+    __slots__ = ("vhost", "binding")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    BINDING_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    binding: Binding
+    def __init__(self, vhost: _Optional[str] = ..., binding: _Optional[_Union[Binding, _Mapping]] = ...) -> None: ...
+
+class BindResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class UnbindRequest(_message.Message):
+    __slots__ = ("vhost", "binding")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    BINDING_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    binding: Binding
+    def __init__(self, vhost: _Optional[str] = ..., binding: _Optional[_Union[Binding, _Mapping]] = ...) -> None: ...
+
+class UnbindResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ExportDefinitionsRequest(_message.Message):
+    __slots__ = ("vhost",)
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    def __init__(self, vhost: _Optional[str] = ...) -> None: ...
+
+class ExportDefinitionsResponse(_message.Message):
+    __slots__ = ("json",)
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    json: bytes
+    def __init__(self, json: _Optional[bytes] = ...) -> None: ...
+
+class ImportDefinitionsRequest(_message.Message):
+    __slots__ = ("json", "vhost")
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    json: bytes
+    vhost: str
+    def __init__(self, json: _Optional[bytes] = ..., vhost: _Optional[str] = ...) -> None: ...
+
+class ImportDefinitionsResponse(_message.Message):
+    __slots__ = ("added",)
+    class AddedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    ADDED_FIELD_NUMBER: _ClassVar[int]
+    added: _containers.ScalarMap[str, int]
+    def __init__(self, added: _Optional[_Mapping[str, int]] = ...) -> None: ...

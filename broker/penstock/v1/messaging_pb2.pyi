@@ -1,0 +1,223 @@
+from penstock.v1 import message_pb2 as _message_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Level(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LEVEL_UNSPECIFIED: _ClassVar[Level]
+    LEVEL_OS: _ClassVar[Level]
+    LEVEL_DISK: _ClassVar[Level]
+
+class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    OUTCOME_UNSPECIFIED: _ClassVar[Outcome]
+    OUTCOME_ACK: _ClassVar[Outcome]
+    OUTCOME_REJECT: _ClassVar[Outcome]
+    OUTCOME_REQUEUE: _ClassVar[Outcome]
+LEVEL_UNSPECIFIED: Level
+LEVEL_OS: Level
+LEVEL_DISK: Level
+OUTCOME_UNSPECIFIED: Outcome
+OUTCOME_ACK: Outcome
+OUTCOME_REJECT: Outcome
+OUTCOME_REQUEUE: Outcome
+
+class PublishRequest(_message.Message):
+    __slots__ = ("open", "batch")
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    open: PublishOpen
+    batch: PublishBatch
+    def __init__(self, open: _Optional[_Union[PublishOpen, _Mapping]] = ..., batch: _Optional[_Union[PublishBatch, _Mapping]] = ...) -> None: ...
+
+class PublishOpen(_message.Message):
+    __slots__ = ("vhost", "level")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    level: Level
+    def __init__(self, vhost: _Optional[str] = ..., level: _Optional[_Union[Level, str]] = ...) -> None: ...
+
+class PublishBatch(_message.Message):
+    __slots__ = ("exchange", "routing_key", "mandatory", "messages")
+    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_KEY_FIELD_NUMBER: _ClassVar[int]
+    MANDATORY_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    exchange: str
+    routing_key: str
+    mandatory: bool
+    messages: _containers.RepeatedCompositeFieldContainer[Message]
+    def __init__(self, exchange: _Optional[str] = ..., routing_key: _Optional[str] = ..., mandatory: bool = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ...) -> None: ...
+
+class Message(_message.Message):
+    __slots__ = ("body", "exchange", "routing_key", "properties")
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_KEY_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    body: bytes
+    exchange: str
+    routing_key: str
+    properties: _message_pb2.Properties
+    def __init__(self, body: _Optional[bytes] = ..., exchange: _Optional[str] = ..., routing_key: _Optional[str] = ..., properties: _Optional[_Union[_message_pb2.Properties, _Mapping]] = ...) -> None: ...
+
+class PublishResponse(_message.Message):
+    __slots__ = ("confirmed", "returned", "rejected")
+    CONFIRMED_FIELD_NUMBER: _ClassVar[int]
+    RETURNED_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_FIELD_NUMBER: _ClassVar[int]
+    confirmed: _containers.RepeatedCompositeFieldContainer[_message_pb2.Range]
+    returned: _containers.RepeatedCompositeFieldContainer[Returned]
+    rejected: _containers.RepeatedCompositeFieldContainer[Rejected]
+    def __init__(self, confirmed: _Optional[_Iterable[_Union[_message_pb2.Range, _Mapping]]] = ..., returned: _Optional[_Iterable[_Union[Returned, _Mapping]]] = ..., rejected: _Optional[_Iterable[_Union[Rejected, _Mapping]]] = ...) -> None: ...
+
+class Returned(_message.Message):
+    __slots__ = ("number", "reason")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    reason: str
+    def __init__(self, number: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Rejected(_message.Message):
+    __slots__ = ("first", "last", "code", "reason")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    last: int
+    code: int
+    reason: str
+    def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ..., code: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ConsumeRequest(_message.Message):
+    __slots__ = ("open", "settle", "flow")
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    SETTLE_FIELD_NUMBER: _ClassVar[int]
+    FLOW_FIELD_NUMBER: _ClassVar[int]
+    open: ConsumeOpen
+    settle: Settlement
+    flow: Flow
+    def __init__(self, open: _Optional[_Union[ConsumeOpen, _Mapping]] = ..., settle: _Optional[_Union[Settlement, _Mapping]] = ..., flow: _Optional[_Union[Flow, _Mapping]] = ...) -> None: ...
+
+class ConsumeOpen(_message.Message):
+    __slots__ = ("vhost", "queue", "consumer_tag", "prefetch", "auto_ack", "exclusive")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_TAG_FIELD_NUMBER: _ClassVar[int]
+    PREFETCH_FIELD_NUMBER: _ClassVar[int]
+    AUTO_ACK_FIELD_NUMBER: _ClassVar[int]
+    EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    queue: str
+    consumer_tag: str
+    prefetch: int
+    auto_ack: bool
+    exclusive: bool
+    def __init__(self, vhost: _Optional[str] = ..., queue: _Optional[str] = ..., consumer_tag: _Optional[str] = ..., prefetch: _Optional[int] = ..., auto_ack: bool = ..., exclusive: bool = ...) -> None: ...
+
+class Settlement(_message.Message):
+    __slots__ = ("ranges", "outcome")
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    ranges: _containers.RepeatedCompositeFieldContainer[_message_pb2.Range]
+    outcome: Outcome
+    def __init__(self, ranges: _Optional[_Iterable[_Union[_message_pb2.Range, _Mapping]]] = ..., outcome: _Optional[_Union[Outcome, str]] = ...) -> None: ...
+
+class Flow(_message.Message):
+    __slots__ = ("prefetch",)
+    PREFETCH_FIELD_NUMBER: _ClassVar[int]
+    prefetch: int
+    def __init__(self, prefetch: _Optional[int] = ...) -> None: ...
+
+class ConsumeResponse(_message.Message):
+    __slots__ = ("opened", "deliveries", "cancelled")
+    OPENED_FIELD_NUMBER: _ClassVar[int]
+    DELIVERIES_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    opened: ConsumeOpened
+    deliveries: Deliveries
+    cancelled: ConsumeCancelled
+    def __init__(self, opened: _Optional[_Union[ConsumeOpened, _Mapping]] = ..., deliveries: _Optional[_Union[Deliveries, _Mapping]] = ..., cancelled: _Optional[_Union[ConsumeCancelled, _Mapping]] = ...) -> None: ...
+
+class ConsumeOpened(_message.Message):
+    __slots__ = ("consumer_tag",)
+    CONSUMER_TAG_FIELD_NUMBER: _ClassVar[int]
+    consumer_tag: str
+    def __init__(self, consumer_tag: _Optional[str] = ...) -> None: ...
+
+class Deliveries(_message.Message):
+    __slots__ = ("deliveries",)
+    DELIVERIES_FIELD_NUMBER: _ClassVar[int]
+    deliveries: _containers.RepeatedCompositeFieldContainer[Delivery]
+    def __init__(self, deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ...) -> None: ...
+
+class Delivery(_message.Message):
+    __slots__ = ("sequence", "body", "exchange", "routing_key", "properties", "redelivered", "delivery_count", "stored_at_ms")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_KEY_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    REDELIVERED_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_COUNT_FIELD_NUMBER: _ClassVar[int]
+    STORED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    body: bytes
+    exchange: str
+    routing_key: str
+    properties: _message_pb2.Properties
+    redelivered: bool
+    delivery_count: int
+    stored_at_ms: int
+    def __init__(self, sequence: _Optional[int] = ..., body: _Optional[bytes] = ..., exchange: _Optional[str] = ..., routing_key: _Optional[str] = ..., properties: _Optional[_Union[_message_pb2.Properties, _Mapping]] = ..., redelivered: bool = ..., delivery_count: _Optional[int] = ..., stored_at_ms: _Optional[int] = ...) -> None: ...
+
+class ConsumeCancelled(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class GetRequest(_message.Message):
+    __slots__ = ("vhost", "queue", "count_max", "auto_ack")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    COUNT_MAX_FIELD_NUMBER: _ClassVar[int]
+    AUTO_ACK_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    queue: str
+    count_max: int
+    auto_ack: bool
+    def __init__(self, vhost: _Optional[str] = ..., queue: _Optional[str] = ..., count_max: _Optional[int] = ..., auto_ack: bool = ...) -> None: ...
+
+class GetResponse(_message.Message):
+    __slots__ = ("deliveries", "ready_count")
+    DELIVERIES_FIELD_NUMBER: _ClassVar[int]
+    READY_COUNT_FIELD_NUMBER: _ClassVar[int]
+    deliveries: _containers.RepeatedCompositeFieldContainer[Delivery]
+    ready_count: int
+    def __init__(self, deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., ready_count: _Optional[int] = ...) -> None: ...
+
+class SettleRequest(_message.Message):
+    __slots__ = ("vhost", "queue", "settlement")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    SETTLEMENT_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    queue: str
+    settlement: Settlement
+    def __init__(self, vhost: _Optional[str] = ..., queue: _Optional[str] = ..., settlement: _Optional[_Union[Settlement, _Mapping]] = ...) -> None: ...
+
+class SettleResponse(_message.Message):
+    __slots__ = ("settled_count",)
+    SETTLED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    settled_count: int
+    def __init__(self, settled_count: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,145 @@
+"""Admissions, and what the front end does with credentials, bugs and faults."""
+
+import asyncio
+
+import structlog
+
+from penstock.v1 import admin_pb2 as admin
+from penstock.v1 import messaging_pb2 as messaging
+from support.grpc_fakes import FakeCall, basic, play
+
+NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = 5, 7, 3, 13, 14, 16
+
+
+def publish(vhost=""):
+    return messaging.PublishRequest(open=messaging.PublishOpen(vhost=vhost)).SerializeToString()
+
+
+def consume(queue, vhost=""):
+    return messaging.ConsumeRequest(open=messaging.ConsumeOpen(vhost=vhost, queue=queue)).SerializeToString()
+
+
+async def declared(world, name, **fields):
+    request = admin.DeclareQueueRequest(queue=admin.Queue(name=name, durable=True, **fields))
+    await world.ask(FakeCall(method="DeclareQueue", payload=request.SerializeToString(), authorization=basic("admin")))
+
+
+def test_a_publisher_is_admitted_to_the_vhost_and_asks_for_each_exchange():
+    async def scenario(world):
+        admin_ = basic("admin")
+        assert await world.ask(FakeCall("publish", payload=publish(), authorization=admin_)) == ("admit", "/", 0)
+        for exchange in ("", "amq.topic"):
+            asked = FakeCall("permit", vhost="/", subject=exchange, authorization=admin_)
+            assert (await world.ask(asked))[0] == "admit"
+        asked = FakeCall("permit", vhost="/", subject="none", authorization=admin_)
+        assert (await world.ask(asked))[:2] == ("refuse", NOT_FOUND)
+
+    play(scenario)
+
+
+def test_a_publisher_is_refused_what_it_may_not_write():
+    async def scenario(world):
+        reader, outsider = basic("reader"), basic("outsider")
+        assert (await world.ask(FakeCall("publish", payload=publish(), authorization=reader)))[0] == "admit"
+        asked = FakeCall("permit", vhost="/", subject="amq.topic", authorization=reader)
+        assert (await world.ask(asked))[1] == PERMISSION_DENIED
+        assert (await world.ask(FakeCall("publish", payload=publish(), authorization=outsider)))[1] == PERMISSION_DENIED
+        nowhere = FakeCall("publish", payload=publish("nowhere"), authorization=basic("admin"))
+        assert (await world.ask(nowhere))[1] in (NOT_FOUND, PERMISSION_DENIED)
+
+    play(scenario)
+
+
+def test_consumers_getters_and_settlers_are_given_the_queues_number():
+    async def scenario(world):
+        await declared(world, "closed")
+        await declared(world, "open.jobs")
+        for kind, payload in (
+            ("consume", consume("open.jobs")),
+            ("get", messaging.GetRequest(queue="open.jobs").SerializeToString()),
+            ("settle", messaging.SettleRequest(queue="open.jobs").SerializeToString()),
+        ):
+            assert await world.ask(FakeCall(kind, payload=payload, authorization=basic("reader"))) == ("admit", "/", 2)
+        refused = await world.ask(FakeCall("consume", payload=consume("closed"), authorization=basic("reader")))
+        assert refused[1] == PERMISSION_DENIED
+        refused = await world.ask(FakeCall("consume", payload=consume("none"), authorization=basic("admin")))
+        assert refused[1] == NOT_FOUND
+        refused = await world.ask(FakeCall("consume", payload=consume(""), authorization=basic("admin")))
+        assert refused[1] == INVALID_ARGUMENT
+
+    play(scenario)
+
+
+def test_another_connection_cannot_consume_from_an_exclusive_queue():
+    async def scenario(world):
+        await declared(world, "mine", exclusive=True)
+        call = FakeCall("consume", payload=consume("mine"), authorization=basic("admin"), connection=2)
+        assert (await world.ask(call))[0] == "refuse"
+        call = FakeCall("consume", payload=consume("mine"), authorization=basic("admin"), connection=1)
+        assert (await world.ask(call))[0] == "admit"
+
+    play(scenario)
+
+
+def test_bad_credentials_are_refused_before_anything_is_looked_at():
+    async def scenario(world):
+        for authorization in (
+            "",
+            "Basic",
+            "Basic !!!",
+            "Bearer abc",
+            basic("admin", "wrong"),
+            basic("", ""),
+            "Basic YQ==",
+        ):
+            result = await world.ask(FakeCall(method="Frobnicate", payload=b"\xff", authorization=authorization))
+            assert result[:2] == ("refuse", UNAUTHENTICATED), authorization
+
+    play(scenario)
+
+
+def test_a_bug_in_one_call_is_logged_and_answered_and_harms_no_other():
+    async def scenario(world):
+        def broken(*_):
+            raise AssertionError("impossible")
+
+        world.accounts.actor, kept = broken, world.accounts.actor
+        with structlog.testing.capture_logs() as logged:
+            result = await world.ask(FakeCall("publish", payload=publish(), authorization=basic("admin")))
+        world.accounts.actor = kept
+        assert result[:2] == ("refuse", INTERNAL)
+        assert "impossible" not in result[2]
+        assert len(logged) == 1
+        assert (await world.ask(FakeCall("publish", payload=publish(), authorization=basic("admin"))))[0] == "admit"
+
+    play(scenario)
+
+
+def test_a_fault_of_the_disk_is_told_as_unavailable():
+    async def scenario(world):
+        world.storage.definitions["/"].fails = True
+        request = admin.DeclareQueueRequest(queue=admin.Queue(name="q", durable=True)).SerializeToString()
+        result = await world.ask(FakeCall(method="DeclareQueue", payload=request, authorization=basic("admin")))
+        assert result[1] == UNAVAILABLE
+
+    play(scenario)
+
+
+def test_a_call_that_waits_for_the_disk_keeps_nobody_waiting():
+    async def scenario(world):
+        definitions = world.storage.definitions["/"]
+        definitions.hold()
+        request = admin.DeclareQueueRequest(queue=admin.Queue(name="q", durable=True)).SerializeToString()
+        slow = FakeCall(method="DeclareQueue", payload=request, authorization=basic("admin"))
+        world.listener.put(slow)
+        await definitions.entered.wait()
+
+        status = FakeCall(
+            method="GetStatus", payload=admin.GetStatusRequest().SerializeToString(), authorization=basic("admin")
+        )
+        assert (await asyncio.wait_for(world.ask(status), 5))[0] == "answer"
+        assert not slow.result.done()
+        definitions.go()
+        assert (await slow.result)[0] == "answer"
+
+    play(scenario)

@@ -1,0 +1,102 @@
+"""Settings: which source counts, what is refused and how it is named, and the table of the docs."""
+
+import pytest
+from pydantic import SecretStr
+
+from penstock.node.config import Address, ConfigurationError, Settings, load_settings
+from penstock.node.config_table import table
+
+
+def test_the_defaults_are_for_this_machine_only():
+    settings = load_settings(environment={})
+
+    assert settings.address("grpc") == Address("127.0.0.1", 5680)
+    assert [settings.address(name).port for name in ("amqp", "http", "metrics")] == [5672, 15672, 15692]
+    assert settings.message_bytes_max == 16 * 1024 * 1024
+    assert settings.threads >= 1
+
+
+def test_a_flag_counts_more_than_the_environment_and_that_more_than_the_file(tmp_path):
+    path = tmp_path / "penstock.toml"
+    path.write_text('grpc = "127.0.0.1:1"\nhttp = "127.0.0.1:2"\nmetrics = "off"\nio_threads = 3\n')
+    environment = {"PENSTOCK_GRPC": "127.0.0.1:3", "PENSTOCK_HTTP": "127.0.0.1:4", "PATH": "/bin"}
+
+    settings = load_settings(path, {"grpc": "127.0.0.1:5", "http": None}, environment)
+
+    assert str(settings.address("grpc")) == "127.0.0.1:5"
+    assert str(settings.address("http")) == "127.0.0.1:4"
+    assert settings.address("metrics") is None
+    assert settings.threads == 3
+
+
+@pytest.mark.parametrize(
+    ("file", "environment", "flags", "parts"),
+    [
+        ("grcp = 'x'", {}, {}, ["'grcp'", "penstock.toml", "known are"]),
+        ("", {"PENSTOCK_GRCP": "x"}, {}, ["'grcp'", "PENSTOCK_GRCP"]),
+        ("", {}, {"grpc": "nowhere"}, ["'grpc'", "--grpc", "HOST:PORT"]),
+        ("", {}, {"grpc": "h:70000"}, ["70000"]),
+        ("", {"PENSTOCK_IO_THREADS": "many"}, {}, ["'io_threads'", "PENSTOCK_IO_THREADS"]),
+        ("message_bytes_max = 999999999999", {}, {}, ["'message_bytes_max'", "536870912"]),
+        ("segment_bytes_max = 65536", {}, {}, ["segment_bytes_min is larger"]),
+        ("broken", {}, {}, ["not TOML"]),
+    ],
+)
+def test_what_is_wrong_is_named_with_where_it_was_set(tmp_path, file, environment, flags, parts):
+    path = tmp_path / "penstock.toml"
+    path.write_text(file)
+
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(path, flags, environment)
+
+    assert all(part in str(caught.value) for part in parts), str(caught.value)
+
+
+def test_every_problem_is_told_at_once():
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(flags={"grpc": "x", "amqp": "y"}, environment={})
+
+    assert len(str(caught.value).splitlines()) == 2
+
+
+def test_what_kubernetes_says_of_a_service_called_penstock_is_no_setting():
+    environment = {
+        "PENSTOCK_SERVICE_HOST": "10.0.0.1",
+        "PENSTOCK_SERVICE_PORT": "5680",
+        "PENSTOCK_SERVICE_PORT_GRPC": "5680",
+        "PENSTOCK_PORT": "tcp://10.0.0.1:5680",
+        "PENSTOCK_PORT_5680_TCP": "tcp://10.0.0.1:5680",
+        "PENSTOCK_PORT_5680_TCP_ADDR": "10.0.0.1",
+        "PENSTOCK_URI": "penstock://localhost/",
+    }
+
+    assert load_settings(environment=environment) == load_settings(environment={})
+
+
+def test_a_password_is_not_shown():
+    settings = load_settings(flags={"default_password": "secret"}, environment={})
+
+    assert settings.default_password == SecretStr("secret")
+    assert "secret" not in repr(settings)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"none\.toml"):
+        load_settings(tmp_path / "none.toml", environment={})
+
+
+@pytest.mark.parametrize(("text", "host"), [("[::1]:5680", "::1"), ("broker.local:5680", "broker.local")])
+def test_an_address_may_be_of_any_kind(text, host):
+    address = load_settings(flags={"grpc": text}, environment={}).address("grpc")
+
+    assert address == Address(host, 5680)
+    assert str(address) == text
+
+
+def test_the_table_has_a_row_with_a_description_for_every_setting():
+    rows = table().splitlines()[2:]
+
+    assert len(rows) == len(Settings.model_fields)
+    for key, row in zip(Settings.model_fields, rows, strict=True):
+        assert f"| `{key}` | `PENSTOCK_{key.upper()}` |" in row
+        assert "None" not in row

@@ -1,0 +1,75 @@
+"""The users' part of definitions: it round-trips, and tells beforehand what it cannot honour."""
+
+import asyncio
+
+import pytest
+
+from penstock.node.accounts import Accounts
+from penstock.node.definitions_users import DefinitionsUsers
+
+PERMISSION = {"user": "anna", "vhost": "/", "configure": "", "write": "a.*", "read": ".*"}
+
+
+def play(path, scenario):
+    async def run():
+        accounts = Accounts.open(path, "guest", "guest")
+        try:
+            return await scenario(accounts, DefinitionsUsers(accounts))
+        finally:
+            await accounts.settled()
+            accounts.close()
+
+    return asyncio.run(run())
+
+
+def test_an_export_goes_into_another_broker(tmp_path):
+    async def make(accounts, users):
+        await accounts.put_user("anna", "secret", ["monitoring"])
+        assert await users.import_permissions([PERMISSION]) == 1
+        return users.export_users(), users.export_permissions()
+
+    async def take(accounts, users):
+        assert users.check(exported, permissions) == []
+        assert await users.import_users(exported) == 2
+        assert await users.import_permissions(permissions) == 1
+        assert await users.import_users(exported) == 0
+        assert await users.import_permissions(permissions) == 0
+        await accounts.log_in("anna", "secret", is_loopback=False)
+        return users.export_users(), users.export_permissions()
+
+    exported, permissions = play(tmp_path / "one.json", make)
+
+    assert play(tmp_path / "two.json", take) == (exported, permissions)
+
+
+def test_importing_a_user_keeps_the_permissions_it_has(tmp_path):
+    async def scenario(accounts, users):
+        await users.import_users([{"name": "guest", "password_hash": "", "tags": "administrator,monitoring"}])
+        guest = accounts.users()[0]
+        assert list(guest.permissions) == ["/"]
+        assert [tag.value for tag in guest.tags] == ["administrator", "monitoring"]
+
+    play(tmp_path / "users.json", scenario)
+
+
+@pytest.mark.parametrize(
+    ("users", "permissions", "problem"),
+    [
+        ([{"name": "a", "hashing_algorithm": "rabbit_password_hashing_md5", "password_hash": "x"}], [], "md5"),
+        ([{"name": "a", "tags": ["boss"]}], [], "boss"),
+        ([{"name": "a", "limits": {"max-connections": 1}}], [], "limits"),
+        ([{"name": 7}], [], "wrong type"),
+        ([{"name": "a", "tags": [7]}], [], "wrong type"),
+        ([{"name": "a", "colour": "red"}], [], "colour"),
+        ([], [{**PERMISSION, "read": "("}], "regular expression"),
+        ([], [PERMISSION], "nowhere"),
+        ([], [{**PERMISSION, "user": "guest", "read": None}], "wrong type"),
+    ],
+)
+def test_what_cannot_be_honoured_is_told_beforehand(tmp_path, users, permissions, problem):
+    async def scenario(_, port):
+        problems = port.check(users, permissions)
+        assert len(problems) == 1
+        assert problem in problems[0]
+
+    play(tmp_path / "users.json", scenario)
