@@ -1,0 +1,72 @@
+"""Penstock, a message broker. `penstock.connect(uri)` opens a connection, `penstock.aio.connect(uri)` one for asyncio.
+
+Names are looked up when they are first used: a broker's process imports this package too, and has no use for the
+client.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock import aio
+    from penstock.client import PERSISTENT, TRANSIENT, Connection, Message, Properties, Timestamp, connect
+    from penstock.client.errors import (
+        AccessRefusedError,
+        AlreadyExistsError,
+        BlockedError,
+        BrokerError,
+        CancelledError,
+        ClosedError,
+        ConnectionLostError,
+        DeadlineError,
+        InvalidArgumentError,
+        InvalidUriError,
+        LockedError,
+        NotAuthenticatedError,
+        NotFoundError,
+        NotSupportedError,
+        PenstockError,
+        PreconditionFailedError,
+        RefusedError,
+        ReturnedError,
+        TooLargeError,
+    )
+
+__all__ = [
+    "PERSISTENT",
+    "TRANSIENT",
+    "AccessRefusedError",
+    "AlreadyExistsError",
+    "BlockedError",
+    "BrokerError",
+    "CancelledError",
+    "ClosedError",
+    "Connection",
+    "ConnectionLostError",
+    "DeadlineError",
+    "InvalidArgumentError",
+    "InvalidUriError",
+    "LockedError",
+    "Message",
+    "NotAuthenticatedError",
+    "NotFoundError",
+    "NotSupportedError",
+    "PenstockError",
+    "PreconditionFailedError",
+    "Properties",
+    "RefusedError",
+    "ReturnedError",
+    "Timestamp",
+    "TooLargeError",
+    "aio",
+    "connect",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'penstock' has no attribute '{name}'")
+    if name == "aio":
+        return import_module("penstock.aio")
+    room = "penstock.client.errors" if name.endswith("Error") else "penstock.client"
+    return getattr(import_module(room), name)

@@ -1,0 +1,105 @@
+"""The command line's entrance: a module per noun, and one place where errors become a line on stderr and an exit
+status.
+
+Starting must be quick: nothing here imports the client or the broker before a command asks for it.
+"""
+
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from penstock.cli import (
+    bindings,
+    definitions,
+    exchanges,
+    log,
+    messages,
+    perf,
+    permissions,
+    queues,
+    serve,
+    status,
+    users,
+    vhosts,
+)
+
+__all__ = ["app"]
+
+FAILED = 1
+
+
+class CommandGroup(TyperGroup):
+    """Tells what went wrong in one line. What nobody expected keeps its traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except _expected() as error:
+            text = " ".join(str(error).split()) or type(error).__name__
+            sys.stderr.write(f"penstock: {text}\n")
+            raise typer.Exit(FAILED) from error
+
+
+app = typer.Typer(
+    cls=CommandGroup,
+    name="penstock",
+    help="A message broker: start one, send and receive, look after it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"penstock {_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def start(
+    is_version_wanted: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """A message broker: start one, send and receive, look after it."""
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("penstock")
+    except PackageNotFoundError:
+        return "unknown (run from a source tree that is not installed)"
+
+
+def _expected() -> tuple[type[BaseException], ...]:
+    """What may go wrong without a bug; only looked up when something did."""
+    from penstock.client.errors import PenstockError
+
+    found: list[type[BaseException]] = [PenstockError, OSError, ValueError]
+    # The broker's rooms were only imported if the command entered them.
+    for module, name in (("penstock.node", "ConfigurationError"), ("penstock.storage", "StorageError")):
+        kind = getattr(sys.modules.get(module), name, None)
+        if kind is not None:
+            found.append(kind)
+    return tuple(found)
+
+
+app.command("serve")(serve.serve)
+app.command("publish")(messages.publish)
+app.command("consume")(messages.consume)
+app.command("get")(messages.get)
+app.command("status")(status.status)
+app.add_typer(queues.app, name="queue")
+app.add_typer(exchanges.app, name="exchange")
+app.add_typer(bindings.app, name="binding")
+app.add_typer(vhosts.app, name="vhost")
+app.add_typer(users.app, name="user")
+app.add_typer(permissions.app, name="permission")
+app.add_typer(definitions.app, name="definitions")
+app.add_typer(log.app, name="log")
+app.add_typer(perf.app, name="perf")

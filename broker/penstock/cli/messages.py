@@ -1,0 +1,188 @@
+"""`penstock publish`, `consume` and `get`: messages from and to a shell.
+
+A body goes in as it is given and comes out as it was stored, followed by a line end; with `--json` each message is one
+line.
+"""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.options import DEFAULT_URI, Json, Uri, connected, read_fields
+from penstock.cli.output import print_done, print_json, print_note, progress
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from penstock import Message, Properties
+
+__all__ = ["consume", "get", "publish"]
+
+CHUNK = 1_000
+REQUEUE_IDLE_SECONDS = 1.0
+
+
+def publish(
+    context: typer.Context,
+    body: Annotated[str, typer.Argument(help="The message, or - for one message per line of stdin.")] = "-",
+    exchange: Annotated[
+        str, typer.Option("--exchange", "-e", help="Empty: straight to the queue that the key names.")
+    ] = "",
+    routing_key: Annotated[str, typer.Option("--routing-key", "-r")] = "",
+    header: Annotated[list[str] | None, typer.Option("--header", help="NAME=VALUE, more than once.")] = None,
+    prop: Annotated[
+        list[str] | None, typer.Option("--property", "-p", help="NAME=VALUE, such as content_type=text/plain.")
+    ] = None,
+    mandatory: Annotated[bool, typer.Option("--mandatory", help="Fail when it reaches no queue.")] = False,
+    level: Annotated[str | None, typer.Option("--level", help="os or disk: what the confirm promises.")] = None,
+    uri: Uri = DEFAULT_URI,
+    is_json: Json = False,
+) -> None:
+    """Publish a message, or a message per line of stdin, and wait for the confirms."""
+    fields = read_fields(prop)
+    properties = _properties(fields, read_fields(header))
+    bodies = _lines() if body == "-" else iter([body.encode()])
+    count = 0
+    with connected(context, uri, level=level) as connection, progress(is_json) as shown:
+        for chunk in _chunks(bodies):
+            count += connection.publish_many(chunk, exchange, routing_key, properties, mandatory=mandatory)
+            _advance(shown, "publishing", count)
+    print_done(f"{count:,} published and confirmed", {"published": count}, is_json)
+
+
+def consume(
+    context: typer.Context,
+    queue: Annotated[str, typer.Argument()],
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many.")] = None,
+    requeue: Annotated[
+        bool, typer.Option("--requeue/--ack", help="Put back what was printed, instead of taking it out.")
+    ] = False,
+    prefetch: Annotated[int, typer.Option("--prefetch", min=1)] = 1_000,
+    idle: Annotated[float | None, typer.Option("--idle", min=0, help="End after so many seconds without one.")] = None,
+    uri: Uri = DEFAULT_URI,
+    is_json: Json = False,
+) -> None:
+    """Print messages as they come, until --count, --idle or Ctrl-C ends it."""
+    if requeue:
+        # What is held until the end must fit, and what comes back must not be printed twice.
+        prefetch = max(prefetch, count or 0)
+        idle = REQUEUE_IDLE_SECONDS if idle is None and count is None else idle
+    held: list[Message] = []
+    with connected(context, uri) as connection:
+        messages = connection.consume(queue, prefetch=prefetch, idle_timeout=idle)
+        try:
+            with messages:
+                _print_messages(iter(messages), count, held if requeue else None, is_json)
+                for message in held:
+                    message.nack(requeue=True)
+        except KeyboardInterrupt:
+            print_note("interrupted")
+
+
+def get(
+    context: typer.Context,
+    queue: Annotated[str, typer.Argument()],
+    requeue: Annotated[bool, typer.Option("--requeue/--ack", help="Put it back, instead of taking it out.")] = False,
+    uri: Uri = DEFAULT_URI,
+    is_json: Json = False,
+) -> None:
+    """Print the next message of a queue, if there is one."""
+    with connected(context, uri) as connection:
+        message = connection.get(queue)
+        if message is None:
+            print_note(f"queue '{queue}' has no ready message")
+            if is_json:
+                print_json(None)
+            return
+        _print_message(message, is_json)
+        if requeue:
+            message.nack(requeue=True)
+        else:
+            message.ack()
+
+
+def _print_messages(
+    messages: "Iterator[Message]", count: int | None, held: "list[Message] | None", is_json: bool
+) -> None:
+    left = -1 if count is None else count
+    for message in messages:
+        _print_message(message, is_json)
+        if held is None:
+            message.ack()
+        else:
+            held.append(message)
+        left -= 1
+        if left == 0:
+            return
+
+
+def _print_message(message: "Message", is_json: bool) -> None:
+    if is_json:
+        print_json(_described(message))
+        sys.stdout.flush()
+        return
+    sys.stdout.flush()
+    sys.stdout.buffer.write(message.body + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _described(message: "Message") -> dict[str, Any]:
+    properties = {
+        name: value
+        for name, value in asdict(message.properties).items()
+        if value is not None and name not in ("headers", "delivery_mode")
+    }
+    described: dict[str, Any] = {
+        "exchange": message.exchange,
+        "routing_key": message.routing_key,
+        "sequence": message.sequence,
+        "redelivered": message.redelivered,
+        "delivery_count": message.delivery_count,
+        "stored_at_ms": message.stored_at_ms,
+        "delivery_mode": message.properties.delivery_mode,
+        "properties": properties,
+        "headers": dict(message.headers),
+    }
+    try:
+        return {"body": message.body.decode(), **described}
+    except UnicodeDecodeError:
+        return {"body_base64": message.body, **described}
+
+
+def _properties(fields: dict[str, Any], headers: dict[str, Any]) -> "Properties":
+    from penstock import Properties
+
+    known = set(Properties.__dataclass_fields__) - {"headers"}
+    for name in fields:
+        if name not in known:
+            raise typer.BadParameter(f"no property '{name}'; there are {', '.join(sorted(known))}")
+    whole = ("delivery_mode", "priority", "timestamp")
+    given: dict[str, Any] = {name: value if name in whole else str(value) for name, value in fields.items()}
+    return Properties(headers=headers, **given)
+
+
+def _lines() -> Iterator[bytes]:
+    for line in sys.stdin.buffer:
+        yield line.rstrip(b"\r\n")
+
+
+def _chunks(bodies: Iterator[bytes]) -> Iterator[list[bytes]]:
+    chunk: list[bytes] = []
+    for body in bodies:
+        chunk.append(body)
+        if len(chunk) == CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _advance(shown: "Progress | None", what: str, count: int) -> None:
+    if shown is None:
+        return
+    if not shown.tasks:
+        shown.add_task(what, total=None)
+    shown.update(shown.tasks[0].id, completed=count, description=f"{what} {count:,}")

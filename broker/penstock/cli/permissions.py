@@ -1,0 +1,56 @@
+"""`penstock permission`: list, set and delete what a user may do in a virtual host."""
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli.options import DEFAULT_URI, Json, Uri, connected
+from penstock.cli.output import print_done, print_records
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Permissions: regular expressions that a whole name must match.", no_args_is_help=True)
+COLUMNS = ("user", "vhost", "configure", "write", "read")
+
+VhostOption = Annotated[str | None, typer.Option("--vhost", help="Default: the URI's.")]
+
+
+@app.command("list")
+def show(
+    context: typer.Context,
+    user: Annotated[str | None, typer.Option("--user", help="Only those of this user.")] = None,
+    vhost: Annotated[str | None, typer.Option("--vhost", help="Only those in this vhost.")] = None,
+    uri: Uri = DEFAULT_URI,
+    is_json: Json = False,
+) -> None:
+    """List the permissions."""
+    with connected(context, uri) as connection:
+        print_records(connection.list_permissions(user, vhost), COLUMNS, is_json)
+
+
+@app.command("set")
+@app.command("add", hidden=True)
+def put(
+    context: typer.Context,
+    user: str,
+    vhost: VhostOption = None,
+    configure: Annotated[str, typer.Option("--configure", help="What they may declare and delete.")] = "",
+    write: Annotated[str, typer.Option("--write", help="What they may publish to.")] = "",
+    read: Annotated[str, typer.Option("--read", help="What they may consume from.")] = "",
+    uri: Uri = DEFAULT_URI,
+    is_json: Json = False,
+) -> None:
+    """Give a user permissions in a virtual host, in place of those they had there."""
+    with connected(context, uri) as connection:
+        connection.set_permission(user, vhost, configure, write, read)
+    print_done(f"permissions of '{user}' set", {"user": user}, is_json)
+
+
+@app.command()
+def delete(
+    context: typer.Context, user: str, vhost: VhostOption = None, uri: Uri = DEFAULT_URI, is_json: Json = False
+) -> None:
+    """Take a user's permissions in a virtual host away."""
+    with connected(context, uri) as connection:
+        connection.clear_permission(user, vhost)
+    print_done(f"permissions of '{user}' deleted", {"user": user}, is_json)

@@ -1,0 +1,69 @@
+"""`penstock queue`: list, declare, delete and purge queues of the URI's vhost."""
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli.options import DEFAULT_URI, Arguments, IfEmpty, IfUnused, Json, Uri, connected, read_fields
+from penstock.cli.output import print_done, print_records
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Queues of the URI's vhost.", no_args_is_help=True)
+COLUMNS = (
+    "name",
+    "durable",
+    "exclusive",
+    "auto_delete",
+    "arguments",
+    "ready_count",
+    "unsettled_count",
+    "consumer_count",
+)
+
+
+@app.command("list")
+def show(context: typer.Context, uri: Uri = DEFAULT_URI, is_json: Json = False) -> None:
+    """List the queues and what they hold."""
+    with connected(context, uri) as connection:
+        print_records(connection.list_queues(), COLUMNS, is_json)
+
+
+@app.command()
+def declare(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Empty: the broker chooses one.")] = "",
+    durable: Annotated[bool, typer.Option("--durable/--transient")] = True,
+    auto_delete: Annotated[bool, typer.Option("--auto-delete", help="Gone with its last consumer.")] = False,
+    argument: Arguments = None,
+    uri: Uri = DEFAULT_URI,
+    is_json: Json = False,
+) -> None:
+    """Make a queue, or check that it is as asked."""
+    with connected(context, uri) as connection:
+        queue = connection.declare_queue(name, durable, auto_delete=auto_delete, arguments=read_fields(argument))
+    text = f"queue '{queue.name}' is there: {queue.ready_count:,} ready, {queue.consumer_count:,} consumers"
+    print_done(text, queue, is_json)
+
+
+@app.command()
+def delete(
+    context: typer.Context,
+    name: str,
+    if_unused: IfUnused = False,
+    if_empty: IfEmpty = False,
+    uri: Uri = DEFAULT_URI,
+    is_json: Json = False,
+) -> None:
+    """Delete a queue with what it holds."""
+    with connected(context, uri) as connection:
+        dropped = connection.delete_queue(name, if_unused, if_empty)
+    print_done(f"queue '{name}' deleted with {dropped:,} messages", {"dropped_count": dropped}, is_json)
+
+
+@app.command()
+def purge(context: typer.Context, name: str, uri: Uri = DEFAULT_URI, is_json: Json = False) -> None:
+    """Drop the ready messages of a queue."""
+    with connected(context, uri) as connection:
+        dropped = connection.purge_queue(name)
+    print_done(f"{dropped:,} messages dropped from queue '{name}'", {"dropped_count": dropped}, is_json)

@@ -1,0 +1,44 @@
+"""`penstock serve`: starts a broker.
+
+The only command that enters the broker's own process rooms, and only when asked.
+"""
+
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["serve"]
+
+
+def serve(
+    config: Annotated[Path | None, typer.Option("--config", help="A TOML file of settings.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", help="Where everything is kept. Default: ./data")
+    ] = None,
+    grpc: Annotated[
+        str | None, typer.Option("--grpc", help="HOST:PORT or 'off'. Default: 127.0.0.1:5680", metavar="HOST:PORT")
+    ] = None,
+    amqp: Annotated[
+        str | None, typer.Option("--amqp", help="HOST:PORT or 'off'. Default: 127.0.0.1:5672", metavar="HOST:PORT")
+    ] = None,
+    http: Annotated[
+        str | None, typer.Option("--http", help="HOST:PORT or 'off'. Default: 127.0.0.1:15672", metavar="HOST:PORT")
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option("--metrics", help="HOST:PORT or 'off'. Default: 127.0.0.1:15692", metavar="HOST:PORT")
+    ] = None,
+    log_level: Annotated[str | None, typer.Option("--log-level", help="debug, info, warning or error.")] = None,
+) -> None:
+    """Start a broker. Flags count more than PENSTOCK_* variables, and those more than the file."""
+    node = import_module("penstock.node")
+    flags = {
+        "data_dir": data_dir,
+        "grpc": grpc,
+        "amqp": amqp,
+        "http": http,
+        "metrics": metrics,
+        "log_level": log_level,
+    }
+    node.run(node.load_settings(config, flags))

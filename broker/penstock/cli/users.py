@@ -1,0 +1,46 @@
+"""`penstock user`: list, add, change and delete users. A password that is not given is asked for, never shown."""
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli.options import DEFAULT_URI, Json, Uri, connected
+from penstock.cli.output import print_done, print_records
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Users.", no_args_is_help=True)
+COLUMNS = ("name", "tags")
+
+
+@app.command("list")
+def show(context: typer.Context, uri: Uri = DEFAULT_URI, is_json: Json = False) -> None:
+    """List the users."""
+    with connected(context, uri) as connection:
+        print_records(connection.list_users(), COLUMNS, is_json)
+
+
+@app.command()
+def add(
+    context: typer.Context,
+    name: str,
+    password: Annotated[str | None, typer.Option("--password", help="Asked for when it is not given.")] = None,
+    tag: Annotated[list[str] | None, typer.Option("--tag", help="Such as administrator; more than once.")] = None,
+    keep_password: Annotated[bool, typer.Option("--keep-password", help="Change only the tags.")] = False,
+    uri: Uri = DEFAULT_URI,
+    is_json: Json = False,
+) -> None:
+    """Add a user, or change the password and the tags of one."""
+    if password is None and not keep_password:
+        password = typer.prompt("Password", hide_input=True, confirmation_prompt="Again", err=True)
+    with connected(context, uri) as connection:
+        created = connection.put_user(name, password, tag or ())
+    print_done(f"user '{name}' {'added' if created else 'changed'}", {"name": name, "created": created}, is_json)
+
+
+@app.command()
+def delete(context: typer.Context, name: str, uri: Uri = DEFAULT_URI, is_json: Json = False) -> None:
+    """Delete a user with their permissions."""
+    with connected(context, uri) as connection:
+        connection.delete_user(name)
+    print_done(f"user '{name}' deleted", {"name": name}, is_json)

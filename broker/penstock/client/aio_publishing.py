@@ -1,0 +1,190 @@
+"""Publishing from a loop: a future for each message, resolved in ranges when the publisher's descriptor wakes the loop.
+
+What is published in one turn of the loop goes to the publisher at its end, in runs of messages to one address: a call
+and a batch for many. All runs on the loop's thread, so numbers come in the order of the calls and no lock is needed.
+"""
+
+import asyncio
+from asyncio import AbstractEventLoop, Future
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple, TypeAlias
+
+from penstock.client.errors import CANCELLED, MESSAGE_REFUSALS, from_status
+from penstock.client.outcomes import PendingFutures
+from penstock.client.transport import PublisherPort
+
+__all__ = ["AsyncPublishing"]
+
+# Exchange, routing key, properties, mandatory.
+Address: TypeAlias = "tuple[str, str, bytes | None, bool]"
+
+
+class _Run(NamedTuple):
+    """Messages that follow each other and differ in nothing but the body."""
+
+    address: Address
+    bodies: list[bytes]
+    futures: "list[Future[None]]"
+
+
+class AsyncPublishing:
+    """Publishers, one after another: when one ended for good, the next message opens a new one.
+
+    Invariants: `_runs` holds what no publisher has yet, in order; `_bodies` and `_futures` are its last run's; at most
+    `in_flight_max` messages are with the publisher, so that handing it more never blocks the loop.
+    """
+
+    def __init__(
+        self,
+        open_port: Callable[[], PublisherPort],
+        rpc_error: type[Exception],
+        in_flight_max: int,
+        loop: AbstractEventLoop,
+    ) -> None:
+        self._open_port = open_port
+        self._rpc_error = rpc_error
+        self._in_flight_max = in_flight_max
+        self._loop = loop
+        self._create_future = loop.create_future
+        self._port: PublisherPort | None = None
+        self._is_watched = False
+        self._pending = PendingFutures()
+        self._runs: deque[_Run] = deque()
+        self._address: Address | None = None
+        self._bodies: list[bytes] = []
+        self._futures: list[Future[None]] = []
+        self._is_due = False
+        self._closing: set[Future[None]] = set()
+
+    def publish(
+        self, body: bytes, exchange: str, routing_key: str, properties: bytes | None, mandatory: bool
+    ) -> "Future[None]":
+        if type(body) is not bytes:
+            raise TypeError(f"a body must be bytes, not {type(body).__name__}")
+        address = (exchange, routing_key, properties, mandatory)
+        if address != self._address:
+            self._begin_run(address)
+        future = self._create_future()
+        self._bodies.append(body)
+        self._futures.append(future)
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._send)
+        return future
+
+    async def close(self, timeout: float) -> None:
+        """Waits for the outcomes of what was published, at most `timeout` seconds."""
+        self._send()
+        waiting = [*self._pending.waiting(), *(future for run in self._runs for future in run.futures)]
+        if waiting:
+            await asyncio.wait(waiting, timeout=timeout)
+        self._fail_waiting((CANCELLED, "the connection was closed before the broker answered", b""))
+        self._retire((CANCELLED, "the connection was closed before the broker answered", b""))
+        if self._closing:
+            await asyncio.wait(self._closing, timeout=timeout)
+
+    def _begin_run(self, address: Address) -> None:
+        self._address = address
+        self._bodies, self._futures = [], []
+        self._runs.append(_Run(address, self._bodies, self._futures))
+
+    def _send(self) -> None:
+        """Hands over what waits, as far as there is room; what is left goes when outcomes made room."""
+        while self._runs:
+            room = self._in_flight_max - len(self._pending)
+            if room <= 0:
+                return
+            self._send_run(self._runs[0], room)
+            if not self._runs[0].bodies:
+                self._runs.popleft()
+        self._address = None
+        self._is_due = False
+
+    def _send_run(self, run: _Run, room: int) -> None:
+        count = min(room, len(run.bodies))
+        is_new = self._port is None
+        port = self._watched_port()
+        try:
+            port.publish_many(run.bodies[:count] if count < len(run.bodies) else run.bodies, *run.address)
+        except self._rpc_error as error:
+            code, message, details = error.args
+            if code in MESSAGE_REFUSALS:
+                count = self._take_over(run, port.publish_many([]) - self._pending.last)
+                _fail(run.futures[count], (code, message, details))
+                count += 1
+            else:
+                # It had ended and took nothing. A new one may take it; if not even that does, why is the answer.
+                self._retire((code, message, details))
+                if not is_new:
+                    return
+                count = len(run.futures)
+                for future in run.futures:
+                    _fail(future, (code, message, details))
+        else:
+            self._take_over(run, count)
+        del run.bodies[:count]
+        del run.futures[:count]
+
+    def _take_over(self, run: _Run, count: int) -> int:
+        """The publisher has the first `count` messages of the run."""
+        self._pending.extend(run.futures[:count])
+        return count
+
+    def _watched_port(self) -> PublisherPort:
+        port = self._port
+        if port is None:
+            port = self._port = self._open_port()
+            self._pending = PendingFutures()
+        if not self._is_watched:
+            self._is_watched = True
+            self._loop.add_reader(port.wake_fd, self._on_wake)
+        return port
+
+    def _on_wake(self) -> None:
+        if self._port is None:
+            return
+        try:
+            outcomes = self._port.take()
+        except self._rpc_error as error:
+            code, message, details = error.args
+            self._retire((code, message, details))
+        else:
+            self._pending.apply(outcomes)
+            if not outcomes:
+                # A publisher that ended with nothing to tell stays readable: watch it again with the next message.
+                self._unwatch(self._port)
+        if self._runs:
+            self._send()
+
+    def _unwatch(self, port: PublisherPort) -> None:
+        if self._is_watched:
+            self._is_watched = False
+            self._loop.remove_reader(port.wake_fd)
+
+    def _retire(self, error: tuple[int, str, bytes]) -> None:
+        """The publisher ended: what it still owes an outcome gets `error`, unless it gives one now."""
+        port, self._port = self._port, None
+        if port is None:
+            return
+        self._unwatch(port)
+        # If it raises, it says again what `error` says.
+        with suppress(self._rpc_error):
+            self._pending.apply(port.take())
+        self._pending.fail_all(error)
+        closing = self._loop.run_in_executor(None, port.close)
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    def _fail_waiting(self, error: tuple[int, str, bytes]) -> None:
+        for run in self._runs:
+            for future in run.futures:
+                _fail(future, error)
+        self._runs.clear()
+        self._address = None
+
+
+def _fail(future: "Future[None]", error: tuple[int, str, bytes]) -> None:
+    if not future.done():
+        future.set_exception(from_status(*error))

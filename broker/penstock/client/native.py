@@ -1,0 +1,77 @@
+"""The transport of the native module: batching, encoding and reconnecting happen in Rust, without the GIL.
+
+The only module of the client that knows the native module; importing it fails where that is missing.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from penstock._core import Channel, Consumer, CoreError, Publisher, RpcError, perf_latency, perf_throughput
+from penstock.client.errors import PenstockError, from_status
+from penstock.client.transport import ConsumerOptions, ConsumerPort, PublisherOptions, PublisherPort, TransportOptions
+from penstock.client.uri import Address
+
+__all__ = ["NativeTransport", "measure_latency", "measure_throughput"]
+
+
+class NativeTransport:
+    """One HTTP/2 connection, made at the first use and again after it broke."""
+
+    rpc_error: type[Exception] = RpcError
+
+    def __init__(self, address: Address, options: TransportOptions) -> None:
+        self._channel = Channel(
+            address.target,
+            address.authorization,
+            connect_timeout_ms=options.connect_timeout_ms,
+            message_bytes_max=options.message_bytes_max,
+        )
+
+    def call(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
+        return self._channel.call(method, payload, timeout_ms)
+
+    def publisher(self, options: PublisherOptions) -> PublisherPort:
+        return Publisher(
+            self._channel,
+            options.vhost,
+            options.level,
+            in_flight_max=options.in_flight_max,
+            batch_max=options.batch_max,
+            reconnect=options.reconnect,
+        )
+
+    def consumer(self, options: ConsumerOptions) -> ConsumerPort:
+        return Consumer(
+            self._channel,
+            options.vhost,
+            options.queue,
+            prefetch=options.prefetch,
+            auto_ack=options.auto_ack,
+            exclusive=options.exclusive,
+            consumer_tag=options.consumer_tag,
+            reconnect=options.reconnect,
+        )
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+def measure_throughput(options: dict[str, Any]) -> dict[str, Any]:
+    """Runs the native load generator on queues that are there already; its figures."""
+    return _measured(perf_throughput, options)
+
+
+def measure_latency(options: dict[str, Any]) -> dict[str, Any]:
+    """The same, one message at a time at a steady rate."""
+    return _measured(perf_latency, options)
+
+
+def _measured(measure: Callable[[str], str], options: dict[str, Any]) -> dict[str, Any]:
+    try:
+        figures: dict[str, Any] = json.loads(measure(json.dumps(options)))
+    except RpcError as error:
+        raise from_status(*error.args) from error
+    except CoreError as error:
+        raise PenstockError(str(error)) from error
+    return figures

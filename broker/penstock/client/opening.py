@@ -1,0 +1,76 @@
+"""Chooses what carries a connection, and says hello to the broker so that a wrong address or password shows at once."""
+
+from dataclasses import dataclass
+from importlib import import_module
+
+from penstock.client import admin
+from penstock.client.errors import AccessRefusedError, ConnectionLostError, PenstockError, from_status
+from penstock.client.transport import PublisherOptions, Transport, TransportOptions
+from penstock.client.uri import Address, parse_uri
+
+__all__ = ["Options", "greet", "open_transport"]
+
+LEVELS = {None: 0, "os": 1, "disk": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a connection was asked for. `timeout` in seconds bounds calls and waits for confirms."""
+
+    address: Address
+    native: bool | None
+    level: str | None
+    timeout: float
+
+    @classmethod
+    def read(cls, uri: str, native: bool | None, level: str | None, timeout: float) -> "Options":
+        if level not in LEVELS:
+            raise ValueError(f"level is {level!r}; it must be 'os', 'disk' or None")
+        if not 0 < timeout <= 86_400:
+            raise ValueError(f"timeout is {timeout}; it must be more than 0 and at most 86,400 seconds")
+        return cls(parse_uri(uri), native, level, timeout)
+
+    @property
+    def timeout_ms(self) -> int:
+        return max(1, int(self.timeout * 1000))
+
+    @property
+    def publisher(self) -> PublisherOptions:
+        return PublisherOptions(vhost=self.address.vhost, level=LEVELS[self.level])
+
+
+def open_transport(options: Options) -> Transport:
+    """The native transport where it is there and not declined; it does not connect yet."""
+    limits = TransportOptions(connect_timeout_ms=min(options.timeout_ms, TransportOptions().connect_timeout_ms))
+    if options.native is not False:
+        try:
+            native = import_module("penstock.client.native")
+        except ImportError as error:
+            if options.native:
+                raise PenstockError("the native module is not there; connect with native=None or False") from error
+        else:
+            found: Transport = native.NativeTransport(options.address, limits)
+            return found
+    pure: Transport = import_module("penstock.client.pure").PureTransport(options.address, limits)
+    return pure
+
+
+def greet(transport: Transport, options: Options) -> None:
+    """One cheap call that needs nothing but valid credentials."""
+
+    def call(method: str, payload: bytes) -> bytes:
+        return transport.call(method, payload, options.timeout_ms)
+
+    try:
+        admin.drive(admin.list_vhosts(), call)
+    except transport.rpc_error as error:
+        refusal = from_status(*error.args)
+        if isinstance(refusal, AccessRefusedError):
+            # Somebody the broker knows, who may not list vhosts.
+            return
+        if isinstance(refusal, ConnectionLostError):
+            target = options.address.target
+            raise ConnectionLostError(
+                f"no broker answers at {target}: {refusal}; is it running there?", code=refusal.code
+            ) from error
+        raise refusal from error

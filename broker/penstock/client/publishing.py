@@ -1,0 +1,161 @@
+"""Publishing from threads: each caller waits for its own confirm while one of them reads the outcomes for all.
+
+Numbers are given under one lock, so that a call's numbers are known ranges. Whoever waits first reads; nobody wakes a
+thread to be told what it could have read itself.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from threading import Condition, Lock
+
+from penstock.client.errors import MESSAGE_REFUSALS, DeadlineError, PenstockError, from_status
+from penstock.client.outcomes import Outcomes
+from penstock.client.transport import Outcome, PublisherPort
+
+__all__ = ["NothingSentError", "Publishing"]
+
+# Long enough to cost nothing, short enough that a pending signal is handled soon.
+WAIT_MS = 200
+CHUNK = 1_000
+NEVER = 2**64
+
+
+class NothingSentError(Exception):
+    """The publisher had ended before the message was queued: another one may take it. `args` is the refusal."""
+
+
+class Publishing:
+    """One publisher's life. Once it is ended (for good, by the broker), a new one has to be made."""
+
+    def __init__(self, port: PublisherPort, rpc_error: type[Exception], timeout_ms: int) -> None:
+        self._port = port
+        self._rpc_error = rpc_error
+        self._timeout_ms = timeout_ms
+        self._numbering = Lock()
+        self._changed = Condition(Lock())
+        self._reading = False
+        self._outcomes = Outcomes()
+        self._ended: tuple[int, str, bytes] | None = None
+
+    @property
+    def is_ended(self) -> bool:
+        return self._ended is not None
+
+    def publish(self, body: bytes, exchange: str, routing_key: str, properties: bytes | None, mandatory: bool) -> None:
+        """Returns when the broker confirmed the message; raises what it said otherwise."""
+        number = self._queue(body, exchange, routing_key, properties, mandatory)
+        self._await(number, number)
+        self._raise_failures([(number, number)])
+
+    def publish_many(
+        self, bodies: Iterable[bytes], exchange: str, routing_key: str, properties: bytes | None, mandatory: bool
+    ) -> int:
+        """The same for many; gives their number. The first refusal is raised once all have an outcome."""
+        spans: list[tuple[int, int]] = []
+        count = 0
+        try:
+            for chunk in _chunks(bodies):
+                with self._numbering:
+                    last = self._port.publish_many(chunk, exchange, routing_key, properties, mandatory)
+                _extend(spans, last - len(chunk) + 1, last)
+                count += len(chunk)
+        except self._rpc_error as error:
+            raise self._refused(error) from error
+        for first, last in spans:
+            self._await(first, last)
+        self._raise_failures(spans)
+        return count
+
+    def close(self, timeout_ms: int) -> None:
+        if not self.is_ended:
+            self._port.flush(timeout_ms)
+        self._port.close()
+
+    def _queue(self, body: bytes, exchange: str, routing_key: str, properties: bytes | None, mandatory: bool) -> int:
+        while True:
+            try:
+                with self._numbering:
+                    number = self._port.publish(body, exchange, routing_key, properties, mandatory)
+                if number:
+                    return number
+                self._read(NEVER, NEVER)
+            except self._rpc_error as error:
+                refusal = self._refused(error)
+                if self.is_ended:
+                    raise NothingSentError(refusal) from error
+                raise refusal from error
+
+    def _refused(self, error: Exception) -> PenstockError:
+        """The refusal of one message, or of all that would follow it."""
+        return from_status(*error.args) if error.args[0] in MESSAGE_REFUSALS else self._end(error)
+
+    def _await(self, first: int, last: int) -> None:
+        """Waits until first to last have outcomes. The time limit counts time in which nothing at all arrives."""
+        quiet_ms = 0
+        while not self._outcomes.is_settled(first, last):
+            if self._ended is not None:
+                raise from_status(*self._ended)
+            if quiet_ms >= self._timeout_ms:
+                raise DeadlineError(
+                    f"no confirm within {self._timeout_ms / 1000:g} s; the message may have been stored all the same"
+                )
+            try:
+                quiet_ms = 0 if self._read(first, last) else quiet_ms + WAIT_MS
+            except self._rpc_error as error:
+                raise self._end(error) from error
+
+    def _read(self, first: int, last: int) -> bool:
+        """Reads outcomes, or waits for whoever does, unless first to last have theirs; whether something arrived."""
+        outcomes: list[Outcome] = []
+        with self._changed:
+            if self._outcomes.is_settled(first, last):
+                return True
+            if self._reading:
+                return self._changed.wait(WAIT_MS / 1000)
+            self._reading = True
+        try:
+            outcomes = self._port.wait(WAIT_MS)
+        finally:
+            with self._changed:
+                for outcome in outcomes:
+                    self._outcomes.apply(outcome)
+                self._reading = False
+                self._changed.notify_all()
+        return bool(outcomes)
+
+    def _raise_failures(self, spans: list[tuple[int, int]]) -> None:
+        with self._changed:
+            failures = [failure for first, last in spans for failure in self._outcomes.take_failures(first, last)]
+        if not failures:
+            return
+        code, reason = failures[0]
+        error = from_status(code, reason)
+        count = sum(last - first + 1 for first, last in spans)
+        if count > 1:
+            error.add_note(f"{len(failures)} of {count} messages were not confirmed; this is the first")
+        raise error
+
+    def _end(self, error: Exception) -> PenstockError:
+        code, message, details = error.args
+        ended = (int(code), str(message), bytes(details))
+        with self._changed:
+            self._ended = ended
+            self._changed.notify_all()
+        return from_status(*ended)
+
+
+def _chunks(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
+    if isinstance(bodies, list):
+        for start in range(0, len(bodies), CHUNK):
+            yield bodies[start : start + CHUNK]
+        return
+    rest = iter(bodies)
+    while chunk := list(islice(rest, CHUNK)):
+        yield chunk
+
+
+def _extend(spans: list[tuple[int, int]], first: int, last: int) -> None:
+    if spans and spans[-1][1] == first - 1:
+        spans[-1] = (spans[-1][0], last)
+    else:
+        spans.append((first, last))

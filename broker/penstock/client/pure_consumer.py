@@ -1,0 +1,260 @@
+"""A consume stream over grpcio: deliveries are kept until taken, settlements gather until they are sent.
+
+Two threads serve it: grpcio's, which asks for the next request, and one of its own that reads responses and reconnects.
+What an earlier connection delivered cannot be settled any more: the broker put it back when that connection broke.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from threading import Condition, Thread
+
+from penstock.client.backoff import Backoff
+from penstock.client.errors import CANCELLED, UNAVAILABLE
+from penstock.client.streams import Stream, Streams, is_passing
+from penstock.client.transport import ConsumerOptions, StatusError
+from penstock.client.wake import Wake
+from penstock.v1 import messaging_pb2
+
+__all__ = ["PureConsumer", "PureDelivery"]
+
+METHOD = "/penstock.v1.MessagingService/Consume"
+CLOSE_SECONDS = 5.0
+
+
+class PureDelivery:
+    """One delivery, read from its message when asked."""
+
+    __slots__ = ("_consumer", "_delivery", "_is_settled", "body", "connection", "sequence")
+
+    def __init__(self, consumer: "PureConsumer", delivery: messaging_pb2.Delivery, connection: int) -> None:
+        self._consumer = consumer
+        self._delivery = delivery
+        self._is_settled = False
+        self.connection = connection
+        self.sequence: int = delivery.sequence
+        self.body: bytes = delivery.body
+
+    @property
+    def exchange(self) -> str:
+        return self._delivery.exchange
+
+    @property
+    def routing_key(self) -> str:
+        return self._delivery.routing_key
+
+    @property
+    def properties(self) -> bytes | None:
+        return self._delivery.properties.SerializeToString() or None
+
+    @property
+    def redelivered(self) -> bool:
+        return self._delivery.redelivered
+
+    @property
+    def delivery_count(self) -> int:
+        return self._delivery.delivery_count
+
+    @property
+    def stored_at_ms(self) -> int:
+        return self._delivery.stored_at_ms
+
+    def settle(self, outcome: int) -> None:
+        if not self._is_settled:
+            self._is_settled = True
+            self._consumer.settle_one(self.connection, self.sequence, outcome)
+
+
+class PureConsumer:
+    """Invariant, under `_changed`: deliveries and settlements waiting here belong to the stream of `_life`."""
+
+    def __init__(self, streams: Streams, options: ConsumerOptions, backoff: Backoff) -> None:
+        self._streams = streams
+        self._options = options
+        self._backoff = backoff
+        self._wake = Wake()
+        self._changed = Condition()
+        self._arrived: deque[PureDelivery] = deque()
+        self._settlements: list[tuple[int, int]] = []
+        self._prefetch = options.prefetch
+        self._is_flow_due = False
+        self._tag = options.consumer_tag
+        self._stream: Stream | None = None
+        self._life = 0
+        self._ended: StatusError | None = None
+        self._is_cancelled = False
+        self._is_closed = False
+        self._thread = Thread(target=self._run, name="penstock-consumer", daemon=True)
+        self._thread.start()
+
+    @property
+    def wake_fd(self) -> int:
+        return self._wake.fileno()
+
+    @property
+    def consumer_tag(self) -> str:
+        return self._tag
+
+    def take(self, count_max: int) -> list[PureDelivery]:
+        with self._changed:
+            return self._take(count_max)
+
+    def wait(self, count_max: int, timeout_ms: int) -> list[PureDelivery]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._arrived or self._ended or self._is_closed, timeout_ms / 1000)
+            return self._take(count_max)
+
+    def flow(self, prefetch: int) -> None:
+        with self._changed:
+            self._prefetch = prefetch
+            self._is_flow_due = True
+            self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Settlements go out as soon as the stream takes them; there is nothing to hurry."""
+
+    def settle_one(self, connection: int, sequence: int, outcome: int) -> None:
+        if self._options.auto_ack:
+            return
+        with self._changed:
+            if connection != self._life:
+                return
+            self._settlements.append((outcome, sequence))
+            if len(self._settlements) == 1:
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        # The sending side ends by itself once the last settlements are out; then the broker ends the stream.
+        self._thread.join(CLOSE_SECONDS)
+        if self._stream is not None:
+            self._stream.cancel()
+        self._wake.close()
+
+    def _take(self, count_max: int) -> list[PureDelivery]:
+        arrived = self._arrived
+        if not arrived:
+            self._wake.clear()
+            if self._ended is not None:
+                raise StatusError(*self._ended.args)
+            return []
+        if count_max >= len(arrived):
+            taken = list(arrived)
+            arrived.clear()
+            self._wake.clear()
+        else:
+            taken = [arrived.popleft() for _ in range(count_max)]
+        self._changed.notify_all()
+        return taken
+
+    # ------------------------------------------------------------ the sending thread (grpcio's)
+
+    def _requests(self, life: int) -> Iterator[bytes]:
+        with self._changed:
+            opening = self._opening()
+        yield messaging_pb2.ConsumeRequest(open=opening).SerializeToString()
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._has_request(life))
+                if self._life != life:
+                    return
+                settlements, self._settlements = self._settlements, []
+                is_flow_due, self._is_flow_due = self._is_flow_due, False
+                prefetch, is_last = self._prefetch, self._is_closed
+            for settlement in _gather(settlements):
+                yield messaging_pb2.ConsumeRequest(settle=settlement).SerializeToString()
+            if is_flow_due:
+                yield messaging_pb2.ConsumeRequest(flow=messaging_pb2.Flow(prefetch=prefetch)).SerializeToString()
+            if is_last:
+                return
+
+    def _opening(self) -> messaging_pb2.ConsumeOpen:
+        options = self._options
+        return messaging_pb2.ConsumeOpen(
+            vhost=options.vhost,
+            queue=options.queue,
+            consumer_tag=self._tag,
+            prefetch=self._prefetch or options.prefetch,
+            auto_ack=options.auto_ack,
+            exclusive=options.exclusive,
+        )
+
+    def _has_request(self, life: int) -> bool:
+        return bool(self._settlements) or self._is_flow_due or self._is_closed or self._life != life
+
+    # ------------------------------------------------------------ the reading thread
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            ended = self._read_stream()
+            with self._changed:
+                self._life += 1
+                self._changed.notify_all()
+                self._settlements.clear()
+                if self._is_closed:
+                    return
+                if self._is_cancelled or not is_passing(ended.args[0]) or not self._options.reconnect:
+                    self._ended = ended
+                    self._changed.notify_all()
+                    self._wake.set()
+                    return
+                # What was not taken yet returned to the queue, and comes again.
+                self._arrived.clear()
+                self._changed.wait_for(lambda: self._is_closed, self._backoff.delay())
+
+    def _read_stream(self) -> StatusError:
+        """One stream from its opening to its end; what ended it."""
+        with self._changed:
+            if self._is_closed:
+                return StatusError(CANCELLED, "the consumer is closed", b"")
+            life = self._life
+            # A consumer that was paused stays so: the opening cannot say 0.
+            self._is_flow_due = self._prefetch == 0
+            stream = self._stream = self._streams.open(METHOD, self._requests(life))
+        try:
+            for payload in stream:
+                cancelled = self._on_response(messaging_pb2.ConsumeResponse.FromString(payload), life)
+                if cancelled is not None:
+                    return cancelled
+        except StatusError as error:
+            return error
+        return StatusError(UNAVAILABLE, "the broker ended the consume stream", b"")
+
+    def _on_response(self, response: messaging_pb2.ConsumeResponse, life: int) -> StatusError | None:
+        """Keeps what came; gives what ends the consumer for good, if this does."""
+        with self._changed:
+            if response.HasField("cancelled"):
+                self._is_cancelled = True
+                return StatusError(CANCELLED, f"the broker cancelled the consumer: {response.cancelled.reason}", b"")
+            if response.HasField("opened"):
+                self._tag = response.opened.consumer_tag
+                self._backoff.reset()
+                return None
+            self._changed.wait_for(lambda: self._has_room() or self._is_closed)
+            if not self._is_closed:
+                self._arrived.extend(PureDelivery(self, delivery, life) for delivery in response.deliveries.deliveries)
+                self._changed.notify_all()
+                self._wake.set()
+        return None
+
+    def _has_room(self) -> bool:
+        # With acks the prefetch bounds what is here; without, only not reading does.
+        return not self._options.auto_ack or len(self._arrived) < max(self._options.prefetch, 1)
+
+
+def _gather(settlements: list[tuple[int, int]]) -> list[messaging_pb2.Settlement]:
+    """A settlement for each outcome, its sequences as ranges."""
+    found: dict[int, messaging_pb2.Settlement] = {}
+    last = 0
+    for outcome, sequence in sorted(settlements):
+        settlement = found.get(outcome)
+        if settlement is None:
+            settlement = found[outcome] = messaging_pb2.Settlement()
+            settlement.outcome = messaging_pb2.Outcome.Name(outcome)  # type: ignore[assignment]
+        elif sequence == last + 1:
+            last = settlement.ranges[-1].last = sequence
+            continue
+        settlement.ranges.add(first=sequence, last=sequence)
+        last = sequence
+    return list(found.values())

@@ -1,0 +1,267 @@
+"""A publish stream over grpcio: what waits is sent as one batch, and sent again after a broken connection.
+
+Two threads serve it: grpcio's, which asks for the next request, and one of its own that reads responses and reconnects.
+A message is kept until it has an outcome; numbers go on across connections.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from threading import Condition, Thread
+from typing import NamedTuple
+
+from penstock.client.backoff import Backoff
+from penstock.client.errors import INVALID_ARGUMENT, RETURNED, UNAVAILABLE
+from penstock.client.numbering import Numbering
+from penstock.client.outcomes import Outcomes
+from penstock.client.streams import Stream, Streams, is_passing
+from penstock.client.transport import Outcome, PublisherOptions, StatusError
+from penstock.client.wake import Wake
+from penstock.v1 import message_pb2, messaging_pb2
+
+__all__ = ["PurePublisher"]
+
+METHOD = "/penstock.v1.MessagingService/Publish"
+BATCH_BYTES_MAX = 256 * 1024
+CLOSE_SECONDS = 5.0
+NAME_BYTES_MAX = 255
+
+
+class _Message(NamedTuple):
+    number: int
+    body: bytes
+    exchange: str
+    routing_key: str
+    properties: bytes | None
+    mandatory: bool
+
+
+class PurePublisher:
+    """Invariant, under `_changed`: `_kept` holds every message that may lack an outcome, in order; the first `_sent` of
+    them went into the stream that is open now."""
+
+    def __init__(self, streams: Streams, options: PublisherOptions, backoff: Backoff) -> None:
+        self._streams = streams
+        self._options = options
+        self._backoff = backoff
+        self._wake = Wake()
+        self._changed = Condition()
+        self._kept: deque[_Message] = deque()
+        self._sent = 0
+        self._last = 0
+        self._settled = Outcomes()
+        self._outcomes: list[Outcome] = []
+        self._numbering = Numbering()
+        self._stream: Stream | None = None
+        self._life = 0
+        self._ended: StatusError | None = None
+        self._is_closed = False
+        self._thread = Thread(target=self._run, name="penstock-publisher", daemon=True)
+        self._thread.start()
+
+    @property
+    def wake_fd(self) -> int:
+        return self._wake.fileno()
+
+    def publish(
+        self,
+        body: bytes,
+        exchange: str = "",
+        routing_key: str = "",
+        properties: bytes | None = None,
+        mandatory: bool = False,
+    ) -> int:
+        _refuse_long_names(exchange, routing_key)
+        with self._changed:
+            self._check()
+            if self._last - self._settled.settled_through >= self._options.in_flight_max:
+                return 0
+            return self._keep(body, exchange, routing_key, properties, mandatory)
+
+    def publish_many(
+        self,
+        bodies: Sequence[bytes],
+        exchange: str = "",
+        routing_key: str = "",
+        properties: bytes | None = None,
+        mandatory: bool = False,
+    ) -> int:
+        _refuse_long_names(exchange, routing_key)
+        with self._changed:
+            for body in bodies:
+                self._check()
+                while self._last - self._settled.settled_through >= self._options.in_flight_max:
+                    self._changed.wait()
+                    self._check()
+                self._keep(body, exchange, routing_key, properties, mandatory)
+            return self._last
+
+    def take(self) -> list[Outcome]:
+        with self._changed:
+            return self._take()
+
+    def wait(self, timeout_ms: int) -> list[Outcome]:
+        with self._changed:
+            if not self._outcomes:
+                self._changed.wait_for(lambda: self._outcomes or self._ended, timeout_ms / 1000)
+            return self._take()
+
+    def flush(self, timeout_ms: int) -> bool:
+        with self._changed:
+            return self._changed.wait_for(self._is_idle, timeout_ms / 1000)
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            stream = self._stream
+            self._changed.notify_all()
+        if stream is not None:
+            stream.cancel()
+        self._thread.join(CLOSE_SECONDS)
+        self._wake.close()
+
+    # ------------------------------------------------------------ under the lock
+
+    def _is_idle(self) -> bool:
+        return self._ended is not None or self._settled.settled_through == self._last
+
+    def _check(self) -> None:
+        if self._ended is not None:
+            raise StatusError(*self._ended.args)
+        if self._is_closed:
+            raise StatusError(UNAVAILABLE, "the publisher is closed", b"")
+
+    def _keep(self, body: bytes, exchange: str, routing_key: str, properties: bytes | None, mandatory: bool) -> int:
+        self._last += 1
+        self._kept.append(_Message(self._last, body, exchange, routing_key, properties, mandatory))
+        if len(self._kept) == self._sent + 1:
+            self._changed.notify_all()
+        return self._last
+
+    def _take(self) -> list[Outcome]:
+        self._wake.clear()
+        if not self._outcomes:
+            if self._ended is not None:
+                raise StatusError(*self._ended.args)
+            return []
+        taken, self._outcomes = self._outcomes, []
+        return taken
+
+    def _settle(self, outcome: Outcome) -> None:
+        self._outcomes.append(outcome)
+        first, last, _, _ = outcome
+        self._settled.apply((first, last, 0, ""))
+
+    def _drop_settled(self) -> None:
+        while self._kept and self._kept[0].number <= self._settled.settled_through:
+            self._kept.popleft()
+            self._sent -= 1
+
+    # ------------------------------------------------------------ the sending thread (grpcio's)
+
+    def _requests(self, life: int) -> Iterator[bytes]:
+        options = self._options
+        opening = messaging_pb2.PublishOpen(vhost=options.vhost)
+        opening.level = messaging_pb2.Level.Name(options.level)  # type: ignore[assignment]
+        yield messaging_pb2.PublishRequest(open=opening).SerializeToString()
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_over(life) or len(self._kept) > self._sent)
+                if self._is_over(life):
+                    return
+                batch = self._next_batch()
+            yield _encode(batch)
+
+    def _is_over(self, life: int) -> bool:
+        return self._is_closed or self._life != life
+
+    def _next_batch(self) -> list[_Message]:
+        batch: list[_Message] = []
+        size = 0
+        for message in islice(self._kept, self._sent, self._sent + self._options.batch_max):
+            size += len(message.body) + len(message.properties or b"")
+            if batch and (size > BATCH_BYTES_MAX or message.mandatory != batch[0].mandatory):
+                break
+            batch.append(message)
+        for message in batch:
+            self._numbering.send(message.number)
+        self._sent += len(batch)
+        return batch
+
+    # ------------------------------------------------------------ the reading thread
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            ended = self._read_stream()
+            with self._changed:
+                self._life += 1
+                self._changed.notify_all()
+                if self._is_closed:
+                    return
+                if not is_passing(ended.args[0]) or not self._options.reconnect:
+                    self._ended = ended
+                    self._changed.notify_all()
+                    self._wake.set()
+                    return
+                self._changed.wait_for(lambda: self._is_closed, self._backoff.delay())
+
+    def _read_stream(self) -> StatusError:
+        """One stream from its opening to its end; what ended it."""
+        with self._changed:
+            if self._is_closed:
+                return StatusError(UNAVAILABLE, "the publisher is closed", b"")
+            self._numbering = Numbering()
+            self._sent = 0
+            self._kept = deque(
+                message for message in self._kept if not self._settled.is_settled(message.number, message.number)
+            )
+            self._stream = self._streams.open(METHOD, self._requests(self._life))
+        try:
+            for payload in self._stream:
+                self._on_response(messaging_pb2.PublishResponse.FromString(payload))
+        except StatusError as error:
+            return error
+        return StatusError(UNAVAILABLE, "the broker ended the publish stream", b"")
+
+    def _on_response(self, response: messaging_pb2.PublishResponse) -> None:
+        with self._changed:
+            translate = self._numbering.translate
+            for confirmed in response.confirmed:
+                for first, last in translate(confirmed.first, confirmed.last):
+                    self._settle((first, last, 0, ""))
+            for returned in response.returned:
+                for first, last in translate(returned.number, returned.number):
+                    self._settle((first, last, RETURNED, returned.reason))
+            for rejected in response.rejected:
+                for first, last in translate(rejected.first, rejected.last):
+                    self._settle((first, last, rejected.code, rejected.reason))
+            self._drop_settled()
+            self._backoff.reset()
+            self._changed.notify_all()
+            self._wake.set()
+
+
+def _refuse_long_names(*names: str) -> None:
+    """The broker would end the stream, and with it the messages of others."""
+    for name in names:
+        if len(name.encode()) > NAME_BYTES_MAX:
+            text = f"an exchange's name or a routing key has {len(name.encode())} bytes; at most {NAME_BYTES_MAX} fit"
+            raise StatusError(INVALID_ARGUMENT, text, b"")
+
+
+def _encode(messages: list[_Message]) -> bytes:
+    """One batch; what all messages share with the first is said once."""
+    head = messages[0]
+    request = messaging_pb2.PublishRequest()
+    batch = request.batch
+    batch.exchange, batch.routing_key, batch.mandatory = head.exchange, head.routing_key, head.mandatory
+    add = batch.messages.add
+    for message in messages:
+        out = add(body=message.body)
+        if message.exchange != head.exchange:
+            out.exchange = message.exchange
+        if message.routing_key != head.routing_key:
+            out.routing_key = message.routing_key
+        if message.properties is not None:
+            out.properties.MergeFrom(message_pb2.Properties.FromString(message.properties))
+    return request.SerializeToString()

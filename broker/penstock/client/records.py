@@ -1,0 +1,121 @@
+"""What the admin verbs give back: plain records of vhosts, users, exchanges, queues, bindings and the broker's status.
+
+Field names are those of the wire contract, so that `--json` and this module never drift apart.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.client.values import Value
+
+__all__ = [
+    "Binding",
+    "DeclaredQueue",
+    "Exchange",
+    "Permission",
+    "Queue",
+    "Recovery",
+    "Status",
+    "User",
+    "Vhost",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredQueue:
+    """A queue as its declaration answers; the name is the broker's when none was given."""
+
+    name: str
+    ready_count: int
+    consumer_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    name: str
+    durable: bool
+    exclusive: bool
+    auto_delete: bool
+    arguments: Mapping[str, Value]
+    ready_count: int
+    unsettled_count: int
+    ready_bytes: int
+    unsettled_bytes: int
+    consumer_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    name: str
+    type: str
+    durable: bool
+    auto_delete: bool
+    internal: bool
+    arguments: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """From an exchange to `destination`, which is a queue or an exchange by `destination_kind`."""
+
+    source: str
+    destination_kind: str
+    destination: str
+    routing_key: str
+    arguments: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Vhost:
+    name: str
+    directory: str
+    ready_count: int
+    unsettled_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    name: str
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """Regular expressions that a resource's whole name must match."""
+
+    user: str
+    vhost: str
+    configure: str
+    write: str
+    read: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What the broker's last start had to do."""
+
+    ms: float
+    bytes_read: int
+    records: int
+    torn_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    version: str
+    node: str
+    uptime_seconds: float
+    cpu_seconds: float
+    resident_bytes: int
+    connection_count: int
+    consumer_count: int
+    queue_count: int
+    ready_count: int
+    unsettled_count: int
+    published_total: int
+    confirmed_total: int
+    delivered_total: int
+    settled_total: int
+    recovery: Recovery
+    data_dir: str
+    listeners: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,300 @@
+"""A connection for threads.
+
+Every verb blocks until the broker answered; any thread may call any of them at any time.
+"""
+
+from collections.abc import Iterable, Mapping
+from threading import Lock
+from types import TracebackType
+from typing import Self, TypeVar
+from weakref import WeakSet
+
+from penstock.client import admin
+from penstock.client.admin import Call, Steps
+from penstock.client.consuming import Consumption
+from penstock.client.errors import ClosedError, from_status
+from penstock.client.got import GotDelivery, get_call, read_got
+from penstock.client.messages import Message
+from penstock.client.opening import Options, greet, open_transport
+from penstock.client.properties import Properties, encode_properties
+from penstock.client.publishing import NothingSentError, Publishing
+from penstock.client.records import Binding, DeclaredQueue, Exchange, Permission, Queue, Status, User, Vhost
+from penstock.client.transport import ConsumerOptions, Transport
+from penstock.client.values import Value
+
+__all__ = ["Connection", "connect"]
+
+T = TypeVar("T")
+
+DEFAULT_URI = "penstock://guest:guest@127.0.0.1:5680/"
+
+
+def connect(
+    uri: str = DEFAULT_URI, *, native: bool | None = None, level: str | None = None, timeout: float = 30.0
+) -> "Connection":
+    """Connects to a broker and checks the credentials.
+
+    `native` None takes the native module where it is there; `level` is what confirms promise: 'os', 'disk', or None for
+    the queue's or the message's own; `timeout` in seconds bounds calls and waits for confirms.
+    """
+    options = Options.read(uri, native, level, timeout)
+    transport = open_transport(options)
+    try:
+        greet(transport, options)
+    except BaseException:
+        transport.close()
+        raise
+    return Connection(transport, options)
+
+
+class Connection:
+    """One connection of one user to one vhost. Publishers and consumers come back by themselves after it broke."""
+
+    def __init__(self, transport: Transport, options: Options) -> None:
+        self._transport = transport
+        self._options = options
+        self._vhost = options.address.vhost
+        self._lock = Lock()
+        self._publishing: Publishing | None = None
+        self._consumptions: WeakSet[Consumption] = WeakSet()
+        self._is_closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends consumers, waits for outstanding confirms, and hangs up."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            publishing, self._publishing = self._publishing, None
+        for consumption in list(self._consumptions):
+            consumption.close()
+        if publishing is not None:
+            publishing.close(self._options.timeout_ms)
+        self._transport.close()
+
+    # ------------------------------------------------------------ messages
+
+    def publish(
+        self,
+        body: bytes,
+        exchange: str = "",
+        routing_key: str = "",
+        properties: Properties | None = None,
+        headers: Mapping[str, Value] | None = None,
+        mandatory: bool = False,
+    ) -> None:
+        """Returns when the broker confirmed the message. Threads that publish at once share batches."""
+        encoded = encode_properties(properties, headers) if properties is not None or headers else None
+        try:
+            self._publisher().publish(body, exchange, routing_key, encoded, mandatory)
+        except NothingSentError:
+            # It ended since the last message; whether a new one can be had, the broker says now.
+            self._publisher().publish(body, exchange, routing_key, encoded, mandatory)
+
+    def publish_many(
+        self,
+        bodies: Iterable[bytes],
+        exchange: str = "",
+        routing_key: str = "",
+        properties: Properties | None = None,
+        headers: Mapping[str, Value] | None = None,
+        mandatory: bool = False,
+    ) -> int:
+        """Publishes many and returns their number once all are confirmed.
+
+        Raises the first refusal once all have an outcome.
+        """
+        encoded = encode_properties(properties, headers)
+        return self._publisher().publish_many(bodies, exchange, routing_key, encoded, mandatory)
+
+    def consume(
+        self,
+        queue: str,
+        prefetch: int = 1_000,
+        auto_ack: bool = False,
+        exclusive: bool = False,
+        consumer_tag: str = "",
+        idle_timeout: float | None = None,
+    ) -> Consumption:
+        """Messages as they come, to iterate over. `idle_timeout` seconds without one end the iteration."""
+        self._check_open()
+        port = self._transport.consumer(
+            ConsumerOptions(self._vhost, queue, prefetch, auto_ack, exclusive, consumer_tag)
+        )
+        consumption = Consumption(port, self._transport.rpc_error, idle_timeout)
+        self._consumptions.add(consumption)
+        return consumption
+
+    def get(self, queue: str, auto_ack: bool = False) -> Message | None:
+        """The next ready message, or None. Settling it is a call of its own, and `consume` is far cheaper for many."""
+        delivery = read_got(self._call(*get_call(self._vhost, queue, auto_ack)))
+        if delivery is None:
+            return None
+        return Message(GotDelivery(delivery, self._vhost, queue, auto_ack, self._settle))
+
+    # ------------------------------------------------------------ queues
+
+    def declare_queue(
+        self,
+        name: str = "",
+        durable: bool = True,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        arguments: Mapping[str, Value] | None = None,
+    ) -> DeclaredQueue:
+        """Makes the queue, or checks that it is as asked; an empty name lets the broker choose one."""
+        queue = admin.make_queue(name, durable, exclusive, auto_delete, arguments)
+        return self._run(admin.declare_queue(self._vhost, queue))
+
+    def delete_queue(self, name: str, if_unused: bool = False, if_empty: bool = False) -> int:
+        """Gives the number of messages that went with it."""
+        return self._run(admin.delete_queue(self._vhost, name, if_unused, if_empty))
+
+    def purge_queue(self, name: str) -> int:
+        """Drops the ready messages; gives their number."""
+        return self._run(admin.purge_queue(self._vhost, name))
+
+    def get_queue(self, name: str) -> Queue:
+        """Raises NotFoundError when it is not there."""
+        return self._run(admin.get_queue(self._vhost, name))
+
+    def list_queues(self) -> list[Queue]:
+        return self._run(admin.list_queues(self._vhost))
+
+    # ------------------------------------------------------------ exchanges and bindings
+
+    def declare_exchange(
+        self,
+        name: str,
+        type: str = "direct",  # noqa: A002
+        durable: bool = True,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Mapping[str, Value] | None = None,
+    ) -> None:
+        """Makes the exchange, or checks that it is as asked. `type` is direct, fanout, topic or headers."""
+        exchange = admin.make_exchange(name, type, durable, auto_delete, internal, arguments)
+        self._run(admin.declare_exchange(self._vhost, exchange))
+
+    def delete_exchange(self, name: str, if_unused: bool = False) -> None:
+        self._run(admin.delete_exchange(self._vhost, name, if_unused))
+
+    def list_exchanges(self) -> list[Exchange]:
+        return self._run(admin.list_exchanges(self._vhost))
+
+    def bind_queue(
+        self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Value] | None = None
+    ) -> None:
+        """Messages of `exchange` that match reach `queue` from now on."""
+        self._run(admin.bind(self._vhost, admin.make_binding("queue", queue, exchange, routing_key, arguments)))
+
+    def unbind_queue(
+        self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Value] | None = None
+    ) -> None:
+        self._run(admin.unbind(self._vhost, admin.make_binding("queue", queue, exchange, routing_key, arguments)))
+
+    def bind_exchange(
+        self, destination: str, source: str, routing_key: str = "", arguments: Mapping[str, Value] | None = None
+    ) -> None:
+        """Messages of `source` that match go through `destination` too."""
+        self._run(admin.bind(self._vhost, admin.make_binding("exchange", destination, source, routing_key, arguments)))
+
+    def unbind_exchange(
+        self, destination: str, source: str, routing_key: str = "", arguments: Mapping[str, Value] | None = None
+    ) -> None:
+        self._run(
+            admin.unbind(self._vhost, admin.make_binding("exchange", destination, source, routing_key, arguments))
+        )
+
+    def list_bindings(self, source: str | None = None, destination: str | None = None) -> list[Binding]:
+        return self._run(admin.list_bindings(self._vhost, source, destination))
+
+    # ------------------------------------------------------------ vhosts, users, permissions
+
+    def list_vhosts(self) -> list[Vhost]:
+        return self._run(admin.list_vhosts())
+
+    def create_vhost(self, name: str) -> bool:
+        """Whether it is new."""
+        return self._run(admin.create_vhost(name))
+
+    def delete_vhost(self, name: str) -> None:
+        """With everything in it."""
+        self._run(admin.delete_vhost(name))
+
+    def list_users(self) -> list[User]:
+        return self._run(admin.list_users())
+
+    def put_user(self, name: str, password: str | None = None, tags: Iterable[str] = ()) -> bool:
+        """Adds a user or changes one; whether it is new. A password of None keeps the one there is."""
+        return self._run(admin.put_user(name, password, tuple(tags)))
+
+    def delete_user(self, name: str) -> None:
+        self._run(admin.delete_user(name))
+
+    def list_permissions(self, user: str | None = None, vhost: str | None = None) -> list[Permission]:
+        return self._run(admin.list_permissions(user, vhost))
+
+    def set_permission(
+        self, user: str, vhost: str | None = None, configure: str = "", write: str = "", read: str = ""
+    ) -> None:
+        """Each is a regular expression that a whole name must match; without `vhost` it is this connection's."""
+        chosen = self._vhost if vhost is None else vhost
+        self._run(admin.set_permission(Permission(user, chosen, configure, write, read)))
+
+    def clear_permission(self, user: str, vhost: str | None = None) -> None:
+        self._run(admin.clear_permission(user, self._vhost if vhost is None else vhost))
+
+    # ------------------------------------------------------------ the broker
+
+    def status(self) -> Status:
+        return self._run(admin.status())
+
+    def export_definitions(self, vhost: str | None = None) -> bytes:
+        """The definitions as JSON: all of them, or those of one vhost."""
+        return self._run(admin.export_definitions(vhost))
+
+    def import_definitions(self, document: bytes | str, vhost: str | None = None) -> dict[str, int]:
+        """Adds what the document holds; how many of each kind were new."""
+        encoded = document.encode() if isinstance(document, str) else document
+        return self._run(admin.import_definitions(encoded, vhost))
+
+    # ------------------------------------------------------------ how
+
+    def _run(self, steps: Steps[T]) -> T:
+        return admin.drive(steps, self._call)
+
+    def _call(self, method: str, payload: bytes) -> bytes:
+        self._check_open()
+        try:
+            return self._transport.call(method, payload, self._options.timeout_ms)
+        except self._transport.rpc_error as error:
+            raise from_status(*error.args) from error
+
+    def _settle(self, call: Call) -> None:
+        self._call(*call)
+
+    def _publisher(self) -> Publishing:
+        publishing = self._publishing
+        if publishing is not None and not publishing.is_ended:
+            return publishing
+        with self._lock:
+            self._check_open()
+            if self._publishing is None or self._publishing.is_ended:
+                if self._publishing is not None:
+                    self._publishing.close(0)
+                port = self._transport.publisher(self._options.publisher)
+                self._publishing = Publishing(port, self._transport.rpc_error, self._options.timeout_ms)
+            return self._publishing
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the connection is closed; connect again")

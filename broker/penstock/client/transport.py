@@ -1,0 +1,145 @@
+"""The port between a connection and what carries it: the native module, grpcio, or a test's fake.
+
+A transport is one connection of one user to one broker. Its publishers number messages 1, 2, 3, ... for their whole
+life, give each number one outcome, and like its consumers come back by themselves after the connection broke.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+__all__ = [
+    "ConsumerOptions",
+    "ConsumerPort",
+    "DeliveryPort",
+    "Outcome",
+    "PublisherOptions",
+    "PublisherPort",
+    "StatusError",
+    "Transport",
+    "TransportOptions",
+]
+
+# first, last, code, reason: code 0 is confirmed, -1 returned, others a gRPC code.
+Outcome: TypeAlias = tuple[int, int, int, str]
+
+
+class StatusError(Exception):
+    """A call ended with a gRPC status. `args` is (code: int, message: str, details: bytes)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransportOptions:
+    """Bounds of one connection."""
+
+    connect_timeout_ms: int = 5_000
+    message_bytes_max: int = 513 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherOptions:
+    vhost: str
+    level: int = 0
+    in_flight_max: int = 65_536
+    batch_max: int = 1_000
+    reconnect: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    vhost: str
+    queue: str
+    prefetch: int = 1_000
+    auto_ack: bool = False
+    exclusive: bool = False
+    consumer_tag: str = ""
+    reconnect: bool = True
+
+
+class DeliveryPort(Protocol):
+    """One delivered message, and the way to settle it."""
+
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def exchange(self) -> str: ...
+    @property
+    def routing_key(self) -> str: ...
+    @property
+    def properties(self) -> bytes | None: ...
+    @property
+    def redelivered(self) -> bool: ...
+    @property
+    def delivery_count(self) -> int: ...
+    @property
+    def stored_at_ms(self) -> int: ...
+    def settle(self, outcome: int) -> None: ...
+
+
+class PublisherPort(Protocol):
+    """A publish stream. Arguments go by position: a keyword costs more than the publish itself."""
+
+    @property
+    def wake_fd(self) -> int: ...
+    def publish(
+        self,
+        body: bytes,
+        exchange: str = "",
+        routing_key: str = "",
+        properties: bytes | None = None,
+        mandatory: bool = False,
+    ) -> int:
+        """The message's number, or 0 when too many are without an outcome."""
+
+    def publish_many(
+        self,
+        bodies: Sequence[bytes],
+        exchange: str = "",
+        routing_key: str = "",
+        properties: bytes | None = None,
+        mandatory: bool = False,
+    ) -> int:
+        """Waits while too many are without an outcome; gives the last number."""
+
+    def take(self) -> list[Outcome]:
+        """What is known by now; makes wake_fd unreadable."""
+
+    def wait(self, timeout_ms: int) -> list[Outcome]:
+        """The same, but waits for at least one; empty at the time limit."""
+
+    def flush(self, timeout_ms: int) -> bool: ...
+    def close(self) -> None: ...
+
+
+class ConsumerPort(Protocol):
+    """A consume stream."""
+
+    @property
+    def wake_fd(self) -> int: ...
+    @property
+    def consumer_tag(self) -> str: ...
+    def take(self, count_max: int) -> Sequence[DeliveryPort]:
+        """What has arrived, at most count_max; makes wake_fd unreadable when nothing is left."""
+
+    def wait(self, count_max: int, timeout_ms: int) -> Sequence[DeliveryPort]: ...
+    def flow(self, prefetch: int) -> None: ...
+    def flush(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Transport(Protocol):
+    """One connection.
+
+    What it and its streams raise when a status ends them is `rpc_error`, with args as StatusError's.
+    """
+
+    @property
+    def rpc_error(self) -> type[Exception]: ...
+    def call(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
+        """A unary call, from any thread."""
+
+    def publisher(self, options: PublisherOptions) -> PublisherPort: ...
+    def consumer(self, options: ConsumerOptions) -> ConsumerPort: ...
+    def close(self) -> None: ...

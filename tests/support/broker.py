@@ -1,0 +1,144 @@
+"""A broker as its users have it: a process started by `penstock serve`, on ports of its own.
+
+It keeps its ports and its data directory from start to start, so that clients can find it again after a kill. It knows
+nothing of the broker's inside: readiness is what /health/ready says.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+READY_SECONDS_MAX = 60
+POLL_SECONDS = 0.02
+
+
+class BrokerError(Exception):
+    """The broker did not start or did not stop; the text ends with what it logged."""
+
+
+class Broker:
+    """Use it as a context manager: it starts on entering and is killed on leaving, if it still runs."""
+
+    def __init__(self, data_dir: Path, *flags: str) -> None:
+        self.data_dir = data_dir
+        self.grpc, self.metrics = free_ports(2)
+        self._flags = flags
+        self._log = data_dir.parent / f"{data_dir.name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.grpc}"
+
+    @property
+    def health(self) -> str:
+        return f"http://127.0.0.1:{self.metrics}"
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    def uri(self, vhost: str = "", user: str = "guest", password: str = "guest") -> str:
+        return f"penstock://{user}:{password}@{self.address}/{vhost}"
+
+    def start(self) -> Self:
+        """Starts the process and waits until it is ready."""
+        command = [
+            *(penstock_command(), "serve", "--data-dir", str(self.data_dir), "--grpc", self.address),
+            *("--metrics", f"127.0.0.1:{self.metrics}", "--amqp", "off", "--http", "off", *self._flags),
+        ]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        for _ in range(int(READY_SECONDS_MAX / POLL_SECONDS)):
+            if self._is_ready():
+                return self
+            self._refuse_end()
+        self.kill()
+        raise BrokerError(f"not ready after {READY_SECONDS_MAX} s\n{self.log}")
+
+    def kill(self) -> None:
+        """As `kill -9`: no chance to write or to say goodbye."""
+        process = self._running()
+        process.kill()
+        process.wait()
+        self._process = None
+
+    def stop(self) -> int:
+        """As an orchestrator does: SIGTERM, then wait. Gives the exit status."""
+        process = self._running()
+        process.send_signal(signal.SIGTERM)
+        try:
+            status = process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BrokerError(f"still there 60 s after SIGTERM\n{self.log}") from None
+        self._process = None
+        return status
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def scrape(self, path: str = "/metrics") -> str:
+        with urllib.request.urlopen(self.health + path, timeout=5) as response:
+            text: bytes = response.read()
+        return text.decode()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self.kill()
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise BrokerError("the broker is not running; call start() first")
+        return self._process
+
+    def _is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.health}/health/ready", timeout=1) as response:
+                return bool(response.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def _refuse_end(self) -> None:
+        """Waits a moment, and raises when the process has ended meanwhile."""
+        try:
+            status = self._running().wait(timeout=POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            return
+        self._process = None
+        raise BrokerError(f"ended with {status} before it was ready\n{self.log}")
+
+
+def penstock_command() -> str:
+    """The command beside the Python that runs this: the one `make setup` installed."""
+    command = Path(sys.executable).with_name("penstock")
+    if not command.exists():
+        raise BrokerError(f"{command} is missing; run make setup and use .venv/bin/python")
+    return str(command)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports nobody listens on now. Another process may take one before we do; the broker then says so and ends."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports: list[int] = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports

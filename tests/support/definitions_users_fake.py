@@ -1,0 +1,32 @@
+"""A fake of the users' port of definitions: keeps what it was given, and finds fault with users named `bad`."""
+
+from typing import Any
+
+JSON = dict[str, Any]
+
+
+class FakeUsers:
+    def __init__(self) -> None:
+        self.users: list[JSON] = []
+        self.permissions: list[JSON] = []
+
+    def export_users(self) -> list[JSON]:
+        return list(self.users)
+
+    def export_permissions(self) -> list[JSON]:
+        return list(self.permissions)
+
+    def check(self, users: list[JSON], permissions: list[JSON]) -> list[str]:
+        return [f"user '{user['name']}' is bad" for user in users if user["name"] == "bad"]
+
+    async def import_users(self, users: list[JSON]) -> int:
+        return self._add(self.users, users)
+
+    async def import_permissions(self, permissions: list[JSON]) -> int:
+        return self._add(self.permissions, permissions)
+
+    @staticmethod
+    def _add(there: list[JSON], wanted: list[JSON]) -> int:
+        new = [item for item in wanted if item not in there]
+        there += new
+        return len(new)

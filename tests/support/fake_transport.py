@@ -1,0 +1,395 @@
+"""A broker in memory behind the client's transport port: enough of one to test what a client does with its answers.
+
+It knows the default exchange only, settles at once, and never reconnects. `hold` keeps outcomes back until `release`.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from threading import Condition
+
+from penstock.client.opening import Options
+from penstock.client.sync import Connection
+from penstock.client.transport import ConsumerOptions, Outcome, PublisherOptions, StatusError
+from penstock.client.uri import Address
+from penstock.client.wake import Wake
+from penstock.v1 import admin_pb2, message_pb2, messaging_pb2
+
+__all__ = ["FakeBroker", "FakeConsumer", "FakePublisher", "FakeQueue", "FakeTransport", "connect_to"]
+
+INVALID_ARGUMENT, NOT_FOUND = 3, 5
+ACK, REJECT, REQUEUE = 1, 2, 3
+
+
+@dataclass
+class Stored:
+    sequence: int
+    body: bytes
+    routing_key: str
+    properties: bytes | None
+    delivery_count: int = 0
+
+
+@dataclass
+class FakeQueue:
+    ready: deque[Stored] = field(default_factory=deque)
+    unsettled: dict[int, Stored] = field(default_factory=dict)
+    last: int = 0
+
+    def settle(self, sequence: int, outcome: int) -> None:
+        stored = self.unsettled.pop(sequence, None)
+        if stored is not None and outcome == REQUEUE:
+            stored.delivery_count += 1
+            self.ready.append(stored)
+            self.ready = deque(sorted(self.ready, key=lambda each: each.sequence))
+
+
+class FakeBroker:
+    """The state that all transports to it share. `changed` guards it; `refusal` is what every call answers, if set."""
+
+    def __init__(self) -> None:
+        self.changed = Condition()
+        self.queues: dict[str, FakeQueue] = {}
+        self.calls: list[tuple[str, bytes]] = []
+        self.answers: dict[str, Callable[[bytes], bytes]] = {
+            "ListVhosts": self._list_vhosts,
+            "DeclareQueue": self._declare_queue,
+            "ListQueues": self._list_queues,
+            "PurgeQueue": self._purge_queue,
+            "Get": self._get,
+            "Settle": self._settle,
+        }
+        self.refusal: StatusError | None = None
+        self.page_size = 1_000
+
+    def call(self, method: str, payload: bytes) -> bytes:
+        with self.changed:
+            name = method.rpartition("/")[2]
+            self.calls.append((name, payload))
+            if self.refusal is not None:
+                raise StatusError(*self.refusal.args)
+            answer = self.answers.get(name)
+            return b"" if answer is None else answer(payload)
+
+    def publish(
+        self, body: bytes, exchange: str, key: str, properties: bytes | None, mandatory: bool
+    ) -> tuple[int, str]:
+        """Code and reason of the outcome."""
+        if exchange:
+            return NOT_FOUND, f"no exchange '{exchange}' in vhost '/'; declare it first"
+        queue = self.queues.get(key)
+        if queue is None:
+            return (-1, f"no queue for routing key '{key}'") if mandatory else (0, "")
+        queue.last += 1
+        queue.ready.append(Stored(queue.last, body, key, properties))
+        self.changed.notify_all()
+        return 0, ""
+
+    def deliver(self, name: str, auto_ack: bool) -> Stored | None:
+        queue = self.queues[name]
+        if not queue.ready:
+            return None
+        stored = queue.ready.popleft()
+        if not auto_ack:
+            queue.unsettled[stored.sequence] = stored
+        return stored
+
+    def _list_vhosts(self, payload: bytes) -> bytes:
+        return admin_pb2.ListVhostsResponse(vhosts=[admin_pb2.Vhost(name="/")]).SerializeToString()
+
+    def _declare_queue(self, payload: bytes) -> bytes:
+        request = admin_pb2.DeclareQueueRequest.FromString(payload)
+        name = request.queue.name or "amq.gen-1"
+        queue = self.queues.setdefault(name, FakeQueue())
+        return admin_pb2.DeclareQueueResponse(name=name, ready_count=len(queue.ready)).SerializeToString()
+
+    def _list_queues(self, payload: bytes) -> bytes:
+        request = admin_pb2.ListQueuesRequest.FromString(payload)
+        names = sorted(self.queues)
+        if request.HasField("name"):
+            if request.name not in names:
+                raise StatusError(NOT_FOUND, f"no queue '{request.name}' in vhost '/'; declare it first", b"")
+            names = [request.name]
+        start = int(request.page_token or 0)
+        page = names[start : start + self.page_size]
+        response = admin_pb2.ListQueuesResponse()
+        for name in page:
+            queue = self.queues[name]
+            response.queues.add(
+                name=name, durable=True, ready_count=len(queue.ready), unsettled_count=len(queue.unsettled)
+            )
+        if start + self.page_size < len(names):
+            response.next_page_token = str(start + self.page_size)
+        return response.SerializeToString()
+
+    def _purge_queue(self, payload: bytes) -> bytes:
+        request = admin_pb2.PurgeQueueRequest.FromString(payload)
+        queue = self._queue(request.name)
+        count = len(queue.ready)
+        queue.ready.clear()
+        return admin_pb2.PurgeQueueResponse(dropped_count=count).SerializeToString()
+
+    def _get(self, payload: bytes) -> bytes:
+        request = messaging_pb2.GetRequest.FromString(payload)
+        self._queue(request.queue)
+        stored = self.deliver(request.queue, request.auto_ack)
+        response = messaging_pb2.GetResponse()
+        if stored is not None:
+            response.deliveries.add(
+                sequence=stored.sequence,
+                body=stored.body,
+                routing_key=stored.routing_key,
+                properties=message_pb2.Properties.FromString(stored.properties or b""),
+                redelivered=stored.delivery_count > 0,
+                delivery_count=stored.delivery_count,
+            )
+        return response.SerializeToString()
+
+    def _settle(self, payload: bytes) -> bytes:
+        request = messaging_pb2.SettleRequest.FromString(payload)
+        queue = self._queue(request.queue)
+        for span in request.settlement.ranges:
+            for sequence in range(span.first, span.last + 1):
+                queue.settle(sequence, request.settlement.outcome)
+        return b""
+
+    def _queue(self, name: str) -> FakeQueue:
+        if name not in self.queues:
+            raise StatusError(NOT_FOUND, f"no queue '{name}' in vhost '/'; declare it first", b"")
+        return self.queues[name]
+
+
+class FakePublisher:
+    """Numbers messages as a publish stream does. Held outcomes come out of `release` in the order asked."""
+
+    def __init__(self, broker: FakeBroker, options: PublisherOptions) -> None:
+        self._broker = broker
+        self.options = options
+        self._wake = Wake()
+        self._outcomes: list[Outcome] = []
+        self._held: dict[int, Outcome] = {}
+        self._last = 0
+        self._settled = 0
+        self.is_holding = False
+        self.is_closed = False
+        self.ended: StatusError | None = None
+        self.is_quiet = False
+        self.on_held: Callable[[], None] = lambda: None
+
+    @property
+    def wake_fd(self) -> int:
+        return self._wake.fileno()
+
+    def publish(
+        self,
+        body: bytes,
+        exchange: str = "",
+        routing_key: str = "",
+        properties: bytes | None = None,
+        mandatory: bool = False,
+    ) -> int:
+        with self._broker.changed:
+            if self.ended is not None:
+                raise StatusError(*self.ended.args)
+            if len(routing_key) > 255:
+                raise StatusError(INVALID_ARGUMENT, f"a routing key has {len(routing_key)} bytes", b"")
+            if self._last - self._settled >= self.options.in_flight_max:
+                return 0
+            self._last += 1
+            code, reason = self._broker.publish(body, exchange, routing_key, properties, mandatory)
+            self._held[self._last] = (self._last, self._last, code, reason)
+            if not self.is_holding:
+                self._release(self._last)
+            self.on_held()
+            return self._last
+
+    def publish_many(
+        self,
+        bodies: Sequence[bytes],
+        exchange: str = "",
+        routing_key: str = "",
+        properties: bytes | None = None,
+        mandatory: bool = False,
+    ) -> int:
+        for body in bodies:
+            number = self.publish(body, exchange, routing_key, properties, mandatory)
+            assert number, "the fake does not wait for room"
+        return self._last
+
+    def hold(self) -> None:
+        self.is_holding = True
+
+    def release(self, *numbers: int) -> None:
+        """Gives the outcomes of these, or of all that are held."""
+        with self._broker.changed:
+            for number in numbers or sorted(self._held):
+                self._release(number)
+
+    def end(self, code: int, message: str) -> None:
+        """The stream ends for good."""
+        with self._broker.changed:
+            self.ended = StatusError(code, message, b"")
+            self._wake.set()
+            self._broker.changed.notify_all()
+
+    def end_quietly(self, code: int, message: str) -> None:
+        """The same, as the native publisher does: readable for ever, and only the next message is told."""
+        self.is_quiet = True
+        self.end(code, message)
+
+    def take(self) -> list[Outcome]:
+        with self._broker.changed:
+            return self._take()
+
+    def wait(self, timeout_ms: int) -> list[Outcome]:
+        with self._broker.changed:
+            self._broker.changed.wait_for(lambda: self._outcomes or self.ended, timeout_ms / 1000)
+            return self._take()
+
+    def flush(self, timeout_ms: int) -> bool:
+        with self._broker.changed:
+            return self._broker.changed.wait_for(lambda: not self._held, timeout_ms / 1000)
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._wake.close()
+
+    def _release(self, number: int) -> None:
+        self._outcomes.append(self._held.pop(number))
+        self._settled += 1
+        self._wake.set()
+        self._broker.changed.notify_all()
+
+    def _take(self) -> list[Outcome]:
+        if self._outcomes or not self.is_quiet:
+            self._wake.clear()
+        taken, self._outcomes = self._outcomes, []
+        if not taken and not self.is_quiet and self.ended is not None:
+            raise StatusError(*self.ended.args)
+        return taken
+
+
+class FakeDelivery:
+    def __init__(self, broker: FakeBroker, queue: str, stored: Stored, auto_ack: bool) -> None:
+        self._broker = broker
+        self._queue = queue
+        self._auto_ack = auto_ack
+        self.body = stored.body
+        self.sequence = stored.sequence
+        self.exchange = ""
+        self.routing_key = stored.routing_key
+        self.properties = stored.properties
+        self.redelivered = stored.delivery_count > 0
+        self.delivery_count = stored.delivery_count
+        self.stored_at_ms = 1_000
+
+    def settle(self, outcome: int) -> None:
+        with self._broker.changed:
+            self._broker.queues[self._queue].settle(self.sequence, outcome)
+
+
+class FakeConsumer:
+    """Delivers what is ready while fewer than prefetch are unsettled; closing it returns what is unsettled."""
+
+    def __init__(self, broker: FakeBroker, options: ConsumerOptions) -> None:
+        self._broker = broker
+        self.options = options
+        self._wake = Wake()
+        self._held: list[int] = []
+        self.consumer_tag = options.consumer_tag or "ctag-1"
+        self.is_closed = False
+        self.ended: StatusError | None = None
+        # Readable once is enough: whoever watches takes until nothing is left.
+        self._wake.set()
+
+    @property
+    def wake_fd(self) -> int:
+        return self._wake.fileno()
+
+    def take(self, count_max: int) -> list[FakeDelivery]:
+        with self._broker.changed:
+            return self._take(count_max)
+
+    def wait(self, count_max: int, timeout_ms: int) -> list[FakeDelivery]:
+        with self._broker.changed:
+            self._broker.changed.wait_for(self._is_ready, timeout_ms / 1000)
+            return self._take(count_max)
+
+    def flow(self, prefetch: int) -> None:
+        raise NotImplementedError
+
+    def flush(self) -> None: ...
+
+    def end(self, code: int, message: str) -> None:
+        with self._broker.changed:
+            self.ended = StatusError(code, message, b"")
+            self._wake.set()
+            self._broker.changed.notify_all()
+
+    def arrive(self) -> None:
+        """Makes the descriptor readable, as a delivery does."""
+        self._wake.set()
+
+    def close(self) -> None:
+        with self._broker.changed:
+            self.is_closed = True
+            queue = self._broker.queues.get(self.options.queue)
+            for sequence in self._held if queue is not None else ():
+                queue.settle(sequence, REQUEUE)  # type: ignore[union-attr]
+            self._wake.close()
+
+    def _is_ready(self) -> bool:
+        if self.ended is not None:
+            return True
+        queue = self._broker.queues.get(self.options.queue)
+        return queue is None or bool(queue.ready)
+
+    def _take(self, count_max: int) -> list[FakeDelivery]:
+        self._wake.clear()
+        if self.ended is not None:
+            raise StatusError(*self.ended.args)
+        name = self.options.queue
+        if name not in self._broker.queues:
+            raise StatusError(NOT_FOUND, f"no queue '{name}' in vhost '/'; declare it first", b"")
+        queue = self._broker.queues[name]
+        taken: list[FakeDelivery] = []
+        while len(taken) < count_max and (self.options.auto_ack or len(queue.unsettled) < self.options.prefetch):
+            stored = self._broker.deliver(name, self.options.auto_ack)
+            if stored is None:
+                break
+            self._held.append(stored.sequence)
+            taken.append(FakeDelivery(self._broker, name, stored, self.options.auto_ack))
+        return taken
+
+
+class FakeTransport:
+    """One connection to a FakeBroker."""
+
+    rpc_error: type[Exception] = StatusError
+
+    def __init__(self, broker: FakeBroker, in_flight_max: int = 65_536) -> None:
+        self.broker = broker
+        self.publishers: list[FakePublisher] = []
+        self.consumers: list[FakeConsumer] = []
+        self.is_closed = False
+        self._in_flight_max = in_flight_max
+
+    def call(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
+        return self.broker.call(method, payload)
+
+    def publisher(self, options: PublisherOptions) -> FakePublisher:
+        limited = PublisherOptions(options.vhost, options.level, in_flight_max=self._in_flight_max)
+        self.publishers.append(FakePublisher(self.broker, limited))
+        return self.publishers[-1]
+
+    def consumer(self, options: ConsumerOptions) -> FakeConsumer:
+        self.consumers.append(FakeConsumer(self.broker, options))
+        return self.consumers[-1]
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def connect_to(transport: FakeTransport, timeout: float = 5.0, vhost: str = "/") -> Connection:
+    """A real connection over the fake."""
+    return Connection(transport, Options(Address(vhost=vhost), None, None, timeout))

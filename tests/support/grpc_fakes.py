@@ -1,0 +1,185 @@
+"""A listener, calls and a node for the tests of the gRPC front end, over vhosts that live in memory."""
+
+import asyncio
+import base64
+import contextlib
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from penstock.auth import Permission, User, Users
+from penstock.frontends.grpc import Context, GrpcFrontend
+from penstock.frontends.ports import NodeState, Recovery, VhostTotals
+from penstock.model.errors import NotAuthenticatedError
+from penstock.model.names import ConnectionId, UserName, VhostName
+from penstock.vhost import Actor, Vhosts
+from support.vhost_fakes import FakeStorage, Tasks
+
+EVERYTHING = Permission.compile(".*", ".*", ".*")
+TOKEN = "0123456789abcdefghijkl"
+
+
+class FakeAccounts:
+    """Passwords are the names of users."""
+
+    def __init__(self) -> None:
+        users = Users().put("admin", ["administrator"], "").set_permission("admin", "/", EVERYTHING)
+        users = users.put("reader", [], "").set_permission("reader", "/", Permission.compile("", "", "open.*"))
+        self._users = users.put("outsider", [], "")
+        self.forgotten: list[str] = []
+
+    async def log_in(self, name: str, password: str, *, is_loopback: bool) -> User:
+        user = self._users.find(name)
+        if user is None or password != name:
+            raise NotAuthenticatedError(name)
+        return user
+
+    def actor(self, user: User, vhost: str, connection: ConnectionId) -> Actor:
+        return Actor(UserName(user.name), user.is_administrator, user.permissions.get(vhost), connection)
+
+    def users(self) -> list[User]:
+        return self._users.all()
+
+    async def put_user(self, name: str, password: str | None, tags: Sequence[str]) -> bool:
+        is_new = self._users.find(name) is None
+        self._users = self._users.put(name, tags, None)
+        return is_new
+
+    async def delete_user(self, name: str) -> None:
+        self._users = self._users.delete(name)
+
+    async def set_permission(self, name: str, vhost: str, permission: Permission) -> None:
+        self._users = self._users.set_permission(name, vhost, permission)
+
+    async def clear_permission(self, name: str, vhost: str) -> None:
+        self._users = self._users.clear_permission(name, vhost)
+
+    async def forget_vhost(self, vhost: str) -> None:
+        self.forgotten.append(vhost)
+
+
+class FakeNode:
+    """Figures that are easy to recognise."""
+
+    def state(self) -> NodeState:
+        return NodeState("1.2.3", "node-1", "/secret/data", 12.0, 3.0, 40, {"grpc": "h:1"}, Recovery(ms=1.5, records=7))
+
+    def metrics(self) -> dict[str, float]:
+        return {"published_total": 11.0, "connections": 2.0, "syncs_total": 5.0}
+
+    def vhost_totals(self) -> list[VhostTotals]:
+        return [VhostTotals("/", 3, 20, 4), VhostTotals('odd "one"', 1, 1, 0)]
+
+    def reason_not_ready(self) -> str:
+        return ""
+
+    def reason_not_live(self) -> str:
+        return "a disk failed"
+
+
+class FakeUsers:
+    """No users in definitions."""
+
+    def export_users(self) -> list[dict[str, object]]:
+        return []
+
+    def export_permissions(self) -> list[dict[str, object]]:
+        return []
+
+    def check(self, users: list[dict[str, object]], permissions: list[dict[str, object]]) -> list[str]:
+        return []
+
+    async def import_users(self, users: list[dict[str, object]]) -> int:
+        return len(users)
+
+    async def import_permissions(self, permissions: list[dict[str, object]]) -> int:
+        return len(permissions)
+
+
+@dataclass
+class FakeCall:
+    """A call of the native listener; `result` is its answer."""
+
+    kind: str = "call"
+    method: str = ""
+    payload: bytes = b""
+    vhost: str = ""
+    subject: str = ""
+    authorization: str = ""
+    peer: str = "127.0.0.1:9"
+    connection: int = 1
+    result: asyncio.Future[tuple[object, ...]] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+    def answer(self, payload: bytes) -> None:
+        self.result.set_result(("answer", payload))
+
+    def admit(self, vhost: str, queue_id: int = 0) -> None:
+        self.result.set_result(("admit", vhost, queue_id))
+
+    def refuse(self, code: int, message: str, details: bytes = b"") -> None:
+        self.result.set_result(("refuse", code, message, details))
+
+
+class FakeListener:
+    """Calls that wait make a pipe readable, as the native one does with an eventfd."""
+
+    def __init__(self) -> None:
+        self.wake_fd, self._writing = os.pipe()
+        os.set_blocking(self.wake_fd, False)
+        self._waiting: list[FakeCall] = []
+        self.forget_count = 0
+
+    def put(self, *calls: FakeCall) -> None:
+        self._waiting += calls
+        os.write(self._writing, b"x")
+
+    def take(self) -> list[FakeCall]:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.wake_fd, 4096)
+        taken, self._waiting = self._waiting, []
+        return taken
+
+    def forget(self) -> None:
+        self.forget_count += 1
+
+    def close(self) -> None:
+        os.close(self.wake_fd)
+        os.close(self._writing)
+
+
+def basic(user: str, password: str | None = None) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{user if password is None else password}".encode()).decode()
+
+
+class World:
+    """A front end with one vhost, "/"."""
+
+    def __init__(self) -> None:
+        self.listener = FakeListener()
+        self.accounts = FakeAccounts()
+        self.tasks = Tasks()
+        self.storage = FakeStorage()
+        self.vhosts = Vhosts(self.storage, self.tasks.spawn, lambda: TOKEN)
+        context = Context(self.vhosts, self.accounts, FakeNode(), FakeUsers(), self.listener.forget)
+        self.frontend = GrpcFrontend(self.listener, context)
+
+    async def ask(self, call: FakeCall) -> tuple[object, ...]:
+        self.listener.put(call)
+        return await call.result
+
+
+def play(scenario: Callable[[World], Awaitable[None]]) -> None:
+    async def run() -> None:
+        world = World()
+        await world.vhosts.make(VhostName("/"))
+        world.frontend.start()
+        try:
+            await scenario(world)
+        finally:
+            world.frontend.stop()
+            world.listener.close()
+            await world.tasks.end()
+
+    asyncio.run(run())

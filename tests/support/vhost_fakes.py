@@ -1,0 +1,226 @@
+"""Fakes at a vhost's ports: an engine's shard of plain dictionaries that refuses what the real one could not do, a
+definitions file in memory whose writing can be held up or fail, a storage of such vhosts, permissions by sets of names.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.metadata.effects import Entry
+from penstock.model.arguments import NO_ARGUMENTS, Arguments
+from penstock.model.errors import StorageError, Thing
+from penstock.model.field_table import decode_table
+from penstock.model.names import ConnectionId, UserName, VhostName
+from penstock.model.records import Access
+from penstock.routing import headers as headers_rule
+from penstock.routing import topic
+from penstock.vhost.actor import Actor
+from penstock.vhost.ports import OpenedVhost, QueueCounts
+
+Route = tuple[str, bytes | None, bool, str]
+NO_COUNTS: QueueCounts = (0, 0, 0, 0, 0)
+
+
+class FakeShardError(Exception):
+    """Something was asked of the shard that it cannot do: the machine was wrong."""
+
+
+class FakeShard:
+    """Holds names and routes, and routes by looking at all of them. The default exchange is built in."""
+
+    def __init__(self, highest_queue_id: int = 0) -> None:
+        self.highest_queue_id = highest_queue_id
+        self.retained: list[int] | None = None
+        self.queues: dict[int, str] = {}
+        self.levels: dict[str, str | None] = {}
+        self.auto_delete: set[str] = set()
+        self.counts: dict[str, QueueCounts] = {}
+        self.exchanges: dict[str, tuple[str, str | None]] = {}
+        self.routes: dict[str, set[Route]] = {}
+        self.is_closed = False
+
+    def retain_queues(self, ids: Sequence[int]) -> int:
+        self.retained = list(ids)
+        return 0
+
+    def put_queue(self, queue_id: int, name: str, /, *, auto_delete: bool, level: str | None) -> None:
+        self._check(queue_id not in self.queues, f"queue {queue_id} is there")
+        self._check(name not in self.queues.values(), f"queue {name} is there")
+        self.queues[queue_id] = name
+        self.levels[name] = level
+        if auto_delete:
+            self.auto_delete.add(name)
+
+    def delete_queue(self, queue_id: int, /) -> int:
+        self._check(queue_id in self.queues, f"no queue {queue_id}")
+        name = self.queues.pop(queue_id)
+        bound = [route for routes in self.routes.values() for route in routes if route[2:] == (False, name)]
+        self._check(not bound, f"queue {name} still has routes")
+        self.auto_delete.discard(name)
+        ready, unsettled, *_ = self.counts.pop(name, NO_COUNTS)
+        return ready + unsettled
+
+    def purge_queue(self, queue_id: int, /) -> int:
+        ready, unsettled, _, unsettled_bytes, consumers = self.queue_counts([queue_id])[0]
+        self.counts[self.queues[queue_id]] = (0, unsettled, 0, unsettled_bytes, consumers)
+        return ready
+
+    def put_exchange(self, name: str, kind: str, alternate: str | None) -> None:
+        self._check(name != "", "the default exchange is built in")
+        self._check(name not in self.exchanges, f"exchange {name} is there")
+        self.exchanges[name] = (kind, alternate)
+        self.routes[name] = set()
+
+    def delete_exchange(self, name: str) -> None:
+        self._check(not self.routes[name], f"exchange {name} still has routes")
+        bound = [route for routes in self.routes.values() for route in routes if route[2:] == (True, name)]
+        self._check(not bound, f"exchange {name} is still a destination")
+        del self.exchanges[name], self.routes[name]
+
+    def add_route(self, exchange: str, key: str, match: bytes | None, to_exchange: bool, destination: str) -> None:
+        known = self.exchanges if to_exchange else self.queues.values()
+        self._check(destination in known, f"no destination {destination}")
+        self._check((key, match, to_exchange, destination) not in self.routes[exchange], "the route is there")
+        self.routes[exchange].add((key, match, to_exchange, destination))
+
+    def remove_route(self, exchange: str, key: str, match: bytes | None, to_exchange: bool, destination: str) -> None:
+        self._check((key, match, to_exchange, destination) in self.routes[exchange], "no such route")
+        self.routes[exchange].remove((key, match, to_exchange, destination))
+
+    def queue_counts(self, ids: Sequence[int]) -> list[QueueCounts]:
+        for queue_id in ids:
+            self._check(queue_id in self.queues, f"no queue {queue_id}")
+        return [self.counts.get(self.queues[queue_id], NO_COUNTS) for queue_id in ids]
+
+    def totals(self) -> tuple[int, int]:
+        return sum(count[0] for count in self.counts.values()), sum(count[1] for count in self.counts.values())
+
+    def close(self, *, delete: bool) -> None:
+        self.is_closed = True
+
+    def route(self, exchange: str, key: str, headers: Arguments = NO_ARGUMENTS) -> list[str]:
+        """From the compiled routes alone."""
+        reached: set[str] = set()
+        visited: set[str] = set()
+        waiting = [exchange]
+        while waiting:
+            name = waiting.pop()
+            if name in visited:
+                continue
+            visited.add(name)
+            if name == "":
+                reached |= {key} & set(self.queues.values())
+            elif name in self.exchanges:
+                matched = [route for route in self.routes[name] if self._matches(name, route, key, headers)]
+                reached |= {route[3] for route in matched if not route[2]}
+                waiting += [route[3] for route in matched if route[2]]
+                alternate = self.exchanges[name][1]
+                waiting += [alternate] if not matched and alternate is not None else []
+        return sorted(reached)
+
+    def _matches(self, exchange: str, route: Route, key: str, headers: Arguments) -> bool:
+        kind = self.exchanges[exchange][0]
+        if kind == "headers":
+            assert route[1] is not None
+            return headers_rule.matches(decode_table(route[1]), headers)
+        if kind == "topic":
+            return topic.matches(route[0], key)
+        return kind == "fanout" or route[0] == key
+
+    @staticmethod
+    def _check(holds: bool, problem: str) -> None:
+        if not holds:
+            raise FakeShardError(problem)
+
+
+class FakeDefinitions:
+    """`batches` holds what each append wrote. `hold` makes appends wait until `go`; `fail` makes them raise."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[Entry]] = []
+        self.fails = False
+        self.entered = asyncio.Event()
+        self._gate = asyncio.Event()
+        self._gate.set()
+
+    @property
+    def entries(self) -> list[Entry]:
+        return [entry for batch in self.batches for entry in batch]
+
+    def hold(self) -> None:
+        self._gate.clear()
+        self.entered.clear()
+
+    def go(self) -> None:
+        self._gate.set()
+
+    async def append(self, entries: Sequence[Entry]) -> None:
+        self.entered.set()
+        await self._gate.wait()
+        if self.fails:
+            raise StorageError(Thing("file", "definitions.amqp"), "could not be synced", "look at the disk")
+        self.batches.append(list(entries))
+
+
+@dataclass
+class FakeStorage:
+    """Remembers what was written under every name, so that `open` finds it again. `highest_queue_id` is what every log
+    that is opened has named."""
+
+    highest_queue_id: int = 0
+    order: list[VhostName] = field(default_factory=list)
+    definitions: dict[VhostName, FakeDefinitions] = field(default_factory=dict)
+    shards: dict[VhostName, FakeShard] = field(default_factory=dict)
+
+    async def names(self) -> list[VhostName]:
+        return list(self.order)
+
+    async def open(self, name: VhostName) -> OpenedVhost:
+        entries = self.definitions[name].entries
+        self.shards[name] = FakeShard(self.highest_queue_id)
+        return OpenedVhost(name, self.definitions[name], self.shards[name], entries)
+
+    async def create(self, name: VhostName) -> OpenedVhost:
+        self.order.append(name)
+        self.definitions[name] = FakeDefinitions()
+        return await self.open(name)
+
+    async def delete(self, name: VhostName) -> None:
+        assert self.shards[name].is_closed
+        self.order.remove(name)
+        del self.definitions[name]
+
+
+@dataclass(frozen=True)
+class NamesAllowed:
+    """Permissions as plain sets of names; None allows everything."""
+
+    configure: frozenset[str] | None = None
+    write: frozenset[str] | None = None
+    read: frozenset[str] | None = None
+
+    def allows(self, access: Access, name: str) -> bool:
+        names: frozenset[str] | None = getattr(self, access.value)
+        return names is None or name in names
+
+
+def actor(connection: int = 1, permissions: NamesAllowed | None = NamesAllowed(), *, admin: bool = True) -> Actor:
+    return Actor(UserName("anna"), admin, permissions, ConnectionId(connection))
+
+
+class Tasks:
+    """A spawn that keeps its tasks, and whose bugs show when the scenario ends."""
+
+    def __init__(self) -> None:
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        self.tasks.append(asyncio.get_running_loop().create_task(work, name=name))
+
+    async def end(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        ends = await asyncio.gather(*self.tasks, return_exceptions=True)
+        bugs = [end for end in ends if isinstance(end, Exception)]
+        assert not bugs, bugs

@@ -1,0 +1,38 @@
+"""What perf does around the load generator: queues, the cost of a message, and errors."""
+
+import pytest
+import typer
+
+from penstock.cli import perf
+from penstock.client.errors import PenstockError
+from penstock.client.records import Recovery, Status
+
+
+def status(cpu_seconds: float, published: int, delivered: int) -> Status:
+    recovery = Recovery(0, 0, 0, 0)
+    return Status("1", "n", 1.0, cpu_seconds, 0, 0, 0, 0, 0, 0, published, published, delivered, 0, recovery, "d")
+
+
+def test_the_cost_is_cpu_time_per_message_that_went_through() -> None:
+    assert perf._cpu_us(status(1.0, 100, 0), status(2.5, 3_000_100, 2_000_000)) == 0.5
+
+
+def test_no_message_costs_no_division() -> None:
+    assert perf._cpu_us(status(1.0, 0, 0), status(1.0, 0, 0)) == 0.0
+
+
+def test_figures_come_back_and_options_go_in() -> None:
+    assert perf._watched(lambda options: {"size": options["size"]}, {"size": 16, "seconds": 1.0}, True) == {"size": 16}
+
+
+def test_an_error_of_the_load_generator_is_raised() -> None:
+    def measure(options: dict[str, object]) -> dict[str, object]:
+        raise PenstockError("no connection")
+
+    with pytest.raises(PenstockError, match="no connection"):
+        perf._watched(measure, {"seconds": 1.0}, True)
+
+
+def test_an_unknown_level_is_a_mistake_in_use() -> None:
+    with pytest.raises(typer.BadParameter, match="memory"):
+        perf._level("memory")

@@ -1,0 +1,59 @@
+"""Opening: what carries the connection, and a greeting that tells a wrong address or password at once."""
+
+import subprocess
+import sys
+
+import pytest
+
+import penstock
+from penstock.client.opening import Options, greet
+from penstock.client.transport import StatusError
+from support.fake_transport import FakeBroker, FakeTransport
+
+OPTIONS = Options.read("penstock://walter:wrong@example.org:1/", None, None, 5.0)
+
+
+def greeted(code: int) -> None:
+    transport = FakeTransport(FakeBroker())
+    transport.broker.refusal = StatusError(code, "what the broker said", b"")
+    greet(transport, OPTIONS)
+
+
+def test_an_unreachable_broker_is_told_by_its_address() -> None:
+    with pytest.raises(penstock.ConnectionLostError, match=r"no broker answers at example\.org:1"):
+        greeted(14)
+
+
+def test_a_wrong_password_is_told_at_once() -> None:
+    with pytest.raises(penstock.NotAuthenticatedError, match="what the broker said"):
+        greeted(16)
+
+
+def test_a_user_who_may_not_list_vhosts_may_connect() -> None:
+    greeted(7)
+
+
+def test_an_unknown_level_is_refused() -> None:
+    with pytest.raises(ValueError, match="'os', 'disk' or None"):
+        Options.read("penstock://h", None, "memory", 5.0)
+
+
+def test_a_timeout_must_be_a_time() -> None:
+    with pytest.raises(ValueError, match="timeout is 0"):
+        Options.read("penstock://h", None, None, 0)
+
+
+def test_the_package_imports_neither_grpc_nor_protobuf_before_it_is_used() -> None:
+    program = (
+        "import sys, penstock, penstock.cli.main\n"
+        "heavy = {'grpc', 'google.protobuf', 'penstock.client', 'penstock.node', 'aiohttp', 'uvloop'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
+
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_every_name_the_package_offers_is_there() -> None:
+    assert all(getattr(penstock, name) is not None for name in penstock.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        penstock.nothing  # noqa: B018

@@ -1,0 +1,169 @@
+"""The publisher over grpcio, with streams whose other end is the test."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.client.backoff import Backoff
+from penstock.client.pure_publisher import PurePublisher
+from penstock.client.transport import Outcome, PublisherOptions, StatusError
+from penstock.v1 import messaging_pb2
+from support.fake_streams import FakeStream, FakeStreams
+
+WAIT_MS = 5_000
+
+
+@pytest.fixture
+def streams() -> FakeStreams:
+    return FakeStreams()
+
+
+@pytest.fixture
+def publisher(streams: FakeStreams) -> Iterator[PurePublisher]:
+    options = PublisherOptions("/", level=1, in_flight_max=100, batch_max=10)
+    publisher = PurePublisher(streams, options, Backoff(lambda: 0.0, first=0.0))
+    yield publisher
+    publisher.close()
+
+
+def batches(stream: FakeStream, count: int) -> list[list[bytes]]:
+    """The bodies of each batch, once there are `count` messages."""
+    size = 1
+    while True:
+        requests = [messaging_pb2.PublishRequest.FromString(payload).batch for payload in stream.sent(size)[1:]]
+        if sum(len(batch.messages) for batch in requests) >= count:
+            return [[message.body for message in batch.messages] for batch in requests]
+        size += 1
+
+
+def bodies(stream: FakeStream, count: int) -> list[bytes]:
+    return [body for batch in batches(stream, count) for body in batch]
+
+
+def confirm(stream: FakeStream, first: int, last: int) -> None:
+    stream.say(messaging_pb2.PublishResponse(confirmed=[{"first": first, "last": last}]))  # type: ignore[list-item]
+
+
+def outcomes(publisher: PurePublisher, count: int) -> list[Outcome]:
+    found: list[Outcome] = []
+    while sum(last - first + 1 for first, last, _, _ in found) < count:
+        taken = publisher.wait(WAIT_MS)
+        assert taken, f"only {found}"
+        found += taken
+    return found
+
+
+def test_a_stream_opens_with_its_vhost_and_level(publisher: PurePublisher, streams: FakeStreams) -> None:
+    opening = messaging_pb2.PublishRequest.FromString(streams.next_stream().sent(1)[0]).open
+
+    assert (opening.vhost, opening.level) == ("/", messaging_pb2.LEVEL_OS)
+
+
+def test_what_waits_goes_out_in_batches_in_order(publisher: PurePublisher, streams: FakeStreams) -> None:
+    stream = streams.next_stream()
+
+    last = publisher.publish_many([str(number).encode() for number in range(25)])
+
+    found = batches(stream, 25)
+    assert last == 25
+    assert [body for batch in found for body in batch] == [str(number).encode() for number in range(25)]
+    assert max(len(batch) for batch in found) <= 10
+
+
+def test_each_message_keeps_its_own_address(publisher: PurePublisher, streams: FakeStreams) -> None:
+    stream = streams.next_stream()
+    publisher.publish_many([b"a"], "one", "k1")
+    publisher.publish_many([b"b"], "two", "")
+
+    found = []
+    bodies(stream, 2)
+    for payload in stream.sent(2)[1:]:
+        batch = messaging_pb2.PublishRequest.FromString(payload).batch
+        for message in batch.messages:
+            exchange = message.exchange if message.HasField("exchange") else batch.exchange
+            key = message.routing_key if message.HasField("routing_key") else batch.routing_key
+            found.append((message.body, exchange, key))
+    assert found == [(b"a", "one", "k1"), (b"b", "two", "")]
+
+
+def test_confirms_returns_and_rejections_come_out(publisher: PurePublisher, streams: FakeStreams) -> None:
+    stream = streams.next_stream()
+    publisher.publish_many([b"a"] * 4)
+    bodies(stream, 4)
+
+    response = messaging_pb2.PublishResponse()
+    response.confirmed.add(first=1, last=2)
+    response.returned.add(number=3, reason="no queue")
+    response.rejected.add(first=4, last=4, code=5, reason="no exchange")
+    stream.say(response)
+
+    assert outcomes(publisher, 4) == [(1, 2, 0, ""), (3, 3, -1, "no queue"), (4, 4, 5, "no exchange")]
+
+
+def test_too_many_without_an_outcome_are_not_taken(publisher: PurePublisher, streams: FakeStreams) -> None:
+    stream = streams.next_stream()
+    publisher.publish_many([b"a"] * 100)
+    bodies(stream, 100)
+
+    assert publisher.publish(b"b") == 0
+    confirm(stream, 1, 1)
+    outcomes(publisher, 1)
+    assert publisher.publish(b"b") == 101
+
+
+def test_after_a_broken_connection_only_what_has_no_outcome_is_sent_again(
+    publisher: PurePublisher, streams: FakeStreams
+) -> None:
+    broken = streams.next_stream()
+    publisher.publish_many([b"1", b"2", b"3", b"4", b"5"])
+    bodies(broken, 5)
+    confirm(broken, 1, 1)
+    confirm(broken, 3, 3)
+    outcomes(publisher, 2)
+
+    broken.fail(14, "connection reset")
+    resumed = streams.next_stream()
+
+    assert bodies(resumed, 3) == [b"2", b"4", b"5"]
+    confirm(resumed, 1, 3)
+    assert outcomes(publisher, 3) == [(2, 2, 0, ""), (4, 5, 0, "")]
+    assert publisher.publish(b"6") == 6
+    assert publisher.flush(0) is False
+
+
+def test_a_broken_connection_is_tried_again_and_again(publisher: PurePublisher, streams: FakeStreams) -> None:
+    publisher.publish(b"a")
+    for _ in range(5):
+        streams.next_stream().fail(14, "connection refused")
+
+    stream = streams.next_stream()
+    assert bodies(stream, 1) == [b"a"]
+    confirm(stream, 1, 1)
+    assert outcomes(publisher, 1) == [(1, 1, 0, "")]
+
+
+def test_a_refused_stream_ends_the_publisher_for_good(publisher: PurePublisher, streams: FakeStreams) -> None:
+    publisher.publish(b"a")
+    streams.next_stream().fail(16, "wrong password")
+
+    with pytest.raises(StatusError, match="wrong password"):
+        publisher.wait(WAIT_MS)
+    with pytest.raises(StatusError, match="wrong password"):
+        publisher.publish(b"b")
+
+
+def test_a_name_too_long_is_refused_and_the_publisher_goes_on(publisher: PurePublisher) -> None:
+    with pytest.raises(StatusError, match="300 bytes"):
+        publisher.publish(b"a", "", "k" * 300)
+
+    assert publisher.publish(b"b") == 1
+
+
+def test_mandatory_messages_do_not_share_a_batch_with_others(publisher: PurePublisher, streams: FakeStreams) -> None:
+    publisher.publish_many([b"a"], mandatory=True)
+    publisher.publish_many([b"b"])
+
+    stream = streams.next_stream()
+    bodies(stream, 2)
+    requests = [messaging_pb2.PublishRequest.FromString(payload).batch for payload in stream.sent(3)[1:]]
+    assert [(batch.mandatory, len(batch.messages)) for batch in requests] == [(True, 1), (False, 1)]

@@ -1,0 +1,69 @@
+"""URIs: what is left out has a default, and what is wrong is said."""
+
+import pytest
+
+from penstock.client.errors import InvalidUriError
+from penstock.client.uri import Address, parse_uri
+
+
+@pytest.mark.parametrize(
+    ("uri", "address"),
+    [
+        ("penstock://u:p@h:1/v", Address("h", 1, "u", "p", "v")),
+        ("penstock://h", Address("h")),
+        ("penstock://h/", Address("h")),
+        ("penstock://h/%2F", Address("h")),
+        ("penstock://h/a%2Fb", Address("h", vhost="a/b")),
+        ("penstock://u@h", Address("h", user="u")),
+        ("penstock://u:@h", Address("h", user="u", password="")),
+        ("penstock://u:p%40ss@h", Address("h", user="u", password="p@ss")),
+        ("penstock://[::1]:7/", Address("::1", 7)),
+    ],
+)
+def test_what_is_left_out_has_a_default(uri: str, address: Address) -> None:
+    assert parse_uri(uri) == address
+
+
+@pytest.mark.parametrize(
+    ("uri", "words"),
+    [
+        ("amqp://h", "must start with penstock://"),
+        ("h:5680", "must start with penstock://"),
+        ("penstocks://h", "TLS"),
+        ("penstock://", "names no host"),
+        ("penstock://h:0", "from 1 to 65535"),
+        ("penstock://h:x", "from 1 to 65535"),
+        ("penstock://h/a/b", "percent-encode it as %2F"),
+        ("penstock://h/?x=1", "query"),
+        ("penstock://u:100%@h", "'%'"),
+        ("penstock://%3A:p@h", "user holds ':'"),
+        ("penstock://h/%ff", "not UTF-8"),
+        ("penstock://h/a b", "space"),
+        ("penstock://h/" + "v" * 256, "255 bytes"),
+    ],
+)
+def test_a_wrong_uri_is_refused_with_the_way_out(uri: str, words: str) -> None:
+    with pytest.raises(InvalidUriError) as refused:
+        parse_uri(uri)
+
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("uri", ["penstock://u:s3cr/et@h/", "penstock://u:s3cret@h/a/b", "penstock://u:s3cret@h:x/"])
+def test_an_error_never_tells_the_password(uri: str) -> None:
+    with pytest.raises(InvalidUriError) as refused:
+        parse_uri(uri)
+
+    assert "s3cr" not in str(refused.value)
+
+
+def test_an_address_never_shows_its_password() -> None:
+    assert "s3cret" not in repr(Address(password="s3cret"))
+
+
+def test_credentials_are_basic_and_utf8() -> None:
+    assert Address(user="ü", password="p").authorization == "Basic w7w6cA=="
+
+
+def test_an_ipv6_target_has_brackets() -> None:
+    assert Address("::1", 7).target == "[::1]:7"
