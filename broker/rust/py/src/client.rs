@@ -1,29 +1,24 @@
-//! `Channel`, `Publisher`, `Consumer`, `Delivery` and the load generator, for the Python client.
+//! `Channel`, `Publisher` and the load generator, for the Python client; its consumer is in `consumer`.
 
 use std::sync::Arc;
 
-use penstock_client::{
-    Channel, ChannelSettings, Consumer, ConsumerSettings, Delivery, OutcomeRange, Publisher, PublisherSettings,
-    RpcError, perf,
-};
+use penstock_client::{Channel, ChannelSettings, OutcomeRange, Publisher, PublisherSettings, perf};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PySequence, PyString};
+use pyo3::types::{PyBytes, PySequence};
 
 use crate::errors;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyChannel>()?;
     module.add_class::<PyPublisher>()?;
-    module.add_class::<PyConsumer>()?;
-    module.add_class::<PyDelivery>()?;
     module.add_function(wrap_pyfunction!(perf_throughput, module)?)?;
     module.add_function(wrap_pyfunction!(perf_latency, module)?)
 }
 
 #[pyclass(name = "Channel", module = "penstock._core", frozen)]
-struct PyChannel {
-    channel: Arc<Channel>,
+pub(crate) struct PyChannel {
+    pub(crate) channel: Arc<Channel>,
 }
 
 #[pymethods]
@@ -136,131 +131,6 @@ impl PyPublisher {
 
 fn tuples(outcomes: Vec<OutcomeRange>) -> Vec<Outcome> {
     outcomes.into_iter().map(|range| (range.first, range.last, range.code, range.reason)).collect()
-}
-
-#[pyclass(name = "Consumer", module = "penstock._core", frozen)]
-struct PyConsumer {
-    consumer: Arc<Consumer>,
-}
-
-#[pymethods]
-impl PyConsumer {
-    #[new]
-    #[pyo3(signature = (channel, vhost, queue, *, prefetch, auto_ack, exclusive, consumer_tag, reconnect))]
-    #[allow(clippy::too_many_arguments)]
-    fn new(
-        channel: &PyChannel,
-        vhost: String,
-        queue: String,
-        prefetch: u32,
-        auto_ack: bool,
-        exclusive: bool,
-        consumer_tag: String,
-        reconnect: bool,
-    ) -> PyResult<PyConsumer> {
-        let settings = ConsumerSettings { vhost, queue, consumer_tag, prefetch, auto_ack, exclusive, reconnect };
-        let consumer = Consumer::new(Arc::clone(&channel.channel), settings).map_err(errors::of_rpc)?;
-        Ok(PyConsumer { consumer: Arc::new(consumer) })
-    }
-
-    #[getter]
-    fn wake_fd(&self) -> i32 {
-        self.consumer.wake_fd()
-    }
-
-    #[getter]
-    fn consumer_tag(&self) -> String {
-        self.consumer.consumer_tag()
-    }
-
-    fn take(&self, count_max: usize) -> PyResult<Vec<PyDelivery>> {
-        self.wrap(self.consumer.take(count_max))
-    }
-
-    fn wait(&self, py: Python<'_>, count_max: usize, timeout_ms: u64) -> PyResult<Vec<PyDelivery>> {
-        self.wrap(py.detach(|| self.consumer.wait(count_max, timeout_ms)))
-    }
-
-    fn settle(&self, first: u64, last: u64, outcome: u32) {
-        self.consumer.settle(first, last, outcome);
-    }
-
-    fn flow(&self, prefetch: u32) {
-        self.consumer.flow(prefetch);
-    }
-
-    fn flush(&self) {
-        self.consumer.flush();
-    }
-
-    fn close(&self, py: Python<'_>) {
-        py.detach(|| self.consumer.close());
-    }
-}
-
-impl PyConsumer {
-    fn wrap(&self, taken: Result<Vec<Delivery>, RpcError>) -> PyResult<Vec<PyDelivery>> {
-        let deliveries = taken.map_err(errors::of_rpc)?.into_iter();
-        Ok(deliveries.map(|delivery| PyDelivery { delivery, consumer: Arc::clone(&self.consumer) }).collect())
-    }
-}
-
-#[pyclass(name = "Delivery", module = "penstock._core", frozen)]
-struct PyDelivery {
-    delivery: Delivery,
-    consumer: Arc<Consumer>,
-}
-
-#[pymethods]
-impl PyDelivery {
-    #[getter]
-    fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, self.delivery.body())
-    }
-
-    #[getter]
-    fn sequence(&self) -> u64 {
-        self.delivery.sequence
-    }
-
-    #[getter]
-    fn exchange<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
-        PyString::new(py, self.delivery.exchange())
-    }
-
-    #[getter]
-    fn routing_key<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
-        PyString::new(py, self.delivery.routing_key())
-    }
-
-    #[getter]
-    fn properties<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
-        self.delivery.properties().map(|properties| PyBytes::new(py, properties))
-    }
-
-    #[getter]
-    fn redelivered(&self) -> bool {
-        self.delivery.redelivered
-    }
-
-    #[getter]
-    fn delivery_count(&self) -> u32 {
-        self.delivery.delivery_count
-    }
-
-    #[getter]
-    fn stored_at_ms(&self) -> u64 {
-        self.delivery.stored_at_ms
-    }
-
-    #[getter]
-    fn connection(&self) -> u64 {
-        self.delivery.connection
-    }
-
-    fn settle(&self, outcome: u32) {
-        self.consumer.settle_delivery(&self.delivery, outcome);
-    }
 }
 
 /// Runs the load generator: JSON in, JSON out.

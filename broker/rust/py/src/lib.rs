@@ -2,6 +2,7 @@
 
 mod broker;
 mod client;
+mod consumer;
 mod errors;
 mod server;
 
@@ -13,5 +14,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
     broker::register(module)?;
     server::register(module)?;
-    client::register(module)
+    client::register(module)?;
+    consumer::register(module)
 }

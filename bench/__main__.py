@@ -1,0 +1,58 @@
+"""Measures every row of the table several times and prints least, median and greatest.
+
+Writes nothing but its temporary data directories, unless --update-docs asks for docs/benchmarks.md.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.measure import Runner
+from bench.report import as_markdown, as_table, update_docs
+from bench.rows import ROWS, Row
+
+DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
+
+
+def main() -> int:
+    options = parse(sys.argv[1:])
+    console = Console()
+    chosen = [row for row in ROWS if not options.rows or row.key in options.rows]
+    results: dict[str, list[dict[str, float]]] = {}
+    for row in chosen:
+        console.print(f"[dim]{row.key}: {row.title}, level {row.level}, {options.runs} runs[/dim]")
+        results[row.key] = measured(row, options)
+    console.print(as_table(chosen, results))
+    if options.update_docs:
+        update_docs(DOCUMENT, as_markdown(chosen, results, "make bench-docs"))
+        console.print(f"wrote {DOCUMENT.name}")
+    return 0
+
+
+def measured(row: Row, options: argparse.Namespace) -> list[dict[str, float]]:
+    runner = Runner(options.directory, options.seconds)
+    return [runner.run(row) for _ in range(options.runs)]
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--runs", type=int, default=5, help="how often each row is measured")
+    parser.add_argument("--seconds", type=float, default=5.0, help="how long a run lasts")
+    parser.add_argument("--rows", nargs="*", metavar="KEY", help="only these: " + ", ".join(row.key for row in ROWS))
+    parser.add_argument(
+        "--directory", type=Path, default=Path("target/bench"), help="where the brokers keep their data"
+    )
+    parser.add_argument(
+        "--update-docs", action="store_true", help="write docs/benchmarks.md; without it nothing is written"
+    )
+    options = parser.parse_args(arguments)
+    unknown = set(options.rows or []) - {row.key for row in ROWS}
+    if unknown:
+        parser.error(f"no such row: {', '.join(sorted(unknown))}")
+    return options
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,88 @@
+"""One run: a fresh broker on a fresh directory, a load, and what the broker's process used meanwhile.
+
+Processor time comes from /proc, so that every row is measured alike, whatever makes its load.
+"""
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from support import Broker
+from support.broker import penstock_command
+
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a row's measurement works with."""
+
+    broker: Broker
+    seconds: float
+    level: str
+
+    @property
+    def uri(self) -> str:
+        return self.broker.uri()
+
+    def perf(self, kind: str, *flags: str) -> dict[str, Any]:
+        """Runs the native load generator, a process of its own."""
+        command = [
+            penstock_command(),
+            "perf",
+            kind,
+            "--uri",
+            self.uri,
+            "--seconds",
+            str(self.seconds),
+            *flags,
+            "--json",
+        ]
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=self.seconds * 3 + 60)
+        result: dict[str, Any] = json.loads(done.stdout)
+        return result
+
+    @contextmanager
+    def counting_cpu(self, figures: dict[str, float], count: Callable[[], int]) -> Iterator[None]:
+        """Adds `broker_cpu_us`: the broker's processor time in the block, for each of `count()` messages."""
+        before = self.cpu_seconds()
+        yield
+        figures["broker_cpu_us"] = (self.cpu_seconds() - before) * 1e6 / max(1, count())
+
+    def cpu_seconds(self) -> float:
+        fields = Path(f"/proc/{self.broker.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+
+    def resident_bytes(self) -> int:
+        pages = int(Path(f"/proc/{self.broker.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def is_over(self, started: float) -> bool:
+        return time.perf_counter() - started >= self.seconds
+
+
+class Measurable(Protocol):
+    @property
+    def level(self) -> str: ...
+    @property
+    def measure(self) -> Callable[[Load], dict[str, float]]: ...
+
+
+class Runner:
+    """Starts a broker for each run: what one run left in the log is not the next one's burden."""
+
+    def __init__(self, directory: Path, seconds: float) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        self._seconds = seconds
+
+    def run(self, row: Measurable) -> dict[str, float]:
+        with tempfile.TemporaryDirectory(dir=self._directory) as folder, Broker(Path(folder) / "data") as broker:
+            return row.measure(Load(broker, self._seconds, row.level))

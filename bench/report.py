@@ -1,0 +1,80 @@
+"""The table, for a terminal and for docs/benchmarks.md: least, median and greatest of each figure."""
+
+import os
+import platform
+from pathlib import Path
+from statistics import median
+
+from rich.table import Table
+
+from bench.rows import Figure, Row
+
+Results = dict[str, list[dict[str, float]]]
+
+BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
+COLUMNS = ("what", "level", "figure", "min", "median", "max", "wanted", "reached")
+
+
+def as_table(rows: list[Row], results: Results) -> Table:
+    table = Table(title=machine())
+    for column in COLUMNS:
+        table.add_column(column, justify="right" if column in {"min", "median", "max", "wanted"} else "left")
+    for row in rows:
+        for cells in lines(row, results[row.key]):
+            table.add_row(*cells)
+        table.add_section()
+    return table
+
+
+def as_markdown(rows: list[Row], results: Results, command: str) -> str:
+    runs = len(next(iter(results.values())))
+    head = f"Measured by `{command}`, {runs} runs of each row, on {machine()}.\n\n"
+    table = ["| " + " | ".join(COLUMNS) + " |", "|---|---|---|--:|--:|--:|--:|---|"]
+    table += ["| " + " | ".join(cells) + " |" for row in rows for cells in lines(row, results[row.key])]
+    return head + "\n".join(table) + "\n"
+
+
+def lines(row: Row, runs: list[dict[str, float]]) -> list[list[str]]:
+    """One line of cells for each figure; what they share stands in the first."""
+    found = []
+    for number, figure in enumerate(row.figures):
+        values = [run[figure.key] for run in runs]
+        least, middle, greatest = min(values), median(values), max(values)
+        first = [row.title, row.level] if number == 0 else ["", ""]
+        spread = [shown(value) for value in (least, middle, greatest)]
+        found.append([*first, f"{figure.key}, {figure.unit}", *spread, wanted(figure), reached(figure, middle)])
+    return found
+
+
+def wanted(figure: Figure) -> str:
+    if figure.target is None:
+        return ""
+    return ("<= " if figure.lower_is_better else ">= ") + shown(figure.target)
+
+
+def reached(figure: Figure, value: float) -> str:
+    if figure.target is None:
+        return ""
+    return "yes" if figure.is_reached(value) else "**no**"
+
+
+def shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def machine() -> str:
+    """The processor, its cores and the system, as far as /proc tells."""
+    model = platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    system = f"Linux {platform.release().partition('-')[0]}, Python {platform.python_version()}"
+    return f"{model}, {os.cpu_count()} cores, {system}"
+
+
+def update_docs(document: Path, text: str) -> None:
+    """Replaces what stands between the two marks."""
+    before, _, rest = document.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    document.write_text(f"{before}{BEGIN}\n{text}{END}{after}")

@@ -1,0 +1,34 @@
+"""A virtual host of its own for each test, and connections to it, with the native module and without."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from uuid import uuid4
+
+import pytest
+
+import penstock
+from support import Broker
+
+Connect = Callable[[], penstock.Connection]
+
+
+@pytest.fixture
+def vhost(broker: Broker) -> Iterator[str]:
+    name = f"test-{uuid4().hex[:12]}"
+    with penstock.connect(broker.uri()) as admin:
+        admin.create_vhost(name)
+        admin.set_permission("guest", name, configure=".*", write=".*", read=".*")
+        yield name
+        admin.delete_vhost(name)
+
+
+@pytest.fixture(params=[True, False], ids=["native", "pure"])
+def connect(request: pytest.FixtureRequest, broker: Broker, vhost: str) -> Iterator[Connect]:
+    """Makes connections; they are closed after the test."""
+    with ExitStack() as open_connections:
+        yield lambda: open_connections.enter_context(penstock.connect(broker.uri(vhost), native=request.param))
+
+
+@pytest.fixture
+def connection(connect: Connect) -> penstock.Connection:
+    return connect()

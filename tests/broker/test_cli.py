@@ -1,0 +1,95 @@
+"""The command line as a process, against a broker as a process."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import penstock
+from support import Broker
+from support.broker import penstock_command
+
+pytestmark = pytest.mark.slow
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([penstock_command(), *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+def vhost(broker: Broker, name: str) -> str:
+    """The URI of a vhost made for one test."""
+    with penstock.connect(broker.uri()) as admin:
+        admin.create_vhost(name)
+        admin.set_permission("guest", name, ".*", ".*", ".*")
+    return broker.uri(name)
+
+
+def test_perf_prints_its_figures_and_leaves_its_queues(broker: Broker) -> None:
+    uri = vhost(broker, "perf")
+
+    result = run("perf", "throughput", "--uri", uri, "--messages", "2000", "--consumers", "0", "--json")
+
+    assert result.returncode == 0, result.stderr
+    figures = json.loads(result.stdout)
+    assert figures["confirmed"] == 2_000
+    assert figures["broker_cpu_us"] >= 0
+    assert {"published_per_s", "confirmed_per_s", "consumed_per_s", "latency_us"} <= set(figures)
+    with penstock.connect(uri) as connection:
+        assert connection.get_queue("perf-1").ready_count == 2_000
+
+
+def test_perf_consumes_until_empty(broker: Broker) -> None:
+    uri = vhost(broker, "emptied")
+    with penstock.connect(uri) as connection:
+        connection.declare_queue("perf-1")
+        connection.publish_many([b"x" * 16] * 500, routing_key="perf-1")
+
+    result = run("perf", "throughput", "--uri", uri, "--publishers", "0", "--until-empty", "--json")
+
+    assert json.loads(result.stdout)["consumed"] == 500
+
+
+def test_a_wrong_password_is_one_line_and_a_status(broker: Broker) -> None:
+    result = run("status", "--uri", broker.uri(password="wrong"), "--json")
+
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("penstock: ")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_the_log_of_a_stopped_broker_is_verified(tmp_path: Path) -> None:
+    own = Broker(tmp_path / "data")
+    with own:
+        with penstock.connect(own.uri()) as connection:
+            connection.declare_queue("jobs")
+            connection.publish_many([b"x"] * 100, routing_key="jobs")
+            (found,) = connection.list_vhosts()
+        own.stop()
+
+    result = run("log", "verify", str(own.data_dir / found.directory), "--json")
+
+    assert result.returncode == 0, result.stderr
+    segments = json.loads(result.stdout)
+    assert sum(segment["messages"] for segment in segments) == 100
+    assert [segment["error"] for segment in segments] == [None] * len(segments)
+
+
+def test_damage_in_a_log_is_told_and_is_the_exit_status(tmp_path: Path) -> None:
+    own = Broker(tmp_path / "data")
+    with own:
+        with penstock.connect(own.uri()) as connection:
+            connection.declare_queue("jobs")
+            connection.publish_many([b"body" * 100] * 100, routing_key="jobs")
+            (found,) = connection.list_vhosts()
+        own.stop()
+    directory = own.data_dir / found.directory
+    segment = min(directory.glob("msgs.*"))
+    content = bytearray(segment.read_bytes())
+    content[content.index(b"body", 2_000)] ^= 0xFF
+    segment.write_bytes(content)
+
+    result = run("log", "verify", str(directory))
+
+    assert result.returncode == 1
+    assert "is damaged at" in result.stderr

@@ -1,0 +1,26 @@
+"""The Python examples of the client's documentation, run as they are written."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support import Broker
+
+DOCS = Path(__file__).parents[2] / "docs" / "clients.md"
+EXAMPLES = re.findall(r"^```python\n(.*?)^```$", DOCS.read_text(), flags=re.MULTILINE | re.DOTALL)
+URI = "penstock://guest:guest@127.0.0.1:5680/"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", EXAMPLES, ids=[f"example-{number}" for number in range(1, len(EXAMPLES) + 1)])
+def test_an_example_of_the_documentation_runs(broker: Broker, example: str) -> None:
+    assert URI in example
+
+    subprocess.run([sys.executable, "-c", example.replace(URI, broker.uri())], check=True, timeout=60)
+
+
+def test_the_documentation_has_examples() -> None:
+    assert len(EXAMPLES) >= 5

@@ -1,0 +1,49 @@
+"""What the documents tell a new user to type works: their Python and their commands, run against a broker."""
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support import Broker
+from support.broker import penstock_command
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = ("README.md", "docs/getting-started.md")
+DEFAULT_URI = "penstock://guest:guest@127.0.0.1:5680/"
+
+
+def blocks(document: str, language: str) -> list[str]:
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / document).read_text(), re.MULTILINE | re.DOTALL)
+    return [text for name, text in fenced if name == language]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_the_python_of_a_document_runs(
+    broker: Broker, vhost: str, document: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = blocks(document, "python")
+    assert len(code) > 0
+
+    for block in code:
+        assert DEFAULT_URI in block
+        exec(compile(block.replace(DEFAULT_URI, broker.uri(vhost)), document, "exec"), {})
+
+    assert "b'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_the_commands_of_a_document_run_in_their_order(broker: Broker, vhost: str, document: str) -> None:
+    lines = [
+        line for block in blocks(document, "") for line in block.splitlines() if line.startswith(".venv/bin/penstock ")
+    ]
+    assert len(lines) > 1
+
+    environment = {**os.environ, "PENSTOCK_URI": broker.uri(vhost)}
+    for line in lines:
+        command = [penstock_command(), *shlex.split(line)[1:]]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=30)
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"

@@ -1,0 +1,144 @@
+"""The process: how it starts, what it leaves in its directory, and how it ends when it cannot start."""
+
+import json
+import socket
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+import penstock
+from support import Broker
+from support.broker import penstock_command
+
+MIB = 1024 * 1024
+ROOT = "42099b4af021e53fd8fd4e056c2568d7c2e3ffa8"
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Broker:
+    return Broker(tmp_path / "data")
+
+
+def serve(directory: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    off = ("--grpc", "off", "--amqp", "off", "--http", "off", "--metrics", "off")
+    command = [penstock_command(), "serve", "--data-dir", str(directory), *off, *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
+def test_the_directory_is_as_drawn_and_a_stop_is_clean(own: Broker) -> None:
+    with own:
+        files = {str(path.relative_to(own.data_dir)) for path in own.data_dir.rglob("*") if path.is_file()}
+        assert own.stop() == 0
+
+    assert {".lock", "node.json", "users.json", "vhosts.json"} <= files
+    assert {f"{ROOT}/.vhost", f"{ROOT}/definitions.amqp", f"{ROOT}/policies.json"} <= files
+    assert "clean" not in files
+    assert (own.data_dir / "clean").exists()
+
+
+def test_a_killed_broker_leaves_no_clean_mark_and_starts_again(own: Broker) -> None:
+    with own:
+        own.kill()
+        assert not (own.data_dir / "clean").exists()
+        own.start()
+        assert own.stop() == 0
+
+
+def test_an_idle_broker_is_small(own: Broker) -> None:
+    with own:
+        status = Path(f"/proc/{own.pid}/status").read_text()
+
+    resident = next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS"))
+    assert resident < 80 * MIB
+
+
+def test_the_broker_does_not_load_grpc(own: Broker) -> None:
+    with own:
+        maps = Path(f"/proc/{own.pid}/maps").read_text()
+
+    assert "cygrpc" not in maps
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "part"),
+    [
+        ("users.json", '[\n{"name": }]', "users.json' is not valid JSON at line 2 column 10"),
+        ("vhosts.json", "[{]", "vhosts.json' is not valid JSON at line 1 column 3"),
+        (f"{ROOT}/definitions.amqp", "\x01\0\0\0damaged", "damaged at byte 4"),
+    ],
+)
+def test_a_broken_file_stops_the_start_with_one_clear_line(own: Broker, file: str, content: str, part: str) -> None:
+    with own:
+        own.stop()
+    (own.data_dir / file).write_text(content)
+
+    ended = serve(own.data_dir)
+
+    assert ended.returncode == 1
+    assert part in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert (own.data_dir / file).read_text() == content
+
+
+def test_a_missing_vhosts_file_is_no_empty_broker(own: Broker) -> None:
+    with own:
+        own.stop()
+    (own.data_dir / "vhosts.json").unlink()
+
+    ended = serve(own.data_dir)
+
+    assert ended.returncode == 1
+    assert "vhosts.json' is missing" in ended.stderr
+
+
+@pytest.mark.parametrize("listener", ["grpc", "metrics"])
+def test_a_port_in_use_is_named_with_the_way_out(tmp_path: Path, listener: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        ended = serve(tmp_path / "data", f"--{listener}", address)
+
+    assert ended.returncode == 1
+    assert f"cannot listen for {listener} on {address}: another process listens there" in ended.stderr
+
+
+def test_an_unknown_setting_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "penstock.toml").write_text("grcp = 1")
+
+    ended = serve(tmp_path / "data", "--config", str(tmp_path / "penstock.toml"))
+
+    assert ended.returncode == 1
+    assert "'grcp'" in ended.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_metrics_count_what_happens(own: Broker) -> None:
+    with own, penstock.connect(own.uri()) as connection:
+        connection.declare_queue("jobs")
+        connection.publish_many([b"x"] * 10, routing_key="jobs")
+        with urllib.request.urlopen(f"{own.health}/metrics", timeout=5) as response:
+            page = response.read().decode()
+        with urllib.request.urlopen(f"{own.health}/health/live", timeout=5) as response:
+            health = json.load(response)
+
+    assert "penstock_messages_published_total 10.0" in page
+    assert 'penstock_queue_messages_ready{vhost="/"} 10.0' in page
+    assert health == {"status": "ok"}
+
+
+def test_a_deleted_vhost_leaves_nothing_behind(own: Broker) -> None:
+    with own, penstock.connect(own.uri()) as connection:
+        connection.create_vhost("blue")
+        connection.set_permission("guest", "blue", ".*", ".*", ".*")
+        with penstock.connect(own.uri("blue")) as blue:
+            blue.declare_queue("jobs")
+            blue.publish(b"x", routing_key="jobs")
+        directories = {path.name for path in own.data_dir.iterdir() if path.is_dir()}
+        connection.delete_vhost("blue")
+        left = {path.name for path in own.data_dir.iterdir() if path.is_dir()}
+        permissions = [each.vhost for each in connection.list_permissions()]
+
+    assert len(directories) == 2
+    assert left == {ROOT}
+    assert permissions == ["/"]

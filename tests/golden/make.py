@@ -1,0 +1,58 @@
+"""Writes a golden data directory with the broker of this checkout: `python tests/golden/make.py tests/golden/1`.
+
+Run once for each released format; the directory is committed and never written again. `tests/broker/test_golden.py`
+knows what is in it.
+"""
+
+import sys
+from pathlib import Path
+from typing import Final
+
+import penstock
+
+TESTS = Path(__file__).parent.parent
+
+ORDERS: Final = [f"order {number}".encode() for number in range(400)]
+SETTLED_COUNT: Final = 100
+LARGE: Final = bytes(range(256)) * 400
+
+
+def fill(connection: penstock.Connection) -> None:
+    connection.declare_exchange("shop", "topic", durable=True)
+    connection.declare_exchange("by-header", "headers", durable=True)
+    connection.declare_queue("orders", arguments={"x-level": "disk"})
+    connection.declare_queue("large")
+    connection.declare_queue("gone")
+    connection.bind_queue("orders", "shop", "order.#")
+    connection.bind_queue("large", "by-header", arguments={"x-match": "all", "size": "large"})
+    connection.publish_many(ORDERS, exchange="shop", routing_key="order.created")
+    connection.publish(LARGE, exchange="by-header", headers={"size": "large", "number": 7})
+    connection.publish(b"dropped", routing_key="gone")
+    connection.delete_queue("gone")
+    for settled_count, message in enumerate(connection.consume("orders", prefetch=SETTLED_COUNT + 1)):
+        if settled_count == SETTLED_COUNT:
+            message.nack(requeue=True)
+            break
+        message.ack()
+
+
+def main(directory: Path) -> None:
+    sys.path.insert(0, str(TESTS))
+    from support import Broker
+
+    sizes = ("--config", str(Path(__file__).with_name("small.toml")))
+    with Broker(directory.absolute(), *sizes) as broker:
+        with penstock.connect(broker.uri()) as connection:
+            connection.put_user("reader", password="a golden password", tags=["monitoring"])
+            connection.create_vhost("second")
+            connection.set_permission("reader", "second", configure="", write="", read=".*")
+            fill(connection)
+        broker.stop()
+    (directory.parent / f"{directory.name}.log").unlink()
+    (directory / ".lock").unlink()
+    # Which machine it was is nobody's business: the stop was clean.
+    (directory / "node.json").write_text('{"format": 1, "boot_id": "00000000-0000-4000-8000-000000000000"}\n')
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
