@@ -27,6 +27,19 @@ impl Map {
         &self.map
     }
 
+    /// Whether all pages of a range are in the page cache, so that reading them blocks nobody. `false` when nobody knows.
+    pub(crate) fn is_resident(&self, offset: usize, len: usize) -> bool {
+        let Some(range) = offset.checked_add(len).and_then(|end| self.map.get(offset..end)) else { return false };
+        let page_bytes = rustix::param::page_size();
+        let inside = range.as_ptr() as usize % page_bytes;
+        let start = range.as_ptr().wrapping_sub(inside);
+        let mut pages = vec![0_u8; (inside + len).div_ceil(page_bytes)];
+        // SAFETY: `start` is the page that the range begins in and lies in the map, which begins at a page; the call only
+        // looks at the pages from there to the range's end and writes one byte for each of them, which `pages` has.
+        let result = unsafe { libc::mincore(start.cast_mut().cast(), inside + len, pages.as_mut_ptr()) };
+        result == 0 && pages.iter().all(|page| page & 1 == 1)
+    }
+
     /// Brings the pages of a range into memory; a sector that cannot be read is an error here instead of a signal later.
     pub(crate) fn populate(&self, offset: usize, len: usize) -> io::Result<()> {
         match self.map.advise_range(Advice::PopulateRead, offset, len) {
@@ -34,5 +47,25 @@ impl Map {
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => Ok(()),
             other => other,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::Write;
+
+    use super::Map;
+
+    #[test]
+    fn what_was_just_written_is_resident_and_what_lies_outside_is_not() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[7; 10_000]).unwrap();
+
+        let map = Map::of(&file).unwrap();
+
+        assert!(map.is_resident(0, 10_000));
+        assert!(map.is_resident(5_000, 100));
+        assert!(!map.is_resident(9_000, 2_000));
     }
 }

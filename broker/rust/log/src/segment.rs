@@ -125,6 +125,20 @@ impl Segment {
         self.populate_range(to, to.saturating_add(length))
     }
 
+    /// Whether the records from one offset to another, the last included, can be read without waiting for the disk.
+    #[must_use]
+    pub fn is_resident(&self, from: u32, to: u32) -> bool {
+        let (Ok(map), Ok(readable)) = (self.map(), self.readable_bytes()) else { return false };
+        let (from, to) = (from as usize, to as usize);
+        let head_end = to.saturating_add(HEADER_BYTES).min(readable.len());
+        if from >= head_end || !map.is_resident(from, head_end - from) {
+            return false;
+        }
+        let length = readable.get(to..).map_or(0, |record| le_u32(record) as usize);
+        let end = to.saturating_add(length).min(readable.len());
+        end <= head_end || map.is_resident(head_end, end - head_end)
+    }
+
     #[must_use]
     pub fn number(&self) -> u64 {
         self.place.number

@@ -16,20 +16,21 @@ const RESPONSE_BYTES: usize = 48 * 1024;
 /// What a small message takes in a response.
 const MESSAGE_BYTES_ABOUT: usize = 128;
 
-/// Pages of a sealed segment are brought in this many bytes at a time, off the message path.
+/// The pages of a sealed segment are looked after this many bytes at a time.
 const CHUNK_BYTES: u32 = 1 << 20;
 
 /// Messages that were taken and not yet sent, in order.
 #[derive(Default)]
 pub(crate) struct Pending {
     runs: VecDeque<Run>,
-    populated: Option<(u64, u32)>,
     sizes: Vec<(Sequence, u32)>,
 }
 
 struct Run {
     segment: Arc<Segment>,
     picked: std::vec::IntoIter<Picked>,
+    /// How many of the next ones can be read at once.
+    warm_count: usize,
 }
 
 impl Pending {
@@ -39,13 +40,13 @@ impl Pending {
 
     pub fn extend(&mut self, filled: Vec<Filled>) {
         for Filled { segment, picked } in filled {
-            self.runs.push_back(Run { segment, picked: picked.into_iter() });
+            self.runs.push_back(Run { segment, picked: picked.into_iter(), warm_count: 0 });
         }
     }
 
     /// Encodes one response's worth and tells the subscription what went out.
     pub async fn encode(&mut self, subscription: &Subscription) -> Result<FramedMessage, Status> {
-        self.populate().await?;
+        self.warm().await?;
         self.sizes.clear();
         let out = FramedMessage::new(self.bytes_about(), |out| {
             let mut encoder = DeliveriesEncoder::begin(out);
@@ -63,7 +64,7 @@ impl Pending {
         let mut encoder = DeliveriesEncoder::begin_get(&mut out);
         self.sizes.clear();
         while !self.is_empty() {
-            self.populate().await?;
+            self.warm().await?;
             self.push(&mut encoder, usize::MAX)?;
         }
         encoder.finish_get(ready_count);
@@ -79,12 +80,11 @@ impl Pending {
 
     fn push(&mut self, encoder: &mut DeliveriesEncoder<'_>, bytes_max: usize) -> Result<(), Status> {
         let Some(run) = self.runs.front_mut() else { return Ok(()) };
-        let limit = self.populated.filter(|_| run.segment.is_sealed()).map(|(_, end)| end);
-        while let Some(picked) = run.picked.next() {
+        while run.warm_count > 0 {
+            let Some(picked) = run.picked.next() else { break };
+            run.warm_count -= 1;
             self.sizes.push(push_one(encoder, &run.segment, picked)?);
-            let next = run.picked.as_slice().first();
-            let cold = next.zip(limit).is_some_and(|(next, limit)| next.offset >= limit);
-            if encoder.size() >= bytes_max || cold {
+            if encoder.size() >= bytes_max {
                 break;
             }
         }
@@ -94,20 +94,27 @@ impl Pending {
         Ok(())
     }
 
-    /// Brings in the pages of the next messages when they lie in a sealed segment: a cold read never blocks other streams.
-    async fn populate(&mut self) -> Result<(), Status> {
-        let Some(run) = self.runs.front() else { return Ok(()) };
-        let Some(first) = run.picked.as_slice().first() else { return Ok(()) };
-        let number = run.segment.number();
-        if !run.segment.is_sealed() || self.populated.is_some_and(|(at, end)| at == number && first.offset < end) {
+    /// Makes sure that the next messages can be read without waiting for the disk, so that a cold read never blocks other
+    /// streams and a bad sector is an error. What is written to is always there.
+    async fn warm(&mut self) -> Result<(), Status> {
+        let Some(run) = self.runs.front_mut() else { return Ok(()) };
+        let picked = run.picked.as_slice();
+        let Some(first) = picked.first().filter(|_| run.warm_count == 0) else { return Ok(()) };
+        if !run.segment.is_sealed() {
+            run.warm_count = picked.len();
             return Ok(());
         }
-        let (from, to) = (first.offset, first.offset.saturating_add(CHUNK_BYTES));
-        let segment = Arc::clone(&run.segment);
-        let populated = tokio::task::spawn_blocking(move || segment.populate(from, to)).await;
-        let populated = populated.map_err(|_| Status::internal("reading a segment failed"))?;
-        populated.map_err(|error| status::of_engine(&EngineError::Log(error)))?;
-        self.populated = Some((number, to));
+        let limit = first.offset.saturating_add(CHUNK_BYTES);
+        let chunk = picked.iter().take_while(|picked| (first.offset..limit).contains(&picked.offset));
+        let (warm_count, last) =
+            chunk.fold((0, first.offset), |(count, last), picked| (count + 1, last.max(picked.offset)));
+        if !run.segment.is_resident(first.offset, last) {
+            let (segment, from) = (Arc::clone(&run.segment), first.offset);
+            let populated = tokio::task::spawn_blocking(move || segment.populate(from, last)).await;
+            let populated = populated.map_err(|_| Status::internal("reading a segment failed"))?;
+            populated.map_err(|error| status::of_engine(&EngineError::Log(error)))?;
+        }
+        run.warm_count = warm_count;
         Ok(())
     }
 }
