@@ -19,6 +19,8 @@ use crate::runtime;
 
 /// Windows that let a megabyte and more be under way at once, as the bodies are taken off the socket at once anyway.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+/// A response of deliveries fits into one frame, which is one system call of the broker.
+const FRAME_BYTES_MAX: u32 = 64 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -54,6 +56,7 @@ impl Channel {
             .tcp_nodelay(true)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_frame_size(FRAME_BYTES_MAX)
             .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
             .keep_alive_timeout(KEEPALIVE_TIMEOUT)
             .keep_alive_while_idle(true);

@@ -282,8 +282,8 @@ impl Shared {
             }
             ConsumeEvent::Deliveries(view) => {
                 // Without the lock, which every settlement takes.
-                let batch = Deliveries::read(response, view, connection, count_expected)
-                    .map_err(|error| unreadable(&error))?;
+                let batch =
+                    Deliveries::read(response, view, connection, count_expected).map_err(|error| unreadable(&error))?;
                 let count = batch.len();
                 self.deliver(batch);
                 Ok(count)
