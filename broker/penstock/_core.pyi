@@ -1,6 +1,6 @@
 """What the native module offers. Only `penstock.native` and `penstock.client.native` import it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self, final
 
 __all__ = [
@@ -151,33 +151,47 @@ class Publisher:
 
 @final
 class Delivery:
-    """One message. `properties` is a serialised penstock.v1.Properties, or None."""
-    body: bytes
-    sequence: int
-    exchange: str
-    routing_key: str
-    properties: bytes | None
-    redelivered: bool
-    delivery_count: int
-    stored_at_ms: int
-    connection: int  # which of the consumer's connections brought it: settling it on a later one does nothing
-    def settle(self, outcome: int) -> None:
-        """Puts it into the consumer's next settlement: 1 ack, 2 reject, 3 requeue. Twice does nothing."""
+    """One message, as the application gets it: what the client's Message promises. `properties` is what the consumer's
+    `read_properties` makes of them, asked for once, and `headers` is its attribute of that name. Settling twice does nothing,
+    nor does settling what an earlier connection brought."""
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def exchange(self) -> str: ...
+    @property
+    def routing_key(self) -> str: ...
+    @property
+    def redelivered(self) -> bool: ...
+    @property
+    def delivery_count(self) -> int: ...
+    @property
+    def stored_at_ms(self) -> int: ...
+    @property
+    def properties(self) -> Any: ...
+    @property
+    def headers(self) -> Any: ...
+    def ack(self) -> None: ...
+    def nack(self, requeue: bool = True) -> None: ...
+    def reject(self) -> None: ...
 
 @final
 class Consumer:
-    """A consume stream that connects again (with back-off) after a broken connection."""
-    def __new__(cls, channel: Channel, vhost: str, queue: str, *, prefetch: int, auto_ack: bool, exclusive: bool, consumer_tag: str, reconnect: bool) -> Self: ...
+    """A consume stream that connects again (with back-off) after a broken connection. `read_properties` is given a serialised
+    penstock.v1.Properties, or None where a message has none."""
+    def __new__(cls, channel: Channel, vhost: str, queue: str, *, prefetch: int, auto_ack: bool, exclusive: bool, consumer_tag: str, reconnect: bool, read_properties: Callable[[bytes | None], Any]) -> Self: ...
     wake_fd: int
     consumer_tag: str
     def take(self, count_max: int) -> list[Delivery]:
         """What has arrived, at most count_max. Raises RpcError when the stream ended for good (cancelled, refused)."""
     def wait(self, count_max: int, timeout_ms: int) -> list[Delivery]:
         """The same, but waits (without the GIL) for at least one; empty at the time limit."""
-    def settle(self, first: int, last: int, outcome: int) -> None: ...
+    def settle(self, first: int, last: int, outcome: int) -> None:
+        """Puts a range into the next settlement: 1 ack, 2 reject, 3 requeue."""
     def flow(self, prefetch: int) -> None: ...
     def flush(self) -> None:
-        """Sends the settlements gathered so far; they also go by themselves when 64 wait or 1 ms passed."""
+        """Sends the settlements gathered so far; they also go by themselves, when a quarter of the prefetch waits or 1 ms passed."""
     def close(self) -> None:
         """Sends what is gathered and ends the stream; what is unsettled returns to the queue."""
 

@@ -54,6 +54,55 @@ def test_a_message_arrives_with_all_that_was_published(connection: penstock.Conn
     assert dict(message.headers) == headers
 
 
+def test_a_consumed_message_is_a_message_and_has_what_was_published(
+    connection: penstock.Connection, queue: str
+) -> None:
+    connection.publish(b"body", routing_key=queue, properties=penstock.Properties(app_id="a"), headers={"number": 7})
+    connection.publish(b"bare", routing_key=queue)
+
+    message, bare = islice(connection.consume(queue), 2)
+
+    assert isinstance(message, penstock.Message)
+    assert (message.body, message.exchange, message.routing_key) == (b"body", "", queue)
+    assert (message.sequence, message.redelivered, message.delivery_count) == (1, False, 0)
+    assert message.stored_at_ms > 1_700_000_000_000
+    assert message.properties.app_id == "a"
+    assert message.properties is message.properties
+    assert (dict(message.headers), dict(bare.headers)) == ({"number": 7}, {})
+    assert bare.properties == penstock.Properties()
+    assert repr(message) == "<Message 1 of 4 bytes, routing key 'jobs'>"
+
+
+def test_every_name_of_a_message_is_there_whatever_brought_it(connection: penstock.Connection, queue: str) -> None:
+    connection.publish_many([b"a", b"b"], routing_key=queue)
+    taken = got(connection, queue)
+
+    consumed = next(iter(connection.consume(queue)))
+
+    names = [name for name in vars(penstock.Message) if not name.startswith("_")]
+    assert len(names) == 12
+    for message in (taken, consumed):
+        assert [name for name in names if not hasattr(message, name)] == []
+
+
+def test_each_consumed_message_is_settled_once_and_in_its_own_way(connection: penstock.Connection, queue: str) -> None:
+    connection.publish_many([b"acked", b"rejected", b"dropped", b"back"], routing_key=queue)
+
+    with connection.consume(queue, prefetch=4) as messages:
+        acked, rejected, dropped, back = islice(messages, 4)
+        penstock.Message.ack(acked)
+        acked.nack()
+        rejected.reject()
+        dropped.nack(requeue=False)
+        back.nack()
+        back.ack()
+        again = next(iter(messages))
+
+        assert (again.body, again.redelivered, again.delivery_count) == (b"back", True, 1)
+        again.ack()
+        eventually(lambda: counts(connection, queue), (0, 0))
+
+
 def test_messages_are_consumed_in_the_order_they_were_published(connection: penstock.Connection, queue: str) -> None:
     bodies = [str(number).encode() for number in range(20_000)]
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import Condition
 
+from penstock.client.messages import ReceivedMessage
 from penstock.client.opening import Options
 from penstock.client.sync import Connection
 from penstock.client.transport import ConsumerOptions, Outcome, PublisherOptions, StatusError
@@ -135,14 +136,7 @@ class FakeBroker:
         stored = self.deliver(request.queue, request.auto_ack)
         response = messaging_pb2.GetResponse()
         if stored is not None:
-            response.deliveries.add(
-                sequence=stored.sequence,
-                body=stored.body,
-                routing_key=stored.routing_key,
-                properties=message_pb2.Properties.FromString(stored.properties or b""),
-                redelivered=stored.delivery_count > 0,
-                delivery_count=stored.delivery_count,
-            )
+            response.deliveries.append(_delivery(stored))
         return response.SerializeToString()
 
     def _settle(self, payload: bytes) -> bytes:
@@ -269,23 +263,27 @@ class FakePublisher:
         return taken
 
 
-class FakeDelivery:
-    def __init__(self, broker: FakeBroker, queue: str, stored: Stored, auto_ack: bool) -> None:
+class FakeMessage(ReceivedMessage):
+    def __init__(self, broker: FakeBroker, queue: str, stored: Stored) -> None:
+        super().__init__(_delivery(stored))
         self._broker = broker
         self._queue = queue
-        self._auto_ack = auto_ack
-        self.body = stored.body
-        self.sequence = stored.sequence
-        self.exchange = ""
-        self.routing_key = stored.routing_key
-        self.properties = stored.properties
-        self.redelivered = stored.delivery_count > 0
-        self.delivery_count = stored.delivery_count
-        self.stored_at_ms = 1_000
 
-    def settle(self, outcome: int) -> None:
+    def _settle(self, outcome: int) -> None:
         with self._broker.changed:
             self._broker.queues[self._queue].settle(self.sequence, outcome)
+
+
+def _delivery(stored: Stored) -> messaging_pb2.Delivery:
+    return messaging_pb2.Delivery(
+        sequence=stored.sequence,
+        body=stored.body,
+        routing_key=stored.routing_key,
+        properties=message_pb2.Properties.FromString(stored.properties or b""),
+        redelivered=stored.delivery_count > 0,
+        delivery_count=stored.delivery_count,
+        stored_at_ms=1_000,
+    )
 
 
 class FakeConsumer:
@@ -306,11 +304,11 @@ class FakeConsumer:
     def wake_fd(self) -> int:
         return self._wake.fileno()
 
-    def take(self, count_max: int) -> list[FakeDelivery]:
+    def take(self, count_max: int) -> list[FakeMessage]:
         with self._broker.changed:
             return self._take(count_max)
 
-    def wait(self, count_max: int, timeout_ms: int) -> list[FakeDelivery]:
+    def wait(self, count_max: int, timeout_ms: int) -> list[FakeMessage]:
         with self._broker.changed:
             self._broker.changed.wait_for(self._is_ready, timeout_ms / 1000)
             return self._take(count_max)
@@ -344,7 +342,7 @@ class FakeConsumer:
         queue = self._broker.queues.get(self.options.queue)
         return queue is None or bool(queue.ready)
 
-    def _take(self, count_max: int) -> list[FakeDelivery]:
+    def _take(self, count_max: int) -> list[FakeMessage]:
         self._wake.clear()
         if self.ended is not None:
             raise StatusError(*self.ended.args)
@@ -352,13 +350,13 @@ class FakeConsumer:
         if name not in self._broker.queues:
             raise StatusError(NOT_FOUND, f"no queue '{name}' in vhost '/'; declare it first", b"")
         queue = self._broker.queues[name]
-        taken: list[FakeDelivery] = []
+        taken: list[FakeMessage] = []
         while len(taken) < count_max and (self.options.auto_ack or len(queue.unsettled) < self.options.prefetch):
             stored = self._broker.deliver(name, self.options.auto_ack)
             if stored is None:
                 break
             self._held.append(stored.sequence)
-            taken.append(FakeDelivery(self._broker, name, stored, self.options.auto_ack))
+            taken.append(FakeMessage(self._broker, name, stored))
         return taken
 
 

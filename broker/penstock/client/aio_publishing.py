@@ -1,7 +1,8 @@
 """Publishing from a loop: a future for each message, resolved in ranges when the publisher's descriptor wakes the loop.
 
-What is published in one turn of the loop goes to the publisher at its end, in runs of messages to one address: a call
-and a batch for many. All runs on the loop's thread, so numbers come in the order of the calls and no lock is needed.
+What is published in one turn of the loop goes to the publisher at its end, or sooner when it is much, so that the
+broker works while the loop does. It goes in runs of messages to one address: a call and a batch for many. All runs on
+the loop's thread, so numbers come in the order of the calls and no lock is needed.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ from asyncio import AbstractEventLoop, Future
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from penstock.client.errors import CANCELLED, MESSAGE_REFUSALS, from_status
@@ -16,6 +18,9 @@ from penstock.client.outcomes import PendingFutures
 from penstock.client.transport import PublisherPort
 
 __all__ = ["AsyncPublishing"]
+
+# A run of this many messages does not wait for the end of the loop's turn; each costs the broker a wake-up.
+RUN_SENT = 500
 
 # Exchange, routing key, properties, mandatory.
 Address: TypeAlias = "tuple[str, str, bytes | None, bool]"
@@ -47,7 +52,7 @@ class AsyncPublishing:
         self._rpc_error = rpc_error
         self._in_flight_max = in_flight_max
         self._loop = loop
-        self._create_future = loop.create_future
+        self._create_future = _future_maker(loop)
         self._port: PublisherPort | None = None
         self._is_watched = False
         self._pending = PendingFutures()
@@ -67,11 +72,14 @@ class AsyncPublishing:
         if address != self._address:
             self._begin_run(address)
         future = self._create_future()
-        self._bodies.append(body)
+        bodies = self._bodies
+        bodies.append(body)
         self._futures.append(future)
         if not self._is_due:
             self._is_due = True
             self._loop.call_soon(self._send)
+        elif len(bodies) == RUN_SENT:
+            self._send()
         return future
 
     async def close(self, timeout: float) -> None:
@@ -183,6 +191,13 @@ class AsyncPublishing:
                 _fail(future, error)
         self._runs.clear()
         self._address = None
+
+
+def _future_maker(loop: AbstractEventLoop) -> "Callable[[], Future[None]]":
+    """The loop's `create_future`, without the Python function that asyncio's own loops put around this one call."""
+    if type(loop).create_future is asyncio.BaseEventLoop.create_future:
+        return partial(Future, loop=loop)
+    return loop.create_future
 
 
 def _fail(future: "Future[None]", error: tuple[int, str, bytes]) -> None:

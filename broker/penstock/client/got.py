@@ -1,19 +1,20 @@
-"""Getting without a stream: the call of `get`, and deliveries that settle themselves by a call on its connection."""
+"""Getting without a stream: the call of `get`, and messages that settle themselves by a call on its connection."""
 
 from collections.abc import Callable
 
 from penstock.client.admin import Call
+from penstock.client.messages import ReceivedMessage
 from penstock.v1 import messaging_pb2
 
-__all__ = ["GotDelivery", "get_call", "read_got"]
+__all__ = ["GotMessage", "get_call", "read_got"]
 
 SERVICE = "/penstock.v1.MessagingService/"
 
 
-class GotDelivery:
-    """A delivery that `get` took; `settle_call` sends its one settlement."""
+class GotMessage(ReceivedMessage):
+    """A message that `get` took; `settle_call` sends its one settlement."""
 
-    __slots__ = ("_delivery", "_is_settled", "_queue", "_settle_call", "_vhost")
+    __slots__ = ("_queue", "_settle_call", "_vhost")
 
     def __init__(
         self,
@@ -23,48 +24,12 @@ class GotDelivery:
         auto_ack: bool,
         settle_call: Callable[[Call], None],
     ) -> None:
-        self._delivery = delivery
+        super().__init__(delivery, is_settled=auto_ack)
         self._vhost = vhost
         self._queue = queue
         self._settle_call = settle_call
-        self._is_settled = auto_ack
 
-    @property
-    def body(self) -> bytes:
-        return self._delivery.body
-
-    @property
-    def sequence(self) -> int:
-        return self._delivery.sequence
-
-    @property
-    def exchange(self) -> str:
-        return self._delivery.exchange
-
-    @property
-    def routing_key(self) -> str:
-        return self._delivery.routing_key
-
-    @property
-    def properties(self) -> bytes | None:
-        return self._delivery.properties.SerializeToString() or None
-
-    @property
-    def redelivered(self) -> bool:
-        return self._delivery.redelivered
-
-    @property
-    def delivery_count(self) -> int:
-        return self._delivery.delivery_count
-
-    @property
-    def stored_at_ms(self) -> int:
-        return self._delivery.stored_at_ms
-
-    def settle(self, outcome: int) -> None:
-        if self._is_settled:
-            return
-        self._is_settled = True
+    def _settle(self, outcome: int) -> None:
         request = messaging_pb2.SettleRequest(vhost=self._vhost, queue=self._queue)
         request.settlement.ranges.add(first=self.sequence, last=self.sequence)
         request.settlement.outcome = messaging_pb2.Outcome.Name(outcome)  # type: ignore[assignment]

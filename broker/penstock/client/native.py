@@ -5,14 +5,18 @@ The only module of the client that knows the native module; importing it fails w
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
-from penstock._core import Channel, Consumer, CoreError, Publisher, RpcError, perf_latency, perf_throughput
+from penstock._core import Channel, Consumer, CoreError, Delivery, Publisher, RpcError, perf_latency, perf_throughput
 from penstock.client.errors import PenstockError, from_status
+from penstock.client.messages import Message
+from penstock.client.properties import read_properties
 from penstock.client.transport import ConsumerOptions, ConsumerPort, PublisherOptions, PublisherPort, TransportOptions
 from penstock.client.uri import Address
 
 __all__ = ["NativeTransport", "measure_latency", "measure_throughput"]
+
+Message.register(Delivery)
 
 
 class NativeTransport:
@@ -42,7 +46,7 @@ class NativeTransport:
         )
 
     def consumer(self, options: ConsumerOptions) -> ConsumerPort:
-        return Consumer(
+        consumer = Consumer(
             self._channel,
             options.vhost,
             options.queue,
@@ -51,7 +55,10 @@ class NativeTransport:
             exclusive=options.exclusive,
             consumer_tag=options.consumer_tag,
             reconnect=options.reconnect,
+            read_properties=read_properties,
         )
+        # That a Delivery is a Message, mypy cannot know.
+        return cast(ConsumerPort, consumer)
 
     def close(self) -> None:
         self._channel.close()

@@ -10,58 +10,30 @@ from threading import Condition, Thread
 
 from penstock.client.backoff import Backoff
 from penstock.client.errors import CANCELLED, UNAVAILABLE
+from penstock.client.messages import ReceivedMessage
 from penstock.client.streams import Stream, Streams, is_passing
 from penstock.client.transport import ConsumerOptions, StatusError
 from penstock.client.wake import Wake
 from penstock.v1 import messaging_pb2
 
-__all__ = ["PureConsumer", "PureDelivery"]
+__all__ = ["PureConsumer", "PureMessage"]
 
 METHOD = "/penstock.v1.MessagingService/Consume"
 CLOSE_SECONDS = 5.0
 
 
-class PureDelivery:
-    """One delivery, read from its message when asked."""
+class PureMessage(ReceivedMessage):
+    """One message of the stream that `connection` counts; settling it on a later one does nothing."""
 
-    __slots__ = ("_consumer", "_delivery", "_is_settled", "body", "connection", "sequence")
+    __slots__ = ("_connection", "_consumer")
 
     def __init__(self, consumer: "PureConsumer", delivery: messaging_pb2.Delivery, connection: int) -> None:
+        super().__init__(delivery)
         self._consumer = consumer
-        self._delivery = delivery
-        self._is_settled = False
-        self.connection = connection
-        self.sequence: int = delivery.sequence
-        self.body: bytes = delivery.body
+        self._connection = connection
 
-    @property
-    def exchange(self) -> str:
-        return self._delivery.exchange
-
-    @property
-    def routing_key(self) -> str:
-        return self._delivery.routing_key
-
-    @property
-    def properties(self) -> bytes | None:
-        return self._delivery.properties.SerializeToString() or None
-
-    @property
-    def redelivered(self) -> bool:
-        return self._delivery.redelivered
-
-    @property
-    def delivery_count(self) -> int:
-        return self._delivery.delivery_count
-
-    @property
-    def stored_at_ms(self) -> int:
-        return self._delivery.stored_at_ms
-
-    def settle(self, outcome: int) -> None:
-        if not self._is_settled:
-            self._is_settled = True
-            self._consumer.settle_one(self.connection, self.sequence, outcome)
+    def _settle(self, outcome: int) -> None:
+        self._consumer.settle_one(self._connection, self.sequence, outcome)
 
 
 class PureConsumer:
@@ -73,7 +45,7 @@ class PureConsumer:
         self._backoff = backoff
         self._wake = Wake()
         self._changed = Condition()
-        self._arrived: deque[PureDelivery] = deque()
+        self._arrived: deque[PureMessage] = deque()
         self._settlements: list[tuple[int, int]] = []
         self._prefetch = options.prefetch
         self._is_flow_due = False
@@ -94,11 +66,11 @@ class PureConsumer:
     def consumer_tag(self) -> str:
         return self._tag
 
-    def take(self, count_max: int) -> list[PureDelivery]:
+    def take(self, count_max: int) -> list[PureMessage]:
         with self._changed:
             return self._take(count_max)
 
-    def wait(self, count_max: int, timeout_ms: int) -> list[PureDelivery]:
+    def wait(self, count_max: int, timeout_ms: int) -> list[PureMessage]:
         with self._changed:
             self._changed.wait_for(lambda: self._arrived or self._ended or self._is_closed, timeout_ms / 1000)
             return self._take(count_max)
@@ -132,7 +104,7 @@ class PureConsumer:
             self._stream.cancel()
         self._wake.close()
 
-    def _take(self, count_max: int) -> list[PureDelivery]:
+    def _take(self, count_max: int) -> list[PureMessage]:
         arrived = self._arrived
         if not arrived:
             self._wake.clear()
@@ -233,7 +205,7 @@ class PureConsumer:
                 return None
             self._changed.wait_for(lambda: self._has_room() or self._is_closed)
             if not self._is_closed:
-                self._arrived.extend(PureDelivery(self, delivery, life) for delivery in response.deliveries.deliveries)
+                self._arrived.extend(PureMessage(self, delivery, life) for delivery in response.deliveries.deliveries)
                 self._changed.notify_all()
                 self._wake.set()
         return None

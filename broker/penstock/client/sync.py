@@ -13,7 +13,7 @@ from penstock.client import admin
 from penstock.client.admin import Call, Steps
 from penstock.client.consuming import Consumption
 from penstock.client.errors import ClosedError, from_status
-from penstock.client.got import GotDelivery, get_call, read_got
+from penstock.client.got import GotMessage, get_call, read_got
 from penstock.client.messages import Message
 from penstock.client.opening import Options, greet, open_transport
 from penstock.client.properties import Properties, encode_properties
@@ -138,7 +138,7 @@ class Connection:
         delivery = read_got(self._call(*get_call(self._vhost, queue, auto_ack)))
         if delivery is None:
             return None
-        return Message(GotDelivery(delivery, self._vhost, queue, auto_ack, self._settle))
+        return GotMessage(delivery, self._vhost, queue, auto_ack, self._settle)
 
     # ------------------------------------------------------------ queues
 

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from penstock.client.messages import Message
+
 __all__ = [
     "ConsumerOptions",
     "ConsumerPort",
-    "DeliveryPort",
     "Outcome",
     "PublisherOptions",
     "PublisherPort",
@@ -56,28 +57,6 @@ class ConsumerOptions:
     reconnect: bool = True
 
 
-class DeliveryPort(Protocol):
-    """One delivered message, and the way to settle it."""
-
-    @property
-    def body(self) -> bytes: ...
-    @property
-    def sequence(self) -> int: ...
-    @property
-    def exchange(self) -> str: ...
-    @property
-    def routing_key(self) -> str: ...
-    @property
-    def properties(self) -> bytes | None: ...
-    @property
-    def redelivered(self) -> bool: ...
-    @property
-    def delivery_count(self) -> int: ...
-    @property
-    def stored_at_ms(self) -> int: ...
-    def settle(self, outcome: int) -> None: ...
-
-
 class PublisherPort(Protocol):
     """A publish stream. Arguments go by position: a keyword costs more than the publish itself."""
 
@@ -120,10 +99,10 @@ class ConsumerPort(Protocol):
     def wake_fd(self) -> int: ...
     @property
     def consumer_tag(self) -> str: ...
-    def take(self, count_max: int) -> Sequence[DeliveryPort]:
+    def take(self, count_max: int) -> Sequence[Message]:
         """What has arrived, at most count_max; makes wake_fd unreadable when nothing is left."""
 
-    def wait(self, count_max: int, timeout_ms: int) -> Sequence[DeliveryPort]: ...
+    def wait(self, count_max: int, timeout_ms: int) -> Sequence[Message]: ...
     def flow(self, prefetch: int) -> None: ...
     def flush(self) -> None: ...
     def close(self) -> None: ...

@@ -10,7 +10,7 @@ import pytest
 
 import penstock
 from penstock.client.aio import Connection
-from penstock.client.aio_publishing import AsyncPublishing
+from penstock.client.aio_publishing import RUN_SENT, AsyncPublishing
 from penstock.client.opening import Options
 from penstock.client.transport import PublisherOptions, StatusError
 from penstock.client.uri import Address
@@ -53,6 +53,16 @@ def test_a_refused_publish_raises_what_the_broker_said(transport: FakeTransport)
 
     with pytest.raises(penstock.NotFoundError, match="missing"):
         run(transport, body)
+
+
+def test_much_at_once_is_sent_before_the_turn_of_the_loop_ends(transport: FakeTransport) -> None:
+    async def body(connection: Connection) -> tuple[int, int]:
+        futures = [connection.publish(b"a", routing_key="jobs") for _ in range(RUN_SENT + 1)]
+        sent_at_once = len(transport.broker.queues["jobs"].ready)
+        await asyncio.gather(*futures)
+        return sent_at_once, len(transport.broker.queues["jobs"].ready)
+
+    assert run(transport, body) == (RUN_SENT, RUN_SENT + 1)
 
 
 def test_outcomes_in_any_order_reach_their_own_messages(transport: FakeTransport) -> None:

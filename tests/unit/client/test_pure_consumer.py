@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from penstock.client.backoff import Backoff
-from penstock.client.pure_consumer import PureConsumer, PureDelivery
+from penstock.client.pure_consumer import PureConsumer, PureMessage
 from penstock.client.transport import ConsumerOptions, StatusError
 from penstock.v1 import messaging_pb2
 from support.fake_streams import FakeStream, FakeStreams
@@ -39,10 +39,10 @@ def deliver(stream: FakeStream, *sequences: int) -> None:
     stream.say(response)
 
 
-def taken(consumer: PureConsumer, count: int) -> list[PureDelivery]:
-    found: list[PureDelivery] = []
+def taken(consumer: PureConsumer, count: int) -> list[PureMessage]:
+    found: list[PureMessage] = []
     while len(found) < count:
-        batch: Sequence[PureDelivery] = consumer.wait(1_000, WAIT_MS)
+        batch: Sequence[PureMessage] = consumer.wait(1_000, WAIT_MS)
         assert batch, f"only {len(found)} arrived"
         found += batch
     return found
@@ -83,9 +83,9 @@ def test_settlements_go_out_once_each(consumer: PureConsumer, stream: FakeStream
     deliveries = taken(consumer, 4)
 
     for delivery in deliveries[:3]:
-        delivery.settle(1)
-        delivery.settle(3)
-    deliveries[3].settle(3)
+        delivery.ack()
+        delivery.nack()
+    deliveries[3].nack()
 
     assert settled(stream, 4) == [(1, 1), (1, 2), (1, 3), (3, 5)]
 
@@ -93,7 +93,7 @@ def test_settlements_go_out_once_each(consumer: PureConsumer, stream: FakeStream
 def test_closing_sends_what_is_gathered(consumer: PureConsumer, stream: FakeStream) -> None:
     deliver(stream, 1, 2)
     for delivery in taken(consumer, 2):
-        delivery.settle(1)
+        delivery.ack()
     consumer.close()
 
     stream.wait_until_done_sending()
@@ -111,8 +111,8 @@ def test_a_consumer_resumes_after_a_broken_connection_and_forgets_what_it_held(
     resumed.say(messaging_pb2.ConsumeResponse(opened=messaging_pb2.ConsumeOpened(consumer_tag="ctag-1")))
     deliver(resumed, 1, 2)
     again = taken(consumer, 2)
-    old.settle(1)
-    again[1].settle(1)
+    old.ack()
+    again[1].ack()
 
     assert settled(resumed, 1) == [(1, 2)]
 

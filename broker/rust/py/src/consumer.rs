@@ -64,11 +64,7 @@ impl PyConsumer {
         objects(slf, slf.get().consumer.take(count_max))
     }
 
-    fn wait<'py>(
-        slf: &Bound<'py, Self>,
-        count_max: usize,
-        timeout_ms: u64,
-    ) -> PyResult<Vec<Bound<'py, PyDelivery>>> {
+    fn wait<'py>(slf: &Bound<'py, Self>, count_max: usize, timeout_ms: u64) -> PyResult<Vec<Bound<'py, PyDelivery>>> {
         let consumer = &slf.get().consumer;
         objects(slf, slf.py().detach(|| consumer.wait(count_max, timeout_ms)))
     }
@@ -100,15 +96,8 @@ fn objects<'py>(
     let (mut exchange, mut routing_key) = (Name::new(py), Name::new(py));
     for batch in &taken {
         for delivery in batch.iter() {
-            let object = PyDelivery {
-                body: PyBytes::new(py, delivery.body).unbind(),
-                exchange: exchange.object(py, delivery.exchange),
-                routing_key: routing_key.object(py, delivery.routing_key),
-                consumer: consumer.clone().unbind(),
-                encoded: delivery.properties.map(|properties| PyBytes::new(py, properties).unbind()),
-                ..PyDelivery::plain(&delivery, batch.connection())
-            };
-            objects.push(Bound::new(py, object)?);
+            let names = (exchange.object(py, delivery.exchange), routing_key.object(py, delivery.routing_key));
+            objects.push(Bound::new(py, PyDelivery::new(consumer, &delivery, batch.connection(), names))?);
         }
     }
     Ok(objects)
@@ -118,4 +107,105 @@ fn objects<'py>(
 struct Name<'a> {
     bytes: &'a [u8],
     object: Py<PyString>,
+}
+
+impl<'a> Name<'a> {
+    fn new(py: Python<'_>) -> Self {
+        Self { bytes: &[], object: PyString::new(py, "").unbind() }
+    }
+
+    fn object(&mut self, py: Python<'_>, bytes: &'a [u8]) -> Py<PyString> {
+        if bytes != self.bytes {
+            let text = std::str::from_utf8(bytes).unwrap_or_default();
+            *self = Self { bytes, object: PyString::new(py, text).unbind() };
+        }
+        self.object.clone_ref(py)
+    }
+}
+
+#[pyclass(name = "Delivery", module = "penstock._core", frozen)]
+struct PyDelivery {
+    #[pyo3(get)]
+    body: Py<PyBytes>,
+    #[pyo3(get)]
+    exchange: Py<PyString>,
+    #[pyo3(get)]
+    routing_key: Py<PyString>,
+    #[pyo3(get)]
+    sequence: u64,
+    #[pyo3(get)]
+    stored_at_ms: u64,
+    #[pyo3(get)]
+    delivery_count: u32,
+    #[pyo3(get)]
+    redelivered: bool,
+    is_settled: AtomicBool,
+    connection: u64,
+    consumer: Py<PyConsumer>,
+    encoded: Option<Py<PyBytes>>,
+    decoded: PyOnceLock<Py<PyAny>>,
+}
+
+#[pymethods]
+impl PyDelivery {
+    #[getter]
+    fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let read = || self.consumer.get().read_properties.call1(py, (&self.encoded,));
+        Ok(self.decoded.get_or_try_init(py, read)?.bind(py).clone())
+    }
+
+    #[getter]
+    fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.properties(py)?.getattr("headers")
+    }
+
+    fn ack(&self) {
+        self.settle(ACK);
+    }
+
+    #[pyo3(signature = (requeue = true))]
+    fn nack(&self, requeue: bool) {
+        self.settle(if requeue { REQUEUE } else { REJECT });
+    }
+
+    fn reject(&self) {
+        self.settle(REJECT);
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let (size, routing_key) = (self.body.as_bytes(py).len(), self.routing_key.bind(py).repr()?);
+        Ok(format!("<Message {} of {size} bytes, routing key {routing_key}>", self.sequence))
+    }
+}
+
+impl PyDelivery {
+    fn new(
+        consumer: &Bound<'_, PyConsumer>,
+        delivery: &Delivery<'_>,
+        connection: u64,
+        (exchange, routing_key): (Py<PyString>, Py<PyString>),
+    ) -> Self {
+        let py = consumer.py();
+        Self {
+            body: PyBytes::new(py, delivery.body).unbind(),
+            exchange,
+            routing_key,
+            sequence: delivery.sequence,
+            stored_at_ms: delivery.stored_at_ms,
+            delivery_count: delivery.delivery_count,
+            redelivered: delivery.redelivered,
+            is_settled: AtomicBool::new(false),
+            connection,
+            consumer: consumer.clone().unbind(),
+            encoded: delivery.properties.map(|properties| PyBytes::new(py, properties).unbind()),
+            decoded: PyOnceLock::new(),
+        }
+    }
+
+    /// The second time nothing happens.
+    fn settle(&self, outcome: u32) {
+        if !self.is_settled.swap(true, Ordering::Relaxed) {
+            self.consumer.get().consumer.settle_delivered(self.connection, self.sequence, outcome);
+        }
+    }
 }
