@@ -3,6 +3,8 @@
 import asyncio
 import time
 
+import uvloop
+
 import penstock
 from bench.measure import Load
 
@@ -13,7 +15,7 @@ QUEUE = "bench"
 
 
 def publish_awaited(load: Load) -> dict[str, float]:
-    return asyncio.run(_publish_awaited(load))
+    return uvloop.run(_publish_awaited(load))
 
 
 async def _publish_awaited(load: Load) -> dict[str, float]:

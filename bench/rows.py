@@ -102,7 +102,7 @@ ROWS = (
     Row("large-disk", LARGE, (rate(None), cpu()), throughput(1_024, 100, 1), level="disk"),
     Row(
         "python-publish",
-        "Python `await publish()`, 1,000 tasks, 100 B",
+        "Python `await publish()`, 1,000 tasks on uvloop, 100 B",
         (rate(450_000), cpu()),
         python_client.publish_awaited,
     ),

@@ -59,7 +59,7 @@ class Settings(BaseModel):
         30.0, ge=1, le=86_400, description="A segment that nobody read for so long is unmapped."
     )
     io_threads: int = Field(
-        0, ge=0, le=256, description="Threads that serve connections; 0 is one per processor, at most 8."
+        0, ge=0, le=256, description="Threads that serve connections; 0 is one for two processors, at most 8."
     )
     drain_seconds: float = Field(
         10.0, ge=0, le=3_600, description="How long a stop waits for clients to end their streams."
@@ -84,7 +84,7 @@ class Settings(BaseModel):
 
     @property
     def threads(self) -> int:
-        return self.io_threads or min(8, max(1, os.cpu_count() or 1))
+        return self.io_threads or min(8, max(1, (os.cpu_count() or 1) // 2))
 
     def address(self, listener: Literal["grpc", "amqp", "http", "metrics"]) -> Address | None:
         """None when it is off."""
