@@ -10,7 +10,7 @@ use crate::record::DecodeError;
 pub enum LogError {
     #[error("cannot {action} {}: {source}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
-    #[error("{} is damaged at byte {at}: {why}; restore the directory from a copy", path.display())]
+    #[error("{} is damaged at byte {at}: {why}; `penstock log verify` tells all of it", path.display())]
     Damaged { path: PathBuf, at: u64, why: Damage },
     #[error("{} has format {found}, this version reads up to {supported}; start a newer version", path.display())]
     NewerFormat { path: PathBuf, found: u32, supported: u32 },
@@ -49,6 +49,12 @@ pub enum Damage {
     Gap,
     #[error("it ends before its last record")]
     Short,
+    #[error("its sectors cannot be read")]
+    Unreadable,
+    #[error("no segment has the record of this message")]
+    Lost,
+    #[error("none of the checkpoints can be read, and segments before the first one are gone")]
+    NoCheckpoint,
 }
 
 impl LogError {

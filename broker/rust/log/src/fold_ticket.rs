@@ -15,7 +15,7 @@ use crate::disk::Disk;
 use crate::error::{Damage, LogError};
 use crate::fold::FoldState;
 use crate::record::{DecodeError, Position};
-use crate::segment::{Check, Segment};
+use crate::segment::{Check, Segment, aside_path};
 use crate::sync::{SyncedFile, save_position};
 
 /// What the folds of a log hand on to each other.
@@ -77,6 +77,8 @@ pub struct Folded {
 #[must_use]
 pub struct Retired {
     pub(crate) files: Vec<PathBuf>,
+    /// Damaged segments: they get another name instead.
+    pub(crate) kept: Vec<PathBuf>,
     pub(crate) disk: Option<Arc<dyn Disk>>,
     pub(crate) segments: Vec<Arc<Segment>>,
     pub(crate) lookups: Vec<Lookup>,
@@ -85,6 +87,10 @@ pub struct Retired {
 impl Retired {
     pub fn perform(self) -> Result<(), LogError> {
         let Some(disk) = &self.disk else { return Ok(()) };
+        for path in &self.kept {
+            let aside = aside_path(path);
+            disk.rename(path, &aside).map_err(|error| LogError::io("rename", path, error))?;
+        }
         self.files.iter().try_for_each(|path| unlink_if_there(disk.as_ref(), path))
     }
 }

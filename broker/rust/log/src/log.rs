@@ -3,7 +3,10 @@
 //! What must stay true: positions are back to back over all segments; nothing is visible to a reader before its write
 //! returned; synced <= written <= appended. Whoever holds a log holds its lock: what takes long leaves as a ticket.
 
+mod quarantine;
+
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 use rustc_hash::FxHashMap;
 
+use crate::damage::{Quarantined, file_name};
 use crate::directory::{Lookup, directory_path};
 use crate::disk::{Disk, RealDisk};
 use crate::encode::{
@@ -55,6 +59,8 @@ pub struct Opened {
     pub log: Log,
     pub state: FoldState,
     pub recovery: Recovery,
+    /// What could not be read and is passed over.
+    pub quarantined: Vec<Quarantined>,
 }
 
 /// Counters of one log.
@@ -101,6 +107,8 @@ pub struct Log {
     recovered: Position,
     /// The segment that a queue was last found in: the next look-up begins there.
     hints: RefCell<FxHashMap<QueueId, u64>>,
+    /// Segments with damage: their files are set aside, not removed, once nothing in them lives.
+    quarantined: BTreeSet<u64>,
 }
 
 impl Log {
@@ -114,7 +122,8 @@ impl Log {
         let recovered = recover(directory, options.disk.as_ref())?;
         let recovery = recovered.recovery;
         let mut state = recovered.state.clone();
-        let raise = options.raise || recovery.torn_bytes > 0;
+        let quarantined = recovered.quarantined.clone();
+        let raise = options.raise || recovery.torn_bytes > 0 || recovered.has_lost;
         let is_new = recovered.log_id.is_none();
         let mut log = Log::after(directory, options, recovered)?;
         let end = log.append_epoch(raise)?;
@@ -125,7 +134,7 @@ impl Log {
             let synced = log.begin_sync().map(SyncTicket::perform).transpose()?;
             log.finish_sync(synced.unwrap_or(end));
         }
-        Ok(Opened { log, state, recovery })
+        Ok(Opened { log, state, recovery, quarantined })
     }
 
     /// Appends a message to the tail. Gives the position after it: it is in the page cache once [`Log::write`] returned
@@ -310,7 +319,12 @@ impl Log {
         }
         self.sealed.retain(|sealed| dead.binary_search(&sealed.segment.number()).is_err());
         for number in dead {
-            retired.files.push(crate::segment::segment_path(&self.directory, number));
+            let path = crate::segment::segment_path(&self.directory, number);
+            if self.quarantined.remove(&number) {
+                retired.kept.push(path);
+            } else {
+                retired.files.push(path);
+            }
             retired.files.push(directory_path(&self.directory, number));
         }
         self.folded = self.folded.max(boundary);
@@ -375,7 +389,9 @@ impl Log {
 
 impl Log {
     fn after(directory: &Path, options: LogOptions, recovered: Recovered) -> Result<Log, LogError> {
-        let Recovered { log_id, state, checkpoints, synced, sealed, next_number, .. } = recovered;
+        let Recovered { log_id, state, checkpoints, synced, sealed, next_number, quarantined, .. } = recovered;
+        let is_damaged = |sealed: &&Sealed| quarantined.iter().any(|one| one.file == file_name(&sealed.segment));
+        let quarantined = sealed.iter().filter(is_damaged).map(|sealed| sealed.segment.number()).collect();
         let log_id = log_id.map_or_else(|| random(directory), Ok)?;
         let directory: Arc<Path> = Arc::from(directory);
         let (end, epoch) = (state.position, state.epoch + 1);
@@ -404,6 +420,7 @@ impl Log {
             stopped: Arc::default(),
             folding: Arc::default(),
             hints: RefCell::default(),
+            quarantined,
         })
     }
 

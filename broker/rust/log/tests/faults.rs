@@ -290,29 +290,6 @@ fn a_damaged_checkpoint_is_passed_over_for_the_one_before() {
 }
 
 #[test]
-fn damage_below_what_was_synced_stops_the_start_and_names_the_place() {
-    let directory = tempfile::tempdir().unwrap();
-    let (_, mut log, mut model) = with_disk(directory.path());
-    for seed in 0..30 {
-        model.publish(&mut log, &[1], message(100, seed)).unwrap();
-    }
-    log.write().unwrap();
-    sync(&mut log);
-    drop(log);
-    let path = first_segment(directory.path());
-    let mut bytes = std::fs::read(&path).unwrap();
-    bytes[64 + 33 + 30] ^= 1;
-    std::fs::write(&path, bytes).unwrap();
-
-    let error = Log::open(directory.path(), small_segments()).unwrap_err();
-
-    assert!(matches!(&error, LogError::Damaged { path: found, at: 97, .. } if *found == path), "{error}");
-    let reports = inspect(directory.path(), true).unwrap();
-    assert_eq!((reports[0].error_at, reports[0].records), (Some(97), 1));
-    assert!(reports[1..].iter().all(|report| report.error.is_none()), "{reports:?}");
-}
-
-#[test]
 fn a_newer_format_is_refused_by_number() {
     let directory = tempfile::tempdir().unwrap();
     one_segment(directory.path(), 1);
