@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use penstock_log::LogOptions;
+use penstock_log::{LogOptions, Repaired};
 
 use crate::background::Background;
 use crate::counters::Counters;
 use crate::error::EngineError;
-use crate::shard::Shard;
+use crate::notices::Notices;
+use crate::shard::{Shard, Surroundings};
 
 /// Sizes of segments, and how long an unread one stays mapped.
 #[derive(Clone, Debug)]
@@ -29,6 +30,7 @@ pub struct Engine {
     shards: Arc<Mutex<Vec<Weak<Shard>>>>,
     background: Mutex<Option<Threads>>,
     counters: Arc<Counters>,
+    notices: Arc<Notices>,
 }
 
 impl Engine {
@@ -42,7 +44,13 @@ impl Engine {
             what: "the threads behind the log".to_owned(),
             source,
         })?;
-        Ok(Engine { options, shards, background: Mutex::new(Some(background)), counters: Arc::default() })
+        Ok(Engine {
+            options,
+            shards,
+            background: Mutex::new(Some(background)),
+            counters: Arc::default(),
+            notices: Arc::default(),
+        })
     }
 
     /// Opens and recovers a vhost's log. `raise` says that the page cache may have been lost since it was last open.
@@ -61,7 +69,9 @@ impl Engine {
             raise,
             ..LogOptions::default()
         };
-        let shard = Shard::open(name, directory, options, background, Arc::clone(&self.counters))?;
+        let surroundings =
+            Surroundings { background, counters: Arc::clone(&self.counters), notices: Arc::clone(&self.notices) };
+        let shard = Shard::open(name, directory, options, surroundings)?;
         self.shards.lock().map_err(|_| closed())?.push(Arc::downgrade(&shard));
         Ok(shard)
     }
@@ -81,6 +91,25 @@ impl Engine {
     #[must_use]
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
+    }
+
+    /// What the broker's log should say.
+    #[must_use]
+    pub fn notices(&self) -> &Notices {
+        &self.notices
+    }
+
+    /// Mends the log in a directory that no process has open; see `penstock_log::repair`.
+    ///
+    /// # Errors
+    /// `Log` when the directory cannot be read or written.
+    pub fn repair(options: &EngineOptions, directory: &Path) -> Result<Repaired, EngineError> {
+        let options = LogOptions {
+            segment_bytes_min: options.segment_bytes_min,
+            segment_bytes_max: options.segment_bytes_max,
+            ..LogOptions::default()
+        };
+        Ok(penstock_log::repair(directory, options)?)
     }
 
     /// Closes every shard and ends the threads.

@@ -12,8 +12,10 @@ use tokio::sync::Notify;
 
 use crate::background::Background;
 use crate::counters::{Counters, Metric};
+use crate::damage::{DamagedFile, Damages};
 use crate::error::EngineError;
 use crate::level::Level;
+use crate::notices::Notices;
 use crate::state::{QueueEntry, State};
 
 /// What a queue holds, in messages and bytes of their bodies.
@@ -26,6 +28,22 @@ pub struct QueueCounts {
     pub consumer_count: u64,
 }
 
+/// What all shards of a process share.
+pub(crate) struct Surroundings {
+    pub background: Arc<Background>,
+    pub counters: Arc<Counters>,
+    pub notices: Arc<Notices>,
+}
+
+/// What was damaged in one file, with its queues by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    pub file: String,
+    pub at: u64,
+    pub records: u64,
+    pub queues: Vec<String>,
+}
+
 /// See the module. The lock protects `State`; `synced` is what the sync thread reached and only grows.
 pub struct Shard {
     me: Weak<Shard>,
@@ -36,8 +54,7 @@ pub struct Shard {
     sync_done: Notify,
     sync_waits: AtomicBool,
     fold_waits: AtomicBool,
-    background: Arc<Background>,
-    counters: Arc<Counters>,
+    around: Surroundings,
     recovery: Recovery,
     recovery_ms: f64,
     highest_queue_id: u32,
@@ -48,8 +65,7 @@ impl Shard {
         name: &str,
         directory: &Path,
         options: LogOptions,
-        background: Arc<Background>,
-        counters: Arc<Counters>,
+        around: Surroundings,
     ) -> Result<Arc<Shard>, EngineError> {
         let started = Instant::now();
         let opened = Log::open(directory, options)?;
@@ -60,7 +76,13 @@ impl Shard {
         for (id, folded) in opened.state.queues {
             let machine =
                 Queue::recovered(folded.next, folded.settled, folded.count, folded.bytes, folded.delivery_counts);
-            state.queues.insert(id, QueueEntry::new("", machine, false, None));
+            let recovered_below = machine.next();
+            state.queues.insert(id, QueueEntry { recovered_below, ..QueueEntry::new("", machine, false, None) });
+        }
+        state.damages = Damages::of_start(&opened.quarantined);
+        for found in state.damages.files() {
+            around.counters.add(Metric::DamagedRecords, found.records);
+            around.notices.warn(damage_line(name, found));
         }
         let shard = Arc::new_cyclic(|me| Shard {
             me: Weak::clone(me),
@@ -71,8 +93,7 @@ impl Shard {
             sync_done: Notify::new(),
             sync_waits: AtomicBool::new(false),
             fold_waits: AtomicBool::new(false),
-            background,
-            counters,
+            around,
             recovery: opened.recovery,
             recovery_ms,
             highest_queue_id,
@@ -106,7 +127,7 @@ impl Shard {
 
     #[must_use]
     pub fn counters(&self) -> &Counters {
-        &self.counters
+        &self.around.counters
     }
 
     /// Once, after the definitions are read: deletes the queues of the log that they do not name; gives their number.
@@ -258,6 +279,31 @@ impl Shard {
         }))
     }
 
+    /// What was found damaged since the shard was opened, by file.
+    #[must_use]
+    pub fn damages(&self) -> Vec<Damage> {
+        let Ok(guard) = self.lock() else { return Vec::new() };
+        let name = |id: &QueueId| match guard.queues.get(id) {
+            Some(entry) if !entry.name.is_empty() => entry.name.clone(),
+            _ => format!("queue {} (deleted)", id.0),
+        };
+        let of = |found: &DamagedFile| Damage {
+            file: found.file.clone(),
+            at: found.at,
+            records: found.records,
+            queues: found.queues.iter().map(name).collect(),
+        };
+        guard.damages.files().map(of).collect()
+    }
+
+    /// Takes note of messages that were dropped because their records are bad or gone.
+    pub(crate) fn tell_damage(&self, state: &State, file: &str, count: u64, is_first: bool) {
+        self.around.counters.add(Metric::DamagedRecords, count);
+        if is_first && let Some(found) = state.damages.files().find(|found| found.file == file) {
+            self.around.notices.warn(damage_line(&self.name, found));
+        }
+    }
+
     #[must_use]
     pub fn log_stats(&self) -> LogStats {
         self.lock().map(|guard| guard.log.stats()).unwrap_or_default()
@@ -305,14 +351,14 @@ impl Shard {
     /// Asks the sync thread; what has been written by now is covered by its next round.
     pub fn request_sync(&self) {
         if !self.sync_waits.swap(true, Ordering::AcqRel) {
-            self.background.sync(Weak::clone(&self.me));
+            self.around.background.sync(Weak::clone(&self.me));
         }
     }
 
     /// Asks the fold thread, which looks at the log's sealed segments.
     pub(crate) fn request_fold(&self) {
         if !self.fold_waits.swap(true, Ordering::AcqRel) {
-            self.background.fold(Weak::clone(&self.me));
+            self.around.background.fold(Weak::clone(&self.me));
         }
     }
 
@@ -352,8 +398,8 @@ impl Shard {
         let Some(ticket) = ticket else { return Ok(()) };
         let started = Instant::now();
         let position = ticket.perform()?;
-        self.counters.add(Metric::Syncs, 1);
-        self.counters.add(Metric::SyncMicros, u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX));
+        self.around.counters.add(Metric::Syncs, 1);
+        self.around.counters.add(Metric::SyncMicros, u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX));
         self.lock()?.log.finish_sync(position);
         self.publish_synced(position);
         Ok(())
@@ -406,6 +452,14 @@ impl Shard {
         let text = format!("message {} of queue {} has no record in any segment", sequence.0, queue.0);
         EngineError::Stopped(self.name.clone(), text)
     }
+}
+
+fn damage_line(shard: &str, found: &DamagedFile) -> String {
+    let DamagedFile { file, at, why, .. } = found;
+    format!(
+        "vhost '{shard}': {file} is damaged at byte {at} ({why}); it is quarantined, what it holds and cannot be read is \
+         dropped from its queues; stop the broker and run `penstock log verify` to see all of it"
+    )
 }
 
 fn counts_of(entry: &QueueEntry) -> QueueCounts {
