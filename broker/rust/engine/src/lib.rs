@@ -14,6 +14,7 @@ mod notices;
 mod publish;
 mod shard;
 mod signal;
+mod space;
 mod state;
 mod subscription;
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Instant;
 
-use penstock_log::{Log, LogOptions, LogStats, Outcome, Position, Recovery};
+use penstock_log::{Log, LogError, LogOptions, LogStats, Outcome, Position, Recovery, Room};
 use penstock_queue::{AckSet, Destination, ExchangeKind, Matched, Queue, QueueId, Sequence};
 use tokio::sync::Notify;
 
@@ -16,6 +16,7 @@ use crate::damage::{DamagedFile, Damages};
 use crate::error::EngineError;
 use crate::level::Level;
 use crate::notices::Notices;
+use crate::space::Space;
 use crate::state::{QueueEntry, State};
 
 /// What a queue holds, in messages and bytes of their bodies.
@@ -33,6 +34,7 @@ pub(crate) struct Surroundings {
     pub background: Arc<Background>,
     pub counters: Arc<Counters>,
     pub notices: Arc<Notices>,
+    pub space: Arc<Space>,
 }
 
 /// What was damaged in one file, with its queues by name.
@@ -54,6 +56,8 @@ pub struct Shard {
     sync_done: Notify,
     sync_waits: AtomicBool,
     fold_waits: AtomicBool,
+    /// Where the log ended when room was made last.
+    freed_until: AtomicU64,
     around: Surroundings,
     recovery: Recovery,
     recovery_ms: f64,
@@ -93,6 +97,7 @@ impl Shard {
             sync_done: Notify::new(),
             sync_waits: AtomicBool::new(false),
             fold_waits: AtomicBool::new(false),
+            freed_until: AtomicU64::new(0),
             around,
             recovery: opened.recovery,
             recovery_ms,
@@ -434,6 +439,55 @@ impl Shard {
             guard.stopped.get_or_insert_with(|| reason.to_owned());
         }
         self.sync_done.notify_waiters();
+    }
+
+    // ---- room on the disk
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.around.space.is_full()
+    }
+
+    /// Why publishers are refused.
+    pub(crate) fn full(&self) -> EngineError {
+        let (free, needed) = (self.around.space.free(), self.around.space.needed());
+        EngineError::Log(LogError::Full { path: self.directory.clone(), free, needed })
+    }
+
+    pub(crate) fn ran_out(&self, room: Room) {
+        if !self.is_full() {
+            self.around.space.ran_out(room, &self.around.notices);
+        }
+    }
+
+    /// Gives the disk what was settled since the last time, without waiting for segments to fill up.
+    pub(crate) fn make_room(&self) -> Result<(), EngineError> {
+        if self.lock()?.log.end().0 == self.freed_until.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        for _ in 0..2 {
+            let ticket = {
+                let mut guard = self.lock()?;
+                if guard.closed || guard.stopped.is_some() {
+                    return Ok(());
+                }
+                guard.log.begin_whole_fold()?
+            };
+            let Some(ticket) = ticket else { return Ok(()) };
+            let folded = ticket.perform()?;
+            let (retired, end) = {
+                let mut guard = self.lock()?;
+                (guard.log.finish_fold(folded), guard.log.end())
+            };
+            retired.perform()?;
+            self.freed_until.store(end.0, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// What room its log finds and needs; nothing once it is over.
+    pub(crate) fn room(&self) -> Option<Room> {
+        let guard = self.lock().ok()?;
+        guard.check(&self.name).is_ok().then(|| guard.log.room())
     }
 
     // ---- inside

@@ -251,6 +251,7 @@ impl Subscription {
             {
                 let settled = machine.settle(self.id, &ranges, Settle::Ack);
                 guard.log_settled(self.queue, Outcome::Ack, &settled)?;
+                self.fold_sealed(&mut guard);
                 self.shard.counters().add(Metric::Settled, settled.count);
             }
         }
@@ -277,10 +278,18 @@ impl Subscription {
                 Settle::Requeue => Outcome::Requeue,
             };
             guard.log_settled(self.queue, outcome, &settled)?;
+            self.fold_sealed(&mut guard);
             settled
         };
         self.shard.counters().add(Metric::Settled, settled.count);
         Ok(settled.count)
+    }
+
+    /// Settlements fill segments too, and with nobody publishing it is they that free the disk.
+    fn fold_sealed(&self, state: &mut State) {
+        if state.has_sealed() {
+            self.shard.request_fold();
+        }
     }
 
     /// How many messages it holds.

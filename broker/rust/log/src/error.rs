@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::disk::is_full;
 use crate::record::DecodeError;
 
 /// The one error of this crate. Texts name the thing, the rule and the way out.
@@ -22,6 +23,11 @@ pub enum LogError {
     CountOutOfBounds { of: &'static str, count: usize, count_max: usize },
     #[error("sequence {sequence} of queue {queue} does not follow {last}; numbers of a queue only ascend")]
     NotAscending { queue: u32, sequence: u64, last: u64 },
+    #[error(
+        "{} has {free} bytes free and {needed} are kept for what drains it; consume or delete messages, or make the disk larger",
+        path.display()
+    )]
+    Full { path: PathBuf, free: u64, needed: u64 },
     #[error("an earlier write failed and its bytes still wait; nothing is appended until a write succeeds")]
     WriteBehind,
     #[error("the log in {} is closed; open it again to append", path.display())]
@@ -58,6 +64,16 @@ pub enum Damage {
 }
 
 impl LogError {
+    /// Whether there was no room: nothing was stored, and a later try may succeed.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        match self {
+            LogError::Full { .. } => true,
+            LogError::Io { source, .. } => is_full(source),
+            _ => false,
+        }
+    }
+
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
         LogError::Io { action, path: path.to_owned(), source }
     }

@@ -68,6 +68,7 @@ pub struct Folded {
     /// The numbers of the segments that nobody needs any more, ascending.
     pub(crate) dead: Vec<u64>,
     pub(crate) boundary: Position,
+    pub(crate) checkpoint_bytes: u64,
     pub(crate) running: Running,
 }
 
@@ -118,13 +119,14 @@ impl FoldTicket {
         let names_synced = self.disk.sync_directory(&self.directory);
         names_synced.map_err(|error| self.stop(LogError::io("sync", &self.directory, error)))?;
         let Keeper { state, checkpoints } = &mut *keeper;
-        checkpoints.save(self.disk.as_ref(), &self.directory, &self.log_id, state)?;
+        let checkpoint_bytes = checkpoints.save(self.disk.as_ref(), &self.directory, &self.log_id, state)?;
         save_position(&self.synced_file, self.disk.as_ref(), self.boundary)?;
         let floor = checkpoints.floor();
         let is_dead =
             |(part, is_live): (&FoldPart, &bool)| (!is_live && part.end <= floor).then(|| part.segment.number());
         let dead = self.parts.iter().zip(&live).filter_map(is_dead).collect();
-        Ok(Folded { parts: self.parts, dead, boundary: self.boundary, running: self.running })
+        let FoldTicket { parts, boundary, running, .. } = self;
+        Ok(Folded { parts, dead, boundary, checkpoint_bytes, running })
     }
 
     fn live(&self, state: &FoldState) -> Result<Vec<bool>, LogError> {

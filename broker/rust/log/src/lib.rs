@@ -26,13 +26,13 @@ mod segment;
 mod sync;
 
 pub use damage::Quarantined;
-pub use disk::{Disk, FaultyDisk, RealDisk};
+pub use disk::{Disk, FaultyDisk, RealDisk, Space};
 pub use encode::Payload;
 pub use error::{Damage, LogError};
 pub use fold::{FoldState, FoldedQueue, RAISE};
 pub use fold_ticket::{FoldTicket, Folded, Retired};
 pub use inspect::{DamagedRecord, SegmentReport, inspect};
-pub use log::{Log, LogOptions, LogStats, Opened};
+pub use log::{Log, LogOptions, LogStats, Opened, Room};
 pub use record::{
     DecodeError, Decoded, MarkView, MessageView, Outcome, Position, RANGES_MAX, RECORD_BYTES_MAX, Record, SettleView,
     TARGETS_MAX, Target, decode_record,

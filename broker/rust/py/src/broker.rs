@@ -29,10 +29,15 @@ pub(crate) struct PyEngine {
 #[pymethods]
 impl PyEngine {
     #[new]
-    #[pyo3(signature = (*, segment_bytes_min, segment_bytes_max, segment_idle_ms))]
-    fn new(segment_bytes_min: u64, segment_bytes_max: u64, segment_idle_ms: u64) -> PyResult<PyEngine> {
+    #[pyo3(signature = (*, segment_bytes_min, segment_bytes_max, segment_idle_ms, disk_free_bytes_min = 0))]
+    fn new(
+        segment_bytes_min: u64,
+        segment_bytes_max: u64,
+        segment_idle_ms: u64,
+        disk_free_bytes_min: u64,
+    ) -> PyResult<PyEngine> {
         let segment_idle = Duration::from_millis(segment_idle_ms);
-        let options = EngineOptions { segment_bytes_min, segment_bytes_max, segment_idle };
+        let options = EngineOptions { segment_bytes_min, segment_bytes_max, segment_idle, disk_free_bytes_min };
         Ok(PyEngine { engine: Arc::new(Engine::new(options).map_err(of_engine)?) })
     }
 
@@ -71,6 +76,9 @@ fn metrics(engine: &Engine) -> BTreeMap<String, f64> {
         bytes_written += stats.bytes_written as f64;
     }
     all.insert("quarantined_segments".to_owned(), quarantined);
+    let (is_full, free_bytes) = engine.disk();
+    all.insert("disk_full".to_owned(), f64::from(u8::from(is_full)));
+    all.insert("disk_free_bytes".to_owned(), free_bytes as f64);
     all.insert("segments".to_owned(), segments);
     all.insert("mapped_bytes".to_owned(), mapped_bytes);
     all.insert("log_bytes_written_total".to_owned(), bytes_written);
@@ -263,7 +271,8 @@ fn repair_log(
     segment_bytes_min: u64,
     segment_bytes_max: u64,
 ) -> PyResult<RepairReport> {
-    let options = EngineOptions { segment_bytes_min, segment_bytes_max, segment_idle: Duration::ZERO };
+    let options =
+        EngineOptions { segment_bytes_min, segment_bytes_max, segment_idle: Duration::ZERO, disk_free_bytes_min: 0 };
     let repaired = py.detach(|| Engine::repair(&options, Path::new(directory))).map_err(of_engine)?;
     let dropped = repaired.dropped.into_iter().map(|(target, why)| (target.queue.0, target.sequence.0, why));
     Ok((dropped.collect(), repaired.set_aside))
