@@ -1,7 +1,11 @@
 """What every suite gets: hypothesis profiles, and a broker as a process for those that ask for one."""
 
 import os
-from collections.abc import Iterator
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -11,6 +15,22 @@ from support import Broker
 settings.register_profile("dev", deadline=None, max_examples=50)
 settings.register_profile("ci", deadline=None, max_examples=200, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Callable[..., Path]]:
+    """Makes file systems of a few kilobytes, in memory. Only root may; others pass such tests over."""
+    with ExitStack() as mounted:
+
+        def mount(path: Path, *, kilobytes: int) -> Path:
+            path.mkdir()
+            command = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "penstock-test", str(path)]
+            if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
+                pytest.skip("this user may not mount a file system")
+            mounted.callback(subprocess.run, ["umount", "--lazy", str(path)], check=True)
+            return path
+
+        yield mount
 
 
 @pytest.fixture(scope="session")

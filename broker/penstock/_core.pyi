@@ -19,6 +19,7 @@ __all__ = [
     "inspect_log",
     "perf_latency",
     "perf_throughput",
+    "repair_log",
     "version",
 ]
 
@@ -41,14 +42,17 @@ class RpcError(CoreError):
 @final
 class Engine:
     """All shards of this process, and the thread that syncs and the one that folds."""
-    def __new__(cls, *, segment_bytes_min: int, segment_bytes_max: int, segment_idle_ms: int) -> Self: ...
+    def __new__(cls, *, segment_bytes_min: int, segment_bytes_max: int, segment_idle_ms: int, disk_free_bytes_min: int = 0) -> Self: ...
     def open_shard(self, name: str, directory: str, *, page_cache_lost: bool) -> Shard:
         """Opens and recovers the log of a vhost (blocking, without the GIL). `page_cache_lost` when the last stop was not clean and
         the machine has booted since: every queue then skips 2^32 numbers. Raises StorageError."""
     def metrics(self) -> dict[str, float]:
         """Counters over all shards: published_total, confirmed_total, delivered_total, settled_total, returned_total,
         published_bytes_total, delivered_bytes_total, log_bytes_written_total, syncs_total, sync_seconds_total,
-        segments, mapped_bytes, connections, consumers."""
+        segments, mapped_bytes, connections, consumers, damaged_records_total, quarantined_segments,
+        disk_full (1 while publishers are refused for want of room), disk_free_bytes."""
+    def take_notices(self) -> list[tuple[bool, str]]:
+        """Lines for the broker's log since the last call: whether it is a warning, and its text."""
     def close(self) -> None:
         """Flushes and syncs every shard, writes a last checkpoint, ends the threads (blocking, without the GIL)."""
 
@@ -73,6 +77,8 @@ class Shard:
     def remove_route(self, exchange: str, key: str, match: bytes | None, to_exchange: bool, destination: str) -> None: ...
     def queue_counts(self, ids: Sequence[int]) -> list[tuple[int, int, int, int, int]]:
         """Per queue: ready, unsettled, ready_bytes, unsettled_bytes, consumers."""
+    def damages(self) -> list[tuple[str, int, int, list[str]]]:
+        """Files with damage found since the shard was opened: name, byte of the first damage, bad records, names of queues."""
     def totals(self) -> tuple[int, int]:
         """Ready and unsettled over all queues."""
     def route(self, exchange: str, key: str, headers: bytes | None) -> list[str]:
@@ -118,7 +124,12 @@ class Server:
         """GOAWAY, then wait for the streams to end, at most `grace_ms` (blocking, without the GIL)."""
 
 def inspect_log(directory: str, *, verify: bool) -> list[dict[str, Any]]:
-    """Reads a stopped vhost's log: per segment {file, first_position, bytes, records, messages, settles, error: str | None, error_at: int | None}."""
+    """Reads a stopped vhost's log: per segment {file, first_position, bytes, records, messages, settles, error: str | None, error_at: int | None,
+    damaged: one dictionary per bad record {at, position, error, targets: [(queue id, sequence)]}}."""
+
+def repair_log(directory: str, *, segment_bytes_min: int, segment_bytes_max: int) -> tuple[list[tuple[int, int, str]], list[str]]:
+    """Settles as dropped what lives in a stopped vhost's log and cannot be read, and sets files without a header aside: gives
+    (queue id, sequence, why) of the messages and the names of the files. Nobody else may use the log meanwhile."""
 
 # ---------------------------------------------------------------- the client's side
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from penstock.auth import Permission, User, Users
 from penstock.frontends.grpc import Context, GrpcFrontend
-from penstock.frontends.ports import NodeState, Recovery, VhostTotals
+from penstock.frontends.ports import Damage, NodeState, Recovery, VhostTotals
 from penstock.model.errors import NotAuthenticatedError
 from penstock.model.names import ConnectionId, UserName, VhostName
 from penstock.vhost import Actor, Vhosts
@@ -63,6 +63,9 @@ class FakeNode:
 
     def state(self) -> NodeState:
         return NodeState("1.2.3", "node-1", "/secret/data", 12.0, 3.0, 40, {"grpc": "h:1"}, Recovery(ms=1.5, records=7))
+
+    def damages(self) -> list[Damage]:
+        return [Damage("/", "msgs.0000000003", 97, ("jobs",), 2)]
 
     def metrics(self) -> dict[str, float]:
         return {"published_total": 11.0, "connections": 2.0, "syncs_total": 5.0}

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.metadata.effects import Entry
 from penstock.model.arguments import NO_ARGUMENTS, Arguments
-from penstock.model.errors import StorageError, Thing
+from penstock.model.errors import DiskFullError, StorageError, Thing
 from penstock.model.field_table import decode_table
 from penstock.model.names import ConnectionId, UserName, VhostName
 from penstock.model.records import Access
@@ -135,11 +135,13 @@ class FakeShard:
 
 
 class FakeDefinitions:
-    """`batches` holds what each append wrote. `hold` makes appends wait until `go`; `fail` makes them raise."""
+    """`batches` holds what each append wrote. `hold` makes appends wait until `go`; `fails` makes them raise, and so
+    many of the next as `full_count` says find no room."""
 
     def __init__(self) -> None:
         self.batches: list[list[Entry]] = []
         self.fails = False
+        self.full_count = 0
         self.entered = asyncio.Event()
         self._gate = asyncio.Event()
         self._gate.set()
@@ -160,6 +162,9 @@ class FakeDefinitions:
         await self._gate.wait()
         if self.fails:
             raise StorageError(Thing("file", "definitions.amqp"), "could not be synced", "look at the disk")
+        if self.full_count > 0:
+            self.full_count -= 1
+            raise DiskFullError(Thing("file", "definitions.amqp"), "finds no room", "free space")
         self.batches.append(list(entries))
 
 

@@ -1,5 +1,6 @@
-"""`penstock log`: looks into the log of a stopped broker's vhost, without a broker."""
+"""`penstock log`: looks into the log of a stopped broker's vhost, without a broker, and mends it."""
 
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,30 +19,69 @@ Directory = Annotated[
     Path, typer.Argument(help="A vhost's folder in the data directory.", exists=True, file_okay=False)
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print nothing but JSON on stdout.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 @app.command()
 def inspect(directory: Directory, is_json: JsonOption = False) -> None:
     """Show the segments and what they hold."""
-    _print(_read(directory, verify=False), is_json)
+    _print(_logs().inspect(directory, verify=False), is_json)
 
 
 @app.command()
 def verify(directory: Directory, is_json: JsonOption = False) -> None:
     """Check every byte of every record; the exit status is 1 when something is damaged."""
-    segments = _read(directory, verify=True)
+    segments = _logs().inspect(directory, verify=True)
     _print(segments, is_json)
-    damaged = [segment for segment in segments if segment["error"] is not None]
-    for segment in damaged:
-        typer.echo(f"penstock: {segment['file']} is damaged at {segment['error_at']}: {segment['error']}", err=True)
-    if damaged:
+    lines = [line for segment in segments for line in _damage_of(segment)]
+    for line in lines:
+        typer.echo(f"penstock: {line}", err=True)
+    if lines:
         raise typer.Exit(DAMAGED)
 
 
-def _read(directory: Path, *, verify: bool) -> list[dict[str, Any]]:
-    logs = import_module("penstock.storage.logs")
-    segments: list[dict[str, Any]] = logs.inspect(directory, verify=verify)
-    return segments
+@app.command()
+def repair(directory: Directory, is_yes: YesOption = False, is_json: JsonOption = False) -> None:
+    """Drop what cannot be read, so that starts and checks find nothing more to complain of.
+
+    Messages that live and cannot be read are settled as dropped; a segment whose header cannot be read gets another
+    name. Nothing is deleted and what can be read stays. A broker must not run meanwhile.
+    """
+    if not is_yes:
+        for line in (line for segment in _logs().inspect(directory, verify=True) for line in _damage_of(segment)):
+            typer.echo(f"penstock: {line}", err=True)
+        typer.confirm(f"Drop every message in {directory} that cannot be read?", abort=True, err=True)
+    repaired = _logs().repair(directory)
+    if is_json:
+        print_json(asdict(repaired))
+        return
+    for dropped in repaired.dropped:
+        typer.echo(f"dropped message {dropped.sequence} of queue '{dropped.queue}': {dropped.error}")
+    for file in repaired.set_aside:
+        typer.echo(f"set {file} aside: its header cannot be read")
+    if not repaired.dropped and not repaired.set_aside:
+        typer.echo("nothing to repair: every message that lives can be read")
+
+
+def _logs() -> Any:
+    return import_module("penstock.storage.logs")
+
+
+def _damage_of(segment: dict[str, Any]) -> list[str]:
+    file = segment["file"]
+    lines = [
+        f"{file} is damaged at {each['at']} (position {each['position']}, {_queues(each['queues'])}): {each['error']}"
+        for each in segment["damaged"]
+    ]
+    if segment["error"] is not None and not lines:
+        lines.append(f"{file} is damaged at {segment['error_at']}: {segment['error']}")
+    return lines
+
+
+def _queues(names: list[str]) -> str:
+    if not names:
+        return "queue unknown"
+    return f"queue{'s' if len(names) > 1 else ''} " + ", ".join(f"'{name}'" for name in names)
 
 
 def _print(segments: list[dict[str, Any]], is_json: bool) -> None:

@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from penstock.client.errors import NotFoundError
 from penstock.client.records import (
     Binding,
+    Damage,
     DeclaredQueue,
     Exchange,
     Permission,
@@ -257,6 +258,9 @@ def status() -> Steps[Status]:
         recovery=Recovery(recovery.ms, recovery.bytes_read, recovery.records, recovery.torn_bytes),
         data_dir=answer.data_dir,
         listeners=dict(answer.listeners),
+        damage=tuple(
+            Damage(each.vhost, each.file, each.at, tuple(each.queues), each.records) for each in answer.damage
+        ),
     )
 
 

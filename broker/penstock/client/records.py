@@ -10,6 +10,7 @@ from penstock.client.values import Value
 
 __all__ = [
     "Binding",
+    "Damage",
     "DeclaredQueue",
     "Exchange",
     "Permission",
@@ -101,6 +102,17 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True)
+class Damage:
+    """A file of a virtual host's log with records that cannot be read; what they held was dropped."""
+
+    vhost: str
+    file: str
+    at: int
+    queues: tuple[str, ...]
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     version: str
     node: str
@@ -119,3 +131,4 @@ class Status:
     recovery: Recovery
     data_dir: str
     listeners: Mapping[str, str] = field(default_factory=dict)
+    damage: tuple[Damage, ...] = ()

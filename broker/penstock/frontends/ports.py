@@ -52,6 +52,17 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True)
+class Damage:
+    """A file of a vhost's log with records that cannot be read: `at` is the byte of the first one found."""
+
+    vhost: str
+    file: str
+    at: int
+    queues: tuple[str, ...] = ()
+    records: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class NodeState:
     """What does not change often, and what the process uses."""
 
@@ -74,6 +85,7 @@ class Node(Protocol):
         ...
 
     def vhost_totals(self) -> list[VhostTotals]: ...
+    def damages(self) -> list[Damage]: ...
     def reason_not_ready(self) -> str:
         """Empty when clients are served."""
         ...

@@ -116,6 +116,10 @@ class StorageError(FaultError):
     """The disk refused, or what it holds is damaged."""
 
 
+class DiskFullError(StorageError):
+    """The disk has no room. Nothing was changed, and a later try may succeed."""
+
+
 class StoppedError(FaultError):
     """The thing takes no more commands: after a fault of its storage, or because the broker stops."""
 

@@ -12,6 +12,7 @@ from penstock._core import (
     inspect_log,
     perf_latency,
     perf_throughput,
+    repair_log,
     version,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "inspect_log",
     "perf_latency",
     "perf_throughput",
+    "repair_log",
     "version",
 ]

@@ -58,6 +58,12 @@ class Settings(BaseModel):
     segment_idle_seconds: float = Field(
         30.0, ge=1, le=86_400, description="A segment that nobody read for so long is unmapped."
     )
+    disk_free_bytes_min: int = Field(
+        64 * MIB,
+        ge=0,
+        le=1024**5,
+        description="Publishers are refused while less is free on the disk; two segments are always kept.",
+    )
     io_threads: int = Field(
         0, ge=0, le=256, description="Threads that serve connections; 0 is one for two processors, at most 8."
     )

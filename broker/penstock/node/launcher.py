@@ -21,6 +21,7 @@ from penstock.native import Engine, Server, version
 from penstock.node.accounts import Accounts
 from penstock.node.config import Settings
 from penstock.node.definitions_users import DefinitionsUsers
+from penstock.node.notices import listen
 from penstock.node.process import StartError
 from penstock.node.state import BrokerState, Phase
 from penstock.node.vhosts_storage import VhostsStorage
@@ -89,6 +90,7 @@ class Broker:
             segment_bytes_min=settings.segment_bytes_min,
             segment_bytes_max=settings.segment_bytes_max,
             segment_idle_ms=int(settings.segment_idle_seconds * 1_000),
+            disk_free_bytes_min=settings.disk_free_bytes_min,
         )
         self._undo.push_async_callback(self._close_engine)
         self._storage = VhostsStorage(directory, self._engine)
@@ -98,7 +100,8 @@ class Broker:
         await self._vhosts.open_all()
         if not directory.vhosts_file.exists():
             await self._vhosts.make(DEFAULT_VHOST)
-        self.state.opened(self._engine, self._vhosts, self._storage.recovery())
+        self.state.opened(self._engine, self._vhosts, self._storage.recovery(), self._storage.damages)
+        self._undo.callback(listen(self._engine).cancel)
 
     async def _start_http(self) -> None:
         address = self._settings.address("metrics")

@@ -1,12 +1,12 @@
 """What the broker says of itself: to status calls, to probes and to scrapes. It reads and never changes anything."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
-from penstock.frontends.ports import NodeState, Recovery, VhostTotals
+from penstock.frontends.ports import Damage, NodeState, Recovery, VhostTotals
 from penstock.kit.clock import Clock
 from penstock.model.errors import FaultError
 from penstock.vhost.vhosts import Vhosts
@@ -49,10 +49,17 @@ class BrokerState:
         self._started_at = clock.monotonic()
         self._engine: Counters | None = None
         self._vhosts: Vhosts | None = None
+        self._damages: Callable[[], list[Damage]] = list
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
 
-    def opened(self, engine: Counters, vhosts: Vhosts, recovery: Mapping[str, float]) -> None:
-        self._engine, self._vhosts = engine, vhosts
+    def opened(
+        self,
+        engine: Counters,
+        vhosts: Vhosts,
+        recovery: Mapping[str, float],
+        damages: Callable[[], list[Damage]] = list,
+    ) -> None:
+        self._engine, self._vhosts, self._damages = engine, vhosts, damages
         self.recovery = Recovery(
             ms=recovery.get("ms", 0.0),
             bytes_read=int(recovery.get("bytes_read", 0)),
@@ -83,6 +90,9 @@ class BrokerState:
 
     def metrics(self) -> Mapping[str, float]:
         return self._engine.metrics() if self._engine is not None else {}
+
+    def damages(self) -> list[Damage]:
+        return self._damages()
 
     def vhost_totals(self) -> list[VhostTotals]:
         totals: list[VhostTotals] = []

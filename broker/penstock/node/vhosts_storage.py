@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from penstock.frontends.ports import Damage
 from penstock.metadata.effects import Entry
 from penstock.model.errors import StorageError, Thing
 from penstock.model.names import VhostName
@@ -79,6 +80,14 @@ class VhostsStorage:
             for key, value in shard.recovery.items():
                 total[key] = total.get(key, 0.0) + value
         return total
+
+    def damages(self) -> list[Damage]:
+        """What was found damaged since the logs were opened."""
+        return [
+            Damage(name, file, at, tuple(queues), records)
+            for name, shard in self._shards.items()
+            for file, at, records, queues in shard.damages()
+        ]
 
     def _read_names(self) -> list[str]:
         names = read_vhosts(self._directory.vhosts_file) or []

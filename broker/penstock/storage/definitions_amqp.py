@@ -1,6 +1,7 @@
 """The definitions file of one vhost: the truth about its durable exchanges, queues and bindings. What `append`
 returned from is on the disk; after a failed write or sync nothing is appended any more, because the file's end cannot
-be trusted. A torn last frame was never answered and is cut; any other bad frame stops the start and drops nothing."""
+be trusted: only a full disk leaves it as it was. A torn last frame was never answered and is cut; any other bad frame
+stops the start and drops nothing."""
 
 import asyncio
 import os
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from penstock.kit.settings import DEAD_FRAMES_MAX
 from penstock.kit.tasks import spawn
-from penstock.model.errors import StorageError, Thing
+from penstock.model.errors import DiskFullError, StorageError, Thing
 from penstock.storage.amqp_frames import (
     Change,
     ExchangeDeleted,
@@ -22,7 +23,7 @@ from penstock.storage.amqp_frames import (
     frame_size,
 )
 from penstock.storage.definitions_fold import Fold
-from penstock.storage.jsonfiles import write_all, write_file
+from penstock.storage.jsonfiles import kind_of, write_all, write_file
 
 _VERSION = struct.Struct("<i")
 VERSION = 1
@@ -64,7 +65,8 @@ class DefinitionsFile:
         return opened, changes
 
     async def append(self, changes: Sequence[Change]) -> None:
-        """Returns when the changes are on the disk. Raises StorageError; nothing may be appended after that."""
+        """Returns when the changes are on the disk. Raises DiskFullError, after which the file is as it was and they
+        may be tried again; any other StorageError is the end of it."""
         if not changes:
             return
         self._check_open()
@@ -101,7 +103,7 @@ class DefinitionsFile:
         except StorageError as error:
             failure = error
         finally:
-            if failure is not None:
+            if failure is not None and not isinstance(failure, DiskFullError):
                 self._close(failure.rule)
             _answer(round_, failure)
         if failure is not None:
@@ -114,10 +116,24 @@ class DefinitionsFile:
     def _write(self, changes: list[Change]) -> None:
         assert self._descriptor is not None
         try:
-            write_all(self._descriptor, b"".join(map(encode, changes)))
+            end = os.fstat(self._descriptor).st_size
+            self._write_frames(b"".join(map(encode, changes)), end)
             os.fdatasync(self._descriptor)
         except OSError as error:
             raise _unusable(self.path, "written", error) from error
+
+    def _write_frames(self, frames: bytes, end: int) -> None:
+        """What was written before the disk was full is taken back: it was never answered."""
+        assert self._descriptor is not None
+        try:
+            write_all(self._descriptor, frames)
+        except OSError as error:
+            if kind_of(error) is not DiskFullError:
+                raise
+            os.ftruncate(self._descriptor, end)
+            raise DiskFullError(
+                Thing("file", str(self.path)), "finds no room on the disk", "consume messages or free space"
+            ) from error
 
     def _is_mostly_dead(self) -> bool:
         """A deletion and what it deletes are both dead."""
@@ -125,11 +141,13 @@ class DefinitionsFile:
         return dead_count > self._dead_frames_max and 2 * dead_count > self.frame_count
 
     async def _collect(self) -> None:
-        """Garbage collection. When it fails (a full disk, say) nothing is lost, but which file the descriptor means is
-        no longer sure, so nothing more is appended."""
+        """Garbage collection. A full disk puts it off. When it fails otherwise nothing is lost, but which file the
+        descriptor means is no longer sure, so nothing more is appended."""
         try:
             self.frame_count = await asyncio.to_thread(self._rewrite)
             self.deleted_count = 0
+        except DiskFullError:
+            return
         except StorageError as error:
             self._close(error.rule)
 

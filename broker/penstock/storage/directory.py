@@ -5,6 +5,8 @@ import fcntl
 import hashlib
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -95,6 +97,20 @@ class DataDirectory:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+@contextmanager
+def hold_lock(path: Path) -> Iterator[None]:
+    """Keeps brokers away from a data directory, and is kept away by one that uses it: raises StorageError. A directory
+    without a lock was never a broker's."""
+    if not (path / ".lock").exists():
+        yield
+        return
+    lock = _locked(path / ".lock")
+    try:
+        yield
+    finally:
+        os.close(lock)
 
 
 def _missing(path: Path) -> StorageError:

@@ -3,11 +3,12 @@ also after power loss) and keeps the order of what it is given; reading a broken
 broken, never an empty broker. It does not know what the files mean."""
 
 import contextlib
+import errno
 import json
 import os
 from pathlib import Path
 
-from penstock.model.errors import StorageError, Thing
+from penstock.model.errors import DiskFullError, StorageError, Thing
 
 JSON_BYTES_MAX = 256 * 1024 * 1024
 
@@ -100,9 +101,14 @@ def write_file(path: Path, content: bytes) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise StorageError(
+        raise kind_of(error)(
             _file(path), f"cannot be written: {error.strerror}", "free space or mend the disk; the old content stays"
         ) from error
+
+
+def kind_of(error: OSError) -> type[StorageError]:
+    """A full disk passes by itself; all else is for people."""
+    return DiskFullError if error.errno in {errno.ENOSPC, errno.EDQUOT} else StorageError
 
 
 def write_all(descriptor: int, content: bytes) -> None:

@@ -12,13 +12,15 @@ from typing import Any, Final, TypeVar
 from penstock.metadata import VhostTopology, decide
 from penstock.metadata.commands import Command, DeleteQueue, QueueUnused
 from penstock.metadata.effects import Answer, Decision, Entry
-from penstock.model.errors import FaultError, RefusedError, StoppedError, Thing
+from penstock.model.errors import DiskFullError, FaultError, RefusedError, StoppedError, Thing
 from penstock.model.names import QueueName
 from penstock.vhost.apply import apply_changes
 from penstock.vhost.ports import DefinitionsFile, QueueCounts, Shard
 
 COMMANDS_WAITING_MAX: Final = 1_024
 """More callers than this wait outside. It is also the most that one round can take, and so bounds a round's time."""
+ROOM_SECONDS: Final = 0.25
+"""How long until a full disk is tried again."""
 NO_COUNTS: Final[QueueCounts] = (0, 0, 0, 0, 0)
 
 T = TypeVar("T")
@@ -55,12 +57,19 @@ class Owner:
     no other time; the engine has every queue whose id is below `_applied_below`; every caller gets exactly one answer.
     """
 
-    def __init__(self, topology: VhostTopology, shard: Shard, definitions: DefinitionsFile) -> None:
+    def __init__(
+        self,
+        topology: VhostTopology,
+        shard: Shard,
+        definitions: DefinitionsFile,
+        room_seconds: float = ROOM_SECONDS,
+    ) -> None:
         self.topology = topology
         self.shard = shard
         self.is_settling = False
         self.stopped: StoppedError | None = None
         self._definitions = definitions
+        self._room_seconds = room_seconds
         self._inbox: list[_Waiting] = []
         self._room = asyncio.Semaphore(COMMANDS_WAITING_MAX)
         self._has_work = asyncio.Event()
@@ -123,7 +132,7 @@ class Owner:
             if isinstance(decision, Decision):
                 entries += decision.entries
         if entries:
-            await self._definitions.append(entries)
+            await self._append(entries)
         results = [(waiting, self._perform(decision)) for waiting, decision in decided]
         self.is_settling = False
         self._applied_below = self.topology.next_queue_id
@@ -132,6 +141,16 @@ class Owner:
                 waiting.refuse(result)
             else:
                 waiting.give(result if result is not None else self._look(waiting))
+
+    async def _append(self, entries: list[Entry]) -> None:
+        """What was decided waits for room on a full disk, and whoever asked with it: the state is ahead of the file."""
+        while True:
+            try:
+                return await self._definitions.append(entries)
+            except DiskFullError:
+                if self.stopped is not None:
+                    raise
+                await asyncio.sleep(self._room_seconds)
 
     def _decide(self, work: Command | Callable[[], object]) -> Decision | RefusedError | None:
         """None for a look."""

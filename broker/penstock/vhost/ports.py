@@ -23,7 +23,8 @@ class Permissions(Protocol):
 
 class DefinitionsFile(Protocol):
     async def append(self, entries: Sequence[Entry]) -> None:
-        """Returns when the entries are on the disk. Raises StorageError; nothing may be appended after that."""
+        """Returns when the entries are on the disk. Raises DiskFullError, after which the same may be tried again; any
+        other StorageError is the end of it."""
 
 
 class Shard(Protocol):

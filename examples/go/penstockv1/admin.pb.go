@@ -129,8 +129,10 @@ type GetStatusResponse struct {
 	Recovery        *Recovery         `protobuf:"bytes,15,opt,name=recovery,proto3" json:"recovery,omitempty"`
 	DataDir         string            `protobuf:"bytes,16,opt,name=data_dir,json=dataDir,proto3" json:"data_dir,omitempty"`
 	Listeners       map[string]string `protobuf:"bytes,17,rep,name=listeners,proto3" json:"listeners,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Files with records that could not be read since the start. What they held is dropped, the rest is served.
+	Damage        []*Damage `protobuf:"bytes,18,rep,name=damage,proto3" json:"damage,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetStatusResponse) Reset() {
@@ -282,6 +284,93 @@ func (x *GetStatusResponse) GetListeners() map[string]string {
 	return nil
 }
 
+func (x *GetStatusResponse) GetDamage() []*Damage {
+	if x != nil {
+		return x.Damage
+	}
+	return nil
+}
+
+// One damaged file of a virtual host's log.
+type Damage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vhost string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	File  string                 `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
+	// The byte in the file of the first damage found.
+	At uint64 `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	// The queues that lost messages by it, as far as anything tells.
+	Queues []string `protobuf:"bytes,4,rep,name=queues,proto3" json:"queues,omitempty"`
+	// How many records were found bad.
+	Records       uint64 `protobuf:"varint,5,opt,name=records,proto3" json:"records,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Damage) Reset() {
+	*x = Damage{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Damage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Damage) ProtoMessage() {}
+
+func (x *Damage) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Damage.ProtoReflect.Descriptor instead.
+func (*Damage) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Damage) GetVhost() string {
+	if x != nil {
+		return x.Vhost
+	}
+	return ""
+}
+
+func (x *Damage) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *Damage) GetAt() uint64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *Damage) GetQueues() []string {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+func (x *Damage) GetRecords() uint64 {
+	if x != nil {
+		return x.Records
+	}
+	return 0
+}
+
 // What the last start had to do, over all virtual hosts.
 type Recovery struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -296,7 +385,7 @@ type Recovery struct {
 
 func (x *Recovery) Reset() {
 	*x = Recovery{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[2]
+	mi := &file_penstock_v1_admin_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -308,7 +397,7 @@ func (x *Recovery) String() string {
 func (*Recovery) ProtoMessage() {}
 
 func (x *Recovery) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[2]
+	mi := &file_penstock_v1_admin_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -321,7 +410,7 @@ func (x *Recovery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recovery.ProtoReflect.Descriptor instead.
 func (*Recovery) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{2}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Recovery) GetMs() float64 {
@@ -365,7 +454,7 @@ type Vhost struct {
 
 func (x *Vhost) Reset() {
 	*x = Vhost{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[3]
+	mi := &file_penstock_v1_admin_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -377,7 +466,7 @@ func (x *Vhost) String() string {
 func (*Vhost) ProtoMessage() {}
 
 func (x *Vhost) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[3]
+	mi := &file_penstock_v1_admin_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -390,7 +479,7 @@ func (x *Vhost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Vhost.ProtoReflect.Descriptor instead.
 func (*Vhost) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{3}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Vhost) GetName() string {
@@ -429,7 +518,7 @@ type ListVhostsRequest struct {
 
 func (x *ListVhostsRequest) Reset() {
 	*x = ListVhostsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[4]
+	mi := &file_penstock_v1_admin_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -441,7 +530,7 @@ func (x *ListVhostsRequest) String() string {
 func (*ListVhostsRequest) ProtoMessage() {}
 
 func (x *ListVhostsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[4]
+	mi := &file_penstock_v1_admin_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -454,7 +543,7 @@ func (x *ListVhostsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVhostsRequest.ProtoReflect.Descriptor instead.
 func (*ListVhostsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{5}
 }
 
 type ListVhostsResponse struct {
@@ -466,7 +555,7 @@ type ListVhostsResponse struct {
 
 func (x *ListVhostsResponse) Reset() {
 	*x = ListVhostsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[5]
+	mi := &file_penstock_v1_admin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -478,7 +567,7 @@ func (x *ListVhostsResponse) String() string {
 func (*ListVhostsResponse) ProtoMessage() {}
 
 func (x *ListVhostsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[5]
+	mi := &file_penstock_v1_admin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -491,7 +580,7 @@ func (x *ListVhostsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVhostsResponse.ProtoReflect.Descriptor instead.
 func (*ListVhostsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListVhostsResponse) GetVhosts() []*Vhost {
@@ -510,7 +599,7 @@ type CreateVhostRequest struct {
 
 func (x *CreateVhostRequest) Reset() {
 	*x = CreateVhostRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[6]
+	mi := &file_penstock_v1_admin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -522,7 +611,7 @@ func (x *CreateVhostRequest) String() string {
 func (*CreateVhostRequest) ProtoMessage() {}
 
 func (x *CreateVhostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[6]
+	mi := &file_penstock_v1_admin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -535,7 +624,7 @@ func (x *CreateVhostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVhostRequest.ProtoReflect.Descriptor instead.
 func (*CreateVhostRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CreateVhostRequest) GetName() string {
@@ -554,7 +643,7 @@ type CreateVhostResponse struct {
 
 func (x *CreateVhostResponse) Reset() {
 	*x = CreateVhostResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[7]
+	mi := &file_penstock_v1_admin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -566,7 +655,7 @@ func (x *CreateVhostResponse) String() string {
 func (*CreateVhostResponse) ProtoMessage() {}
 
 func (x *CreateVhostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[7]
+	mi := &file_penstock_v1_admin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -579,7 +668,7 @@ func (x *CreateVhostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVhostResponse.ProtoReflect.Descriptor instead.
 func (*CreateVhostResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CreateVhostResponse) GetCreated() bool {
@@ -598,7 +687,7 @@ type DeleteVhostRequest struct {
 
 func (x *DeleteVhostRequest) Reset() {
 	*x = DeleteVhostRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[8]
+	mi := &file_penstock_v1_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -610,7 +699,7 @@ func (x *DeleteVhostRequest) String() string {
 func (*DeleteVhostRequest) ProtoMessage() {}
 
 func (x *DeleteVhostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[8]
+	mi := &file_penstock_v1_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -623,7 +712,7 @@ func (x *DeleteVhostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVhostRequest.ProtoReflect.Descriptor instead.
 func (*DeleteVhostRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DeleteVhostRequest) GetName() string {
@@ -641,7 +730,7 @@ type DeleteVhostResponse struct {
 
 func (x *DeleteVhostResponse) Reset() {
 	*x = DeleteVhostResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[9]
+	mi := &file_penstock_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -653,7 +742,7 @@ func (x *DeleteVhostResponse) String() string {
 func (*DeleteVhostResponse) ProtoMessage() {}
 
 func (x *DeleteVhostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[9]
+	mi := &file_penstock_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -666,7 +755,7 @@ func (x *DeleteVhostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVhostResponse.ProtoReflect.Descriptor instead.
 func (*DeleteVhostResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 type User struct {
@@ -679,7 +768,7 @@ type User struct {
 
 func (x *User) Reset() {
 	*x = User{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[10]
+	mi := &file_penstock_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -691,7 +780,7 @@ func (x *User) String() string {
 func (*User) ProtoMessage() {}
 
 func (x *User) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[10]
+	mi := &file_penstock_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -704,7 +793,7 @@ func (x *User) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use User.ProtoReflect.Descriptor instead.
 func (*User) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *User) GetName() string {
@@ -729,7 +818,7 @@ type ListUsersRequest struct {
 
 func (x *ListUsersRequest) Reset() {
 	*x = ListUsersRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[11]
+	mi := &file_penstock_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -741,7 +830,7 @@ func (x *ListUsersRequest) String() string {
 func (*ListUsersRequest) ProtoMessage() {}
 
 func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[11]
+	mi := &file_penstock_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -754,7 +843,7 @@ func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersRequest.ProtoReflect.Descriptor instead.
 func (*ListUsersRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 type ListUsersResponse struct {
@@ -766,7 +855,7 @@ type ListUsersResponse struct {
 
 func (x *ListUsersResponse) Reset() {
 	*x = ListUsersResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[12]
+	mi := &file_penstock_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -778,7 +867,7 @@ func (x *ListUsersResponse) String() string {
 func (*ListUsersResponse) ProtoMessage() {}
 
 func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[12]
+	mi := &file_penstock_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -791,7 +880,7 @@ func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersResponse.ProtoReflect.Descriptor instead.
 func (*ListUsersResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListUsersResponse) GetUsers() []*User {
@@ -813,7 +902,7 @@ type PutUserRequest struct {
 
 func (x *PutUserRequest) Reset() {
 	*x = PutUserRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[13]
+	mi := &file_penstock_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -825,7 +914,7 @@ func (x *PutUserRequest) String() string {
 func (*PutUserRequest) ProtoMessage() {}
 
 func (x *PutUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[13]
+	mi := &file_penstock_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -838,7 +927,7 @@ func (x *PutUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutUserRequest.ProtoReflect.Descriptor instead.
 func (*PutUserRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PutUserRequest) GetName() string {
@@ -871,7 +960,7 @@ type PutUserResponse struct {
 
 func (x *PutUserResponse) Reset() {
 	*x = PutUserResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[14]
+	mi := &file_penstock_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -883,7 +972,7 @@ func (x *PutUserResponse) String() string {
 func (*PutUserResponse) ProtoMessage() {}
 
 func (x *PutUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[14]
+	mi := &file_penstock_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -896,7 +985,7 @@ func (x *PutUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutUserResponse.ProtoReflect.Descriptor instead.
 func (*PutUserResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PutUserResponse) GetCreated() bool {
@@ -915,7 +1004,7 @@ type DeleteUserRequest struct {
 
 func (x *DeleteUserRequest) Reset() {
 	*x = DeleteUserRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[15]
+	mi := &file_penstock_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -927,7 +1016,7 @@ func (x *DeleteUserRequest) String() string {
 func (*DeleteUserRequest) ProtoMessage() {}
 
 func (x *DeleteUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[15]
+	mi := &file_penstock_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -940,7 +1029,7 @@ func (x *DeleteUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteUserRequest.ProtoReflect.Descriptor instead.
 func (*DeleteUserRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DeleteUserRequest) GetName() string {
@@ -958,7 +1047,7 @@ type DeleteUserResponse struct {
 
 func (x *DeleteUserResponse) Reset() {
 	*x = DeleteUserResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[16]
+	mi := &file_penstock_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -970,7 +1059,7 @@ func (x *DeleteUserResponse) String() string {
 func (*DeleteUserResponse) ProtoMessage() {}
 
 func (x *DeleteUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[16]
+	mi := &file_penstock_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -983,7 +1072,7 @@ func (x *DeleteUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteUserResponse.ProtoReflect.Descriptor instead.
 func (*DeleteUserResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 // Regular expressions that must match a resource's whole name; an empty one matches nothing but the empty name.
@@ -1000,7 +1089,7 @@ type Permission struct {
 
 func (x *Permission) Reset() {
 	*x = Permission{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[17]
+	mi := &file_penstock_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1012,7 +1101,7 @@ func (x *Permission) String() string {
 func (*Permission) ProtoMessage() {}
 
 func (x *Permission) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[17]
+	mi := &file_penstock_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1025,7 +1114,7 @@ func (x *Permission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Permission.ProtoReflect.Descriptor instead.
 func (*Permission) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Permission) GetUser() string {
@@ -1074,7 +1163,7 @@ type ListPermissionsRequest struct {
 
 func (x *ListPermissionsRequest) Reset() {
 	*x = ListPermissionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[18]
+	mi := &file_penstock_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1086,7 +1175,7 @@ func (x *ListPermissionsRequest) String() string {
 func (*ListPermissionsRequest) ProtoMessage() {}
 
 func (x *ListPermissionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[18]
+	mi := &file_penstock_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1099,7 +1188,7 @@ func (x *ListPermissionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPermissionsRequest.ProtoReflect.Descriptor instead.
 func (*ListPermissionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListPermissionsRequest) GetUser() string {
@@ -1125,7 +1214,7 @@ type ListPermissionsResponse struct {
 
 func (x *ListPermissionsResponse) Reset() {
 	*x = ListPermissionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[19]
+	mi := &file_penstock_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1137,7 +1226,7 @@ func (x *ListPermissionsResponse) String() string {
 func (*ListPermissionsResponse) ProtoMessage() {}
 
 func (x *ListPermissionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[19]
+	mi := &file_penstock_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1150,7 +1239,7 @@ func (x *ListPermissionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPermissionsResponse.ProtoReflect.Descriptor instead.
 func (*ListPermissionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListPermissionsResponse) GetPermissions() []*Permission {
@@ -1169,7 +1258,7 @@ type SetPermissionRequest struct {
 
 func (x *SetPermissionRequest) Reset() {
 	*x = SetPermissionRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[20]
+	mi := &file_penstock_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1181,7 +1270,7 @@ func (x *SetPermissionRequest) String() string {
 func (*SetPermissionRequest) ProtoMessage() {}
 
 func (x *SetPermissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[20]
+	mi := &file_penstock_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1194,7 +1283,7 @@ func (x *SetPermissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPermissionRequest.ProtoReflect.Descriptor instead.
 func (*SetPermissionRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SetPermissionRequest) GetPermission() *Permission {
@@ -1212,7 +1301,7 @@ type SetPermissionResponse struct {
 
 func (x *SetPermissionResponse) Reset() {
 	*x = SetPermissionResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[21]
+	mi := &file_penstock_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1224,7 +1313,7 @@ func (x *SetPermissionResponse) String() string {
 func (*SetPermissionResponse) ProtoMessage() {}
 
 func (x *SetPermissionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[21]
+	mi := &file_penstock_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1237,7 +1326,7 @@ func (x *SetPermissionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPermissionResponse.ProtoReflect.Descriptor instead.
 func (*SetPermissionResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 type ClearPermissionRequest struct {
@@ -1250,7 +1339,7 @@ type ClearPermissionRequest struct {
 
 func (x *ClearPermissionRequest) Reset() {
 	*x = ClearPermissionRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[22]
+	mi := &file_penstock_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1262,7 +1351,7 @@ func (x *ClearPermissionRequest) String() string {
 func (*ClearPermissionRequest) ProtoMessage() {}
 
 func (x *ClearPermissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[22]
+	mi := &file_penstock_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1275,7 +1364,7 @@ func (x *ClearPermissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearPermissionRequest.ProtoReflect.Descriptor instead.
 func (*ClearPermissionRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ClearPermissionRequest) GetUser() string {
@@ -1300,7 +1389,7 @@ type ClearPermissionResponse struct {
 
 func (x *ClearPermissionResponse) Reset() {
 	*x = ClearPermissionResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[23]
+	mi := &file_penstock_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1312,7 +1401,7 @@ func (x *ClearPermissionResponse) String() string {
 func (*ClearPermissionResponse) ProtoMessage() {}
 
 func (x *ClearPermissionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[23]
+	mi := &file_penstock_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1325,7 +1414,7 @@ func (x *ClearPermissionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearPermissionResponse.ProtoReflect.Descriptor instead.
 func (*ClearPermissionResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 type Exchange struct {
@@ -1343,7 +1432,7 @@ type Exchange struct {
 
 func (x *Exchange) Reset() {
 	*x = Exchange{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[24]
+	mi := &file_penstock_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1355,7 +1444,7 @@ func (x *Exchange) String() string {
 func (*Exchange) ProtoMessage() {}
 
 func (x *Exchange) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[24]
+	mi := &file_penstock_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1368,7 +1457,7 @@ func (x *Exchange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exchange.ProtoReflect.Descriptor instead.
 func (*Exchange) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Exchange) GetName() string {
@@ -1425,7 +1514,7 @@ type ListExchangesRequest struct {
 
 func (x *ListExchangesRequest) Reset() {
 	*x = ListExchangesRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[25]
+	mi := &file_penstock_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1437,7 +1526,7 @@ func (x *ListExchangesRequest) String() string {
 func (*ListExchangesRequest) ProtoMessage() {}
 
 func (x *ListExchangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[25]
+	mi := &file_penstock_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1450,7 +1539,7 @@ func (x *ListExchangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExchangesRequest.ProtoReflect.Descriptor instead.
 func (*ListExchangesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListExchangesRequest) GetVhost() string {
@@ -1485,7 +1574,7 @@ type ListExchangesResponse struct {
 
 func (x *ListExchangesResponse) Reset() {
 	*x = ListExchangesResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[26]
+	mi := &file_penstock_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1497,7 +1586,7 @@ func (x *ListExchangesResponse) String() string {
 func (*ListExchangesResponse) ProtoMessage() {}
 
 func (x *ListExchangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[26]
+	mi := &file_penstock_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1510,7 +1599,7 @@ func (x *ListExchangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExchangesResponse.ProtoReflect.Descriptor instead.
 func (*ListExchangesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListExchangesResponse) GetExchanges() []*Exchange {
@@ -1539,7 +1628,7 @@ type DeclareExchangeRequest struct {
 
 func (x *DeclareExchangeRequest) Reset() {
 	*x = DeclareExchangeRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[27]
+	mi := &file_penstock_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1551,7 +1640,7 @@ func (x *DeclareExchangeRequest) String() string {
 func (*DeclareExchangeRequest) ProtoMessage() {}
 
 func (x *DeclareExchangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[27]
+	mi := &file_penstock_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1564,7 +1653,7 @@ func (x *DeclareExchangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareExchangeRequest.ProtoReflect.Descriptor instead.
 func (*DeclareExchangeRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DeclareExchangeRequest) GetVhost() string {
@@ -1596,7 +1685,7 @@ type DeclareExchangeResponse struct {
 
 func (x *DeclareExchangeResponse) Reset() {
 	*x = DeclareExchangeResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[28]
+	mi := &file_penstock_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1608,7 +1697,7 @@ func (x *DeclareExchangeResponse) String() string {
 func (*DeclareExchangeResponse) ProtoMessage() {}
 
 func (x *DeclareExchangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[28]
+	mi := &file_penstock_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1621,7 +1710,7 @@ func (x *DeclareExchangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareExchangeResponse.ProtoReflect.Descriptor instead.
 func (*DeclareExchangeResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 type DeleteExchangeRequest struct {
@@ -1635,7 +1724,7 @@ type DeleteExchangeRequest struct {
 
 func (x *DeleteExchangeRequest) Reset() {
 	*x = DeleteExchangeRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[29]
+	mi := &file_penstock_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1647,7 +1736,7 @@ func (x *DeleteExchangeRequest) String() string {
 func (*DeleteExchangeRequest) ProtoMessage() {}
 
 func (x *DeleteExchangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[29]
+	mi := &file_penstock_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1660,7 +1749,7 @@ func (x *DeleteExchangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteExchangeRequest.ProtoReflect.Descriptor instead.
 func (*DeleteExchangeRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeleteExchangeRequest) GetVhost() string {
@@ -1692,7 +1781,7 @@ type DeleteExchangeResponse struct {
 
 func (x *DeleteExchangeResponse) Reset() {
 	*x = DeleteExchangeResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[30]
+	mi := &file_penstock_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1704,7 +1793,7 @@ func (x *DeleteExchangeResponse) String() string {
 func (*DeleteExchangeResponse) ProtoMessage() {}
 
 func (x *DeleteExchangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[30]
+	mi := &file_penstock_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1717,7 +1806,7 @@ func (x *DeleteExchangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteExchangeResponse.ProtoReflect.Descriptor instead.
 func (*DeleteExchangeResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 type Queue struct {
@@ -1738,7 +1827,7 @@ type Queue struct {
 
 func (x *Queue) Reset() {
 	*x = Queue{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[31]
+	mi := &file_penstock_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1750,7 +1839,7 @@ func (x *Queue) String() string {
 func (*Queue) ProtoMessage() {}
 
 func (x *Queue) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[31]
+	mi := &file_penstock_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1763,7 +1852,7 @@ func (x *Queue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Queue.ProtoReflect.Descriptor instead.
 func (*Queue) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Queue) GetName() string {
@@ -1850,7 +1939,7 @@ type ListQueuesRequest struct {
 
 func (x *ListQueuesRequest) Reset() {
 	*x = ListQueuesRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[32]
+	mi := &file_penstock_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1862,7 +1951,7 @@ func (x *ListQueuesRequest) String() string {
 func (*ListQueuesRequest) ProtoMessage() {}
 
 func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[32]
+	mi := &file_penstock_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1875,7 +1964,7 @@ func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesRequest.ProtoReflect.Descriptor instead.
 func (*ListQueuesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListQueuesRequest) GetVhost() string {
@@ -1917,7 +2006,7 @@ type ListQueuesResponse struct {
 
 func (x *ListQueuesResponse) Reset() {
 	*x = ListQueuesResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[33]
+	mi := &file_penstock_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +2018,7 @@ func (x *ListQueuesResponse) String() string {
 func (*ListQueuesResponse) ProtoMessage() {}
 
 func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[33]
+	mi := &file_penstock_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +2031,7 @@ func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesResponse.ProtoReflect.Descriptor instead.
 func (*ListQueuesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListQueuesResponse) GetQueues() []*Queue {
@@ -1972,7 +2061,7 @@ type DeclareQueueRequest struct {
 
 func (x *DeclareQueueRequest) Reset() {
 	*x = DeclareQueueRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[34]
+	mi := &file_penstock_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1984,7 +2073,7 @@ func (x *DeclareQueueRequest) String() string {
 func (*DeclareQueueRequest) ProtoMessage() {}
 
 func (x *DeclareQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[34]
+	mi := &file_penstock_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1997,7 +2086,7 @@ func (x *DeclareQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareQueueRequest.ProtoReflect.Descriptor instead.
 func (*DeclareQueueRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DeclareQueueRequest) GetVhost() string {
@@ -2032,7 +2121,7 @@ type DeclareQueueResponse struct {
 
 func (x *DeclareQueueResponse) Reset() {
 	*x = DeclareQueueResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[35]
+	mi := &file_penstock_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2044,7 +2133,7 @@ func (x *DeclareQueueResponse) String() string {
 func (*DeclareQueueResponse) ProtoMessage() {}
 
 func (x *DeclareQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[35]
+	mi := &file_penstock_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2057,7 +2146,7 @@ func (x *DeclareQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareQueueResponse.ProtoReflect.Descriptor instead.
 func (*DeclareQueueResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DeclareQueueResponse) GetName() string {
@@ -2093,7 +2182,7 @@ type DeleteQueueRequest struct {
 
 func (x *DeleteQueueRequest) Reset() {
 	*x = DeleteQueueRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[36]
+	mi := &file_penstock_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2105,7 +2194,7 @@ func (x *DeleteQueueRequest) String() string {
 func (*DeleteQueueRequest) ProtoMessage() {}
 
 func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[36]
+	mi := &file_penstock_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2118,7 +2207,7 @@ func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueRequest.ProtoReflect.Descriptor instead.
 func (*DeleteQueueRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DeleteQueueRequest) GetVhost() string {
@@ -2158,7 +2247,7 @@ type DeleteQueueResponse struct {
 
 func (x *DeleteQueueResponse) Reset() {
 	*x = DeleteQueueResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[37]
+	mi := &file_penstock_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2170,7 +2259,7 @@ func (x *DeleteQueueResponse) String() string {
 func (*DeleteQueueResponse) ProtoMessage() {}
 
 func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[37]
+	mi := &file_penstock_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2183,7 +2272,7 @@ func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueResponse.ProtoReflect.Descriptor instead.
 func (*DeleteQueueResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DeleteQueueResponse) GetDroppedCount() uint64 {
@@ -2203,7 +2292,7 @@ type PurgeQueueRequest struct {
 
 func (x *PurgeQueueRequest) Reset() {
 	*x = PurgeQueueRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[38]
+	mi := &file_penstock_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2215,7 +2304,7 @@ func (x *PurgeQueueRequest) String() string {
 func (*PurgeQueueRequest) ProtoMessage() {}
 
 func (x *PurgeQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[38]
+	mi := &file_penstock_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2228,7 +2317,7 @@ func (x *PurgeQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeQueueRequest.ProtoReflect.Descriptor instead.
 func (*PurgeQueueRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PurgeQueueRequest) GetVhost() string {
@@ -2254,7 +2343,7 @@ type PurgeQueueResponse struct {
 
 func (x *PurgeQueueResponse) Reset() {
 	*x = PurgeQueueResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[39]
+	mi := &file_penstock_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2266,7 +2355,7 @@ func (x *PurgeQueueResponse) String() string {
 func (*PurgeQueueResponse) ProtoMessage() {}
 
 func (x *PurgeQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[39]
+	mi := &file_penstock_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2279,7 +2368,7 @@ func (x *PurgeQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeQueueResponse.ProtoReflect.Descriptor instead.
 func (*PurgeQueueResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PurgeQueueResponse) GetDroppedCount() uint64 {
@@ -2302,7 +2391,7 @@ type Binding struct {
 
 func (x *Binding) Reset() {
 	*x = Binding{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[40]
+	mi := &file_penstock_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2314,7 +2403,7 @@ func (x *Binding) String() string {
 func (*Binding) ProtoMessage() {}
 
 func (x *Binding) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[40]
+	mi := &file_penstock_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2327,7 +2416,7 @@ func (x *Binding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Binding.ProtoReflect.Descriptor instead.
 func (*Binding) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Binding) GetSource() string {
@@ -2376,7 +2465,7 @@ type ListBindingsRequest struct {
 
 func (x *ListBindingsRequest) Reset() {
 	*x = ListBindingsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[41]
+	mi := &file_penstock_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2388,7 +2477,7 @@ func (x *ListBindingsRequest) String() string {
 func (*ListBindingsRequest) ProtoMessage() {}
 
 func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[41]
+	mi := &file_penstock_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2401,7 +2490,7 @@ func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsRequest.ProtoReflect.Descriptor instead.
 func (*ListBindingsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListBindingsRequest) GetVhost() string {
@@ -2434,7 +2523,7 @@ type ListBindingsResponse struct {
 
 func (x *ListBindingsResponse) Reset() {
 	*x = ListBindingsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[42]
+	mi := &file_penstock_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2446,7 +2535,7 @@ func (x *ListBindingsResponse) String() string {
 func (*ListBindingsResponse) ProtoMessage() {}
 
 func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[42]
+	mi := &file_penstock_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2459,7 +2548,7 @@ func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsResponse.ProtoReflect.Descriptor instead.
 func (*ListBindingsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListBindingsResponse) GetBindings() []*Binding {
@@ -2479,7 +2568,7 @@ type BindRequest struct {
 
 func (x *BindRequest) Reset() {
 	*x = BindRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[43]
+	mi := &file_penstock_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2491,7 +2580,7 @@ func (x *BindRequest) String() string {
 func (*BindRequest) ProtoMessage() {}
 
 func (x *BindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[43]
+	mi := &file_penstock_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2504,7 +2593,7 @@ func (x *BindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindRequest.ProtoReflect.Descriptor instead.
 func (*BindRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *BindRequest) GetVhost() string {
@@ -2529,7 +2618,7 @@ type BindResponse struct {
 
 func (x *BindResponse) Reset() {
 	*x = BindResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[44]
+	mi := &file_penstock_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2541,7 +2630,7 @@ func (x *BindResponse) String() string {
 func (*BindResponse) ProtoMessage() {}
 
 func (x *BindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[44]
+	mi := &file_penstock_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2554,7 +2643,7 @@ func (x *BindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResponse.ProtoReflect.Descriptor instead.
 func (*BindResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 type UnbindRequest struct {
@@ -2567,7 +2656,7 @@ type UnbindRequest struct {
 
 func (x *UnbindRequest) Reset() {
 	*x = UnbindRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[45]
+	mi := &file_penstock_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2579,7 +2668,7 @@ func (x *UnbindRequest) String() string {
 func (*UnbindRequest) ProtoMessage() {}
 
 func (x *UnbindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[45]
+	mi := &file_penstock_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2592,7 +2681,7 @@ func (x *UnbindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbindRequest.ProtoReflect.Descriptor instead.
 func (*UnbindRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *UnbindRequest) GetVhost() string {
@@ -2617,7 +2706,7 @@ type UnbindResponse struct {
 
 func (x *UnbindResponse) Reset() {
 	*x = UnbindResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[46]
+	mi := &file_penstock_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2629,7 +2718,7 @@ func (x *UnbindResponse) String() string {
 func (*UnbindResponse) ProtoMessage() {}
 
 func (x *UnbindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[46]
+	mi := &file_penstock_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2642,7 +2731,7 @@ func (x *UnbindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbindResponse.ProtoReflect.Descriptor instead.
 func (*UnbindResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 type ExportDefinitionsRequest struct {
@@ -2655,7 +2744,7 @@ type ExportDefinitionsRequest struct {
 
 func (x *ExportDefinitionsRequest) Reset() {
 	*x = ExportDefinitionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[47]
+	mi := &file_penstock_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2667,7 +2756,7 @@ func (x *ExportDefinitionsRequest) String() string {
 func (*ExportDefinitionsRequest) ProtoMessage() {}
 
 func (x *ExportDefinitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[47]
+	mi := &file_penstock_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2680,7 +2769,7 @@ func (x *ExportDefinitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportDefinitionsRequest.ProtoReflect.Descriptor instead.
 func (*ExportDefinitionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ExportDefinitionsRequest) GetVhost() string {
@@ -2700,7 +2789,7 @@ type ExportDefinitionsResponse struct {
 
 func (x *ExportDefinitionsResponse) Reset() {
 	*x = ExportDefinitionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[48]
+	mi := &file_penstock_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2712,7 +2801,7 @@ func (x *ExportDefinitionsResponse) String() string {
 func (*ExportDefinitionsResponse) ProtoMessage() {}
 
 func (x *ExportDefinitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[48]
+	mi := &file_penstock_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2725,7 +2814,7 @@ func (x *ExportDefinitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportDefinitionsResponse.ProtoReflect.Descriptor instead.
 func (*ExportDefinitionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{48}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ExportDefinitionsResponse) GetJson() []byte {
@@ -2746,7 +2835,7 @@ type ImportDefinitionsRequest struct {
 
 func (x *ImportDefinitionsRequest) Reset() {
 	*x = ImportDefinitionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[49]
+	mi := &file_penstock_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2758,7 +2847,7 @@ func (x *ImportDefinitionsRequest) String() string {
 func (*ImportDefinitionsRequest) ProtoMessage() {}
 
 func (x *ImportDefinitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[49]
+	mi := &file_penstock_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2771,7 +2860,7 @@ func (x *ImportDefinitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportDefinitionsRequest.ProtoReflect.Descriptor instead.
 func (*ImportDefinitionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{49}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ImportDefinitionsRequest) GetJson() []byte {
@@ -2797,7 +2886,7 @@ type ImportDefinitionsResponse struct {
 
 func (x *ImportDefinitionsResponse) Reset() {
 	*x = ImportDefinitionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[50]
+	mi := &file_penstock_v1_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2809,7 +2898,7 @@ func (x *ImportDefinitionsResponse) String() string {
 func (*ImportDefinitionsResponse) ProtoMessage() {}
 
 func (x *ImportDefinitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[50]
+	mi := &file_penstock_v1_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2822,7 +2911,7 @@ func (x *ImportDefinitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportDefinitionsResponse.ProtoReflect.Descriptor instead.
 func (*ImportDefinitionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{50}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ImportDefinitionsResponse) GetAdded() map[string]uint64 {
@@ -2837,7 +2926,7 @@ var File_penstock_v1_admin_proto protoreflect.FileDescriptor
 const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"\x17penstock/v1/admin.proto\x12\vpenstock.v1\x1a\x19penstock/v1/message.proto\"\x12\n" +
-	"\x10GetStatusRequest\"\xe6\x05\n" +
+	"\x10GetStatusRequest\"\x93\x06\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12%\n" +
@@ -2859,10 +2948,17 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\rsettled_total\x18\x0e \x01(\x04R\fsettledTotal\x121\n" +
 	"\brecovery\x18\x0f \x01(\v2\x15.penstock.v1.RecoveryR\brecovery\x12\x19\n" +
 	"\bdata_dir\x18\x10 \x01(\tR\adataDir\x12K\n" +
-	"\tlisteners\x18\x11 \x03(\v2-.penstock.v1.GetStatusResponse.ListenersEntryR\tlisteners\x1a<\n" +
+	"\tlisteners\x18\x11 \x03(\v2-.penstock.v1.GetStatusResponse.ListenersEntryR\tlisteners\x12+\n" +
+	"\x06damage\x18\x12 \x03(\v2\x13.penstock.v1.DamageR\x06damage\x1a<\n" +
 	"\x0eListenersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"r\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"t\n" +
+	"\x06Damage\x12\x14\n" +
+	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x12\n" +
+	"\x04file\x18\x02 \x01(\tR\x04file\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\x04R\x02at\x12\x16\n" +
+	"\x06queues\x18\x04 \x03(\tR\x06queues\x12\x18\n" +
+	"\arecords\x18\x05 \x01(\x04R\arecords\"r\n" +
 	"\bRecovery\x12\x0e\n" +
 	"\x02ms\x18\x01 \x01(\x01R\x02ms\x12\x1d\n" +
 	"\n" +
@@ -3089,138 +3185,140 @@ func file_penstock_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_penstock_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_penstock_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_penstock_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_penstock_v1_admin_proto_goTypes = []any{
 	(DestinationKind)(0),              // 0: penstock.v1.DestinationKind
 	(*GetStatusRequest)(nil),          // 1: penstock.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),         // 2: penstock.v1.GetStatusResponse
-	(*Recovery)(nil),                  // 3: penstock.v1.Recovery
-	(*Vhost)(nil),                     // 4: penstock.v1.Vhost
-	(*ListVhostsRequest)(nil),         // 5: penstock.v1.ListVhostsRequest
-	(*ListVhostsResponse)(nil),        // 6: penstock.v1.ListVhostsResponse
-	(*CreateVhostRequest)(nil),        // 7: penstock.v1.CreateVhostRequest
-	(*CreateVhostResponse)(nil),       // 8: penstock.v1.CreateVhostResponse
-	(*DeleteVhostRequest)(nil),        // 9: penstock.v1.DeleteVhostRequest
-	(*DeleteVhostResponse)(nil),       // 10: penstock.v1.DeleteVhostResponse
-	(*User)(nil),                      // 11: penstock.v1.User
-	(*ListUsersRequest)(nil),          // 12: penstock.v1.ListUsersRequest
-	(*ListUsersResponse)(nil),         // 13: penstock.v1.ListUsersResponse
-	(*PutUserRequest)(nil),            // 14: penstock.v1.PutUserRequest
-	(*PutUserResponse)(nil),           // 15: penstock.v1.PutUserResponse
-	(*DeleteUserRequest)(nil),         // 16: penstock.v1.DeleteUserRequest
-	(*DeleteUserResponse)(nil),        // 17: penstock.v1.DeleteUserResponse
-	(*Permission)(nil),                // 18: penstock.v1.Permission
-	(*ListPermissionsRequest)(nil),    // 19: penstock.v1.ListPermissionsRequest
-	(*ListPermissionsResponse)(nil),   // 20: penstock.v1.ListPermissionsResponse
-	(*SetPermissionRequest)(nil),      // 21: penstock.v1.SetPermissionRequest
-	(*SetPermissionResponse)(nil),     // 22: penstock.v1.SetPermissionResponse
-	(*ClearPermissionRequest)(nil),    // 23: penstock.v1.ClearPermissionRequest
-	(*ClearPermissionResponse)(nil),   // 24: penstock.v1.ClearPermissionResponse
-	(*Exchange)(nil),                  // 25: penstock.v1.Exchange
-	(*ListExchangesRequest)(nil),      // 26: penstock.v1.ListExchangesRequest
-	(*ListExchangesResponse)(nil),     // 27: penstock.v1.ListExchangesResponse
-	(*DeclareExchangeRequest)(nil),    // 28: penstock.v1.DeclareExchangeRequest
-	(*DeclareExchangeResponse)(nil),   // 29: penstock.v1.DeclareExchangeResponse
-	(*DeleteExchangeRequest)(nil),     // 30: penstock.v1.DeleteExchangeRequest
-	(*DeleteExchangeResponse)(nil),    // 31: penstock.v1.DeleteExchangeResponse
-	(*Queue)(nil),                     // 32: penstock.v1.Queue
-	(*ListQueuesRequest)(nil),         // 33: penstock.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),        // 34: penstock.v1.ListQueuesResponse
-	(*DeclareQueueRequest)(nil),       // 35: penstock.v1.DeclareQueueRequest
-	(*DeclareQueueResponse)(nil),      // 36: penstock.v1.DeclareQueueResponse
-	(*DeleteQueueRequest)(nil),        // 37: penstock.v1.DeleteQueueRequest
-	(*DeleteQueueResponse)(nil),       // 38: penstock.v1.DeleteQueueResponse
-	(*PurgeQueueRequest)(nil),         // 39: penstock.v1.PurgeQueueRequest
-	(*PurgeQueueResponse)(nil),        // 40: penstock.v1.PurgeQueueResponse
-	(*Binding)(nil),                   // 41: penstock.v1.Binding
-	(*ListBindingsRequest)(nil),       // 42: penstock.v1.ListBindingsRequest
-	(*ListBindingsResponse)(nil),      // 43: penstock.v1.ListBindingsResponse
-	(*BindRequest)(nil),               // 44: penstock.v1.BindRequest
-	(*BindResponse)(nil),              // 45: penstock.v1.BindResponse
-	(*UnbindRequest)(nil),             // 46: penstock.v1.UnbindRequest
-	(*UnbindResponse)(nil),            // 47: penstock.v1.UnbindResponse
-	(*ExportDefinitionsRequest)(nil),  // 48: penstock.v1.ExportDefinitionsRequest
-	(*ExportDefinitionsResponse)(nil), // 49: penstock.v1.ExportDefinitionsResponse
-	(*ImportDefinitionsRequest)(nil),  // 50: penstock.v1.ImportDefinitionsRequest
-	(*ImportDefinitionsResponse)(nil), // 51: penstock.v1.ImportDefinitionsResponse
-	nil,                               // 52: penstock.v1.GetStatusResponse.ListenersEntry
-	nil,                               // 53: penstock.v1.Exchange.ArgumentsEntry
-	nil,                               // 54: penstock.v1.Queue.ArgumentsEntry
-	nil,                               // 55: penstock.v1.Binding.ArgumentsEntry
-	nil,                               // 56: penstock.v1.ImportDefinitionsResponse.AddedEntry
-	(*Value)(nil),                     // 57: penstock.v1.Value
+	(*Damage)(nil),                    // 3: penstock.v1.Damage
+	(*Recovery)(nil),                  // 4: penstock.v1.Recovery
+	(*Vhost)(nil),                     // 5: penstock.v1.Vhost
+	(*ListVhostsRequest)(nil),         // 6: penstock.v1.ListVhostsRequest
+	(*ListVhostsResponse)(nil),        // 7: penstock.v1.ListVhostsResponse
+	(*CreateVhostRequest)(nil),        // 8: penstock.v1.CreateVhostRequest
+	(*CreateVhostResponse)(nil),       // 9: penstock.v1.CreateVhostResponse
+	(*DeleteVhostRequest)(nil),        // 10: penstock.v1.DeleteVhostRequest
+	(*DeleteVhostResponse)(nil),       // 11: penstock.v1.DeleteVhostResponse
+	(*User)(nil),                      // 12: penstock.v1.User
+	(*ListUsersRequest)(nil),          // 13: penstock.v1.ListUsersRequest
+	(*ListUsersResponse)(nil),         // 14: penstock.v1.ListUsersResponse
+	(*PutUserRequest)(nil),            // 15: penstock.v1.PutUserRequest
+	(*PutUserResponse)(nil),           // 16: penstock.v1.PutUserResponse
+	(*DeleteUserRequest)(nil),         // 17: penstock.v1.DeleteUserRequest
+	(*DeleteUserResponse)(nil),        // 18: penstock.v1.DeleteUserResponse
+	(*Permission)(nil),                // 19: penstock.v1.Permission
+	(*ListPermissionsRequest)(nil),    // 20: penstock.v1.ListPermissionsRequest
+	(*ListPermissionsResponse)(nil),   // 21: penstock.v1.ListPermissionsResponse
+	(*SetPermissionRequest)(nil),      // 22: penstock.v1.SetPermissionRequest
+	(*SetPermissionResponse)(nil),     // 23: penstock.v1.SetPermissionResponse
+	(*ClearPermissionRequest)(nil),    // 24: penstock.v1.ClearPermissionRequest
+	(*ClearPermissionResponse)(nil),   // 25: penstock.v1.ClearPermissionResponse
+	(*Exchange)(nil),                  // 26: penstock.v1.Exchange
+	(*ListExchangesRequest)(nil),      // 27: penstock.v1.ListExchangesRequest
+	(*ListExchangesResponse)(nil),     // 28: penstock.v1.ListExchangesResponse
+	(*DeclareExchangeRequest)(nil),    // 29: penstock.v1.DeclareExchangeRequest
+	(*DeclareExchangeResponse)(nil),   // 30: penstock.v1.DeclareExchangeResponse
+	(*DeleteExchangeRequest)(nil),     // 31: penstock.v1.DeleteExchangeRequest
+	(*DeleteExchangeResponse)(nil),    // 32: penstock.v1.DeleteExchangeResponse
+	(*Queue)(nil),                     // 33: penstock.v1.Queue
+	(*ListQueuesRequest)(nil),         // 34: penstock.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),        // 35: penstock.v1.ListQueuesResponse
+	(*DeclareQueueRequest)(nil),       // 36: penstock.v1.DeclareQueueRequest
+	(*DeclareQueueResponse)(nil),      // 37: penstock.v1.DeclareQueueResponse
+	(*DeleteQueueRequest)(nil),        // 38: penstock.v1.DeleteQueueRequest
+	(*DeleteQueueResponse)(nil),       // 39: penstock.v1.DeleteQueueResponse
+	(*PurgeQueueRequest)(nil),         // 40: penstock.v1.PurgeQueueRequest
+	(*PurgeQueueResponse)(nil),        // 41: penstock.v1.PurgeQueueResponse
+	(*Binding)(nil),                   // 42: penstock.v1.Binding
+	(*ListBindingsRequest)(nil),       // 43: penstock.v1.ListBindingsRequest
+	(*ListBindingsResponse)(nil),      // 44: penstock.v1.ListBindingsResponse
+	(*BindRequest)(nil),               // 45: penstock.v1.BindRequest
+	(*BindResponse)(nil),              // 46: penstock.v1.BindResponse
+	(*UnbindRequest)(nil),             // 47: penstock.v1.UnbindRequest
+	(*UnbindResponse)(nil),            // 48: penstock.v1.UnbindResponse
+	(*ExportDefinitionsRequest)(nil),  // 49: penstock.v1.ExportDefinitionsRequest
+	(*ExportDefinitionsResponse)(nil), // 50: penstock.v1.ExportDefinitionsResponse
+	(*ImportDefinitionsRequest)(nil),  // 51: penstock.v1.ImportDefinitionsRequest
+	(*ImportDefinitionsResponse)(nil), // 52: penstock.v1.ImportDefinitionsResponse
+	nil,                               // 53: penstock.v1.GetStatusResponse.ListenersEntry
+	nil,                               // 54: penstock.v1.Exchange.ArgumentsEntry
+	nil,                               // 55: penstock.v1.Queue.ArgumentsEntry
+	nil,                               // 56: penstock.v1.Binding.ArgumentsEntry
+	nil,                               // 57: penstock.v1.ImportDefinitionsResponse.AddedEntry
+	(*Value)(nil),                     // 58: penstock.v1.Value
 }
 var file_penstock_v1_admin_proto_depIdxs = []int32{
-	3,  // 0: penstock.v1.GetStatusResponse.recovery:type_name -> penstock.v1.Recovery
-	52, // 1: penstock.v1.GetStatusResponse.listeners:type_name -> penstock.v1.GetStatusResponse.ListenersEntry
-	4,  // 2: penstock.v1.ListVhostsResponse.vhosts:type_name -> penstock.v1.Vhost
-	11, // 3: penstock.v1.ListUsersResponse.users:type_name -> penstock.v1.User
-	18, // 4: penstock.v1.ListPermissionsResponse.permissions:type_name -> penstock.v1.Permission
-	18, // 5: penstock.v1.SetPermissionRequest.permission:type_name -> penstock.v1.Permission
-	53, // 6: penstock.v1.Exchange.arguments:type_name -> penstock.v1.Exchange.ArgumentsEntry
-	25, // 7: penstock.v1.ListExchangesResponse.exchanges:type_name -> penstock.v1.Exchange
-	25, // 8: penstock.v1.DeclareExchangeRequest.exchange:type_name -> penstock.v1.Exchange
-	54, // 9: penstock.v1.Queue.arguments:type_name -> penstock.v1.Queue.ArgumentsEntry
-	32, // 10: penstock.v1.ListQueuesResponse.queues:type_name -> penstock.v1.Queue
-	32, // 11: penstock.v1.DeclareQueueRequest.queue:type_name -> penstock.v1.Queue
-	0,  // 12: penstock.v1.Binding.destination_kind:type_name -> penstock.v1.DestinationKind
-	55, // 13: penstock.v1.Binding.arguments:type_name -> penstock.v1.Binding.ArgumentsEntry
-	41, // 14: penstock.v1.ListBindingsResponse.bindings:type_name -> penstock.v1.Binding
-	41, // 15: penstock.v1.BindRequest.binding:type_name -> penstock.v1.Binding
-	41, // 16: penstock.v1.UnbindRequest.binding:type_name -> penstock.v1.Binding
-	56, // 17: penstock.v1.ImportDefinitionsResponse.added:type_name -> penstock.v1.ImportDefinitionsResponse.AddedEntry
-	57, // 18: penstock.v1.Exchange.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	57, // 19: penstock.v1.Queue.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	57, // 20: penstock.v1.Binding.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	1,  // 21: penstock.v1.AdminService.GetStatus:input_type -> penstock.v1.GetStatusRequest
-	5,  // 22: penstock.v1.AdminService.ListVhosts:input_type -> penstock.v1.ListVhostsRequest
-	7,  // 23: penstock.v1.AdminService.CreateVhost:input_type -> penstock.v1.CreateVhostRequest
-	9,  // 24: penstock.v1.AdminService.DeleteVhost:input_type -> penstock.v1.DeleteVhostRequest
-	12, // 25: penstock.v1.AdminService.ListUsers:input_type -> penstock.v1.ListUsersRequest
-	14, // 26: penstock.v1.AdminService.PutUser:input_type -> penstock.v1.PutUserRequest
-	16, // 27: penstock.v1.AdminService.DeleteUser:input_type -> penstock.v1.DeleteUserRequest
-	19, // 28: penstock.v1.AdminService.ListPermissions:input_type -> penstock.v1.ListPermissionsRequest
-	21, // 29: penstock.v1.AdminService.SetPermission:input_type -> penstock.v1.SetPermissionRequest
-	23, // 30: penstock.v1.AdminService.ClearPermission:input_type -> penstock.v1.ClearPermissionRequest
-	26, // 31: penstock.v1.AdminService.ListExchanges:input_type -> penstock.v1.ListExchangesRequest
-	28, // 32: penstock.v1.AdminService.DeclareExchange:input_type -> penstock.v1.DeclareExchangeRequest
-	30, // 33: penstock.v1.AdminService.DeleteExchange:input_type -> penstock.v1.DeleteExchangeRequest
-	33, // 34: penstock.v1.AdminService.ListQueues:input_type -> penstock.v1.ListQueuesRequest
-	35, // 35: penstock.v1.AdminService.DeclareQueue:input_type -> penstock.v1.DeclareQueueRequest
-	37, // 36: penstock.v1.AdminService.DeleteQueue:input_type -> penstock.v1.DeleteQueueRequest
-	39, // 37: penstock.v1.AdminService.PurgeQueue:input_type -> penstock.v1.PurgeQueueRequest
-	42, // 38: penstock.v1.AdminService.ListBindings:input_type -> penstock.v1.ListBindingsRequest
-	44, // 39: penstock.v1.AdminService.Bind:input_type -> penstock.v1.BindRequest
-	46, // 40: penstock.v1.AdminService.Unbind:input_type -> penstock.v1.UnbindRequest
-	48, // 41: penstock.v1.AdminService.ExportDefinitions:input_type -> penstock.v1.ExportDefinitionsRequest
-	50, // 42: penstock.v1.AdminService.ImportDefinitions:input_type -> penstock.v1.ImportDefinitionsRequest
-	2,  // 43: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
-	6,  // 44: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
-	8,  // 45: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
-	10, // 46: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
-	13, // 47: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
-	15, // 48: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
-	17, // 49: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
-	20, // 50: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
-	22, // 51: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
-	24, // 52: penstock.v1.AdminService.ClearPermission:output_type -> penstock.v1.ClearPermissionResponse
-	27, // 53: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
-	29, // 54: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
-	31, // 55: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
-	34, // 56: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
-	36, // 57: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
-	38, // 58: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
-	40, // 59: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
-	43, // 60: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
-	45, // 61: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
-	47, // 62: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
-	49, // 63: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
-	51, // 64: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
-	43, // [43:65] is the sub-list for method output_type
-	21, // [21:43] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	4,  // 0: penstock.v1.GetStatusResponse.recovery:type_name -> penstock.v1.Recovery
+	53, // 1: penstock.v1.GetStatusResponse.listeners:type_name -> penstock.v1.GetStatusResponse.ListenersEntry
+	3,  // 2: penstock.v1.GetStatusResponse.damage:type_name -> penstock.v1.Damage
+	5,  // 3: penstock.v1.ListVhostsResponse.vhosts:type_name -> penstock.v1.Vhost
+	12, // 4: penstock.v1.ListUsersResponse.users:type_name -> penstock.v1.User
+	19, // 5: penstock.v1.ListPermissionsResponse.permissions:type_name -> penstock.v1.Permission
+	19, // 6: penstock.v1.SetPermissionRequest.permission:type_name -> penstock.v1.Permission
+	54, // 7: penstock.v1.Exchange.arguments:type_name -> penstock.v1.Exchange.ArgumentsEntry
+	26, // 8: penstock.v1.ListExchangesResponse.exchanges:type_name -> penstock.v1.Exchange
+	26, // 9: penstock.v1.DeclareExchangeRequest.exchange:type_name -> penstock.v1.Exchange
+	55, // 10: penstock.v1.Queue.arguments:type_name -> penstock.v1.Queue.ArgumentsEntry
+	33, // 11: penstock.v1.ListQueuesResponse.queues:type_name -> penstock.v1.Queue
+	33, // 12: penstock.v1.DeclareQueueRequest.queue:type_name -> penstock.v1.Queue
+	0,  // 13: penstock.v1.Binding.destination_kind:type_name -> penstock.v1.DestinationKind
+	56, // 14: penstock.v1.Binding.arguments:type_name -> penstock.v1.Binding.ArgumentsEntry
+	42, // 15: penstock.v1.ListBindingsResponse.bindings:type_name -> penstock.v1.Binding
+	42, // 16: penstock.v1.BindRequest.binding:type_name -> penstock.v1.Binding
+	42, // 17: penstock.v1.UnbindRequest.binding:type_name -> penstock.v1.Binding
+	57, // 18: penstock.v1.ImportDefinitionsResponse.added:type_name -> penstock.v1.ImportDefinitionsResponse.AddedEntry
+	58, // 19: penstock.v1.Exchange.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	58, // 20: penstock.v1.Queue.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	58, // 21: penstock.v1.Binding.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	1,  // 22: penstock.v1.AdminService.GetStatus:input_type -> penstock.v1.GetStatusRequest
+	6,  // 23: penstock.v1.AdminService.ListVhosts:input_type -> penstock.v1.ListVhostsRequest
+	8,  // 24: penstock.v1.AdminService.CreateVhost:input_type -> penstock.v1.CreateVhostRequest
+	10, // 25: penstock.v1.AdminService.DeleteVhost:input_type -> penstock.v1.DeleteVhostRequest
+	13, // 26: penstock.v1.AdminService.ListUsers:input_type -> penstock.v1.ListUsersRequest
+	15, // 27: penstock.v1.AdminService.PutUser:input_type -> penstock.v1.PutUserRequest
+	17, // 28: penstock.v1.AdminService.DeleteUser:input_type -> penstock.v1.DeleteUserRequest
+	20, // 29: penstock.v1.AdminService.ListPermissions:input_type -> penstock.v1.ListPermissionsRequest
+	22, // 30: penstock.v1.AdminService.SetPermission:input_type -> penstock.v1.SetPermissionRequest
+	24, // 31: penstock.v1.AdminService.ClearPermission:input_type -> penstock.v1.ClearPermissionRequest
+	27, // 32: penstock.v1.AdminService.ListExchanges:input_type -> penstock.v1.ListExchangesRequest
+	29, // 33: penstock.v1.AdminService.DeclareExchange:input_type -> penstock.v1.DeclareExchangeRequest
+	31, // 34: penstock.v1.AdminService.DeleteExchange:input_type -> penstock.v1.DeleteExchangeRequest
+	34, // 35: penstock.v1.AdminService.ListQueues:input_type -> penstock.v1.ListQueuesRequest
+	36, // 36: penstock.v1.AdminService.DeclareQueue:input_type -> penstock.v1.DeclareQueueRequest
+	38, // 37: penstock.v1.AdminService.DeleteQueue:input_type -> penstock.v1.DeleteQueueRequest
+	40, // 38: penstock.v1.AdminService.PurgeQueue:input_type -> penstock.v1.PurgeQueueRequest
+	43, // 39: penstock.v1.AdminService.ListBindings:input_type -> penstock.v1.ListBindingsRequest
+	45, // 40: penstock.v1.AdminService.Bind:input_type -> penstock.v1.BindRequest
+	47, // 41: penstock.v1.AdminService.Unbind:input_type -> penstock.v1.UnbindRequest
+	49, // 42: penstock.v1.AdminService.ExportDefinitions:input_type -> penstock.v1.ExportDefinitionsRequest
+	51, // 43: penstock.v1.AdminService.ImportDefinitions:input_type -> penstock.v1.ImportDefinitionsRequest
+	2,  // 44: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
+	7,  // 45: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
+	9,  // 46: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
+	11, // 47: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
+	14, // 48: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
+	16, // 49: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
+	18, // 50: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
+	21, // 51: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
+	23, // 52: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
+	25, // 53: penstock.v1.AdminService.ClearPermission:output_type -> penstock.v1.ClearPermissionResponse
+	28, // 54: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
+	30, // 55: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
+	32, // 56: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
+	35, // 57: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
+	37, // 58: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
+	39, // 59: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
+	41, // 60: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
+	44, // 61: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
+	46, // 62: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
+	48, // 63: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
+	50, // 64: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
+	52, // 65: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
+	44, // [44:66] is the sub-list for method output_type
+	22, // [22:44] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_penstock_v1_admin_proto_init() }
@@ -3229,19 +3327,19 @@ func file_penstock_v1_admin_proto_init() {
 		return
 	}
 	file_penstock_v1_message_proto_init()
-	file_penstock_v1_admin_proto_msgTypes[13].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[18].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[32].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[41].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[47].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[49].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[14].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[19].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[33].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[42].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[48].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[50].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_penstock_v1_admin_proto_rawDesc), len(file_penstock_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   56,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -341,7 +341,7 @@ def test_the_version_is_told() -> None:
     [
         ("serve", ("--data-dir", "--grpc", "--amqp", "--http", "--metrics", "--config")),
         ("perf", ("throughput", "latency")),
-        ("log", ("inspect", "verify")),
+        ("log", ("inspect", "verify", "repair")),
     ],
 )
 def test_the_commands_that_need_a_broker_of_their_own_have_their_flags(command: str, flags: tuple[str, ...]) -> None:

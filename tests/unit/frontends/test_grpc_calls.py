@@ -283,8 +283,11 @@ def test_the_status_is_for_all_and_the_directory_for_caretakers():
         assert (status.recovery.ms, status.recovery.records) == (1.5, 7)
         assert status.data_dir == "/secret/data"
         assert dict(status.listeners) == {"grpc": "h:1"}
+        (damage,) = status.damage
+        assert (damage.vhost, damage.file, damage.at, list(damage.queues)) == ("/", "msgs.0000000003", 97, ["jobs"])
         status = await call(world, "GetStatus", admin.GetStatusRequest(), user="outsider")
         assert status.data_dir == ""
+        assert not status.damage
         assert not status.listeners
 
     play(scenario)

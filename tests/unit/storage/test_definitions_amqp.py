@@ -1,12 +1,13 @@
 """The definitions file: what was appended is there again, a torn end is cut, damage stops the start."""
 
 import asyncio
+import contextlib
 import os
 from contextlib import suppress
 
 import pytest
 
-from penstock.model.errors import StorageError
+from penstock.model.errors import DiskFullError, StorageError
 from penstock.model.names import ExchangeName, QueueId, QueueName, RoutingKey
 from penstock.model.records import Binding, DestinationKind, Exchange, ExchangeKind, Queue
 from penstock.storage import Bound, Declared, DefinitionsFile, Fold, QueueDeleted
@@ -199,3 +200,29 @@ def test_a_closed_file_takes_nothing(tmp_path):
             await file.append([EXCHANGE])
 
     asyncio.run(run())
+
+
+def test_a_full_disk_leaves_the_file_as_it_was_and_it_takes_more_when_there_is_room(tmp_path, small_disk):
+    disk = small_disk(tmp_path / "disk", kilobytes=64)
+    path = disk / "definitions.amqp"
+    filler = disk / "filler"
+
+    async def run():
+        file, _ = DefinitionsFile.open(path)
+        await file.append([EXCHANGE])
+        before = path.read_bytes()
+        with filler.open("wb", buffering=0) as filling, contextlib.suppress(OSError):
+            while True:
+                filling.write(b"x" * 4_096)
+        many = [QUEUE] * 200
+        for _ in range(2):
+            with pytest.raises(DiskFullError, match="no room"):
+                await file.append(many)
+            assert path.read_bytes() == before
+        filler.unlink()
+        await file.append(many)
+        await file.close()
+
+    asyncio.run(run())
+
+    assert read(path) == [EXCHANGE, *[QUEUE] * 200]

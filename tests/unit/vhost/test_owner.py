@@ -21,7 +21,7 @@ class World:
         self.shard = FakeShard()
         self.definitions = FakeDefinitions()
         self.tasks = Tasks()
-        self.owner = Owner(VhostTopology(VhostName("/")), self.shard, self.definitions)
+        self.owner = Owner(VhostTopology(VhostName("/")), self.shard, self.definitions, room_seconds=0)
 
     def start(self) -> None:
         self.tasks.spawn(self.owner.run(), name="owner")
@@ -211,6 +211,34 @@ def test_a_fault_of_the_disk_stops_the_vhost_and_answers_everybody() -> None:
             await world.owner.submit(ConnectionClosed(ME))
         with pytest.raises(StoppedError):
             await world.owner.read(lambda: None)
+
+    play(scenario)
+
+
+def test_what_was_decided_waits_for_room_on_a_full_disk() -> None:
+    async def scenario(world: World) -> None:
+        world.definitions.full_count = 3
+        results = await world.submit_all(declare("a"), declare("b"))
+
+        assert not any(isinstance(result, Exception) for result in results)
+        assert list(world.shard.queues.values()) == ["a", "b"]
+        assert len(world.definitions.batches) == 1
+        await world.owner.submit(declare("c"))
+
+    play(scenario)
+
+
+def test_a_vhost_that_closes_does_not_wait_for_room() -> None:
+    async def scenario(world: World) -> None:
+        world.definitions.full_count = 1_000_000
+        asked = asyncio.ensure_future(world.owner.submit(declare("a")))
+        await world.definitions.entered.wait()
+
+        await world.owner.close("the broker stops")
+
+        with pytest.raises(StoppedError):
+            await asked
+        assert world.shard.queues == {}
 
     play(scenario)
 

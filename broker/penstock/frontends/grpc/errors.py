@@ -11,6 +11,7 @@ from google.rpc.status_pb2 import Status
 from penstock.model.errors import (
     AccessRefusedError,
     AlreadyThereError,
+    DiskFullError,
     FaultError,
     InvalidArgumentError,
     LimitReachedError,
@@ -41,6 +42,7 @@ TABLE: dict[type[Exception], tuple[int, str]] = {
     TooLargeError: (INVALID_ARGUMENT, "TOO_LARGE"),
     LimitReachedError: (RESOURCE_EXHAUSTED, "LIMIT_REACHED"),
     RefusedError: (FAILED_PRECONDITION, "REFUSED"),
+    DiskFullError: (RESOURCE_EXHAUSTED, "DISK_FULL"),
     StorageError: (UNAVAILABLE, "STORAGE_FAULT"),
     StoppedError: (UNAVAILABLE, "STOPPED"),
     FaultError: (UNAVAILABLE, "FAULT"),

@@ -35,4 +35,8 @@ async def get_status(context: Context, caller: Caller, _: admin.GetStatusRequest
     if _CARETAKERS.intersection(caller.user.tags):
         response.data_dir = state.data_dir
         response.listeners.update(state.listeners)
+        for damage in context.node.damages():
+            response.damage.add(
+                vhost=damage.vhost, file=damage.file, at=damage.at, queues=damage.queues, records=damage.records
+            )
     return response

@@ -19,12 +19,16 @@ COUNTERS: dict[str, tuple[str, str]] = {
     "delivered_bytes_total": ("penstock_delivered_bytes", "Bytes of the bodies delivered."),
     "settled_total": ("penstock_messages_settled", "Messages acknowledged or rejected."),
     "log_bytes_written_total": ("penstock_log_bytes_written", "Bytes written to logs."),
+    "damaged_records_total": ("penstock_damaged_records", "Records that could not be read: dropped, never delivered."),
     "syncs_total": ("penstock_syncs", "Syncs of logs; one commits all that wait."),
     "sync_seconds_total": ("penstock_sync_seconds", "Time spent in them."),
 }
 GAUGES: dict[str, tuple[str, str]] = {
     "connections": ("penstock_connections", "Open connections."),
     "consumers": ("penstock_consumers", "Consumers."),
+    "quarantined_segments": ("penstock_quarantined_segments", "Files of logs with records that cannot be read."),
+    "disk_full": ("penstock_disk_full", "1 while publishers are refused because the disk is full."),
+    "disk_free_bytes": ("penstock_disk_free_bytes", "Bytes that are free on the disk of the data directory."),
     "segments": ("penstock_log_segments", "Segment files."),
     "mapped_bytes": ("penstock_log_mapped_bytes", "Bytes of segments mapped into memory."),
 }

@@ -14,11 +14,12 @@ pub enum Metric {
     Returned,
     Syncs,
     SyncMicros,
+    DamagedRecords,
     Connections,
     Consumers,
 }
 
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "published_total",
     "published_bytes_total",
     "confirmed_total",
@@ -28,6 +29,7 @@ const NAMES: [&str; 11] = [
     "returned_total",
     "syncs_total",
     "sync_microseconds_total",
+    "damaged_records_total",
     "connections",
     "consumers",
 ];

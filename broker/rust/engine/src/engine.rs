@@ -5,12 +5,17 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use penstock_log::LogOptions;
+use penstock_log::{Disk, LogOptions, RealDisk, Repaired};
 
-use crate::background::Background;
+use crate::background::{Background, RoomKeeper};
 use crate::counters::Counters;
 use crate::error::EngineError;
-use crate::shard::Shard;
+use crate::notices::Notices;
+use crate::shard::{Shard, Surroundings};
+use crate::space::Space;
+
+/// A disk has room for at least so many segments of the largest size.
+const SEGMENTS_OF_A_DISK_MIN: u64 = 32;
 
 /// Sizes of segments, and how long an unread one stays mapped.
 #[derive(Clone, Debug)]
@@ -18,6 +23,8 @@ pub struct EngineOptions {
     pub segment_bytes_min: u64,
     pub segment_bytes_max: u64,
     pub segment_idle: Duration,
+    /// Publishers are refused rather than leave less than this on the disk.
+    pub disk_free_bytes_min: u64,
 }
 
 /// The doors to the threads, and the threads.
@@ -29,6 +36,8 @@ pub struct Engine {
     shards: Arc<Mutex<Vec<Weak<Shard>>>>,
     background: Mutex<Option<Threads>>,
     counters: Arc<Counters>,
+    notices: Arc<Notices>,
+    space: Arc<Space>,
 }
 
 impl Engine {
@@ -36,13 +45,22 @@ impl Engine {
     /// `Io` when the threads cannot be started.
     pub fn new(options: EngineOptions) -> Result<Engine, EngineError> {
         let shards = Arc::new(Mutex::new(Vec::new()));
-        let started = Background::start(Arc::clone(&shards), options.segment_idle);
+        let (notices, space) = (Arc::<Notices>::default(), Arc::<Space>::default());
+        let keeper = RoomKeeper { space: Arc::clone(&space), notices: Arc::clone(&notices) };
+        let started = Background::start(Arc::clone(&shards), options.segment_idle, keeper);
         let background = started.map_err(|source| EngineError::Io {
             action: "start",
             what: "the threads behind the log".to_owned(),
             source,
         })?;
-        Ok(Engine { options, shards, background: Mutex::new(Some(background)), counters: Arc::default() })
+        Ok(Engine {
+            options,
+            shards,
+            background: Mutex::new(Some(background)),
+            counters: Arc::default(),
+            notices,
+            space,
+        })
     }
 
     /// Opens and recovers a vhost's log. `raise` says that the page cache may have been lost since it was last open.
@@ -57,13 +75,36 @@ impl Engine {
         };
         let options = LogOptions {
             segment_bytes_min: self.options.segment_bytes_min,
-            segment_bytes_max: self.options.segment_bytes_max,
+            segment_bytes_max: self.segment_bytes_max(directory),
             raise,
+            free_bytes_min: self.options.disk_free_bytes_min,
             ..LogOptions::default()
         };
-        let shard = Shard::open(name, directory, options, background, Arc::clone(&self.counters))?;
+        let surroundings = Surroundings {
+            background,
+            counters: Arc::clone(&self.counters),
+            notices: Arc::clone(&self.notices),
+            space: Arc::clone(&self.space),
+        };
+        let shard = Shard::open(name, directory, options, surroundings)?;
         self.shards.lock().map_err(|_| closed())?.push(Arc::downgrade(&shard));
         Ok(shard)
+    }
+
+    /// On a small disk segments stay small: two of them are kept free.
+    fn segment_bytes_max(&self, directory: &Path) -> u64 {
+        let EngineOptions { segment_bytes_min, segment_bytes_max, .. } = self.options;
+        let space = directory.ancestors().find_map(|path| RealDisk.space(path).ok());
+        space.map_or(segment_bytes_max, |space| {
+            segment_bytes_max.min((space.total / SEGMENTS_OF_A_DISK_MIN).max(segment_bytes_min))
+        })
+    }
+
+    /// Whether publishers are refused because the disk is full, and how many bytes are free there.
+    #[must_use]
+    pub fn disk(&self) -> (bool, u64) {
+        let free = self.shards().iter().find_map(|shard| shard.room()).and_then(|room| room.free);
+        (self.space.is_full(), free.unwrap_or_else(|| self.space.free()))
     }
 
     /// The shards that are open.
@@ -81,6 +122,25 @@ impl Engine {
     #[must_use]
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
+    }
+
+    /// What the broker's log should say.
+    #[must_use]
+    pub fn notices(&self) -> &Notices {
+        &self.notices
+    }
+
+    /// Mends the log in a directory that no process has open; see `penstock_log::repair`.
+    ///
+    /// # Errors
+    /// `Log` when the directory cannot be read or written.
+    pub fn repair(options: &EngineOptions, directory: &Path) -> Result<Repaired, EngineError> {
+        let options = LogOptions {
+            segment_bytes_min: options.segment_bytes_min,
+            segment_bytes_max: options.segment_bytes_max,
+            ..LogOptions::default()
+        };
+        Ok(penstock_log::repair(directory, options)?)
     }
 
     /// Closes every shard and ends the threads.

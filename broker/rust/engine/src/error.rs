@@ -30,6 +30,6 @@ impl EngineError {
     /// Whether the disk had no room: nothing was stored, and a later try may succeed.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        matches!(self, EngineError::Log(LogError::Io { source, .. }) if source.kind() == io::ErrorKind::StorageFull)
+        matches!(self, EngineError::Log(error) if error.is_full())
     }
 }

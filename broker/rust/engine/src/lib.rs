@@ -6,12 +6,15 @@
 
 mod background;
 mod counters;
+mod damage;
 mod engine;
 mod error;
 mod level;
+mod notices;
 mod publish;
 mod shard;
 mod signal;
+mod space;
 mod state;
 mod subscription;
 
@@ -19,9 +22,13 @@ pub use counters::{Counters, Metric};
 pub use engine::{Engine, EngineOptions};
 pub use error::EngineError;
 pub use level::Level;
-pub use penstock_log::{Payload, Position, Recovery, Segment, SegmentReport, inspect};
+pub use notices::{Notice, Notices};
+pub use penstock_log::{
+    DamagedRecord, LogError, MessageView, Payload, Position, Recovery, Repaired, Segment, SegmentReport, Target,
+    inspect,
+};
 pub use penstock_queue::{Destination, ExchangeKind, QueueId, Sequence, SequenceRange, Settle, Taken};
 pub use publish::{Fate, Publication, Published};
-pub use shard::{QueueCounts, Shard};
+pub use shard::{Damage, QueueCounts, Shard};
 pub use signal::Signal;
 pub use subscription::{Filled, Picked, Subscription, SubscriptionOptions, Unused};

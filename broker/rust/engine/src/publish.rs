@@ -63,7 +63,14 @@ impl Shard {
             let mut guard = self.lock()?;
             let state = &mut *guard;
             state.check(self.name())?;
-            let (stored, refused) = state.store_all(batch, level, now_ms, fates)?;
+            let (stored, refused) = if self.is_full() {
+                (Stored::default(), Some(self.full()))
+            } else {
+                state.store_all(batch, level, now_ms, fates)?
+            };
+            if refused.as_ref().is_some_and(EngineError::is_full) {
+                self.ran_out(state.log.room());
+            }
             state.write()?;
             state.ring_touched();
             (Published { end: state.log.end(), refused }, stored, state.has_sealed())

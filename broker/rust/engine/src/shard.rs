@@ -6,14 +6,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Instant;
 
-use penstock_log::{Log, LogOptions, LogStats, Outcome, Position, Recovery};
+use penstock_log::{Log, LogError, LogOptions, LogStats, Outcome, Position, Recovery, Room};
 use penstock_queue::{AckSet, Destination, ExchangeKind, Matched, Queue, QueueId, Sequence};
 use tokio::sync::Notify;
 
 use crate::background::Background;
 use crate::counters::{Counters, Metric};
+use crate::damage::{DamagedFile, Damages};
 use crate::error::EngineError;
 use crate::level::Level;
+use crate::notices::Notices;
+use crate::space::Space;
 use crate::state::{QueueEntry, State};
 
 /// What a queue holds, in messages and bytes of their bodies.
@@ -26,6 +29,23 @@ pub struct QueueCounts {
     pub consumer_count: u64,
 }
 
+/// What all shards of a process share.
+pub(crate) struct Surroundings {
+    pub background: Arc<Background>,
+    pub counters: Arc<Counters>,
+    pub notices: Arc<Notices>,
+    pub space: Arc<Space>,
+}
+
+/// What was damaged in one file, with its queues by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    pub file: String,
+    pub at: u64,
+    pub records: u64,
+    pub queues: Vec<String>,
+}
+
 /// See the module. The lock protects `State`; `synced` is what the sync thread reached and only grows.
 pub struct Shard {
     me: Weak<Shard>,
@@ -36,8 +56,9 @@ pub struct Shard {
     sync_done: Notify,
     sync_waits: AtomicBool,
     fold_waits: AtomicBool,
-    background: Arc<Background>,
-    counters: Arc<Counters>,
+    /// Where the log ended when room was made last.
+    freed_until: AtomicU64,
+    around: Surroundings,
     recovery: Recovery,
     recovery_ms: f64,
     highest_queue_id: u32,
@@ -48,8 +69,7 @@ impl Shard {
         name: &str,
         directory: &Path,
         options: LogOptions,
-        background: Arc<Background>,
-        counters: Arc<Counters>,
+        around: Surroundings,
     ) -> Result<Arc<Shard>, EngineError> {
         let started = Instant::now();
         let opened = Log::open(directory, options)?;
@@ -60,7 +80,13 @@ impl Shard {
         for (id, folded) in opened.state.queues {
             let machine =
                 Queue::recovered(folded.next, folded.settled, folded.count, folded.bytes, folded.delivery_counts);
-            state.queues.insert(id, QueueEntry::new("", machine, false, None));
+            let recovered_below = machine.next();
+            state.queues.insert(id, QueueEntry { recovered_below, ..QueueEntry::new("", machine, false, None) });
+        }
+        state.damages = Damages::of_start(&opened.quarantined);
+        for found in state.damages.files() {
+            around.counters.add(Metric::DamagedRecords, found.records);
+            around.notices.warn(damage_line(name, found));
         }
         let shard = Arc::new_cyclic(|me| Shard {
             me: Weak::clone(me),
@@ -71,8 +97,8 @@ impl Shard {
             sync_done: Notify::new(),
             sync_waits: AtomicBool::new(false),
             fold_waits: AtomicBool::new(false),
-            background,
-            counters,
+            freed_until: AtomicU64::new(0),
+            around,
             recovery: opened.recovery,
             recovery_ms,
             highest_queue_id,
@@ -106,7 +132,7 @@ impl Shard {
 
     #[must_use]
     pub fn counters(&self) -> &Counters {
-        &self.counters
+        &self.around.counters
     }
 
     /// Once, after the definitions are read: deletes the queues of the log that they do not name; gives their number.
@@ -159,7 +185,11 @@ impl Shard {
         for signal in entry.signals.values() {
             signal.cancel(&format!("queue '{}' was deleted", entry.name));
         }
-        guard.log.append_delete(id)?;
+        match guard.log.append_delete(id) {
+            // The definitions decide: the next start deletes what they do not name.
+            Err(error) if error.is_full() => {}
+            other => other.map(|_| ())?,
+        }
         guard.write()?;
         Ok(entry.machine.ready_count() + entry.machine.unsettled_count())
     }
@@ -258,6 +288,31 @@ impl Shard {
         }))
     }
 
+    /// What was found damaged since the shard was opened, by file.
+    #[must_use]
+    pub fn damages(&self) -> Vec<Damage> {
+        let Ok(guard) = self.lock() else { return Vec::new() };
+        let name = |id: &QueueId| match guard.queues.get(id) {
+            Some(entry) if !entry.name.is_empty() => entry.name.clone(),
+            _ => format!("queue {} (deleted)", id.0),
+        };
+        let of = |found: &DamagedFile| Damage {
+            file: found.file.clone(),
+            at: found.at,
+            records: found.records,
+            queues: found.queues.iter().map(name).collect(),
+        };
+        guard.damages.files().map(of).collect()
+    }
+
+    /// Takes note of messages that were dropped because their records are bad or gone.
+    pub(crate) fn tell_damage(&self, state: &State, file: &str, count: u64, is_first: bool) {
+        self.around.counters.add(Metric::DamagedRecords, count);
+        if is_first && let Some(found) = state.damages.files().find(|found| found.file == file) {
+            self.around.notices.warn(damage_line(&self.name, found));
+        }
+    }
+
     #[must_use]
     pub fn log_stats(&self) -> LogStats {
         self.lock().map(|guard| guard.log.stats()).unwrap_or_default()
@@ -305,14 +360,14 @@ impl Shard {
     /// Asks the sync thread; what has been written by now is covered by its next round.
     pub fn request_sync(&self) {
         if !self.sync_waits.swap(true, Ordering::AcqRel) {
-            self.background.sync(Weak::clone(&self.me));
+            self.around.background.sync(Weak::clone(&self.me));
         }
     }
 
     /// Asks the fold thread, which looks at the log's sealed segments.
     pub(crate) fn request_fold(&self) {
         if !self.fold_waits.swap(true, Ordering::AcqRel) {
-            self.background.fold(Weak::clone(&self.me));
+            self.around.background.fold(Weak::clone(&self.me));
         }
     }
 
@@ -352,8 +407,8 @@ impl Shard {
         let Some(ticket) = ticket else { return Ok(()) };
         let started = Instant::now();
         let position = ticket.perform()?;
-        self.counters.add(Metric::Syncs, 1);
-        self.counters.add(Metric::SyncMicros, u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX));
+        self.around.counters.add(Metric::Syncs, 1);
+        self.around.counters.add(Metric::SyncMicros, u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX));
         self.lock()?.log.finish_sync(position);
         self.publish_synced(position);
         Ok(())
@@ -390,6 +445,55 @@ impl Shard {
         self.sync_done.notify_waiters();
     }
 
+    // ---- room on the disk
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.around.space.is_full()
+    }
+
+    /// Why publishers are refused.
+    pub(crate) fn full(&self) -> EngineError {
+        let (free, needed) = (self.around.space.free(), self.around.space.needed());
+        EngineError::Log(LogError::Full { path: self.directory.clone(), free, needed })
+    }
+
+    pub(crate) fn ran_out(&self, room: Room) {
+        if !self.is_full() {
+            self.around.space.ran_out(room, &self.around.notices);
+        }
+    }
+
+    /// Gives the disk what was settled since the last time, without waiting for segments to fill up.
+    pub(crate) fn make_room(&self) -> Result<(), EngineError> {
+        if self.lock()?.log.end().0 == self.freed_until.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        for _ in 0..2 {
+            let ticket = {
+                let mut guard = self.lock()?;
+                if guard.closed || guard.stopped.is_some() {
+                    return Ok(());
+                }
+                guard.log.begin_whole_fold()?
+            };
+            let Some(ticket) = ticket else { return Ok(()) };
+            let folded = ticket.perform()?;
+            let (retired, end) = {
+                let mut guard = self.lock()?;
+                (guard.log.finish_fold(folded), guard.log.end())
+            };
+            retired.perform()?;
+            self.freed_until.store(end.0, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// What room its log finds and needs; nothing once it is over.
+    pub(crate) fn room(&self) -> Option<Room> {
+        let guard = self.lock().ok()?;
+        guard.check(&self.name).is_ok().then(|| guard.log.room())
+    }
+
     // ---- inside
 
     pub(crate) fn lock(&self) -> Result<MutexGuard<'_, State>, EngineError> {
@@ -406,6 +510,14 @@ impl Shard {
         let text = format!("message {} of queue {} has no record in any segment", sequence.0, queue.0);
         EngineError::Stopped(self.name.clone(), text)
     }
+}
+
+fn damage_line(shard: &str, found: &DamagedFile) -> String {
+    let DamagedFile { file, at, why, .. } = found;
+    format!(
+        "vhost '{shard}': {file} is damaged at byte {at} ({why}); it is quarantined, what it holds and cannot be read is \
+         dropped from its queues; stop the broker and run `penstock log verify` to see all of it"
+    )
 }
 
 fn counts_of(entry: &QueueEntry) -> QueueCounts {

@@ -6,6 +6,7 @@ use penstock_log::{Log, Outcome, Target};
 use penstock_queue::{Matched, Queue, QueueId, Routing, Sequence, SequenceRange, Settled, SubscriptionId};
 use rustc_hash::FxHashMap;
 
+use crate::damage::Damages;
 use crate::error::EngineError;
 use crate::level::Level;
 use crate::signal::Signal;
@@ -21,6 +22,8 @@ pub(crate) struct QueueEntry {
     pub pull_count: usize,
     /// Messages of the running publish that went here; zero between publishes.
     pub fresh_count: u64,
+    /// Messages below this number were stored by an earlier process: their records may be damaged.
+    pub recovered_below: Sequence,
 }
 
 impl QueueEntry {
@@ -33,6 +36,7 @@ impl QueueEntry {
             signals: FxHashMap::default(),
             pull_count: 0,
             fresh_count: 0,
+            recovered_below: Sequence(0),
         }
     }
 
@@ -71,6 +75,7 @@ pub(crate) struct State {
     pub sealed_seen: usize,
     /// The number that the first message of a new queue gets; above 1 once a start had to skip numbers.
     pub first_sequence: Sequence,
+    pub damages: Damages,
     /// Why the shard stopped, once it has.
     pub stopped: Option<String>,
     pub closed: bool,
@@ -88,6 +93,7 @@ impl State {
             touched: Vec::new(),
             sealed_seen: 0,
             first_sequence,
+            damages: Damages::default(),
             stopped: None,
             closed: false,
         }

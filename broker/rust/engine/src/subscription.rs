@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
-use penstock_log::{Outcome, Segment};
-use penstock_queue::{QueueId, Sequence, SequenceRange, Settle, SubscriptionId, SubscriptionSettings, Taken};
+use penstock_log::{LogError, Outcome, Segment};
+use penstock_queue::{QueueId, Sequence, SequenceRange, Settle, Settled, SubscriptionId, SubscriptionSettings, Taken};
 
 use crate::counters::Metric;
+use crate::damage::NO_FILE;
 use crate::error::EngineError;
 use crate::shard::Shard;
 use crate::signal::Signal;
@@ -90,6 +91,11 @@ impl Subscription {
     }
 
     #[must_use]
+    pub fn queue(&self) -> QueueId {
+        self.queue
+    }
+
+    #[must_use]
     pub fn is_auto_ack(&self) -> bool {
         self.options.auto_ack
     }
@@ -127,24 +133,107 @@ impl Subscription {
         Ok(entry.machine.ready_count())
     }
 
+    /// Takes until something was found, or nothing is left to take.
     fn take(&self, state: &mut State, count_max: u32, filled: &mut Vec<Filled>) -> Result<(), EngineError> {
         let mut taken = Vec::new();
-        self.shard.entry(state, self.queue)?.machine.take(self.id, count_max, &mut taken);
-        let mut rest = taken.as_slice();
+        loop {
+            taken.clear();
+            self.shard.entry(state, self.queue)?.machine.take(self.id, count_max, &mut taken);
+            if taken.is_empty() || self.find(state, &taken, filled)? > 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Finds the records of taken messages; gives how many it found. Those that an earlier process stored and no segment
+    /// holds are dropped.
+    fn find(&self, state: &mut State, taken: &[Taken], filled: &mut Vec<Filled>) -> Result<usize, EngineError> {
+        let mut rest = taken;
+        let mut count = 0;
         while let Some(first) = rest.first() {
-            let run = contiguous(rest);
-            let Some(located) = state.log.locate(self.queue, first.sequence, run)? else {
-                return Err(self.shard.missing(self.queue, first.sequence));
+            let located = match state.log.locate(self.queue, first.sequence, contiguous(rest)) {
+                Ok(located) => located,
+                // A directory that changed on the disk is made again from its segment.
+                Err(error) if mend(state, &error)? => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let Some(located) = located else {
+                let lost = self.drop_lost(state, rest)?;
+                rest = rest.get(lost..).unwrap_or_default();
+                continue;
             };
             let picked = rest.iter().zip(&located.offsets);
             let picked: Vec<Picked> = picked.map(|(&taken, &offset)| Picked { taken, offset }).collect();
             rest = rest.get(picked.len()..).unwrap_or_default();
+            count += picked.len();
             match filled.last_mut() {
                 Some(last) if Arc::ptr_eq(&last.segment, &located.segment) => last.picked.extend(picked),
                 _ => filled.push(Filled { segment: located.segment, picked }),
             }
         }
+        Ok(count)
+    }
+
+    /// Drops the first of some taken messages and those after it that no segment holds either; gives how many.
+    fn drop_lost(&self, state: &mut State, taken: &[Taken]) -> Result<usize, EngineError> {
+        let recovered_below = self.shard.entry(state, self.queue)?.recovered_below;
+        let first = taken.first().map_or(Sequence(0), |taken| taken.sequence);
+        if state.stopped.is_some() || first >= recovered_below {
+            return Err(self.shard.missing(self.queue, first));
+        }
+        let next = state.log.next_stored(self.queue, first)?.unwrap_or(recovered_below).min(recovered_below);
+        let lost: Vec<Sequence> =
+            taken.iter().map(|taken| taken.sequence).take_while(|number| *number < next).collect();
+        if lost.is_empty() {
+            return Err(self.shard.missing(self.queue, first));
+        }
+        self.drop_all(state, &lost)?;
+        let count = lost.len() as u64;
+        let is_first = state.damages.note_lost(self.queue, count);
+        self.shard.tell_damage(state, NO_FILE, count, is_first);
+        Ok(lost.len())
+    }
+
+    /// Drops a message that this consumer holds and whose record cannot be read, so that nobody ever gets it. When only the
+    /// directory that led to the record is wrong, the message returns to its place instead.
+    ///
+    /// # Errors
+    /// `NoQueue` once the queue is gone; `Log` when the settlement cannot be written.
+    pub fn drop_damaged(&self, sequence: Sequence, error: &LogError) -> Result<(), EngineError> {
+        let LogError::Damaged { path, at, why } = error else { return Ok(()) };
+        let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let mut guard = self.shard.lock()?;
+        let state = &mut *guard;
+        // Checking a directory reads all of it: once per file is enough.
+        if !state.damages.has(&file) && state.log.mend_directory(&file)? {
+            let entry = self.shard.entry(state, self.queue)?;
+            let range = SequenceRange { first: sequence, last: sequence };
+            let returned = entry.machine.settle(self.id, &[range], Settle::Requeue);
+            entry.wake(returned.count);
+            return Ok(());
+        }
+        self.drop_all(state, &[sequence])?;
+        state.log.quarantine(&file);
+        let is_first = state.damages.note(&file, *at, &why.to_string(), &[self.queue]);
+        self.shard.tell_damage(state, &file, 1, is_first);
         Ok(())
+    }
+
+    fn drop_all(&self, state: &mut State, numbers: &[Sequence]) -> Result<(), EngineError> {
+        let machine = &mut self.shard.entry(state, self.queue)?.machine;
+        let mut dropped = Settled::default();
+        for &number in numbers {
+            let one = machine.drop_message(self.id, number);
+            dropped.count += one.count;
+            dropped.bytes += one.bytes;
+            for range in one.ranges {
+                match dropped.ranges.last_mut() {
+                    Some(last) if last.last.next() == range.first => last.last = range.last,
+                    _ => dropped.ranges.push(range),
+                }
+            }
+        }
+        state.log_settled(self.queue, Outcome::Drop, &dropped)
     }
 
     /// Says how large the messages were whose bytes were read, and counts them as delivered; with auto-ack they are settled.
@@ -162,6 +251,7 @@ impl Subscription {
             {
                 let settled = machine.settle(self.id, &ranges, Settle::Ack);
                 guard.log_settled(self.queue, Outcome::Ack, &settled)?;
+                self.fold_sealed(&mut guard);
                 self.shard.counters().add(Metric::Settled, settled.count);
             }
         }
@@ -188,10 +278,18 @@ impl Subscription {
                 Settle::Requeue => Outcome::Requeue,
             };
             guard.log_settled(self.queue, outcome, &settled)?;
+            self.fold_sealed(&mut guard);
             settled
         };
         self.shard.counters().add(Metric::Settled, settled.count);
         Ok(settled.count)
+    }
+
+    /// Settlements fill segments too, and with nobody publishing it is they that free the disk.
+    fn fold_sealed(&self, state: &mut State) {
+        if state.has_sealed() {
+            self.shard.request_fold();
+        }
     }
 
     /// How many messages it holds.
@@ -248,6 +346,13 @@ impl Drop for Subscription {
     fn drop(&mut self) {
         self.leave();
     }
+}
+
+/// Whether a directory was to blame for an error, and was made again.
+fn mend(state: &mut State, error: &LogError) -> Result<bool, EngineError> {
+    let LogError::Damaged { path, .. } = error else { return Ok(false) };
+    let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok(state.log.mend_directory(&file)?)
 }
 
 fn is_unused(entry: &QueueEntry, left: SubscriptionOptions) -> bool {

@@ -73,18 +73,19 @@ impl Checkpoints {
         self.kept.last().map_or(Position(0), |&(_, position)| position)
     }
 
-    /// Writes the state as the newest checkpoint; everything it counts on is on the disk already.
+    /// Writes the state as the newest checkpoint; everything it counts on is on the disk already. Gives how long it is.
     pub(crate) fn save(
         &mut self,
         disk: &dyn Disk,
         directory: &Path,
         log_id: &[u8; 16],
         state: &FoldState,
-    ) -> Result<(), LogError> {
+    ) -> Result<u64, LogError> {
         let number = self.kept.last().map_or(1, |&(number, _)| number + 1);
         let path = checkpoint_path(directory, number);
         let temporary = path.with_file_name(format!("checkpoint.{number:010}.tmp"));
-        write_whole(disk, &temporary, &encode(log_id, state))?;
+        let bytes = encode(log_id, state);
+        write_whole(disk, &temporary, &bytes)?;
         disk.rename(&temporary, &path).map_err(|error| LogError::io("rename", &temporary, error))?;
         disk.sync_directory(directory).map_err(|error| LogError::io("sync", directory, error))?;
         self.kept.push((number, state.position));
@@ -92,7 +93,7 @@ impl Checkpoints {
             let (oldest, _) = self.kept.remove(0);
             unlink_if_there(disk, &checkpoint_path(directory, oldest))?;
         }
-        Ok(())
+        Ok(bytes.len() as u64)
     }
 }
 

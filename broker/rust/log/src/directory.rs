@@ -13,7 +13,7 @@ use crate::disk::Disk;
 use crate::error::{Damage, LogError};
 use crate::index::MemoryIndex;
 use crate::map::Map;
-use crate::record::{le_u32, le_u64};
+use crate::record::{Target, le_u32, le_u64};
 use crate::segment::FORMAT;
 
 const MAGIC: &[u8; 8] = b"PNSTKIDX";
@@ -78,6 +78,37 @@ impl Lookup {
         }
     }
 
+    /// The queue's first number at or above `from` that is stored in the segment.
+    pub(crate) fn next_stored(&self, queue: QueueId, from: Sequence) -> Result<Option<Sequence>, LogError> {
+        match self {
+            Lookup::Memory(index) => Ok(Lookup::first_in(index, queue, from)),
+            Lookup::File(directory) => directory.next_stored(queue, from),
+            Lookup::Nothing => Ok(None),
+        }
+    }
+
+    /// Goes over all messages with the offsets of their records. Directories name only what lived when they were made, and
+    /// an index what can be read, so that one with nothing of its own gives what the other has.
+    pub(crate) fn each(&self, readable: &MemoryIndex, mut each: impl FnMut(Target, u32)) -> Result<(), LogError> {
+        match self {
+            Lookup::File(directory) => directory.each(each),
+            Lookup::Memory(_) | Lookup::Nothing => {
+                for (queue, run) in readable.runs() {
+                    for (&offset, number) in run.offsets.iter().zip(run.first..) {
+                        each(Target { queue, sequence: Sequence(number) }, offset);
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The same of an index.
+    pub(crate) fn first_in(index: &MemoryIndex, queue: QueueId, from: Sequence) -> Option<Sequence> {
+        let own = index.runs().filter(|(of, _)| *of == queue);
+        own.filter_map(|(_, run)| first_at(from, Sequence(run.first), run.offsets.len() as u64)).min()
+    }
+
     /// The same without a map, when there is one to give back.
     pub(crate) fn unmapped(&self) -> Option<Lookup> {
         match self {
@@ -96,6 +127,11 @@ impl Lookup {
     }
 }
 
+/// The first number at or above `from` of a run.
+fn first_at(from: Sequence, first: Sequence, count: u64) -> Option<Sequence> {
+    (first.0.saturating_add(count) > from.0).then(|| first.max(from))
+}
+
 impl Directory {
     pub(crate) fn new(path: PathBuf, segment_id: u64) -> Directory {
         Directory { path, segment_id, map: OnceLock::new() }
@@ -111,6 +147,31 @@ impl Directory {
         let (_, offsets) = self.parts()?;
         let stored = self.map()?.bytes().get(36..40).map_or(0, le_u32);
         if crc32c::crc32c(offsets) == stored { Ok(()) } else { Err(self.damaged()) }
+    }
+
+    /// The messages whose record begins at an offset. It looks at everything.
+    pub(crate) fn targets_of(&self, offset: u64) -> Result<Vec<Target>, LogError> {
+        let mut found = Vec::new();
+        self.each(|target, place| found.extend((u64::from(place) == offset).then_some(target)))?;
+        Ok(found)
+    }
+
+    fn each(&self, mut each: impl FnMut(Target, u32)) -> Result<(), LogError> {
+        let (_, offsets) = self.parts()?;
+        for entry in self.entries()? {
+            let first = entry.place as usize * 4;
+            let own = offsets.get(first..first + entry.count as usize * 4).unwrap_or_default();
+            for (place, number) in own.chunks_exact(4).zip(entry.first.0..) {
+                each(Target { queue: entry.queue, sequence: Sequence(number) }, le_u32(place));
+            }
+        }
+        Ok(())
+    }
+
+    /// The queue's first number at or above `from` that stands in the file.
+    fn next_stored(&self, queue: QueueId, from: Sequence) -> Result<Option<Sequence>, LogError> {
+        let own = self.entries()?.filter(|entry| entry.queue == queue);
+        Ok(own.filter_map(|entry| first_at(from, entry.first, u64::from(entry.count))).min())
     }
 
     fn find(&self, queue: QueueId, from: Sequence, count_max: usize) -> Result<Option<Vec<u32>>, LogError> {

@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::FallocateFlags;
 
@@ -24,6 +24,23 @@ pub trait Disk: Send + Sync + Debug {
     fn unlink(&self, path: &Path) -> io::Result<()>;
     /// Returns once the names in the directory are on the disk.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
+    /// How much room there is where a path lies.
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        RealDisk.space(path)
+    }
+}
+
+/// A file system's size and how much of it this process may still fill, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    pub total: u64,
+    pub free: u64,
+}
+
+/// Whether an error says that there is no room.
+#[must_use]
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// The machine's own file system.
@@ -66,6 +83,12 @@ impl Disk for RealDisk {
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         File::open(path)?.sync_all()
     }
+
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        let found = rustix::fs::statvfs(path)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+        Ok(Space { total: bytes(found.f_blocks), free: bytes(found.f_bavail) })
+    }
 }
 
 /// A [`RealDisk`] whose steps fail while their switch is on. For tests of what stands on a log, too.
@@ -75,6 +98,8 @@ pub struct FaultyDisk {
     pub write_fails: AtomicBool,
     pub sync_fails: AtomicBool,
     pub rename_fails: AtomicBool,
+    /// Files that are made larger than this find no room, and no more than this is free; 0 for what the real disk has.
+    pub free_bytes: AtomicU64,
 }
 
 impl FaultyDisk {
@@ -86,6 +111,10 @@ impl FaultyDisk {
 impl Disk for FaultyDisk {
     fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {
         Self::check(&self.create_fails, "create")?;
+        let free = self.free_bytes.load(Ordering::SeqCst);
+        if free > 0 && bytes > free {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         RealDisk.create(path, bytes)
     }
 
@@ -120,5 +149,11 @@ impl Disk for FaultyDisk {
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         Self::check(&self.sync_fails, "sync")?;
         RealDisk.sync_directory(path)
+    }
+
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        let found = RealDisk.space(path)?;
+        let free = self.free_bytes.load(Ordering::SeqCst);
+        Ok(Space { free: if free > 0 { free } else { found.free }, ..found })
     }
 }

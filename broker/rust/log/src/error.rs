@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::disk::is_full;
 use crate::record::DecodeError;
 
 /// The one error of this crate. Texts name the thing, the rule and the way out.
@@ -10,7 +11,7 @@ use crate::record::DecodeError;
 pub enum LogError {
     #[error("cannot {action} {}: {source}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
-    #[error("{} is damaged at byte {at}: {why}; restore the directory from a copy", path.display())]
+    #[error("{} is damaged at byte {at}: {why}; `penstock log verify` tells all of it", path.display())]
     Damaged { path: PathBuf, at: u64, why: Damage },
     #[error("{} has format {found}, this version reads up to {supported}; start a newer version", path.display())]
     NewerFormat { path: PathBuf, found: u32, supported: u32 },
@@ -22,6 +23,11 @@ pub enum LogError {
     CountOutOfBounds { of: &'static str, count: usize, count_max: usize },
     #[error("sequence {sequence} of queue {queue} does not follow {last}; numbers of a queue only ascend")]
     NotAscending { queue: u32, sequence: u64, last: u64 },
+    #[error(
+        "{} has {free} bytes free and {needed} are kept for what drains it; consume or delete messages, or make the disk larger",
+        path.display()
+    )]
+    Full { path: PathBuf, free: u64, needed: u64 },
     #[error("an earlier write failed and its bytes still wait; nothing is appended until a write succeeds")]
     WriteBehind,
     #[error("the log in {} is closed; open it again to append", path.display())]
@@ -49,9 +55,25 @@ pub enum Damage {
     Gap,
     #[error("it ends before its last record")]
     Short,
+    #[error("its sectors cannot be read")]
+    Unreadable,
+    #[error("no segment has the record of this message")]
+    Lost,
+    #[error("none of the checkpoints can be read, and segments before the first one are gone")]
+    NoCheckpoint,
 }
 
 impl LogError {
+    /// Whether there was no room: nothing was stored, and a later try may succeed.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        match self {
+            LogError::Full { .. } => true,
+            LogError::Io { source, .. } => is_full(source),
+            _ => false,
+        }
+    }
+
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
         LogError::Io { action, path: path.to_owned(), source }
     }

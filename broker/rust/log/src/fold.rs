@@ -170,6 +170,23 @@ impl FoldState {
         self.queues.get(&queue).is_some_and(|queue| queue.settled.next_unsettled(first).0 < end)
     }
 
+    /// Counts again what is unsettled: where records were lost, the totals of settlements speak of messages never seen.
+    pub(crate) fn recount(&mut self) {
+        for queue in self.queues.values_mut() {
+            let mut count = 0;
+            let mut from = queue.settled.next_unsettled(Sequence(0));
+            while from < queue.next {
+                let end = queue.settled.next_settled(from).unwrap_or(queue.next).min(queue.next);
+                count += end.0 - from.0;
+                from = queue.settled.next_unsettled(end);
+            }
+            queue.count = count;
+            if count == 0 {
+                queue.bytes = 0;
+            }
+        }
+    }
+
     fn stored(&mut self, target: Target, body_bytes: u64) {
         self.name(target.queue);
         let first = self.first_sequence;

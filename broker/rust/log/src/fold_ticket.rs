@@ -15,7 +15,7 @@ use crate::disk::Disk;
 use crate::error::{Damage, LogError};
 use crate::fold::FoldState;
 use crate::record::{DecodeError, Position};
-use crate::segment::{Check, Segment};
+use crate::segment::{Check, Segment, aside_path};
 use crate::sync::{SyncedFile, save_position};
 
 /// What the folds of a log hand on to each other.
@@ -68,6 +68,7 @@ pub struct Folded {
     /// The numbers of the segments that nobody needs any more, ascending.
     pub(crate) dead: Vec<u64>,
     pub(crate) boundary: Position,
+    pub(crate) checkpoint_bytes: u64,
     pub(crate) running: Running,
 }
 
@@ -77,6 +78,8 @@ pub struct Folded {
 #[must_use]
 pub struct Retired {
     pub(crate) files: Vec<PathBuf>,
+    /// Damaged segments: they get another name instead.
+    pub(crate) kept: Vec<PathBuf>,
     pub(crate) disk: Option<Arc<dyn Disk>>,
     pub(crate) segments: Vec<Arc<Segment>>,
     pub(crate) lookups: Vec<Lookup>,
@@ -85,6 +88,10 @@ pub struct Retired {
 impl Retired {
     pub fn perform(self) -> Result<(), LogError> {
         let Some(disk) = &self.disk else { return Ok(()) };
+        for path in &self.kept {
+            let aside = aside_path(path);
+            disk.rename(path, &aside).map_err(|error| LogError::io("rename", path, error))?;
+        }
         self.files.iter().try_for_each(|path| unlink_if_there(disk.as_ref(), path))
     }
 }
@@ -112,13 +119,14 @@ impl FoldTicket {
         let names_synced = self.disk.sync_directory(&self.directory);
         names_synced.map_err(|error| self.stop(LogError::io("sync", &self.directory, error)))?;
         let Keeper { state, checkpoints } = &mut *keeper;
-        checkpoints.save(self.disk.as_ref(), &self.directory, &self.log_id, state)?;
+        let checkpoint_bytes = checkpoints.save(self.disk.as_ref(), &self.directory, &self.log_id, state)?;
         save_position(&self.synced_file, self.disk.as_ref(), self.boundary)?;
         let floor = checkpoints.floor();
         let is_dead =
             |(part, is_live): (&FoldPart, &bool)| (!is_live && part.end <= floor).then(|| part.segment.number());
         let dead = self.parts.iter().zip(&live).filter_map(is_dead).collect();
-        Ok(Folded { parts: self.parts, dead, boundary: self.boundary, running: self.running })
+        let FoldTicket { parts, boundary, running, .. } = self;
+        Ok(Folded { parts, dead, boundary, checkpoint_bytes, running })
     }
 
     fn live(&self, state: &FoldState) -> Result<Vec<bool>, LogError> {

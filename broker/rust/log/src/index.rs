@@ -6,7 +6,9 @@
 use penstock_queue::{QueueId, Sequence};
 use rustc_hash::FxHashMap;
 
-use crate::record::Target;
+use crate::error::LogError;
+use crate::record::{Decoded, Record, Target};
+use crate::segment::{Check, SEGMENT_HEADER_BYTES, Segment};
 
 /// Messages of one queue with contiguous numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +24,23 @@ struct QueueRuns {
     next: u64,
     current: Run,
     earlier: Vec<Run>,
+}
+
+/// The index of a segment, from those of its records that can be read.
+pub(crate) fn of_segment(segment: &Segment) -> Result<MemoryIndex, LogError> {
+    let mut index = MemoryIndex::default();
+    let mut walk = segment.walk(SEGMENT_HEADER_BYTES, Check::Head)?;
+    loop {
+        match walk.step() {
+            Ok((offset, Decoded { record: Record::Message(message), .. })) => {
+                let body_bytes = message.body.len() as u64;
+                message.targets().for_each(|target| index.push(target, offset, body_bytes));
+            }
+            Ok(_) => {}
+            Err(_) if walk.resume() => {}
+            Err(_) => return Ok(index),
+        }
+    }
 }
 
 /// Per queue the offsets of its messages.

@@ -3,9 +3,10 @@
 
 use std::path::Path;
 
+use crate::damage::targets_at;
 use crate::directory::{Directory, directory_path};
 use crate::error::LogError;
-use crate::record::{DecodeError, Position, Record};
+use crate::record::{DecodeError, Position, Record, Target};
 use crate::recovery::{HeaderFound, Names, read_header};
 use crate::segment::{Check, SEGMENT_HEADER_BYTES, Segment, segment_path};
 
@@ -19,8 +20,21 @@ pub struct SegmentReport {
     pub records: u64,
     pub messages: u64,
     pub settles: u64,
+    /// The first thing that is wrong, and its byte in the file.
     pub error: Option<String>,
     pub error_at: Option<u64>,
+    /// Every record that cannot be read.
+    pub damaged: Vec<DamagedRecord>,
+}
+
+/// A record that cannot be read, and whom it was for as far as anything tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedRecord {
+    /// Its byte in the file, and its position in the log.
+    pub at: u64,
+    pub position: u64,
+    pub why: String,
+    pub targets: Vec<Target>,
 }
 
 /// Reports on every segment, oldest first; `verify` checks payloads and directories too.
@@ -50,7 +64,7 @@ pub fn inspect(directory: &Path, verify: bool) -> Result<Vec<SegmentReport>, Log
         if let Err(error) = read(report, segment, limit, verify) {
             fail(report, 0, &error.to_string());
         }
-        if verify && report.error.is_none() {
+        if verify {
             verify_directory(report, directory, segment);
         }
         limit = Some(limit.map_or(segment.first(), |limit: Position| limit.min(segment.first())));
@@ -63,24 +77,55 @@ fn read(report: &mut SegmentReport, segment: &Segment, limit: Option<Position>, 
         return Ok(());
     }
     segment.set_readable(limit.map_or(segment.bytes(), |limit| segment.offset_of(limit)));
-    let mut walk = segment.walk(SEGMENT_HEADER_BYTES, if verify { Check::HeadAndPayload } else { Check::Head })?;
-    let ended = loop {
+    let check = if verify { Check::HeadAndPayload } else { Check::Head };
+    let mut walk = segment.walk(SEGMENT_HEADER_BYTES, check)?;
+    let mut bytes = 0;
+    loop {
+        let at = walk.offset();
         match walk.step() {
             Ok((_, decoded)) => {
                 report.records += 1;
                 report.messages += u64::from(matches!(decoded.record, Record::Message(_)));
                 report.settles += u64::from(matches!(decoded.record, Record::Settle(_)));
+                bytes += u64::from(decoded.length);
             }
-            Err(error) => break error,
+            Err(error) => {
+                if !walk.resume() {
+                    report.bytes = at - SEGMENT_HEADER_BYTES;
+                    return end_at(report, segment, at, error, limit);
+                }
+                add_damaged(report, segment, at, error)?;
+            }
         }
-    };
-    let at = walk.offset();
-    report.bytes = at - SEGMENT_HEADER_BYTES;
+        report.bytes = bytes;
+    }
+}
+
+/// Nothing more can be read from an offset on: the end of the log or of the segment, unless something is written there.
+fn end_at(
+    report: &mut SegmentReport,
+    segment: &Segment,
+    at: u64,
+    ended: DecodeError,
+    limit: Option<Position>,
+) -> Result<(), LogError> {
     if ended != DecodeError::End {
-        fail(report, at, &ended.to_string());
+        add_damaged(report, segment, at, ended)
     } else if limit.is_some_and(|limit| limit != segment.position_of(at)) {
         fail(report, at, "records are missing before the next segment");
+        Ok(())
+    } else {
+        Ok(())
     }
+}
+
+fn add_damaged(report: &mut SegmentReport, segment: &Segment, at: u64, why: DecodeError) -> Result<(), LogError> {
+    fail(report, at, &why.to_string());
+    let folder = segment.path().parent().unwrap_or_else(|| Path::new("."));
+    let directory = Directory::new(directory_path(folder, segment.number()), segment.id());
+    let directory = directory.is_usable()?.then_some(&directory);
+    let targets = targets_at(segment, directory, at)?;
+    report.damaged.push(DamagedRecord { at, position: segment.position_of(at).0, why: why.to_string(), targets });
     Ok(())
 }
 
@@ -95,6 +140,8 @@ fn verify_directory(report: &mut SegmentReport, directory: &Path, segment: &Segm
 }
 
 fn fail(report: &mut SegmentReport, at: u64, error: &str) {
-    report.error = Some(error.to_owned());
-    report.error_at = Some(at);
+    if report.error.is_none() {
+        report.error = Some(error.to_owned());
+        report.error_at = Some(at);
+    }
 }

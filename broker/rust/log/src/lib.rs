@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 mod checkpoint;
+mod damage;
 mod directory;
 mod disk;
 mod encode;
@@ -20,20 +21,23 @@ mod log;
 mod map;
 mod record;
 mod recovery;
+mod repair;
 mod segment;
 mod sync;
 
-pub use disk::{Disk, FaultyDisk, RealDisk};
+pub use damage::Quarantined;
+pub use disk::{Disk, FaultyDisk, RealDisk, Space};
 pub use encode::Payload;
 pub use error::{Damage, LogError};
 pub use fold::{FoldState, FoldedQueue, RAISE};
 pub use fold_ticket::{FoldTicket, Folded, Retired};
-pub use inspect::{SegmentReport, inspect};
-pub use log::{Log, LogOptions, LogStats, Opened};
+pub use inspect::{DamagedRecord, SegmentReport, inspect};
+pub use log::{Log, LogOptions, LogStats, Opened, Room};
 pub use record::{
     DecodeError, Decoded, MarkView, MessageView, Outcome, Position, RANGES_MAX, RECORD_BYTES_MAX, Record, SettleView,
     TARGETS_MAX, Target, decode_record,
 };
 pub use recovery::Recovery;
+pub use repair::{Repaired, repair};
 pub use segment::{Located, Segment};
 pub use sync::SyncTicket;

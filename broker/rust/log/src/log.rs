@@ -3,7 +3,11 @@
 //! What must stay true: positions are back to back over all segments; nothing is visible to a reader before its write
 //! returned; synced <= written <= appended. Whoever holds a log holds its lock: what takes long leaves as a ticket.
 
+mod quarantine;
+mod room;
+
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +16,9 @@ use std::sync::{Arc, Mutex};
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 use rustc_hash::FxHashMap;
 
+use self::room::Purpose;
+pub use self::room::Room;
+use crate::damage::{Quarantined, file_name};
 use crate::directory::{Lookup, directory_path};
 use crate::disk::{Disk, RealDisk};
 use crate::encode::{
@@ -40,12 +47,20 @@ pub struct LogOptions {
     /// Whether numbers may have been handed out that the disk does not know of: every queue's next number is raised. A
     /// start that cuts a torn tail raises by itself.
     pub raise: bool,
+    /// Messages are refused rather than leave less room than this on the disk.
+    pub free_bytes_min: u64,
     pub disk: Arc<dyn Disk>,
 }
 
 impl Default for LogOptions {
     fn default() -> Self {
-        LogOptions { segment_bytes_min: 1 << 20, segment_bytes_max: 64 << 20, raise: false, disk: Arc::new(RealDisk) }
+        LogOptions {
+            segment_bytes_min: 1 << 20,
+            segment_bytes_max: 64 << 20,
+            raise: false,
+            free_bytes_min: 0,
+            disk: Arc::new(RealDisk),
+        }
     }
 }
 
@@ -55,6 +70,8 @@ pub struct Opened {
     pub log: Log,
     pub state: FoldState,
     pub recovery: Recovery,
+    /// What could not be read and is passed over.
+    pub quarantined: Vec<Quarantined>,
 }
 
 /// Counters of one log.
@@ -98,9 +115,13 @@ pub struct Log {
     keeper: Arc<Mutex<Keeper>>,
     folding: Arc<AtomicBool>,
     folded: Position,
+    /// What the newest checkpoint took.
+    checkpoint_bytes: u64,
     recovered: Position,
     /// The segment that a queue was last found in: the next look-up begins there.
     hints: RefCell<FxHashMap<QueueId, u64>>,
+    /// Segments with damage: their files are set aside, not removed, once nothing in them lives.
+    quarantined: BTreeSet<u64>,
 }
 
 impl Log {
@@ -114,7 +135,8 @@ impl Log {
         let recovered = recover(directory, options.disk.as_ref())?;
         let recovery = recovered.recovery;
         let mut state = recovered.state.clone();
-        let raise = options.raise || recovery.torn_bytes > 0;
+        let quarantined = recovered.quarantined.clone();
+        let raise = options.raise || recovery.torn_bytes > 0 || recovered.has_lost;
         let is_new = recovered.log_id.is_none();
         let mut log = Log::after(directory, options, recovered)?;
         let end = log.append_epoch(raise)?;
@@ -125,7 +147,7 @@ impl Log {
             let synced = log.begin_sync().map(SyncTicket::perform).transpose()?;
             log.finish_sync(synced.unwrap_or(end));
         }
-        Ok(Opened { log, state, recovery })
+        Ok(Opened { log, state, recovery, quarantined })
     }
 
     /// Appends a message to the tail. Gives the position after it: it is in the page cache once [`Log::write`] returned
@@ -137,7 +159,7 @@ impl Log {
         targets: &[Target],
     ) -> Result<Position, LogError> {
         check_count("targets", targets.len(), 1, TARGETS_MAX)?;
-        let stamp = self.place(payload.record_bytes(targets.len()))?;
+        let stamp = self.place(payload.record_bytes(targets.len()), Purpose::Message)?;
         for target in targets {
             let next = self.active.index.next_of(target.queue);
             if target.sequence.0 < next {
@@ -158,7 +180,7 @@ impl Log {
     pub fn reserve(&mut self, payload: &Payload<'_>, target_count: usize) -> Result<(), LogError> {
         let (copies, rest) = (target_count / TARGETS_MAX, target_count % TARGETS_MAX);
         let last = if rest > 0 { payload.record_bytes(rest) } else { 0 };
-        self.place(copies * payload.record_bytes(TARGETS_MAX) + last).map(|_| ())
+        self.place(copies * payload.record_bytes(TARGETS_MAX) + last, Purpose::Message).map(|_| ())
     }
 
     /// Appends the settlement of `count` messages, whose bodies have `bytes` bytes in all. Gives the position after it.
@@ -173,7 +195,7 @@ impl Log {
         let mut settlement = Settlement { queue, outcome, count, bytes };
         // Totals are taken off once; the records after the first only name more ranges.
         for part in ranges.chunks(RANGES_MAX) {
-            let stamp = self.place(settle_bytes(part.len()))?;
+            let stamp = self.place(settle_bytes(part.len()), Purpose::Upkeep)?;
             encode_settle(&mut self.tail, stamp, settlement, part);
             settlement = Settlement { count: 0, bytes: 0, ..settlement };
         }
@@ -182,7 +204,7 @@ impl Log {
 
     /// Appends the end of a queue. Gives the position after it.
     pub fn append_delete(&mut self, queue: QueueId) -> Result<Position, LogError> {
-        let stamp = self.place(DELETE_BYTES)?;
+        let stamp = self.place(DELETE_BYTES, Purpose::Upkeep)?;
         encode_delete(&mut self.tail, stamp, queue);
         self.hints.get_mut().remove(&queue);
         Ok(self.appended())
@@ -298,7 +320,8 @@ impl Log {
 
     /// Takes in what a fold did. The files it gives are removed without the lock.
     pub fn finish_fold(&mut self, folded: Folded) -> Retired {
-        let Folded { parts, dead, boundary, running } = folded;
+        let Folded { parts, dead, boundary, checkpoint_bytes, running } = folded;
+        self.checkpoint_bytes = checkpoint_bytes;
         let mut retired = Retired { disk: Some(Arc::clone(&self.options.disk)), ..Retired::default() };
         for part in parts {
             let number = part.segment.number();
@@ -310,7 +333,12 @@ impl Log {
         }
         self.sealed.retain(|sealed| dead.binary_search(&sealed.segment.number()).is_err());
         for number in dead {
-            retired.files.push(crate::segment::segment_path(&self.directory, number));
+            let path = crate::segment::segment_path(&self.directory, number);
+            if self.quarantined.remove(&number) {
+                retired.kept.push(path);
+            } else {
+                retired.files.push(path);
+            }
             retired.files.push(directory_path(&self.directory, number));
         }
         self.folded = self.folded.max(boundary);
@@ -375,7 +403,9 @@ impl Log {
 
 impl Log {
     fn after(directory: &Path, options: LogOptions, recovered: Recovered) -> Result<Log, LogError> {
-        let Recovered { log_id, state, checkpoints, synced, sealed, next_number, .. } = recovered;
+        let Recovered { log_id, state, checkpoints, synced, sealed, next_number, quarantined, .. } = recovered;
+        let is_damaged = |sealed: &&Sealed| quarantined.iter().any(|one| one.file == file_name(&sealed.segment));
+        let quarantined = sealed.iter().filter(is_damaged).map(|sealed| sealed.segment.number()).collect();
         let log_id = log_id.map_or_else(|| random(directory), Ok)?;
         let directory: Arc<Path> = Arc::from(directory);
         let (end, epoch) = (state.position, state.epoch + 1);
@@ -388,6 +418,7 @@ impl Log {
             synced: end,
             recovered: end,
             folded: checkpoints.newest(),
+            checkpoint_bytes: 0,
             keeper: Arc::new(Mutex::new(Keeper { state, checkpoints })),
             synced_file: Arc::new(Mutex::new(synced)),
             unsynced: vec![unsynced],
@@ -404,11 +435,12 @@ impl Log {
             stopped: Arc::default(),
             folding: Arc::default(),
             hints: RefCell::default(),
+            quarantined,
         })
     }
 
     fn append_epoch(&mut self, raise: bool) -> Result<Position, LogError> {
-        let stamp = self.place(EPOCH_BYTES)?;
+        let stamp = self.place(EPOCH_BYTES, Purpose::Upkeep)?;
         encode_epoch(&mut self.tail, stamp, self.epoch, raise);
         Ok(self.appended())
     }
@@ -419,7 +451,7 @@ impl Log {
 
     /// Where a record of that length will stand; rolls to the next segment when this one has no room for it.
     #[inline]
-    fn place(&mut self, length: usize) -> Result<Stamp, LogError> {
+    fn place(&mut self, length: usize, purpose: Purpose) -> Result<Stamp, LogError> {
         if self.closed {
             return Err(LogError::Closed { path: self.directory.to_path_buf() });
         }
@@ -432,15 +464,16 @@ impl Log {
         let position = self.appended();
         let end = self.active.segment.offset_of(position) + length as u64;
         if end > self.active.segment.bytes() {
-            self.roll(length as u64)?;
+            self.roll(length as u64, purpose)?;
         }
         Ok(Stamp { position, seed: self.active.segment.seed() })
     }
 
     #[cold]
-    fn roll(&mut self, length: u64) -> Result<(), LogError> {
+    fn roll(&mut self, length: u64, purpose: Purpose) -> Result<(), LogError> {
         let first = self.write()?;
-        let bytes = self.next_segment_bytes().max(SEGMENT_HEADER_BYTES + length);
+        let least = SEGMENT_HEADER_BYTES + length;
+        let bytes = self.bytes_with_room(self.next_segment_bytes().max(least), least, purpose)?;
         if bytes > RECORD_BYTES_MAX + SEGMENT_HEADER_BYTES {
             return Err(LogError::RecordTooLarge { bytes: length, bytes_max: RECORD_BYTES_MAX });
         }
@@ -448,7 +481,15 @@ impl Log {
         let header = SegmentHeader { log_id: self.log_id, segment_id, first, epoch: self.epoch };
         let number = self.active.segment.number() + 1;
         let disk = self.options.disk.as_ref();
-        let (active, unsynced) = create_segment(&self.directory, disk, number, &header, bytes)?;
+        let made = match create_segment(&self.directory, disk, number, &header, bytes) {
+            // What drains the disk takes the smallest segment that will do.
+            Err(error) if error.is_full() && purpose == Purpose::Upkeep => {
+                let bytes = self.options.segment_bytes_min.min(bytes).max(least);
+                create_segment(&self.directory, disk, number, &header, bytes)
+            }
+            made => made,
+        };
+        let (active, unsynced) = made?;
         let Active { segment, index, .. } = std::mem::replace(&mut self.active, active);
         segment.seal();
         self.grown_bytes = self.grown_bytes.max(segment.bytes().min(self.options.segment_bytes_max));

@@ -139,6 +139,11 @@ impl<'a> MessageView<'a> {
         targets_in(self.targets)
     }
 
+    /// Where its record says that it stands.
+    pub(crate) fn position(&self) -> Position {
+        Position(self.bytes.get(8..16).map_or(0, le_u64))
+    }
+
     /// Whether both checksums hold.
     pub fn verify(&self) -> Result<(), DecodeError> {
         let head_bytes = self.head_bytes as usize;

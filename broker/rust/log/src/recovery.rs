@@ -1,7 +1,7 @@
 //! Starting from what the directory holds: the newest whole checkpoint, and the fold of the records after it.
 //!
-//! What must stay true: below `synced` nothing may be missing, and what is is an error that names its place; above it the
-//! log ends at the first bad record, and segments after that are set aside, not deleted. No old segment is written to.
+//! What must stay true: what cannot be read below `synced` is passed over, reported with its place, and never deleted;
+//! above it the log ends at the first bad record, and segments after that are set aside. No old segment is written to.
 
 use std::fs::File;
 use std::io;
@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::checkpoint::{Checkpoints, unlink_if_there};
+use crate::damage::{Quarantined, known_targets};
 use crate::directory::{Directory, Lookup, directory_path};
 use crate::disk::Disk;
 use crate::error::{Damage, LogError};
 use crate::fold::FoldState;
 use crate::index::MemoryIndex;
-use crate::record::{DecodeError, Position, Record};
-use crate::segment::{Check, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, segment_path};
+use crate::record::{Decoded, Position, Record};
+use crate::segment::{Check, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, aside_path, segment_path};
 use crate::sync::SyncedFile;
 
 /// What a start had to do.
@@ -45,6 +46,9 @@ pub(crate) struct Recovered {
     pub(crate) sealed: Vec<Sealed>,
     pub(crate) next_number: u64,
     pub(crate) recovery: Recovery,
+    pub(crate) quarantined: Vec<Quarantined>,
+    /// Records after the checkpoint are missing: numbers may have been given that nothing tells of.
+    pub(crate) has_lost: bool,
 }
 
 /// The numbers in the names of a log's files, ascending.
@@ -87,6 +91,7 @@ fn number(digits: &str) -> Option<u64> {
 /// A segment file with a whole header, and where the next one begins.
 struct Found {
     segment: Segment,
+    epoch: u64,
     limit: Option<Position>,
 }
 
@@ -107,21 +112,31 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk) -> Result<Recovered, Lo
         state,
         sealed: Vec::new(),
         recovery: Recovery::default(),
+        quarantined: Vec::new(),
+        has_lost: false,
         ended: false,
     };
-    for found in reader.headers(&names.segments, &mut log_id)? {
+    let headers = reader.headers(&names.segments, &mut log_id)?;
+    if let Some(first) = headers.first()
+        && checkpoints.newest() == Position(0)
+        && !names.checkpoints.is_empty()
+        && first.segment.first() > Position(0)
+    {
+        return Err(LogError::damaged(first.segment.path(), 0, Damage::NoCheckpoint));
+    }
+    for found in headers {
         reader.read(found)?;
     }
-    if reader.state.position < reader.synced {
-        let path = reader.sealed.last().map_or(directory, |sealed| sealed.segment.path());
-        return Err(LogError::damaged(path, reader.state.position.0, Damage::Gap));
-    }
+    reader.reach_synced();
     if reader.sync(synced.position())? {
         synced.save(disk, reader.state.position)?;
     }
-    let Reader { state, sealed, recovery, .. } = reader;
+    let Reader { mut state, sealed, recovery, quarantined, has_lost, .. } = reader;
+    if has_lost {
+        state.recount();
+    }
     let next_number = names.segments.last().map_or(1, |last| last + 1);
-    Ok(Recovered { log_id, state, checkpoints, synced, sealed, next_number, recovery })
+    Ok(Recovered { log_id, state, checkpoints, synced, sealed, next_number, recovery, quarantined, has_lost })
 }
 
 /// Goes over the segments in order.
@@ -134,15 +149,17 @@ struct Reader<'a> {
     synced: Position,
     sealed: Vec<Sealed>,
     recovery: Recovery,
+    quarantined: Vec<Quarantined>,
+    has_lost: bool,
     /// Whether the log's end was found: later segments are set aside.
     ended: bool,
 }
 
-/// How far a walk came.
+/// How far a walk came, and what it had to pass over.
 struct Walked {
     index: MemoryIndex,
     end: Position,
-    error: DecodeError,
+    damaged: Vec<Quarantined>,
 }
 
 impl Reader<'_> {
@@ -158,11 +175,11 @@ impl Reader<'_> {
                     }
                     *log_id = Some(header.log_id);
                     let segment = Segment::new(self.directory, number, &header, bytes);
-                    found.push(Found { segment, limit: None });
+                    segment.mark_recovered();
+                    found.push(Found { segment, epoch: header.epoch, limit: None });
                 }
-                // A header that never reached the disk: nothing in the file was ever synced.
-                HeaderFound::Zeros => self.unlink(number)?,
-                HeaderFound::Unreadable(error) => unreadable.push((number, error)),
+                HeaderFound::Zeros => unreadable.push((number, true)),
+                HeaderFound::Unreadable(_) => unreadable.push((number, false)),
             }
         }
         let mut limit = None;
@@ -170,19 +187,34 @@ impl Reader<'_> {
             later.limit = limit;
             limit = Some(limit.map_or(later.segment.first(), |limit| later.segment.first().min(limit)));
         }
-        for (number, error) in unreadable {
+        for (number, is_zeros) in unreadable {
             let is_below_synced =
                 |later: &Found| later.segment.number() > number && later.segment.first() <= self.synced;
-            if found.iter().any(is_below_synced) {
-                return Err(error);
+            let is_dead = is_zeros && self.was_dead(number, &found);
+            if !is_dead && found.iter().any(is_below_synced) {
+                let file = segment_path(self.directory, number);
+                let file = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+                let why = Damage::SegmentHeader;
+                self.quarantined.push(Quarantined { file, at: 0, why, queues: Vec::new() });
+            } else if is_zeros {
+                // A header that never reached the disk: nothing in the file was ever synced.
+                self.unlink(number)?;
+            } else {
+                self.set_aside(number)?;
             }
-            self.set_aside(number)?;
         }
         Ok(found)
     }
 
+    /// Whether a segment without a header was dead when the checkpoint was made, so that it never had to reach the disk:
+    /// one that lived has a directory.
+    fn was_dead(&self, number: u64, found: &[Found]) -> bool {
+        let next = found.iter().find(|later| later.segment.number() > number);
+        next.is_some_and(|next| next.segment.first() <= self.floor) && !directory_path(self.directory, number).exists()
+    }
+
     fn read(&mut self, found: Found) -> Result<(), LogError> {
-        let Found { segment, limit } = found;
+        let Found { segment, epoch, limit } = found;
         let is_superseded = limit.is_some_and(|limit| limit < segment.first());
         if self.ended || is_superseded {
             let written = segment.bytes_written_above(SEGMENT_HEADER_BYTES)?;
@@ -199,9 +231,12 @@ impl Reader<'_> {
             return self.read_below(segment, end);
         }
         if segment.first() > self.state.position {
-            return self.end_before(segment);
+            if self.state.position >= self.synced {
+                return self.end_before(segment);
+            }
+            self.pass_gap(&segment);
         }
-        self.read_above(segment, limit)
+        self.read_above(segment, epoch, limit)
     }
 
     /// A segment that the checkpoint covers: only its directory is needed.
@@ -211,26 +246,23 @@ impl Reader<'_> {
             return Ok(());
         }
         // Without a directory it was dead when the checkpoint was made, unless somebody removed the file.
-        let walked = self.walk(&segment, Check::Head, false)?;
-        let is_whole = walked.end == end;
+        let walked = self.walk(&segment, end, None)?;
         let lookup = Lookup::Memory(Arc::new(walked.index));
         let is_live = lookup.any_run(|queue, first, count| self.state.has_live(queue, first, count))?;
-        if is_live && !is_whole {
-            return Err(segment.damaged(segment.offset_of(walked.end), walked.error));
+        if is_live {
+            self.quarantined.extend(walked.damaged);
         }
         self.push(segment, end, if is_live { lookup } else { Lookup::Nothing });
         Ok(())
     }
 
     /// A segment with records after the checkpoint.
-    fn read_above(&mut self, segment: Segment, limit: Option<Position>) -> Result<(), LogError> {
-        let check =
-            if segment.position_of(segment.readable()) <= self.synced { Check::Head } else { Check::HeadAndPayload };
-        let walked = self.walk(&segment, check, true)?;
+    fn read_above(&mut self, segment: Segment, epoch: u64, limit: Option<Position>) -> Result<(), LogError> {
+        let owed = limit.map_or(self.synced, |limit| limit.min(self.synced));
+        let walked = self.walk(&segment, owed, Some(epoch))?;
+        self.quarantined.extend(walked.damaged);
+        self.state.position = self.state.position.max(walked.end);
         let at = segment.offset_of(walked.end);
-        if walked.end < self.synced && limit != Some(walked.end) {
-            return Err(segment.damaged(at, walked.error));
-        }
         if limit != Some(walked.end) {
             self.ended = true;
             self.recovery.torn_bytes += segment.bytes_written_above(at)?;
@@ -240,14 +272,37 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The records between the log's end so far and this segment are missing.
+    /// The records between the log's end so far and this segment are missing, and none of them was synced.
     fn end_before(&mut self, segment: Segment) -> Result<(), LogError> {
-        if self.state.position < self.synced {
-            return Err(segment.damaged(0, Damage::Gap));
-        }
         self.ended = true;
         self.recovery.torn_bytes += segment.bytes_written_above(SEGMENT_HEADER_BYTES)?;
         self.set_aside(segment.number())
+    }
+
+    /// Records that were synced are missing before a segment. A file with a bad header says so already.
+    fn pass_gap(&mut self, segment: &Segment) {
+        if !self.quarantined.iter().any(|one| one.why == Damage::SegmentHeader) {
+            self.quarantined.push(Quarantined::new(segment, 0, Damage::Gap));
+        }
+        self.has_lost = true;
+        self.state.position = segment.first();
+    }
+
+    /// Records at the end are missing that were synced: the log goes on above them, so that no position names two records.
+    fn reach_synced(&mut self) {
+        if self.state.position >= self.synced {
+            return;
+        }
+        if let Some(last) = self.sealed.last_mut() {
+            let at = last.segment.offset_of(last.end);
+            self.quarantined.push(Quarantined::new(&last.segment, at, Damage::Gap));
+            last.end = self.synced;
+        } else {
+            let (file, why) = ("synced".to_owned(), Damage::Gap);
+            self.quarantined.push(Quarantined { file, at: 0, why, queues: Vec::new() });
+        }
+        self.has_lost = true;
+        self.state.position = self.synced;
     }
 
     fn directory_file(&self, segment: &Segment) -> Result<Option<Lookup>, LogError> {
@@ -255,26 +310,85 @@ impl Reader<'_> {
         Ok(directory.is_usable()?.then(|| Lookup::File(Arc::new(directory))))
     }
 
-    /// Indexes all records up to the first bad one or the end, and folds those above the state's position.
-    fn walk(&mut self, segment: &Segment, check: Check, fold: bool) -> Result<Walked, LogError> {
-        let mut walk = segment.walk(SEGMENT_HEADER_BYTES, check)?;
-        let mut index = MemoryIndex::default();
+    /// Indexes the records up to the first bad one at or above `owed`, and passes over what is bad below it. With the epoch
+    /// in which the segment was begun, those above the state's position are folded.
+    fn walk(&mut self, segment: &Segment, owed: Position, fold: Option<u64>) -> Result<Walked, LogError> {
+        let mut walked = Walked { index: MemoryIndex::default(), end: owed, damaged: Vec::new() };
+        let mut walk = match segment.walk(SEGMENT_HEADER_BYTES, Check::Head) {
+            Ok(walk) => walk,
+            // Sectors that cannot be read.
+            Err(LogError::Damaged { .. }) if owed > segment.first() => {
+                self.note_lost(segment, SEGMENT_HEADER_BYTES, Damage::Unreadable, fold, &mut walked.damaged);
+                return Ok(walked);
+            }
+            Err(error) => return Err(error),
+        };
         loop {
-            let (offset, decoded) = match walk.step() {
-                Ok(step) => step,
-                Err(error) => return Ok(Walked { index, end: segment.position_of(walk.offset()), error }),
-            };
-            if let Record::Message(message) = &decoded.record {
-                for target in message.targets() {
-                    index.push(target, offset, message.body.len() as u64);
+            let at = walk.offset();
+            let is_owed = segment.position_of(at) < owed;
+            walk.set_check(if is_owed { Check::Head } else { Check::HeadAndPayload });
+            match walk.step() {
+                Ok((offset, decoded)) => {
+                    let end = segment.position_of(walk.offset());
+                    self.take_in(&mut walked, offset, &decoded, fold.map(|_| end));
+                }
+                Err(_) if !is_owed => {
+                    walked.end = segment.position_of(at);
+                    return Ok(walked);
+                }
+                Err(error) => {
+                    self.note_lost(segment, at, error.into(), fold, &mut walked.damaged);
+                    if !walk.resume() || segment.position_of(walk.offset()) > owed {
+                        return Ok(walked);
+                    }
                 }
             }
-            let end = segment.position_of(walk.offset());
-            if fold && end > self.state.position {
-                self.state.apply(&decoded.record, end);
-                self.recovery.records += 1;
-                self.recovery.bytes_read += u64::from(decoded.length);
+        }
+    }
+
+    /// Adds a record to the index, and to the state when it ends above it.
+    fn take_in(&mut self, walked: &mut Walked, offset: u32, decoded: &Decoded<'_>, end: Option<Position>) {
+        let end = end.filter(|&end| end > self.state.position);
+        if let Record::Message(message) = &decoded.record {
+            for target in message.targets() {
+                walked.index.push(target, offset, message.body.len() as u64);
+                let next = self.state.queues.get(&target.queue).map_or(target.sequence, |queue| queue.next);
+                // Numbers are missing: after damage, this queue is one of those that it concerns.
+                if end.is_some()
+                    && next < target.sequence
+                    && let Some(damaged) = walked.damaged.last_mut()
+                {
+                    damaged.concern(target.queue);
+                }
             }
+        }
+        if let Some(end) = end {
+            self.state.apply(&decoded.record, end);
+            self.recovery.records += 1;
+            self.recovery.bytes_read += u64::from(decoded.length);
+        }
+    }
+
+    /// Remembers that no record can be read at an offset.
+    fn note_lost(
+        &mut self,
+        segment: &Segment,
+        at: u64,
+        why: Damage,
+        fold: Option<u64>,
+        damaged: &mut Vec<Quarantined>,
+    ) {
+        let mut found = Quarantined::new(segment, at, why);
+        let queues = known_targets(segment, at, &self.state);
+        queues.into_iter().for_each(|queue| found.concern(queue));
+        damaged.push(found);
+        let Some(epoch) = fold else { return };
+        self.has_lost = true;
+        if at == SEGMENT_HEADER_BYTES && epoch > self.state.epoch {
+            // Every epoch begins a segment with its record, so that one may be what is lost. Raising once too often only
+            // skips numbers.
+            let end = self.state.position;
+            self.state.apply(&Record::Epoch { epoch, raise: true }, end);
         }
     }
 
@@ -304,7 +418,7 @@ impl Reader<'_> {
 
     fn set_aside(&self, number: u64) -> Result<(), LogError> {
         let path = segment_path(self.directory, number);
-        let aside = path.with_extension(format!("{number:010}.aside"));
+        let aside = aside_path(&path);
         self.disk.rename(&path, &aside).map_err(|error| LogError::io("rename", &path, error))
     }
 }

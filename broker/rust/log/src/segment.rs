@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use penstock_queue::Sequence;
+use rustix::io::Errno;
 
 use crate::error::{Damage, LogError};
 use crate::map::Map;
 use crate::record::{
-    DecodeError, Decoded, HEADER_BYTES, MessageView, Outline, Position, Record, decode_with, le_u32, le_u64, outline,
-    seed_of,
+    DecodeError, Decoded, HEADER_BYTES, MessageView, Outline, Position, Record, Target, decode_with, le_u32, le_u64,
+    outline, seed_of,
 };
 
 pub(crate) const SEGMENT_HEADER_BYTES: u64 = 64;
@@ -24,6 +25,13 @@ const MAGIC: &[u8; 8] = b"PNSTKSEG";
 /// The name of the segment file with that number.
 pub(crate) fn segment_path(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("msgs.{number:010}"))
+}
+
+/// The name that a segment gets which no start reads any more.
+pub(crate) fn aside_path(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".aside");
+    path.with_file_name(name)
 }
 
 /// What the first 64 bytes of a segment say.
@@ -81,6 +89,8 @@ struct Place {
     readable: AtomicU64,
     sealed: AtomicBool,
     used: AtomicBool,
+    /// Whether an earlier process wrote it: its records are checked before they are delivered.
+    recovered: AtomicBool,
 }
 
 /// A segment that can be read without the log's lock. Its map is made at the first use and stays until it is dropped.
@@ -108,6 +118,29 @@ impl Segment {
             Ok(_) => Err(self.damaged(u64::from(offset), Damage::NoRecordHere)),
             Err(error) => Err(self.damaged(u64::from(offset), error)),
         }
+    }
+
+    /// The message that goes to a queue, for delivering it: in a segment that an earlier process wrote, both checksums, the
+    /// position and the queue's number are checked, because the bytes or the directory that led here may have changed since.
+    pub fn message_for(&self, offset: u32, target: Target) -> Result<MessageView<'_>, LogError> {
+        let message = self.message(offset)?;
+        if self.place.recovered.load(Ordering::Relaxed) {
+            self.check(offset, target, &message)?;
+        }
+        Ok(message)
+    }
+
+    fn check(&self, offset: u32, target: Target, message: &MessageView<'_>) -> Result<(), LogError> {
+        let at = u64::from(offset);
+        message.verify().map_err(|error| self.damaged(at, error))?;
+        let position = message.position();
+        if position != self.position_of(at) {
+            return Err(self.damaged(at, DecodeError::Position));
+        }
+        if !message.targets().any(|found| found == target) {
+            return Err(self.damaged(at, Damage::NoRecordHere));
+        }
+        Ok(())
     }
 
     /// Whether nothing is written to it any more; pages of such a segment may have to be read from the disk.
@@ -161,6 +194,7 @@ impl Segment {
             readable: AtomicU64::new(SEGMENT_HEADER_BYTES),
             sealed: AtomicBool::new(false),
             used: AtomicBool::new(false),
+            recovered: AtomicBool::new(false),
         };
         Segment { place: Arc::new(place), map: OnceLock::new() }
     }
@@ -197,6 +231,10 @@ impl Segment {
 
     pub(crate) fn seal(&self) {
         self.place.sealed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn mark_recovered(&self) {
+        self.place.recovered.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn is_mapped(&self) -> bool {
@@ -254,6 +292,11 @@ impl Segment {
         Ok(self.map.get_or_init(|| map))
     }
 
+    /// What can be read from an offset on; nothing when it cannot.
+    pub(crate) fn bytes_from(&self, offset: u64) -> &[u8] {
+        self.readable_bytes().ok().and_then(|bytes| bytes.get(offset as usize..)).unwrap_or_default()
+    }
+
     fn readable_bytes(&self) -> Result<&[u8], LogError> {
         let readable = self.readable() as usize;
         let bytes = self.map()?.bytes();
@@ -266,7 +309,11 @@ impl Segment {
         if from >= to {
             return Ok(());
         }
-        map.populate(from, to - from).map_err(|error| LogError::io("read", &self.place.path, error))
+        map.populate(from, to - from).map_err(|error| match error.raw_os_error().map(Errno::from_raw_os_error) {
+            // What the kernel says of sectors that the disk does not give back; all else may pass.
+            Some(Errno::FAULT | Errno::IO | Errno::HWPOISON) => self.damaged(from as u64, Damage::Unreadable),
+            _ => LogError::io("read", &self.place.path, error),
+        })
     }
 }
 
@@ -315,5 +362,29 @@ impl<'a> Walk<'a> {
         let offset = self.at as u32;
         self.at += u64::from(decoded.length);
         Ok((offset, decoded))
+    }
+
+    /// Checks what follows as `check` says.
+    pub(crate) fn set_check(&mut self, check: Check) {
+        self.check = check;
+    }
+
+    /// Passes over what cannot be read, to the next place where a whole record says that it stands there; false, and no
+    /// step, when there is none. Bytes of a message cannot pass for a record: they do not know the segment's random id.
+    pub(crate) fn resume(&mut self) -> bool {
+        let begin = self.at as usize + 1;
+        let rest = self.bytes.get(begin..).unwrap_or_default();
+        for (at, header) in (begin as u64..).zip(rest.windows(HEADER_BYTES)) {
+            let says = header.get(8..16).map_or(0, le_u64);
+            if says != self.segment.position_of(at).0 {
+                continue;
+            }
+            let record = self.bytes.get(at as usize..).unwrap_or_default();
+            if decode_with(record, self.segment.seed(), true).is_ok() {
+                self.at = at;
+                return true;
+            }
+        }
+        false
     }
 }

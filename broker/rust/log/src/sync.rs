@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::disk::Disk;
+use crate::disk::{Disk, is_full};
 use crate::error::LogError;
 use crate::record::{Position, le_u32, le_u64};
 
@@ -120,7 +120,11 @@ impl SyncedFile {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => disk.create(&self.path, FILE_BYTES),
             other => other,
         };
-        let file = file.map_err(|error| io("open", error))?;
+        let file = match file {
+            // It says a lower bound, so that an older one will do until there is room.
+            Err(error) if is_full(&error) => return Ok(()),
+            file => file.map_err(|error| io("open", error))?,
+        };
         let turn = self.turn + 1;
         let place = SLOT_PLACES[(turn % 2) as usize];
         disk.write_at(&file, &encode_slot(turn, position), place).map_err(|error| io("write", error))?;

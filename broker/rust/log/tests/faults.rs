@@ -104,6 +104,60 @@ fn a_segment_that_cannot_be_made_refuses_one_append_and_loses_nothing() {
 }
 
 #[test]
+fn a_disk_without_room_refuses_messages_and_takes_what_drains_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (disk, mut log, mut model) = with_disk(directory.path());
+    for seed in 0..40 {
+        model.publish(&mut log, &[1], message(100, seed)).unwrap();
+    }
+    let room = log.room();
+    disk.free_bytes.store(room.needed + room.next - 1, Ordering::SeqCst);
+
+    let mut refused = None;
+    for seed in 40..60 {
+        let mut after = model.clone();
+        match after.publish(&mut log, &[1], message(100, seed)) {
+            Ok(()) => model = after,
+            Err(error) => refused = Some(error),
+        }
+    }
+    assert!(matches!(&refused, Some(LogError::Full { .. })), "{refused:?}");
+    assert!(refused.unwrap().is_full());
+    let segments = log.stats().segments;
+    for _ in 0..40 {
+        model.settle(&mut log, 1, Outcome::Ack, &[0]);
+    }
+    log.write().unwrap();
+    assert!(log.stats().segments > segments, "settlements rolled to a segment of their own");
+    let retired = fold(&mut log).expect("there is something to fold");
+    retired.perform().unwrap();
+    disk.free_bytes.store(0, Ordering::SeqCst);
+
+    model.publish(&mut log, &[1], message(100, 61)).unwrap();
+    log.write().unwrap();
+    model.check_messages(&log);
+    drop(log);
+    model.check_state(&open(directory.path()).state);
+}
+
+#[test]
+fn a_settlement_takes_the_smallest_segment_when_a_larger_one_finds_no_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let (disk, mut log, mut model) = with_disk(directory.path());
+    for seed in 0..60 {
+        model.publish(&mut log, &[1], message(100, seed)).unwrap();
+    }
+    disk.free_bytes.store(small_segments().segment_bytes_min, Ordering::SeqCst);
+
+    for _ in 0..50 {
+        model.settle(&mut log, 1, Outcome::Ack, &[0]);
+    }
+
+    log.write().unwrap();
+    model.check_messages(&log);
+}
+
+#[test]
 fn a_fold_that_failed_goes_on_where_it_stopped() {
     let directory = tempfile::tempdir().unwrap();
     let (disk, mut log, mut model) = with_disk(directory.path());
@@ -287,29 +341,6 @@ fn a_damaged_checkpoint_is_passed_over_for_the_one_before() {
 
     model.check_state(&opened.state);
     model.check_messages(&opened.log);
-}
-
-#[test]
-fn damage_below_what_was_synced_stops_the_start_and_names_the_place() {
-    let directory = tempfile::tempdir().unwrap();
-    let (_, mut log, mut model) = with_disk(directory.path());
-    for seed in 0..30 {
-        model.publish(&mut log, &[1], message(100, seed)).unwrap();
-    }
-    log.write().unwrap();
-    sync(&mut log);
-    drop(log);
-    let path = first_segment(directory.path());
-    let mut bytes = std::fs::read(&path).unwrap();
-    bytes[64 + 33 + 30] ^= 1;
-    std::fs::write(&path, bytes).unwrap();
-
-    let error = Log::open(directory.path(), small_segments()).unwrap_err();
-
-    assert!(matches!(&error, LogError::Damaged { path: found, at: 97, .. } if *found == path), "{error}");
-    let reports = inspect(directory.path(), true).unwrap();
-    assert_eq!((reports[0].error_at, reports[0].records), (Some(97), 1));
-    assert!(reports[1..].iter().all(|report| report.error.is_none()), "{reports:?}");
 }
 
 #[test]

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_engine::{Destination, Engine, EngineError, EngineOptions, ExchangeKind, Level, QueueId, Shard};
+use penstock_engine::{
+    DamagedRecord, Destination, Engine, EngineError, EngineOptions, ExchangeKind, Level, QueueId, Shard,
+};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -15,6 +17,7 @@ use crate::errors::of_engine;
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyEngine>()?;
     module.add_class::<PyShard>()?;
+    module.add_function(wrap_pyfunction!(repair_log, module)?)?;
     module.add_function(wrap_pyfunction!(inspect_log, module)?)
 }
 
@@ -26,10 +29,15 @@ pub(crate) struct PyEngine {
 #[pymethods]
 impl PyEngine {
     #[new]
-    #[pyo3(signature = (*, segment_bytes_min, segment_bytes_max, segment_idle_ms))]
-    fn new(segment_bytes_min: u64, segment_bytes_max: u64, segment_idle_ms: u64) -> PyResult<PyEngine> {
+    #[pyo3(signature = (*, segment_bytes_min, segment_bytes_max, segment_idle_ms, disk_free_bytes_min = 0))]
+    fn new(
+        segment_bytes_min: u64,
+        segment_bytes_max: u64,
+        segment_idle_ms: u64,
+        disk_free_bytes_min: u64,
+    ) -> PyResult<PyEngine> {
         let segment_idle = Duration::from_millis(segment_idle_ms);
-        let options = EngineOptions { segment_bytes_min, segment_bytes_max, segment_idle };
+        let options = EngineOptions { segment_bytes_min, segment_bytes_max, segment_idle, disk_free_bytes_min };
         Ok(PyEngine { engine: Arc::new(Engine::new(options).map_err(of_engine)?) })
     }
 
@@ -41,6 +49,10 @@ impl PyEngine {
 
     fn metrics(&self, py: Python<'_>) -> BTreeMap<String, f64> {
         py.detach(|| metrics(&self.engine))
+    }
+
+    fn take_notices(&self) -> Vec<(bool, String)> {
+        self.engine.notices().take().into_iter().map(|notice| (notice.is_warning, notice.text)).collect()
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
@@ -55,13 +67,18 @@ fn metrics(engine: &Engine) -> BTreeMap<String, f64> {
     if let Some(micros) = all.remove("sync_microseconds_total") {
         all.insert("sync_seconds_total".to_owned(), micros / 1e6);
     }
-    let (mut segments, mut mapped_bytes, mut bytes_written) = (0.0, 0.0, 0.0);
+    let (mut segments, mut mapped_bytes, mut bytes_written, mut quarantined) = (0.0, 0.0, 0.0, 0.0);
     for shard in engine.shards() {
         let stats = shard.log_stats();
+        quarantined += shard.damages().len() as f64;
         segments += stats.segments as f64;
         mapped_bytes += stats.mapped_bytes as f64;
         bytes_written += stats.bytes_written as f64;
     }
+    all.insert("quarantined_segments".to_owned(), quarantined);
+    let (is_full, free_bytes) = engine.disk();
+    all.insert("disk_full".to_owned(), f64::from(u8::from(is_full)));
+    all.insert("disk_free_bytes".to_owned(), free_bytes as f64);
     all.insert("segments".to_owned(), segments);
     all.insert("mapped_bytes".to_owned(), mapped_bytes);
     all.insert("log_bytes_written_total".to_owned(), bytes_written);
@@ -177,6 +194,11 @@ impl PyShard {
         Ok(tuples.collect())
     }
 
+    fn damages(&self, py: Python<'_>) -> Vec<(String, u64, u64, Vec<String>)> {
+        let damages = py.detach(|| self.shard.damages());
+        damages.into_iter().map(|found| (found.file, found.at, found.records, found.queues)).collect()
+    }
+
     fn totals(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
         self.with(py, Shard::totals)
     }
@@ -220,7 +242,38 @@ fn inspect_log<'py>(py: Python<'py>, directory: &str, verify: bool) -> PyResult<
         dict.set_item("settles", report.settles)?;
         dict.set_item("error", &report.error)?;
         dict.set_item("error_at", report.error_at)?;
+        let damaged: PyResult<Vec<_>> = report.damaged.iter().map(|damaged| damaged_record(py, damaged)).collect();
+        dict.set_item("damaged", damaged?)?;
         Ok(dict)
     };
     reports.iter().map(as_dict).collect()
+}
+
+fn damaged_record<'py>(py: Python<'py>, damaged: &DamagedRecord) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("at", damaged.at)?;
+    dict.set_item("position", damaged.position)?;
+    dict.set_item("error", &damaged.why)?;
+    let targets: Vec<(u32, u64)> = damaged.targets.iter().map(|target| (target.queue.0, target.sequence.0)).collect();
+    dict.set_item("targets", targets)?;
+    Ok(dict)
+}
+
+/// What a repair dropped, (queue, sequence, why), and the files it set aside.
+type RepairReport = (Vec<(u32, u64, String)>, Vec<String>);
+
+/// Mends a stopped vhost's log.
+#[pyfunction]
+#[pyo3(signature = (directory, *, segment_bytes_min, segment_bytes_max))]
+fn repair_log(
+    py: Python<'_>,
+    directory: &str,
+    segment_bytes_min: u64,
+    segment_bytes_max: u64,
+) -> PyResult<RepairReport> {
+    let options =
+        EngineOptions { segment_bytes_min, segment_bytes_max, segment_idle: Duration::ZERO, disk_free_bytes_min: 0 };
+    let repaired = py.detach(|| Engine::repair(&options, Path::new(directory))).map_err(of_engine)?;
+    let dropped = repaired.dropped.into_iter().map(|(target, why)| (target.queue.0, target.sequence.0, why));
+    Ok((dropped.collect(), repaired.set_aside))
 }

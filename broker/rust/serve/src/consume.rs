@@ -107,7 +107,11 @@ impl ConsumeStream {
                 self.pending.extend(filled);
             }
             if !self.pending.is_empty() {
-                return Some(self.pending.encode(subscription).await);
+                match self.pending.encode(subscription).await {
+                    Ok(None) => continue,
+                    Ok(Some(response)) => return Some(Ok(response)),
+                    Err(failed) => return Some(Err(failed)),
+                }
             }
             if stopping && subscription.unsettled_count() == 0 {
                 return Some(Err(status::stopping()));

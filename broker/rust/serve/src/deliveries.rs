@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use penstock_engine::{EngineError, Filled, Picked, Segment, Sequence, Subscription};
+use penstock_engine::{
+    EngineError, Filled, LogError, MessageView, Picked, QueueId, Segment, Sequence, Subscription, Target,
+};
 use penstock_wire::grpc::deliveries::{DeliveriesEncoder, DeliveryRef};
 use tonic::Status;
 
@@ -24,6 +26,8 @@ const CHUNK_BYTES: u32 = 1 << 20;
 pub(crate) struct Pending {
     runs: VecDeque<Run>,
     sizes: Vec<(Sequence, u32)>,
+    /// Messages that cannot be read: they are dropped before anything else is sent.
+    damaged: Vec<(Sequence, LogError)>,
 }
 
 struct Run {
@@ -44,18 +48,19 @@ impl Pending {
         }
     }
 
-    /// Encodes one response's worth and tells the subscription what went out.
-    pub async fn encode(&mut self, subscription: &Subscription) -> Result<FramedMessage, Status> {
+    /// Encodes one response's worth and tells the subscription what went out; `None` when nothing of it could be read.
+    pub async fn encode(&mut self, subscription: &Subscription) -> Result<Option<FramedMessage>, Status> {
         self.warm().await?;
         self.sizes.clear();
+        let queue = subscription.queue();
         let out = FramedMessage::new(self.bytes_about(), |out| {
             let mut encoder = DeliveriesEncoder::begin(out);
-            self.push(&mut encoder, RESPONSE_BYTES)?;
+            self.push(&mut encoder, queue, RESPONSE_BYTES)?;
             encoder.finish();
             Ok::<(), Status>(())
         })?;
-        subscription.sent(&self.sizes).map_err(|error| status::of_engine(&error))?;
-        Ok(out)
+        self.tell(subscription)?;
+        Ok((!self.sizes.is_empty()).then_some(out))
     }
 
     /// Encodes everything that is pending as the answer to a Get.
@@ -65,11 +70,22 @@ impl Pending {
         self.sizes.clear();
         while !self.is_empty() {
             self.warm().await?;
-            self.push(&mut encoder, usize::MAX)?;
+            self.push(&mut encoder, subscription.queue(), usize::MAX)?;
         }
         encoder.finish_get(ready_count);
-        subscription.sent(&self.sizes).map_err(|error| status::of_engine(&error))?;
+        self.tell(subscription)?;
         Ok(out)
+    }
+
+    /// Tells the subscription what went out and what cannot be read.
+    fn tell(&mut self, subscription: &Subscription) -> Result<(), Status> {
+        for (sequence, error) in self.damaged.drain(..) {
+            subscription.drop_damaged(sequence, &error).map_err(|error| status::of_engine(&error))?;
+        }
+        if self.sizes.is_empty() {
+            return Ok(());
+        }
+        subscription.sent(&self.sizes).map_err(|error| status::of_engine(&error))
     }
 
     /// A guess at the size of the next response, so that a few small messages do not take a large buffer.
@@ -78,12 +94,16 @@ impl Pending {
         count.saturating_mul(MESSAGE_BYTES_ABOUT).min(RESPONSE_BYTES + 4096)
     }
 
-    fn push(&mut self, encoder: &mut DeliveriesEncoder<'_>, bytes_max: usize) -> Result<(), Status> {
+    fn push(&mut self, encoder: &mut DeliveriesEncoder<'_>, queue: QueueId, bytes_max: usize) -> Result<(), Status> {
         let Some(run) = self.runs.front_mut() else { return Ok(()) };
         while run.warm_count > 0 {
             let Some(picked) = run.picked.next() else { break };
             run.warm_count -= 1;
-            self.sizes.push(push_one(encoder, &run.segment, picked)?);
+            match run.segment.message_for(picked.offset, Target { queue, sequence: picked.taken.sequence }) {
+                Ok(view) => self.sizes.push(push_one(encoder, &view, picked)?),
+                Err(error @ LogError::Damaged { .. }) => self.damaged.push((picked.taken.sequence, error)),
+                Err(error) => return Err(status::of_engine(&EngineError::Log(error))),
+            }
             if encoder.size() >= bytes_max {
                 break;
             }
@@ -97,30 +117,52 @@ impl Pending {
     /// Makes sure that the next messages can be read without waiting for the disk, so that a cold read never blocks other
     /// streams and a bad sector is an error. What is written to is always there.
     async fn warm(&mut self) -> Result<(), Status> {
-        let Some(run) = self.runs.front_mut() else { return Ok(()) };
-        let picked = run.picked.as_slice();
-        let Some(first) = picked.first().filter(|_| run.warm_count == 0) else { return Ok(()) };
-        if !run.segment.is_sealed() {
-            run.warm_count = picked.len();
-            return Ok(());
+        while let Some(run) = self.runs.front_mut() {
+            let picked = run.picked.as_slice();
+            let Some(first) = picked.first().filter(|_| run.warm_count == 0) else { return Ok(()) };
+            if !run.segment.is_sealed() {
+                run.warm_count = picked.len();
+                return Ok(());
+            }
+            let (from, limit) = (first.offset, first.offset.saturating_add(CHUNK_BYTES));
+            let chunk = picked.iter().take_while(|picked| (from..limit).contains(&picked.offset));
+            let (warm_count, last) =
+                chunk.fold((0, from), |(count, last), picked| (count + 1, last.max(picked.offset)));
+            if run.segment.is_resident(from, last) || bring_in(&run.segment, from, last).await?.is_ok() {
+                run.warm_count = warm_count;
+                return Ok(());
+            }
+            // Somewhere in there are sectors that cannot be read: one message at a time, and those they lie in are dropped.
+            match bring_in(&run.segment, from, from).await? {
+                Ok(()) => {
+                    run.warm_count = 1;
+                    return Ok(());
+                }
+                Err(error) => self.damaged.extend(run.picked.next().map(|picked| (picked.taken.sequence, error))),
+            }
+            if run.picked.as_slice().is_empty() {
+                self.runs.pop_front();
+            }
         }
-        let limit = first.offset.saturating_add(CHUNK_BYTES);
-        let chunk = picked.iter().take_while(|picked| (first.offset..limit).contains(&picked.offset));
-        let (warm_count, last) =
-            chunk.fold((0, first.offset), |(count, last), picked| (count + 1, last.max(picked.offset)));
-        if !run.segment.is_resident(first.offset, last) {
-            let (segment, from) = (Arc::clone(&run.segment), first.offset);
-            let populated = tokio::task::spawn_blocking(move || segment.populate(from, last)).await;
-            let populated = populated.map_err(|_| Status::internal("reading a segment failed"))?;
-            populated.map_err(|error| status::of_engine(&EngineError::Log(error)))?;
-        }
-        run.warm_count = warm_count;
         Ok(())
     }
 }
 
-fn push_one(encoder: &mut DeliveriesEncoder<'_>, segment: &Segment, picked: Picked) -> Result<(Sequence, u32), Status> {
-    let view = segment.message(picked.offset).map_err(|error| status::of_engine(&EngineError::Log(error)))?;
+/// Brings in pages on a thread that may block. The inner error says that they cannot be read.
+async fn bring_in(segment: &Arc<Segment>, from: u32, to: u32) -> Result<Result<(), LogError>, Status> {
+    let segment = Arc::clone(segment);
+    let populated = tokio::task::spawn_blocking(move || segment.populate(from, to)).await;
+    match populated.map_err(|_| Status::internal("reading a segment failed"))? {
+        Err(error) if !matches!(error, LogError::Damaged { .. }) => Err(status::of_engine(&EngineError::Log(error))),
+        populated => Ok(populated),
+    }
+}
+
+fn push_one(
+    encoder: &mut DeliveriesEncoder<'_>,
+    view: &MessageView<'_>,
+    picked: Picked,
+) -> Result<(Sequence, u32), Status> {
     let delivery = DeliveryRef {
         sequence: picked.taken.sequence.0,
         body: view.body,

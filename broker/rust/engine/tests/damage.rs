@@ -1,0 +1,171 @@
+//! Bytes of a stopped shard that changed: what its consumers get, and what it says of the rest.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use penstock_engine::{
+    Engine, EngineOptions, Filled, LogError, Payload, Publication, QueueId, Sequence, Shard, Subscription,
+    SubscriptionOptions, Target,
+};
+
+const QUEUE: QueueId = QueueId(1);
+const COUNT: u64 = 400;
+
+fn open(directory: &Path) -> (Engine, Arc<Shard>) {
+    let options = EngineOptions {
+        segment_bytes_min: 64 << 10,
+        segment_bytes_max: 64 << 10,
+        segment_idle: Duration::from_secs(60),
+        disk_free_bytes_min: 0,
+    };
+    let engine = Engine::new(options).unwrap();
+    let shard = engine.open_shard("/", directory, false).unwrap();
+    shard.put_queue(QUEUE, "jobs", false, None).unwrap();
+    (engine, shard)
+}
+
+/// A stopped shard with messages in several segments.
+fn filled(directory: &Path) {
+    let (engine, shard) = open(directory);
+    for number in 0..COUNT {
+        let body = format!("body {number:04} {}", "x".repeat(500));
+        let payload = Payload::new(b"", b"jobs", b"", body.as_bytes()).unwrap();
+        let publication =
+            Publication { payload, exchange: b"", key: b"jobs", headers: None, persistent: false, mandatory: false };
+        shard.publish(&[publication], None, 1, &mut Vec::new()).unwrap();
+    }
+    engine.close().unwrap();
+}
+
+fn consumer(shard: &Arc<Shard>) -> Subscription {
+    let options = SubscriptionOptions { prefetch: 10_000, auto_ack: false, exclusive: false, pull: false };
+    shard.subscribe(QUEUE, options).unwrap()
+}
+
+/// What a server does: takes everything, sends what can be read, drops the rest.
+fn drain(subscription: &Subscription) -> Vec<u64> {
+    let mut got = Vec::new();
+    loop {
+        let mut filled = Vec::new();
+        subscription.fill(100, &mut filled).unwrap();
+        if filled.is_empty() {
+            return got;
+        }
+        for Filled { segment, picked } in filled {
+            for one in picked {
+                let sequence = one.taken.sequence;
+                match segment.message_for(one.offset, Target { queue: QUEUE, sequence }) {
+                    Ok(message) => {
+                        assert!(message.body.starts_with(format!("body {:04}", sequence.0 - 1).as_bytes()));
+                        got.push(sequence.0);
+                    }
+                    Err(error @ LogError::Damaged { .. }) => subscription.drop_damaged(sequence, &error).unwrap(),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+    }
+}
+
+fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = std::fs::read(path).unwrap();
+    change(&mut bytes);
+    std::fs::write(path, bytes).unwrap();
+}
+
+fn damaged_records(engine: &Engine) -> u64 {
+    engine.counters().all().find(|(name, _)| *name == "damaged_records_total").unwrap().1
+}
+
+#[test]
+fn a_bad_record_is_dropped_told_and_stays_dropped() {
+    let directory = tempfile::tempdir().unwrap();
+    filled(directory.path());
+    change(&directory.path().join("msgs.0000000002"), |bytes| bytes[3000] ^= 1);
+    {
+        let (engine, shard) = open(directory.path());
+        assert_eq!(shard.damages(), []);
+
+        let got = drain(&consumer(&shard));
+
+        assert_eq!(got.len() as u64, COUNT - 1);
+        let damages = shard.damages();
+        assert_eq!((damages.len(), damages[0].records), (1, 1));
+        assert_eq!((damages[0].file.as_str(), &damages[0].queues[..]), ("msgs.0000000002", &["jobs".to_owned()][..]));
+        assert!(damages[0].at <= 3000 && damages[0].at > 2000);
+        assert_eq!(damaged_records(&engine), 1);
+        let notices = engine.notices().take();
+        assert_eq!(notices.len(), 1);
+        assert!(notices[0].is_warning && notices[0].text.contains("msgs.0000000002"), "{notices:?}");
+        engine.close().unwrap();
+    }
+
+    let (_engine, shard) = open(directory.path());
+
+    assert_eq!(shard.totals().unwrap(), (COUNT - 1, 0));
+    assert_eq!(drain(&consumer(&shard)).len() as u64, COUNT - 1);
+    assert_eq!(shard.damages(), []);
+}
+
+#[test]
+fn what_lay_in_a_segment_that_is_gone_is_dropped_and_what_follows_is_served() {
+    let directory = tempfile::tempdir().unwrap();
+    filled(directory.path());
+    std::fs::remove_file(directory.path().join("msgs.0000000002")).unwrap();
+    let (engine, shard) = open(directory.path());
+    let subscription = consumer(&shard);
+
+    let got = drain(&subscription);
+
+    let lost = COUNT - got.len() as u64;
+    assert!(lost > 50 && lost < 150, "{lost} are lost");
+    assert_eq!(got.last(), Some(&COUNT));
+    assert_eq!(damaged_records(&engine), lost);
+    assert_eq!(shard.damages()[0].queues, ["jobs"]);
+    assert_eq!(shard.totals().unwrap(), (0, got.len() as u64));
+}
+
+#[test]
+fn a_segment_of_zeros_costs_its_own_messages_only() {
+    let directory = tempfile::tempdir().unwrap();
+    filled(directory.path());
+    change(&directory.path().join("msgs.0000000002"), |bytes| bytes[64..].fill(0));
+    let (engine, shard) = open(directory.path());
+
+    let got = drain(&consumer(&shard));
+
+    let lost = COUNT - got.len() as u64;
+    assert!(lost > 50 && lost < 150, "{lost} are lost");
+    assert_eq!(shard.damages().len(), 1);
+    assert_eq!(engine.notices().take().len(), 1, "one line, not one a record");
+}
+
+#[test]
+fn a_directory_with_wrong_offsets_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    filled(directory.path());
+    change(&directory.path().join("msgs.0000000002.idx"), |bytes| {
+        let last = bytes.len() - 4;
+        bytes[last..].copy_from_slice(&64_u32.to_le_bytes());
+    });
+    let (_engine, shard) = open(directory.path());
+    let subscription = consumer(&shard);
+
+    let mut got = drain(&subscription);
+
+    got.sort_unstable();
+    assert_eq!(got, (1..=COUNT).collect::<Vec<u64>>());
+    assert_eq!(shard.damages(), []);
+    assert!(shard.queue_counts(&[QUEUE]).unwrap()[0].unsettled_count == COUNT);
+    assert_eq!(
+        subscription
+            .settle(
+                &[penstock_engine::SequenceRange::new(Sequence(1), Sequence(COUNT)).unwrap()],
+                penstock_engine::Settle::Ack
+            )
+            .unwrap(),
+        COUNT
+    );
+}

@@ -1,0 +1,70 @@
+//! What a log cannot read, and which queues that concerns.
+//!
+//! What must stay true: nothing said here is needed to serve the rest, and whom a bad record was for is a guess wherever
+//! its own head cannot be trusted: only queues that the log knows are named.
+
+use std::collections::BTreeSet;
+
+use penstock_queue::QueueId;
+
+use crate::directory::Directory;
+use crate::error::{Damage, LogError};
+use crate::fold::FoldState;
+use crate::record::{Decoded, Record, Target, decode_with};
+use crate::segment::Segment;
+
+/// So many queues are named for one damaged place; a record names up to a thousand.
+const QUEUES_MAX: usize = 64;
+
+/// A place in one of a log's files that cannot be read. The rest of the file is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quarantined {
+    /// The file's name in the log's directory.
+    pub file: String,
+    /// The byte in the file where a record should begin.
+    pub at: u64,
+    pub why: Damage,
+    pub queues: Vec<QueueId>,
+}
+
+impl Quarantined {
+    pub(crate) fn new(segment: &Segment, at: u64, why: impl Into<Damage>) -> Quarantined {
+        Quarantined { file: file_name(segment), at, why: why.into(), queues: Vec::new() }
+    }
+
+    /// Names a queue, once, and no more of them than there is room for.
+    pub(crate) fn concern(&mut self, queue: QueueId) {
+        if self.queues.len() < QUEUES_MAX && !self.queues.contains(&queue) {
+            self.queues.push(queue);
+        }
+    }
+}
+
+pub(crate) fn file_name(segment: &Segment) -> String {
+    segment.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Whom the record at an offset is for, as far as its bytes tell: its head may be the damaged part.
+pub(crate) fn claimed_targets(segment: &Segment, offset: u64) -> Vec<Target> {
+    let record = segment.bytes_from(offset);
+    match decode_with(record, segment.seed(), false) {
+        Ok(Decoded { record: Record::Message(message), .. }) => message.targets().collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The same of those queues only that a state knows.
+pub(crate) fn known_targets(segment: &Segment, offset: u64, state: &FoldState) -> BTreeSet<QueueId> {
+    let claimed = claimed_targets(segment, offset).into_iter().map(|target| target.queue);
+    claimed.filter(|queue| state.queues.contains_key(queue)).collect()
+}
+
+/// Whom the record at an offset is for: by the segment's directory where it has one, else as its bytes claim.
+pub(crate) fn targets_at(
+    segment: &Segment,
+    directory: Option<&Directory>,
+    offset: u64,
+) -> Result<Vec<Target>, LogError> {
+    let named = directory.map_or(Ok(Vec::new()), |directory| directory.targets_of(offset))?;
+    Ok(if named.is_empty() { claimed_targets(segment, offset) } else { named })
+}

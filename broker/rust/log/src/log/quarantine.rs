@@ -1,0 +1,67 @@
+//! What a log does about bytes that changed: it tells what is still stored, makes directories again, and keeps damaged files.
+
+use std::sync::Arc;
+
+use penstock_queue::{QueueId, Sequence};
+
+use super::Log;
+use crate::damage::file_name;
+use crate::directory::Lookup;
+use crate::error::LogError;
+use crate::index::of_segment;
+use crate::record::Target;
+use crate::segment::Segment;
+
+impl Log {
+    /// The queue's first number at or above `from` that a segment holds.
+    pub fn next_stored(&self, queue: QueueId, from: Sequence) -> Result<Option<Sequence>, LogError> {
+        let in_memory = Lookup::first_in(&self.active.index, queue, from);
+        let sealed = self.sealed.iter().map(|sealed| sealed.lookup.next_stored(queue, from));
+        sealed.chain(std::iter::once(Ok(in_memory))).try_fold(None, |first: Option<Sequence>, found| {
+            Ok(match (first, found?) {
+                (Some(first), Some(found)) => Some(first.min(found)),
+                (first, found) => first.or(found),
+            })
+        })
+    }
+
+    /// The names of the segments that are written to no more.
+    pub(crate) fn sealed_files(&self) -> Vec<String> {
+        self.sealed.iter().map(|sealed| file_name(&sealed.segment)).collect()
+    }
+
+    /// Goes over all messages of sealed segments, settled ones included.
+    pub(crate) fn each_stored(&self, mut each: impl FnMut(&Segment, Target, u32)) -> Result<(), LogError> {
+        for sealed in &self.sealed {
+            let index = of_segment(&sealed.segment)?;
+            sealed.lookup.each(&index, |target, offset| each(&sealed.segment, target, offset))?;
+        }
+        Ok(())
+    }
+
+    /// Keeps a segment's file when the log needs it no more: something in it could not be read. Its name is that of
+    /// [`crate::Quarantined::file`].
+    pub fn quarantine(&mut self, file: &str) {
+        let segments = self.sealed.iter().map(|sealed| &sealed.segment).chain(std::iter::once(&self.active.segment));
+        let number = segments.filter(|segment| file_name(segment) == file).map(|segment| segment.number()).next();
+        self.quarantined.extend(number);
+    }
+
+    /// Makes the index of a segment again when its directory changed on the disk; says whether it had. `file` is the name
+    /// of either.
+    pub fn mend_directory(&mut self, file: &str) -> Result<bool, LogError> {
+        let file = file.trim_end_matches(".idx");
+        let Some(sealed) = self.sealed.iter_mut().find(|sealed| file_name(&sealed.segment) == file) else {
+            return Ok(false);
+        };
+        let Lookup::File(directory) = &sealed.lookup else { return Ok(false) };
+        match directory.verify() {
+            Ok(()) => Ok(false),
+            Err(LogError::Damaged { .. }) => {
+                sealed.lookup = Lookup::Memory(Arc::new(of_segment(&sealed.segment)?));
+                Ok(true)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Room on the disk: messages are refused while what is left is needed to drain it.
+//!
+//! What must stay true: a message never takes the last two segments of the current size and a checkpoint; settlements,
+//! directories and checkpoints may. Only the making of a segment takes room, so that is where it is asked for.
+
+use std::sync::atomic::Ordering;
+
+use super::Log;
+use crate::error::LogError;
+use crate::fold_ticket::FoldTicket;
+
+/// What a record is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Message,
+    /// What frees the disk in the end, or keeps the log in order.
+    Upkeep,
+}
+
+/// The room that a log finds and needs, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// What the file system has; `None` when it does not say.
+    pub free: Option<u64>,
+    /// Below this messages are refused.
+    pub needed: u64,
+    /// What the next segment takes on top of that.
+    pub next: u64,
+}
+
+impl Log {
+    /// How much room there is, and how much there must be.
+    #[must_use]
+    pub fn room(&self) -> Room {
+        let free = self.options.disk.space(&self.directory).ok().map(|space| space.free);
+        let reserve = 2 * self.active.segment.bytes() + self.checkpoint_bytes;
+        Room { free, needed: reserve.max(self.options.free_bytes_min), next: self.next_segment_bytes() }
+    }
+
+    /// A fold of everything that was written, so that what was settled just now frees its segments: the log goes on in
+    /// another segment. It takes two of them, as the older checkpoint decides which segments go. `None` while another fold
+    /// is under way.
+    pub fn begin_whole_fold(&mut self) -> Result<Option<FoldTicket>, LogError> {
+        if self.folding.load(Ordering::SeqCst) {
+            return Ok(None);
+        }
+        // Something to fold, also when nothing came since the last time.
+        self.append_epoch(false)?;
+        self.roll(0, Purpose::Upkeep)?;
+        Ok(self.sealed.len().checked_sub(1).and_then(|last| self.ticket(last)))
+    }
+
+    /// How large the next segment is made, that would have `bytes` and must have `least`.
+    pub(super) fn bytes_with_room(&self, bytes: u64, least: u64, purpose: Purpose) -> Result<u64, LogError> {
+        let Room { free: Some(free), needed, .. } = self.room() else { return Ok(bytes) };
+        if free >= needed.saturating_add(bytes) {
+            return Ok(bytes);
+        }
+        match purpose {
+            Purpose::Message => Err(LogError::Full { path: self.directory.to_path_buf(), free, needed }),
+            Purpose::Upkeep => Ok(self.options.segment_bytes_min.min(bytes).max(least)),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Mending a stopped log: every message that lives and cannot be read is settled as dropped, and files without a readable
+//! header get another name. Nothing is deleted, and what can be read stays where it is.
+
+use std::path::Path;
+
+use penstock_queue::{AckSet, QueueId, Sequence, SequenceRange};
+use rustc_hash::FxHashMap;
+
+use crate::error::{Damage, LogError};
+use crate::fold::FoldState;
+use crate::log::{Log, LogOptions};
+use crate::record::{Outcome, Target};
+use crate::recovery::{HeaderFound, Names, read_header};
+use crate::segment::{aside_path, segment_path};
+
+/// What a repair did, or would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repaired {
+    /// The messages dropped, and why they could not be read, by queue and number.
+    pub dropped: Vec<(Target, String)>,
+    /// The names of the files that no start will read any more.
+    pub set_aside: Vec<String>,
+}
+
+impl Repaired {
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        self.dropped.is_empty() && self.set_aside.is_empty()
+    }
+}
+
+/// Mends the log in a directory that nobody else uses, and leaves it closed.
+pub fn repair(directory: &Path, options: LogOptions) -> Result<Repaired, LogError> {
+    let mut repaired = Repaired { set_aside: hopeless(directory)?, ..Repaired::default() };
+    let disk = options.disk.clone();
+    let mut opened = Log::open(directory, options)?;
+    // Only now: the start had to see that these files are there to know that something is missing.
+    for file in &repaired.set_aside {
+        let path = directory.join(file);
+        // The start may have set it aside by itself.
+        if path.exists() {
+            disk.rename(&path, &aside_path(&path)).map_err(|error| LogError::io("rename", &path, error))?;
+        }
+    }
+    for file in opened.log.sealed_files() {
+        opened.log.mend_directory(&file)?;
+    }
+    for (queue, lost) in lost_messages(&opened.log, &opened.state)? {
+        let ranges: Vec<SequenceRange> =
+            lost.iter().map(|&(number, _)| SequenceRange { first: number, last: number }).collect();
+        opened.log.append_settle(queue, Outcome::Drop, ranges.len() as u64, 0, &ranges)?;
+        let dropped = lost.into_iter().map(|(sequence, why)| (Target { queue, sequence }, why.to_string()));
+        repaired.dropped.extend(dropped);
+    }
+    opened.log.close()?;
+    Ok(repaired)
+}
+
+/// Segment files whose header cannot be read.
+fn hopeless(directory: &Path) -> Result<Vec<String>, LogError> {
+    let mut found = Vec::new();
+    for number in Names::list(directory)?.segments {
+        if !matches!(read_header(directory, number)?, HeaderFound::Segment(..)) {
+            let path = segment_path(directory, number);
+            found.extend(path.file_name().map(|name| name.to_string_lossy().into_owned()));
+        }
+    }
+    Ok(found)
+}
+
+type Lost = Vec<(Sequence, Damage)>;
+
+/// The messages that live and cannot be read, by queue.
+fn lost_messages(log: &Log, state: &FoldState) -> Result<Vec<(QueueId, Lost)>, LogError> {
+    let mut lost: FxHashMap<QueueId, Lost> = FxHashMap::default();
+    let mut stored: FxHashMap<QueueId, AckSet> = FxHashMap::default();
+    log.each_stored(|segment, target, offset| {
+        let Some(queue) = state.queues.get(&target.queue) else { return };
+        let run = SequenceRange { first: target.sequence, last: target.sequence };
+        stored.entry(target.queue).or_insert_with(|| AckSet::starting_at(Sequence::FIRST)).insert(run);
+        if queue.settled.contains(target.sequence) {
+            return;
+        }
+        match segment.message_for(offset, target) {
+            Ok(_) => {}
+            Err(LogError::Damaged { why, .. }) => lost.entry(target.queue).or_default().push((target.sequence, why)),
+            Err(_) => lost.entry(target.queue).or_default().push((target.sequence, Damage::Unreadable)),
+        }
+    })?;
+    for (&id, queue) in &state.queues {
+        let known = stored.get(&id).cloned().unwrap_or_default();
+        let mut number = queue.settled.next_unsettled(Sequence(0));
+        while number < queue.next {
+            if !known.contains(number) {
+                lost.entry(id).or_default().push((number, Damage::Lost));
+            }
+            number = queue.settled.next_unsettled(number.next());
+        }
+    }
+    let mut lost: Vec<(QueueId, Lost)> = lost.into_iter().collect();
+    lost.sort_unstable_by_key(|(queue, _)| *queue);
+    lost.iter_mut().for_each(|(_, numbers)| numbers.sort_unstable_by_key(|(number, _)| *number));
+    Ok(lost)
+}

@@ -1,0 +1,309 @@
+//! Bytes that change on a disk below what was synced: what is passed over, what is still served, what is said of it.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use penstock_log::{Damage, DecodeError, Log, LogError, Opened, Outcome, Target, inspect, repair};
+use penstock_queue::{QueueId, Sequence};
+use proptest::prelude::*;
+use support::{Model, fold, message, open, small_segments, sync};
+
+const QUEUE: u32 = 1;
+
+fn segment(directory: &Path, number: u64) -> PathBuf {
+    directory.join(format!("msgs.{number:010}"))
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// A log that was synced and not folded, and what it holds.
+fn synced_log(directory: &Path, count: u8) -> Model {
+    let mut log = open(directory).log;
+    let mut model = Model::default();
+    for seed in 0..count {
+        model.publish(&mut log, &[QUEUE], message(100, seed)).unwrap();
+    }
+    log.write().unwrap();
+    sync(&mut log);
+    model
+}
+
+/// A closed log: its checkpoint covers everything, and a start reads no record.
+fn closed_log(directory: &Path, queues: &[u32], count: u8) -> Model {
+    let mut log = open(directory).log;
+    let mut model = Model::default();
+    for seed in 0..count {
+        model.publish(&mut log, queues, message(100, seed)).unwrap();
+    }
+    log.close().unwrap();
+    model
+}
+
+/// The place of a message: its file and its record's offset there.
+fn place(directory: &Path, number: u64) -> (PathBuf, u32) {
+    let log = open(directory).log;
+    let located = log.locate(QueueId(QUEUE), Sequence(number), 1).unwrap().unwrap();
+    (located.segment.path().to_owned(), located.offsets[0])
+}
+
+fn read(log: &Log, number: u64) -> Option<Result<Vec<u8>, LogError>> {
+    let target = Target { queue: QueueId(QUEUE), sequence: Sequence(number) };
+    let located = log.locate(target.queue, target.sequence, 1).unwrap()?;
+    Some(located.segment.message_for(located.offsets[0], target).map(|message| message.body.to_vec()))
+}
+
+/// The numbers whose messages can be read; each of them is the one that was stored.
+fn readable(opened: &Opened, model: &Model) -> Vec<u64> {
+    let messages = &model.queues[&QUEUE].messages;
+    let mut found = Vec::new();
+    for (&number, stored) in messages {
+        if let Some(Ok(body)) = read(&opened.log, number) {
+            assert_eq!(body, stored.body, "message {number} is another one");
+            found.push(number);
+        }
+    }
+    found
+}
+
+#[test]
+fn a_bad_head_below_what_was_synced_is_passed_over_and_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let model = synced_log(directory.path(), 30);
+    flip(&segment(directory.path(), 1), 64 + 33 + 30);
+
+    let opened = open(directory.path());
+
+    let [damaged] = &opened.quarantined[..] else { panic!("{:?}", opened.quarantined) };
+    assert_eq!((damaged.file.as_str(), damaged.at), ("msgs.0000000001", 97));
+    assert_eq!(damaged.why, Damage::Record(DecodeError::HeadChecksum));
+    let all: Vec<u64> = model.queues[&QUEUE].messages.keys().copied().collect();
+    assert_eq!(readable(&opened, &model), all[1..]);
+    let queue = &opened.state.queues[&QueueId(QUEUE)];
+    assert_eq!(queue.count, 29);
+    assert!(queue.next.0 > penstock_log::RAISE, "numbers may have been given that nothing tells of");
+}
+
+#[test]
+fn the_queue_of_a_record_that_is_gone_is_named_by_the_hole_it_leaves() {
+    let directory = tempfile::tempdir().unwrap();
+    let model = synced_log(directory.path(), 30);
+    let path = segment(directory.path(), 2);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[64..64 + 200].fill(0xFF);
+    std::fs::write(&path, bytes).unwrap();
+
+    let opened = open(directory.path());
+
+    assert_eq!(opened.quarantined[0].queues, [QueueId(QUEUE)]);
+    assert_eq!(readable(&opened, &model).len(), 30 - 2);
+}
+
+#[test]
+fn what_is_damaged_above_what_was_synced_is_a_torn_tail_still() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = open(directory.path()).log;
+    let mut model = Model::default();
+    model.publish(&mut log, &[QUEUE], message(100, 1)).unwrap();
+    log.write().unwrap();
+    drop(log);
+    flip(&segment(directory.path(), 1), 64 + 33 + 30);
+
+    let opened = open(directory.path());
+
+    assert!(opened.quarantined.is_empty());
+    assert!(opened.recovery.torn_bytes > 0);
+}
+
+#[test]
+fn a_changed_body_is_never_given_out_and_its_neighbours_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let model = closed_log(directory.path(), &[QUEUE], 30);
+    let (path, offset) = place(directory.path(), 7);
+    flip(&path, offset as usize + 80);
+
+    let opened = open(directory.path());
+
+    assert!(opened.quarantined.is_empty(), "a start reads no record");
+    let error = read(&opened.log, 7).unwrap().unwrap_err();
+    let LogError::Damaged { path: found, at, why } = error else { panic!("{error}") };
+    assert_eq!((found, at), (path, u64::from(offset)));
+    assert_eq!(why, Damage::Record(DecodeError::PayloadChecksum));
+    assert_eq!(readable(&opened, &model).len(), 29);
+}
+
+#[test]
+fn a_directory_whose_offsets_changed_never_leads_to_another_message() {
+    let directory = tempfile::tempdir().unwrap();
+    let model = closed_log(directory.path(), &[QUEUE, 2], 30);
+    let path = directory.path().join("msgs.0000000001.idx");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = bytes.len() - 4;
+    let (first, last) = (bytes[64 + 2 * 28..64 + 2 * 28 + 4].to_vec(), bytes[at..at + 4].to_vec());
+    bytes[64 + 2 * 28..64 + 2 * 28 + 4].copy_from_slice(&last);
+    bytes[at..at + 4].copy_from_slice(&first);
+    std::fs::write(&path, bytes).unwrap();
+    let mut opened = open(directory.path());
+    assert!(readable(&opened, &model).len() < 30);
+
+    assert!(opened.log.mend_directory("msgs.0000000001").unwrap());
+
+    assert_eq!(readable(&opened, &model).len(), 30);
+    assert!(!opened.log.mend_directory("msgs.0000000001").unwrap(), "it is whole now");
+}
+
+#[test]
+fn a_segment_without_its_header_is_kept_and_the_rest_is_served() {
+    let directory = tempfile::tempdir().unwrap();
+    let model = synced_log(directory.path(), 30);
+    let path = segment(directory.path(), 2);
+    flip(&path, 20);
+
+    let opened = open(directory.path());
+
+    assert_eq!(opened.quarantined[0].file, "msgs.0000000002");
+    assert!(path.exists());
+    let found = readable(&opened, &model);
+    assert!(found.contains(&1) && found.contains(&30));
+    assert!(found.len() < 30);
+    assert_eq!(opened.state.queues[&QueueId(QUEUE)].count, found.len() as u64);
+}
+
+#[test]
+fn what_lived_in_a_segment_that_is_gone_is_told_apart_from_what_follows() {
+    let directory = tempfile::tempdir().unwrap();
+    let model = closed_log(directory.path(), &[QUEUE], 30);
+    let (path, _) = place(directory.path(), 10);
+    std::fs::remove_file(path).unwrap();
+
+    let opened = open(directory.path());
+
+    let found = readable(&opened, &model);
+    let lost = (1..=30).find(|number| !found.contains(number)).unwrap();
+    let next = found.iter().copied().find(|&number| number > lost).unwrap();
+    assert_eq!(opened.log.next_stored(QueueId(QUEUE), Sequence(lost)).unwrap(), Some(Sequence(next)));
+    assert_eq!(opened.log.next_stored(QueueId(QUEUE), Sequence(31)).unwrap(), None);
+}
+
+#[test]
+fn a_log_whose_synced_end_is_missing_goes_on_above_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let model = synced_log(directory.path(), 30);
+    let mut numbers: Vec<_> = (1..40).filter(|&number| segment(directory.path(), number).exists()).collect();
+    std::fs::remove_file(segment(directory.path(), numbers.pop().unwrap())).unwrap();
+
+    let opened = open(directory.path());
+    let kept = readable(&opened, &model);
+    let end = opened.log.end();
+    drop(opened);
+
+    assert!(kept.len() < 30);
+    let again = open(directory.path());
+    assert!(again.log.end() > end);
+    assert_eq!(readable(&again, &model), kept);
+}
+
+#[test]
+fn a_damaged_segment_is_set_aside_when_nothing_in_it_lives() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut model = synced_log(directory.path(), 30);
+    flip(&segment(directory.path(), 1), 64 + 33 + 30);
+    let mut log = open(directory.path()).log;
+    model.raise();
+    model.purge(&mut log, QUEUE);
+
+    for seed in 0..60 {
+        model.publish(&mut log, &[2], message(100, seed)).unwrap();
+        log.write().unwrap();
+        fold(&mut log).map(penstock_log::Retired::perform).transpose().unwrap();
+    }
+
+    assert!(!segment(directory.path(), 1).exists());
+    assert!(directory.path().join("msgs.0000000001.aside").exists());
+    assert!(!directory.path().join("msgs.0000000002.aside").exists());
+}
+
+#[test]
+fn an_inspection_names_the_segment_the_position_and_the_queue() {
+    let directory = tempfile::tempdir().unwrap();
+    closed_log(directory.path(), &[3, QUEUE], 30);
+    let (path, offset) = place(directory.path(), 7);
+    for changed in [80, 30] {
+        flip(&path, offset as usize + changed);
+
+        let reports = inspect(directory.path(), true).unwrap();
+
+        let file = path.file_name().unwrap().to_str().unwrap();
+        let [report] = &reports.iter().filter(|report| report.error.is_some()).collect::<Vec<_>>()[..] else {
+            panic!("{reports:?}")
+        };
+        assert_eq!((report.file.as_str(), report.error_at), (file, Some(u64::from(offset))));
+        let [damaged] = &report.damaged[..] else { panic!("{report:?}") };
+        assert_eq!(damaged.position, report.first_position + u64::from(offset) - 64);
+        let mut queues: Vec<u32> = damaged.targets.iter().map(|target| target.queue.0).collect();
+        queues.sort_unstable();
+        assert_eq!(queues, [QUEUE, 3]);
+        assert!(damaged.targets.iter().all(|target| target.sequence == Sequence(7)));
+    }
+}
+
+#[test]
+fn after_a_repair_nothing_that_lives_is_damaged() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut model = closed_log(directory.path(), &[QUEUE], 40);
+    let mut log = open(directory.path()).log;
+    model.settle(&mut log, QUEUE, Outcome::Ack, &[2]);
+    log.close().unwrap();
+    drop(log);
+    let (path, offset) = place(directory.path(), 7);
+    let (gone, _) = place(directory.path(), 39);
+    flip(&path, offset as usize + 80);
+    flip(&gone, 20);
+
+    let repaired = repair(directory.path(), small_segments()).unwrap();
+
+    assert_eq!(repaired.set_aside, [gone.file_name().unwrap().to_str().unwrap()]);
+    let dropped: Vec<u64> = repaired.dropped.iter().map(|(target, _)| target.sequence.0).collect();
+    assert!(dropped.contains(&7) && dropped.contains(&39) && !dropped.contains(&3));
+    let opened = open(directory.path());
+    assert!(opened.quarantined.is_empty());
+    let found = readable(&opened, &model);
+    assert_eq!(found.len() + dropped.len(), 39);
+    let queue = &opened.state.queues[&QueueId(QUEUE)];
+    assert_eq!(queue.count, found.len() as u64);
+    assert!(dropped.iter().all(|&number| queue.settled.contains(Sequence(number))));
+    assert!(repair(directory.path(), small_segments()).unwrap().is_nothing());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_byte_changed_anywhere_in_a_synced_segment_costs_no_more_than_one_record(
+        number in 1..5_u64, part in 0.0..1.0_f64, bit in 0..8_u32, is_closed: bool,
+    ) {
+        let directory = tempfile::tempdir().unwrap();
+        let model =
+            if is_closed { closed_log(directory.path(), &[QUEUE], 40) } else { synced_log(directory.path(), 40) };
+        let path = segment(directory.path(), number);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let written = bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+        let changed = 64 + ((written - 65) as f64 * part) as usize;
+        bytes[changed] ^= 1 << bit;
+        std::fs::write(&path, bytes).unwrap();
+
+        let opened = Log::open(directory.path(), small_segments()).unwrap();
+
+        let found = readable(&opened, &model);
+        prop_assert!(found.len() >= 39, "{} of 40 messages are served", found.len());
+        for sequence in (1..=40).filter(|sequence| !found.contains(sequence)) {
+            let is_settled = opened.state.queues[&QueueId(QUEUE)].settled.contains(Sequence(sequence));
+            prop_assert!(is_settled || !matches!(read(&opened.log, sequence), Some(Ok(_))));
+        }
+    }
+}

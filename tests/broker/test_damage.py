@@ -1,0 +1,138 @@
+"""Bytes that change on the disk: nobody gets them, everything else is served, and it is told where they lay."""
+
+import json
+import subprocess
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+import penstock
+from support import Broker, eventually
+from support.broker import penstock_command
+
+pytestmark = pytest.mark.slow
+COUNT = 300
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([penstock_command(), *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+def body(number: int) -> bytes:
+    return f"message {number:04}".encode().ljust(200, b".")
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Broker:
+    """A broker that stopped with messages in two queues."""
+    broker = Broker(tmp_path / "data")
+    with broker, penstock.connect(broker.uri()) as connection:
+        connection.declare_queue("jobs")
+        connection.declare_queue("other")
+        connection.publish_many([body(number) for number in range(COUNT)], routing_key="jobs")
+        connection.publish_many([b"other"] * 10, routing_key="other")
+        broker.stop()
+    return broker
+
+
+def folder(broker: Broker) -> Path:
+    (found,) = (path.parent for path in broker.data_dir.glob("*/definitions.amqp"))
+    return found
+
+
+def flip(broker: Broker, content: bytes) -> tuple[Path, int]:
+    """Changes a byte of the record with that body; gives its file and the body's place."""
+    for path in sorted(folder(broker).glob("msgs.*[0-9]")):
+        found = bytearray(path.read_bytes())
+        at = found.find(content)
+        if at >= 0:
+            found[at + 20] ^= 0xFF
+            path.write_bytes(found)
+            return path, at
+    raise AssertionError(f"no segment holds {content!r}")
+
+
+def test_one_flipped_byte_costs_one_message_and_is_told(own: Broker) -> None:
+    path, at = flip(own, body(123))
+
+    with own, penstock.connect(own.uri()) as connection:
+        assert connection.status().damage == ()
+        got = {message.body for message in islice(connection.consume("jobs", prefetch=COUNT), COUNT - 1)}
+        assert got == {body(number) for number in range(COUNT) if number != 123}
+        eventually(lambda: len(connection.status().damage), 1)
+        (damage,) = connection.status().damage
+        assert (damage.vhost, damage.file, damage.queues) == ("/", path.name, ("jobs",))
+        assert 0 < at - damage.at < 100
+        page = own.scrape()
+        assert "penstock_damaged_records_total 1.0" in page
+        assert "penstock_quarantined_segments 1.0" in page
+        eventually(lambda: f"{path.name} is damaged" in own.log, True)
+
+
+def test_verify_names_segment_position_and_queue_and_repair_drops_the_message(own: Broker) -> None:
+    path, at = flip(own, body(7))
+
+    verified = run("log", "verify", str(folder(own)), "--json")
+
+    assert verified.returncode == 1
+    (segment,) = (segment for segment in json.loads(verified.stdout) if segment["error"])
+    (damaged,) = segment["damaged"]
+    assert (segment["file"], damaged["queues"]) == (path.name, ["jobs"])
+    assert damaged["messages"] == [{"queue": "jobs", "sequence": 8}]
+    assert damaged["position"] == segment["first_position"] + damaged["at"] - 64
+    assert 0 < at - damaged["at"] < 100
+    for part in (path.name, str(damaged["position"]), "'jobs'"):
+        assert part in verified.stderr
+
+    repaired = run("log", "repair", str(folder(own)), "--yes")
+
+    assert repaired.returncode == 0, repaired.stderr
+    assert "dropped message 8 of queue 'jobs'" in repaired.stdout
+    assert "nothing to repair" in run("log", "repair", str(folder(own)), "--yes").stdout
+    with own, penstock.connect(own.uri()) as connection:
+        assert connection.get_queue("jobs").ready_count == COUNT - 1
+        bodies = [message.body for message in islice(connection.consume("jobs", prefetch=COUNT), COUNT - 1)]
+        assert bodies == [body(number) for number in range(COUNT) if number != 7]
+        assert connection.status().damage == ()
+
+
+def test_a_repair_that_is_not_wanted_changes_nothing(own: Broker) -> None:
+    flip(own, body(7))
+    before = {path.name: path.read_bytes() for path in folder(own).iterdir()}
+
+    asked = subprocess.run(
+        [penstock_command(), "log", "repair", str(folder(own))],
+        input="n\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert asked.returncode == 1
+    assert "'jobs'" in asked.stderr
+    assert {path.name: path.read_bytes() for path in folder(own).iterdir()} == before
+
+
+def test_a_repair_is_refused_while_a_broker_runs(own: Broker) -> None:
+    with own:
+        refused = run("log", "repair", str(folder(own)), "--yes")
+
+    assert refused.returncode == 1
+    assert "is in use by another broker" in refused.stderr
+
+
+def test_a_segment_that_is_gone_is_told_and_the_other_queue_is_served(own: Broker) -> None:
+    path, _ = flip(own, body(7))
+    content = path.read_bytes()
+    path.write_bytes(bytes(64) + content[64:])
+
+    with own, penstock.connect(own.uri()) as connection:
+        connection.declare_queue("new")
+        connection.publish(b"goes on", routing_key="new")
+        assert next(iter(connection.consume("new"))).body == b"goes on"
+        assert connection.get_queue("jobs").ready_count == COUNT
+        assert connection.get("jobs") is None
+        eventually(lambda: connection.get_queue("jobs").ready_count, 0)
+        assert any("jobs" in damage.queues for damage in connection.status().damage)

@@ -1,0 +1,97 @@
+"""A file system that fills: publishers are told, consumers go on, publishing resumes by itself, and nothing that was
+confirmed is lost."""
+
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.client.errors import BlockedError
+from support import Broker, eventually
+
+pytestmark = pytest.mark.slow
+BODY_BYTES = 100_000
+MESSAGES_MAX = 3_000
+
+
+def body(number: int) -> bytes:
+    return f"{number:08}".encode().ljust(BODY_BYTES, b".")
+
+
+def number_of(content: bytes) -> int:
+    return int(content[:8])
+
+
+def fill(connection: penstock.Connection, first: int) -> int:
+    """Publishes until it is refused; gives the number after the last message that was confirmed."""
+    for number in range(first, first + MESSAGES_MAX):
+        try:
+            connection.publish(body(number), routing_key="jobs")
+        except BlockedError:
+            return number
+    raise AssertionError("the disk never filled")
+
+
+def take(connection: penstock.Connection, count: int) -> list[bytes]:
+    bodies = []
+    with connection.consume("jobs", prefetch=50) as messages:
+        for message in islice(messages, count):
+            bodies.append(message.body)
+            message.ack()
+    return bodies
+
+
+def disk_full(broker: Broker) -> bool:
+    return "penstock_disk_full 1.0" in broker.scrape()
+
+
+def test_a_disk_that_fills_is_drained_and_filled_again(tmp_path: Path, small_disk: Callable[..., Path]) -> None:
+    disk = small_disk(tmp_path / "disk", kilobytes=200 * 1_024)
+    broker = Broker(disk / "data")
+    with broker, penstock.connect(broker.uri()) as connection:
+        connection.declare_queue("jobs")
+        end = fill(connection, 0)
+        assert end > 500
+        assert disk_full(broker)
+        eventually(lambda: broker.log.count("the disk is full"), 1)
+
+        connection.declare_queue("declared while the disk is full")
+        taken = take(connection, end // 2)
+
+        assert [number_of(content) for content in taken] == list(range(end // 2))
+        assert all(content == body(number) for number, content in enumerate(taken))
+        eventually(lambda: disk_full(broker), False)
+        eventually(lambda: broker.log.count("there is room on the disk again"), 1)
+        again = fill(connection, end)
+        assert again > end + 100
+
+    with broker, penstock.connect(broker.uri()) as connection:
+        left = connection.get_queue("jobs").ready_count
+        rest = [number_of(content) for content in take(connection, left)]
+        assert set(range(end // 2, again)) <= set(rest), "a confirmed message is lost"
+        eventually(lambda: disk_full(broker), False)
+        connection.publish(body(again), routing_key="jobs")
+
+
+def test_what_another_program_takes_blocks_publishers_until_it_is_given_back(
+    tmp_path: Path, small_disk: Callable[..., Path]
+) -> None:
+    disk = small_disk(tmp_path / "disk", kilobytes=200 * 1_024)
+    broker = Broker(disk / "data")
+    with broker, penstock.connect(broker.uri()) as connection:
+        connection.declare_queue("jobs")
+        connection.publish(body(0), routing_key="jobs")
+        (disk / "other").write_bytes(bytes(150 << 20))
+        eventually(lambda: disk_full(broker), True)
+
+        with pytest.raises(BlockedError, match="free"):
+            connection.publish(body(1), routing_key="jobs")
+        got = connection.get("jobs")
+        assert got is not None
+        assert got.body == body(0)
+
+        (disk / "other").unlink()
+        eventually(lambda: disk_full(broker), False)
+        connection.publish(body(2), routing_key="jobs")
