@@ -60,15 +60,17 @@ class Shard:
     highest_queue_id: int
     def retain_queues(self, ids: Sequence[int]) -> int:
         """Once, after the definitions are read: queues of the log that are not among `ids` are deleted. Gives their number."""
-    def put_queue(self, id: int, name: str, *, auto_delete: bool, level: str | None) -> None: ...
+    def put_queues(self, queues: Sequence[tuple[int, str, bool, str | None]]) -> None:
+        """Per queue: id, name, auto_delete, level. The lock is held once for all of them: at most a thousand or so."""
     def delete_queue(self, id: int) -> int:
         """Ends its consumers, drops its messages; gives their number, unsettled ones included."""
     def purge_queue(self, id: int) -> int:
         """Drops the ready messages; gives their number."""
     def put_exchange(self, name: str, kind: str, alternate: str | None) -> None: ...
     def delete_exchange(self, name: str) -> None: ...
-    def add_route(self, exchange: str, key: str, match: bytes | None, to_exchange: bool, destination: str) -> None:
-        """`destination` is a queue's or an exchange's name. `match` is for headers exchanges: the AMQP table (as on the wire,
+    def add_routes(self, routes: Sequence[tuple[str, str, bytes | None, bool, str]]) -> None:
+        """Per route: exchange, key, match, to_exchange, destination, as `remove_route` takes them, and as many as of queues.
+        `destination` is a queue's or an exchange's name. `match` is for headers exchanges: the AMQP table (as on the wire,
         without its length) of the binding's arguments. The same route twice is one."""
     def remove_route(self, exchange: str, key: str, match: bytes | None, to_exchange: bool, destination: str) -> None: ...
     def queue_counts(self, ids: Sequence[int]) -> list[tuple[int, int, int, int, int]]:

@@ -16,7 +16,7 @@ from penstock.model.records import Access
 from penstock.routing import headers as headers_rule
 from penstock.routing import topic
 from penstock.vhost.actor import Actor
-from penstock.vhost.ports import OpenedVhost, QueueCounts
+from penstock.vhost.ports import NewQueue, NewRoute, OpenedVhost, QueueCounts
 
 Route = tuple[str, bytes | None, bool, str]
 NO_COUNTS: QueueCounts = (0, 0, 0, 0, 0)
@@ -52,6 +52,10 @@ class FakeShard:
         if auto_delete:
             self.auto_delete.add(name)
 
+    def put_queues(self, queues: Sequence[NewQueue]) -> None:
+        for queue_id, name, auto_delete, level in queues:
+            self.put_queue(queue_id, name, auto_delete=auto_delete, level=level)
+
     def delete_queue(self, queue_id: int, /) -> int:
         self._check(queue_id in self.queues, f"no queue {queue_id}")
         name = self.queues.pop(queue_id)
@@ -83,6 +87,10 @@ class FakeShard:
         self._check(destination in known, f"no destination {destination}")
         self._check((key, match, to_exchange, destination) not in self.routes[exchange], "the route is there")
         self.routes[exchange].add((key, match, to_exchange, destination))
+
+    def add_routes(self, routes: Sequence[NewRoute]) -> None:
+        for route in routes:
+            self.add_route(*route)
 
     def remove_route(self, exchange: str, key: str, match: bytes | None, to_exchange: bool, destination: str) -> None:
         self._check((key, match, to_exchange, destination) in self.routes[exchange], "no such route")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from penstock.model.errors import StorageError, Thing
 from penstock.native import Shard
 from penstock.native import StorageError as NativeStorageError
-from penstock.vhost.ports import QueueCounts
+from penstock.vhost.ports import NewQueue, NewRoute, QueueCounts
 
 
 class CarefulShard:
@@ -24,9 +24,9 @@ class CarefulShard:
         with self._faults():
             return self._shard.retain_queues(ids)
 
-    def put_queue(self, queue_id: int, name: str, /, *, auto_delete: bool, level: str | None) -> None:
+    def put_queues(self, queues: Sequence[NewQueue]) -> None:
         with self._faults():
-            self._shard.put_queue(queue_id, name, auto_delete=auto_delete, level=level)
+            self._shard.put_queues(queues)
 
     def delete_queue(self, queue_id: int, /) -> int:
         with self._faults():
@@ -44,9 +44,9 @@ class CarefulShard:
         with self._faults():
             self._shard.delete_exchange(name)
 
-    def add_route(self, exchange: str, key: str, match: bytes | None, to_exchange: bool, destination: str) -> None:
+    def add_routes(self, routes: Sequence[NewRoute]) -> None:
         with self._faults():
-            self._shard.add_route(exchange, key, match, to_exchange, destination)
+            self._shard.add_routes(routes)
 
     def remove_route(self, exchange: str, key: str, match: bytes | None, to_exchange: bool, destination: str) -> None:
         with self._faults():

@@ -1,13 +1,12 @@
 //! One vhost's log with its queues and routing tables, and the changes of topology that Python decided.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Instant;
 
 use penstock_log::{Log, LogOptions, LogStats, Outcome, Position, Recovery};
-use penstock_queue::{AckSet, Destination, ExchangeKind, Matched, Queue, QueueId, Sequence};
+use penstock_queue::{Destination, ExchangeKind, Matched, Queue, QueueId, Sequence};
 use tokio::sync::Notify;
 
 use crate::background::Background;
@@ -15,6 +14,9 @@ use crate::counters::{Counters, Metric};
 use crate::error::EngineError;
 use crate::level::Level;
 use crate::state::{QueueEntry, State};
+
+/// Queues that are looked at under one hold of the lock.
+const QUEUES_AT_ONCE: usize = 4096;
 
 /// What a queue holds, in messages and bytes of their bodies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +26,24 @@ pub struct QueueCounts {
     pub ready_bytes: u64,
     pub unsettled_bytes: u64,
     pub consumer_count: u64,
+}
+
+/// A queue as topology has it.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueSettings<'a> {
+    pub id: QueueId,
+    pub name: &'a str,
+    pub auto_delete: bool,
+    pub level: Option<Level>,
+}
+
+/// A route as topology has it.
+#[derive(Clone, Copy, Debug)]
+pub struct RouteSettings<'a> {
+    pub exchange: &'a str,
+    pub key: &'a str,
+    pub matching: Option<&'a [u8]>,
+    pub destination: Destination<'a>,
 }
 
 /// See the module. The lock protects `State`; `synced` is what the sync thread reached and only grows.
@@ -136,15 +156,19 @@ impl Shard {
         auto_delete: bool,
         level: Option<Level>,
     ) -> Result<(), EngineError> {
+        self.put_queues([QueueSettings { id, name, auto_delete, level }])
+    }
+
+    /// The same for many under one hold of the lock: callers bound their number.
+    ///
+    /// # Errors
+    /// `Stopped` and `Closed`.
+    pub fn put_queues<'a>(&self, queues: impl IntoIterator<Item = QueueSettings<'a>>) -> Result<(), EngineError> {
         let mut guard = self.lock()?;
         guard.check(&self.name)?;
-        guard.routing.put_queue(name, id);
-        let first = guard.first_sequence;
-        let new = || Queue::recovered(first, AckSet::starting_at(first), 0, 0, BTreeMap::new());
-        let entry = guard.queues.entry(id).or_insert_with(|| QueueEntry::new("", new(), false, None));
-        entry.name = name.to_owned();
-        entry.auto_delete = auto_delete;
-        entry.level = level;
+        for settings in queues {
+            guard.put_queue(settings);
+        }
         Ok(())
     }
 
@@ -200,7 +224,19 @@ impl Shard {
         matching: Option<&[u8]>,
         destination: Destination<'_>,
     ) -> Result<(), EngineError> {
-        Ok(self.lock()?.routing.add_route(exchange, key, matching, destination)?)
+        self.add_routes([RouteSettings { exchange, key, matching, destination }])
+    }
+
+    /// The same for many under one hold of the lock: callers bound their number. Those before one that fails stay.
+    ///
+    /// # Errors
+    /// As [`Shard::add_route`].
+    pub fn add_routes<'a>(&self, routes: impl IntoIterator<Item = RouteSettings<'a>>) -> Result<(), EngineError> {
+        let mut guard = self.lock()?;
+        for route in routes {
+            guard.routing.add_route(route.exchange, route.key, route.matching, route.destination)?;
+        }
+        Ok(())
     }
 
     /// # Errors
@@ -246,16 +282,21 @@ impl Shard {
         self.lock().map_or(true, |guard| guard.closed)
     }
 
-    /// Ready and unsettled messages over all queues.
+    /// Ready and unsettled messages over all queues, added up in slices that let messages through between them.
     ///
     /// # Errors
     /// `Stopped` when a bug poisoned the shard.
     pub fn totals(&self) -> Result<(u64, u64), EngineError> {
-        let guard = self.lock()?;
-        let machines = guard.queues.values().map(|entry| &entry.machine);
-        Ok(machines.fold((0, 0), |(ready, unsettled), machine| {
-            (ready + machine.ready_count(), unsettled + machine.unsettled_count())
-        }))
+        let ids: Vec<QueueId> = self.lock()?.queues.keys().copied().collect();
+        let (mut ready, mut unsettled) = (0, 0);
+        for some in ids.chunks(QUEUES_AT_ONCE) {
+            let guard = self.lock()?;
+            for machine in some.iter().filter_map(|id| guard.queues.get(id)).map(|entry| &entry.machine) {
+                ready += machine.ready_count();
+                unsettled += machine.unsettled_count();
+            }
+        }
+        Ok((ready, unsettled))
     }
 
     #[must_use]

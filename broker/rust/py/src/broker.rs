@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_engine::{Destination, Engine, EngineError, EngineOptions, ExchangeKind, Level, QueueId, Shard};
+use penstock_engine::{
+    Destination, Engine, EngineError, EngineOptions, ExchangeKind, Level, QueueId, QueueSettings, RouteSettings, Shard,
+};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -74,6 +76,10 @@ pub(crate) struct PyShard {
 }
 
 type Counts = (u64, u64, u64, u64, u64);
+/// Number, name, whether it goes with its last consumer, level.
+type NewQueue = (u32, String, bool, Option<String>);
+/// Exchange, key, match, whether the destination is an exchange, destination.
+type NewRoute = (String, String, Option<Vec<u8>>, bool, String);
 
 #[pymethods]
 impl PyShard {
@@ -104,15 +110,15 @@ impl PyShard {
         self.with(py, |shard| shard.retain_queues(&ids))
     }
 
-    #[pyo3(signature = (id, name, *, auto_delete, level))]
-    fn put_queue(&self, py: Python<'_>, id: u32, name: &str, auto_delete: bool, level: Option<&str>) -> PyResult<()> {
-        let level = match level {
-            None => None,
-            Some("os") => Some(Level::Os),
-            Some("disk") => Some(Level::Disk),
-            Some(other) => return Err(PyValueError::new_err(format!("level '{other}' is neither 'os' nor 'disk'"))),
-        };
-        self.with(py, |shard| shard.put_queue(QueueId(id), name, auto_delete, level))
+    fn put_queues(&self, py: Python<'_>, queues: Vec<NewQueue>) -> PyResult<()> {
+        let levels = queues.iter().map(|(_, _, _, level)| level_of(level.as_deref())).collect::<PyResult<Vec<_>>>()?;
+        let settings = queues.iter().zip(levels).map(|((id, name, auto_delete, _), level)| QueueSettings {
+            id: QueueId(*id),
+            name,
+            auto_delete: *auto_delete,
+            level,
+        });
+        self.with(py, |shard| shard.put_queues(settings))
     }
 
     fn delete_queue(&self, py: Python<'_>, id: u32) -> PyResult<u64> {
@@ -139,18 +145,14 @@ impl PyShard {
         self.with(py, |shard| shard.delete_exchange(name))
     }
 
-    #[pyo3(signature = (exchange, key, r#match, to_exchange, destination))]
-    fn add_route(
-        &self,
-        py: Python<'_>,
-        exchange: &str,
-        key: &str,
-        r#match: Option<&[u8]>,
-        to_exchange: bool,
-        destination: &str,
-    ) -> PyResult<()> {
-        let destination = destination_of(to_exchange, destination);
-        self.with(py, |shard| shard.add_route(exchange, key, r#match, destination))
+    fn add_routes(&self, py: Python<'_>, routes: Vec<NewRoute>) -> PyResult<()> {
+        let settings = routes.iter().map(|(exchange, key, matching, to_exchange, destination)| RouteSettings {
+            exchange,
+            key,
+            matching: matching.as_deref(),
+            destination: destination_of(*to_exchange, destination),
+        });
+        self.with(py, |shard| shard.add_routes(settings))
     }
 
     #[pyo3(signature = (exchange, key, r#match, to_exchange, destination))]
@@ -196,6 +198,15 @@ impl PyShard {
     /// Runs without the GIL: a publisher may hold the shard's lock.
     fn with<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Shard) -> Result<T, EngineError> + Send) -> PyResult<T> {
         py.detach(|| work(&self.shard)).map_err(of_engine)
+    }
+}
+
+fn level_of(level: Option<&str>) -> PyResult<Option<Level>> {
+    match level {
+        None => Ok(None),
+        Some("os") => Ok(Some(Level::Os)),
+        Some("disk") => Ok(Some(Level::Disk)),
+        Some(other) => Err(PyValueError::new_err(format!("level '{other}' is neither 'os' nor 'disk'"))),
     }
 }
 
