@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self, final
 
 __all__ = [
+    "Backup",
     "Call",
     "Channel",
     "Consumer",
@@ -79,8 +80,19 @@ class Shard:
         """Ready and unsettled over all queues."""
     def route(self, exchange: str, key: str, headers: bytes | None) -> list[str]:
         """The names of the queues a message would reach, sorted. For tests: the pure router is its oracle."""
+    def begin_backup(self) -> Backup:
+        """Fixes what a copy of the log holds: everything stored until now. Raises StorageError."""
     def close(self, *, delete: bool) -> None:
         """Ends consumers and publishers of this shard; with delete its files go too."""
+
+@final
+class Backup:
+    """A copy of a log to be made. Until it is written or closed the log folds nothing and removes no file."""
+    position: int
+    def write(self, directory: str) -> None:
+        """Makes the copy in an empty directory (blocking, without the GIL). Raises StorageError."""
+    def close(self) -> None:
+        """Gives it up; after `write` it does nothing."""
 
 @final
 class Call:

@@ -22,6 +22,6 @@ pub use level::Level;
 pub use penstock_log::{Payload, Position, Recovery, Segment, SegmentReport, inspect};
 pub use penstock_queue::{Destination, ExchangeKind, QueueId, Sequence, SequenceRange, Settle, Taken};
 pub use publish::{Fate, Publication, Published};
-pub use shard::{QueueCounts, QueueSettings, RouteSettings, Shard};
+pub use shard::{Backup, QueueCounts, QueueSettings, RouteSettings, Shard};
 pub use signal::Signal;
 pub use subscription::{Filled, Picked, Subscription, SubscriptionOptions, Unused};

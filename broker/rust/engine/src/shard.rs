@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Instant;
 
-use penstock_log::{Log, LogOptions, LogStats, Outcome, Position, Recovery};
+use penstock_log::{BackupTicket, Log, LogOptions, LogStats, Outcome, Position, Recovery};
 use penstock_queue::{Destination, ExchangeKind, Matched, Queue, QueueId, Sequence};
 use tokio::sync::Notify;
 
@@ -44,6 +44,30 @@ pub struct RouteSettings<'a> {
     pub key: &'a str,
     pub matching: Option<&'a [u8]>,
     pub destination: Destination<'a>,
+}
+
+/// A copy of a shard's log to be made. While it exists the log folds nothing and removes no file.
+pub struct Backup {
+    ticket: BackupTicket,
+    shard: Arc<Shard>,
+}
+
+impl Backup {
+    /// Everything below it is in the copy.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        self.ticket.position()
+    }
+
+    /// Makes the copy in an empty directory. Blocks.
+    ///
+    /// # Errors
+    /// `Log` when a file cannot be linked, copied or synced.
+    pub fn write(self, directory: &Path) -> Result<(), EngineError> {
+        let written = self.ticket.perform(directory);
+        self.shard.request_fold();
+        Ok(written?)
+    }
 }
 
 /// See the module. The lock protects `State`; `synced` is what the sync thread reached and only grows.
@@ -333,6 +357,16 @@ impl Shard {
             })?;
         }
         Ok(result?)
+    }
+
+    /// Fixes what a copy of the log holds: everything that was stored until now.
+    ///
+    /// # Errors
+    /// `Log` when the tail cannot be written; `Stopped` and `Closed`.
+    pub fn begin_backup(self: &Arc<Self>) -> Result<Backup, EngineError> {
+        let mut guard = self.lock()?;
+        guard.check(&self.name)?;
+        Ok(Backup { ticket: guard.log.begin_backup()?, shard: Arc::clone(self) })
     }
 
     // ---- durability

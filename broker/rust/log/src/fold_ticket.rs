@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::backup::Holds;
 use crate::checkpoint::{Checkpoints, unlink_if_there};
 use crate::directory::{self, Lookup, directory_path};
 use crate::disk::Disk;
@@ -78,6 +79,8 @@ pub struct Folded {
 pub struct Retired {
     pub(crate) files: Vec<PathBuf>,
     pub(crate) disk: Option<Arc<dyn Disk>>,
+    /// A copy under way keeps the files until it is done.
+    pub(crate) holds: Option<Arc<Holds>>,
     pub(crate) segments: Vec<Arc<Segment>>,
     pub(crate) lookups: Vec<Lookup>,
 }
@@ -85,6 +88,9 @@ pub struct Retired {
 impl Retired {
     pub fn perform(self) -> Result<(), LogError> {
         let Some(disk) = &self.disk else { return Ok(()) };
+        if self.holds.as_ref().is_some_and(|holds| holds.postpone(&self.files)) {
+            return Ok(());
+        }
         self.files.iter().try_for_each(|path| unlink_if_there(disk.as_ref(), path))
     }
 }

@@ -6,6 +6,7 @@
 //! and read after it, through the [`Segment`] that [`Log::locate`] gives.
 #![deny(unsafe_code)]
 
+mod backup;
 mod checkpoint;
 mod directory;
 mod disk;
@@ -23,6 +24,7 @@ mod recovery;
 mod segment;
 mod sync;
 
+pub use backup::BackupTicket;
 pub use disk::{Disk, FaultyDisk, RealDisk};
 pub use encode::Payload;
 pub use error::{Damage, LogError};

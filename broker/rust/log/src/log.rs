@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 use rustc_hash::FxHashMap;
 
+use crate::backup::{BackupTicket, Hold, Holds};
 use crate::directory::{Lookup, directory_path};
 use crate::disk::{Disk, RealDisk};
 use crate::encode::{
@@ -97,6 +98,7 @@ pub struct Log {
     synced_file: Arc<Mutex<SyncedFile>>,
     keeper: Arc<Mutex<Keeper>>,
     folding: Arc<AtomicBool>,
+    holds: Arc<Holds>,
     folded: Position,
     recovered: Position,
     /// The segment that a queue was last found in: the next look-up begins there.
@@ -285,6 +287,9 @@ impl Log {
 
     /// A fold of sealed segments, for a thread without the lock; `None` when there is nothing to gain yet.
     pub fn begin_fold(&mut self) -> Option<FoldTicket> {
+        if self.holds.is_held() {
+            return None;
+        }
         let newest = self.sealed.len().checked_sub(1)?;
         // What lives at the end of a small segment lies mostly in it, so that little has to be synced for a checkpoint
         // there; at the end of a large one a whole large segment would be.
@@ -299,7 +304,8 @@ impl Log {
     /// Takes in what a fold did. The files it gives are removed without the lock.
     pub fn finish_fold(&mut self, folded: Folded) -> Retired {
         let Folded { parts, dead, boundary, running } = folded;
-        let mut retired = Retired { disk: Some(Arc::clone(&self.options.disk)), ..Retired::default() };
+        let (disk, holds) = (Some(Arc::clone(&self.options.disk)), Some(Arc::clone(&self.holds)));
+        let mut retired = Retired { disk, holds, ..Retired::default() };
         for part in parts {
             let number = part.segment.number();
             let Ok(at) = self.sealed.binary_search_by_key(&number, |sealed| sealed.segment.number()) else { continue };
@@ -320,6 +326,24 @@ impl Log {
         }
         drop(running);
         retired
+    }
+
+    /// A copy of the log as it stands now, for a thread without the lock. Until it is done no fold begins and no file goes.
+    pub fn begin_backup(&mut self) -> Result<BackupTicket, LogError> {
+        let position = self.write()?;
+        let segment = &self.active.segment;
+        let paths = |sealed: &Sealed| {
+            let number = sealed.segment.number();
+            (sealed.segment.path().to_path_buf(), directory_path(&self.directory, number))
+        };
+        Ok(BackupTicket {
+            directory: Arc::clone(&self.directory),
+            position,
+            sealed: self.sealed.iter().map(paths).collect(),
+            active: (segment.path().to_path_buf(), Arc::clone(&self.active.file)),
+            active_bytes: (segment.offset_of(position), segment.bytes()),
+            hold: Hold::take(&self.holds, &self.options.disk),
+        })
     }
 
     /// Writes, syncs, and leaves a checkpoint at the end. Messages can still be located; nothing is appended any more.
@@ -403,6 +427,7 @@ impl Log {
             sealed,
             stopped: Arc::default(),
             folding: Arc::default(),
+            holds: Arc::default(),
             hints: RefCell::default(),
         })
     }

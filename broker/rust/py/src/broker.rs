@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use penstock_engine::{
-    Destination, Engine, EngineError, EngineOptions, ExchangeKind, Level, QueueId, QueueSettings, RouteSettings, Shard,
+    Backup, Destination, Engine, EngineError, EngineOptions, ExchangeKind, Level, QueueId, QueueSettings,
+    RouteSettings, Shard,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -17,6 +18,7 @@ use crate::errors::of_engine;
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyEngine>()?;
     module.add_class::<PyShard>()?;
+    module.add_class::<PyBackup>()?;
     module.add_function(wrap_pyfunction!(inspect_log, module)?)
 }
 
@@ -188,6 +190,11 @@ impl PyShard {
         self.with(py, |shard| shard.route(exchange, key, headers))
     }
 
+    fn begin_backup(&self, py: Python<'_>) -> PyResult<PyBackup> {
+        let backup = py.detach(|| self.shard.begin_backup()).map_err(of_engine)?;
+        Ok(PyBackup { position: backup.position().0, backup: Mutex::new(Some(backup)) })
+    }
+
     #[pyo3(signature = (*, delete))]
     fn close(&self, py: Python<'_>, delete: bool) -> PyResult<()> {
         self.with(py, |shard| shard.close(delete))
@@ -198,6 +205,33 @@ impl PyShard {
     /// Runs without the GIL: a publisher may hold the shard's lock.
     fn with<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Shard) -> Result<T, EngineError> + Send) -> PyResult<T> {
         py.detach(|| work(&self.shard)).map_err(of_engine)
+    }
+}
+
+#[pyclass(name = "Backup", module = "penstock._core", frozen)]
+struct PyBackup {
+    backup: Mutex<Option<Backup>>,
+    #[pyo3(get)]
+    position: u64,
+}
+
+#[pymethods]
+impl PyBackup {
+    fn write(&self, py: Python<'_>, directory: &str) -> PyResult<()> {
+        match self.take() {
+            Some(backup) => py.detach(|| backup.write(Path::new(directory))).map_err(of_engine),
+            None => Err(PyValueError::new_err("this backup was written or closed already")),
+        }
+    }
+
+    fn close(&self) {
+        drop(self.take());
+    }
+}
+
+impl PyBackup {
+    fn take(&self) -> Option<Backup> {
+        self.backup.lock().ok().and_then(|mut backup| backup.take())
     }
 }
 
