@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.metadata.effects import Entry
+from penstock.metadata.effects import Entry, PersistQueue
 from penstock.model.arguments import NO_ARGUMENTS, Arguments
 from penstock.model.errors import StorageError, Thing
 from penstock.model.field_table import decode_table
@@ -101,6 +101,9 @@ class FakeShard:
             self._check(queue_id in self.queues, f"no queue {queue_id}")
         return [self.counts.get(self.queues[queue_id], NO_COUNTS) for queue_id in ids]
 
+    def begin_backup(self) -> "FakeBackup":
+        return FakeBackup(sorted(self.queues.values()))
+
     def totals(self) -> tuple[int, int]:
         return sum(count[0] for count in self.counts.values()), sum(count[1] for count in self.counts.values())
 
@@ -142,6 +145,21 @@ class FakeShard:
             raise FakeShardError(problem)
 
 
+class FakeBackup:
+    """What was there when it was begun."""
+
+    def __init__(self, content: list[str]) -> None:
+        self.content = content
+        self.position = len(content)
+        self.is_closed = False
+
+    def write(self, directory: object) -> None:
+        assert not self.is_closed
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
 class FakeDefinitions:
     """`batches` holds what each append wrote. `hold` makes appends wait until `go`; `fail` makes them raise."""
 
@@ -162,6 +180,9 @@ class FakeDefinitions:
 
     def go(self) -> None:
         self._gate.set()
+
+    def begin_backup(self) -> FakeBackup:
+        return FakeBackup(sorted(entry.queue.name for entry in self.entries if isinstance(entry, PersistQueue)))
 
     async def append(self, entries: Sequence[Entry]) -> None:
         self.entered.set()

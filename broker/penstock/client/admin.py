@@ -26,6 +26,7 @@ from penstock.v1 import admin_pb2
 __all__ = [
     "Call",
     "Steps",
+    "backup",
     "bind",
     "clear_permission",
     "create_vhost",
@@ -258,6 +259,11 @@ def status() -> Steps[Status]:
         data_dir=answer.data_dir,
         listeners=dict(answer.listeners),
     )
+
+
+def backup(directory: str) -> Steps[int]:
+    answer = yield from _call("Backup", admin_pb2.BackupRequest(directory=directory), admin_pb2.BackupResponse)
+    return answer.bytes
 
 
 def export_definitions(vhost: str | None) -> Steps[bytes]:

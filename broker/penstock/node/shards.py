@@ -2,10 +2,10 @@
 nothing else, and anything but a storage error stays what it is: a bug."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from penstock.model.errors import StorageError, Thing
-from penstock.native import Shard
+from penstock.native import Backup, Shard
 from penstock.native import StorageError as NativeStorageError
 from penstock.vhost.ports import NewQueue, NewRoute, QueueCounts
 
@@ -56,6 +56,10 @@ class CarefulShard:
         with self._faults():
             return self._shard.queue_counts(ids)
 
+    def begin_backup(self) -> "CarefulBackup":
+        with self._faults():
+            return CarefulBackup(self._shard.begin_backup(), self._shard.name)
+
     def totals(self) -> tuple[int, int]:
         with self._faults():
             return self._shard.totals()
@@ -64,11 +68,32 @@ class CarefulShard:
         with self._faults():
             self._shard.close(delete=delete)
 
-    @contextmanager
-    def _faults(self) -> Iterator[None]:
-        try:
-            yield
-        except NativeStorageError as error:
-            raise StorageError(
-                Thing("log", self._shard.name), f"failed: {error}", "mend the disk, then restart the broker"
-            ) from error
+    def _faults(self) -> AbstractContextManager[None]:
+        return _faults(self._shard.name, "mend the disk, then restart the broker")
+
+
+class CarefulBackup:
+    """Implements `vhost.ports.LogBackup`."""
+
+    def __init__(self, backup: Backup, name: str) -> None:
+        self._backup = backup
+        self._name = name
+
+    @property
+    def position(self) -> int:
+        return self._backup.position
+
+    def write(self, directory: str) -> None:
+        with _faults(self._name, "free space where the copy goes, or mend that disk, and try again"):
+            self._backup.write(directory)
+
+    def close(self) -> None:
+        self._backup.close()
+
+
+@contextmanager
+def _faults(name: str, way_out: str) -> Iterator[None]:
+    try:
+        yield
+    except NativeStorageError as error:
+        raise StorageError(Thing("log", name), f"failed: {error}", way_out) from error

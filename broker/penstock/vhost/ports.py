@@ -5,6 +5,7 @@ Tests hand in fakes of these; the launcher hands in the real ones. Nothing here 
 
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from penstock.metadata.effects import Entry
@@ -26,7 +27,26 @@ class Permissions(Protocol):
     def allows(self, access: Access, name: str) -> bool: ...
 
 
+class LogBackup(Protocol):
+    """A copy of a log, fixed at one position. While it is neither written nor closed the log keeps all its files."""
+
+    @property
+    def position(self) -> int: ...
+    def write(self, directory: str) -> None: ...
+    def close(self) -> None: ...
+
+
+class DefinitionsBackup(Protocol):
+    """A copy of a definitions file, fixed at one length."""
+
+    def write(self, path: Path) -> None: ...
+    def close(self) -> None: ...
+
+
 class DefinitionsFile(Protocol):
+    def begin_backup(self) -> DefinitionsBackup:
+        """To be called while nothing is being appended."""
+
     async def append(self, entries: Sequence[Entry]) -> None:
         """Returns when the entries are on the disk. Raises StorageError; nothing may be appended after that."""
 
@@ -48,6 +68,7 @@ class Shard(Protocol):
     ) -> None: ...
     def queue_counts(self, ids: Sequence[int]) -> list[QueueCounts]: ...
     def totals(self) -> tuple[int, int]: ...
+    def begin_backup(self) -> LogBackup: ...
     def close(self, *, delete: bool) -> None: ...
 
 

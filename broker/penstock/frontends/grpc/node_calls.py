@@ -36,3 +36,8 @@ async def get_status(context: Context, caller: Caller, _: admin.GetStatusRequest
         response.data_dir = state.data_dir
         response.listeners.update(state.listeners)
     return response
+
+
+async def backup(context: Context, caller: Caller, request: admin.BackupRequest) -> admin.BackupResponse:
+    written = await context.backups.make(caller.actor(""), request.directory)
+    return admin.BackupResponse(vhost_count=written.vhost_count, bytes=written.bytes)
