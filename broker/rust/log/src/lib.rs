@@ -6,6 +6,7 @@
 //! and read after it, through the [`Segment`] that [`Log::locate`] gives.
 #![deny(unsafe_code)]
 
+mod ahead;
 mod backup;
 mod checkpoint;
 mod directory;

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 use rustc_hash::FxHashMap;
 
+use crate::ahead::Ahead;
 use crate::backup::{BackupTicket, Hold, Holds};
 use crate::directory::{Lookup, directory_path};
 use crate::disk::{Disk, RealDisk};
@@ -93,6 +94,7 @@ pub struct Log {
     sealed: Vec<Sealed>,
     grown_bytes: u64,
     synced: Position,
+    ahead: Ahead,
     unsynced: Vec<Unsynced>,
     stopped: Arc<AtomicBool>,
     synced_file: Arc<Mutex<SyncedFile>>,
@@ -207,6 +209,7 @@ impl Log {
         }
         let bytes = self.tail.len() as u64;
         segment.set_readable(offset + bytes);
+        self.ahead.prepare(self.options.disk.as_ref(), &self.active.file, offset + bytes, segment.bytes());
         self.write_behind = false;
         self.written.0 += bytes;
         self.bytes_written += bytes;
@@ -257,6 +260,7 @@ impl Log {
 
     /// A sync of what is written, for a thread without the lock; `None` when all of it is synced.
     pub fn begin_sync(&mut self) -> Option<SyncTicket> {
+        self.ahead.sync_begins(self.written);
         (self.written > self.synced).then(|| SyncTicket {
             files: self.unsynced.clone(),
             position: self.written,
@@ -410,6 +414,7 @@ impl Log {
             grown_bytes: bytes,
             written: end,
             synced: end,
+            ahead: Ahead::new(end),
             recovered: end,
             folded: checkpoints.newest(),
             keeper: Arc::new(Mutex::new(Keeper { state, checkpoints })),
@@ -476,6 +481,7 @@ impl Log {
         let (active, unsynced) = create_segment(&self.directory, disk, number, &header, bytes)?;
         let Active { segment, index, .. } = std::mem::replace(&mut self.active, active);
         segment.seal();
+        self.ahead.segment_begins();
         self.grown_bytes = self.grown_bytes.max(segment.bytes().min(self.options.segment_bytes_max));
         self.sealed.push(Sealed { segment, end: first, lookup: Lookup::Memory(Arc::new(index)) });
         self.unsynced.push(unsynced);
