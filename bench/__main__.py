@@ -12,14 +12,16 @@ from rich.console import Console
 from bench.measure import Runner
 from bench.report import as_markdown, as_table, update_docs
 from bench.rows import ROWS, Row
+from bench.storage_rows import STORAGE_ROWS
 
+ALL_ROWS = (*ROWS, *STORAGE_ROWS)
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 
 
 def main() -> int:
     options = parse(sys.argv[1:])
     console = Console()
-    chosen = [row for row in ROWS if not options.rows or row.key in options.rows]
+    chosen = [row for row in ALL_ROWS if not options.rows or row.key in options.rows]
     results: dict[str, list[dict[str, float]]] = {}
     for row in chosen:
         console.print(f"[dim]{row.key}: {row.title}, level {row.level}, {options.runs} runs[/dim]")
@@ -32,7 +34,7 @@ def main() -> int:
 
 
 def measured(row: Row, options: argparse.Namespace) -> list[dict[str, float]]:
-    runner = Runner(options.directory, options.seconds)
+    runner = Runner(options.directory, options.seconds, options.backlog, options.queues)
     return [runner.run(row) for _ in range(options.runs)]
 
 
@@ -40,7 +42,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--runs", type=int, default=5, help="how often each row is measured")
     parser.add_argument("--seconds", type=float, default=5.0, help="how long a run lasts")
-    parser.add_argument("--rows", nargs="*", metavar="KEY", help="only these: " + ", ".join(row.key for row in ROWS))
+    parser.add_argument(
+        "--rows", nargs="*", metavar="KEY", help="only these: " + ", ".join(row.key for row in ALL_ROWS)
+    )
+    parser.add_argument("--backlog", type=int, default=10_000_000, help="messages of the row backlog")
+    parser.add_argument("--queues", type=int, default=100_000, help="queues of the row queues")
     parser.add_argument(
         "--directory", type=Path, default=Path("target/bench"), help="where the brokers keep their data"
     )
@@ -48,7 +54,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--update-docs", action="store_true", help="write docs/benchmarks.md; without it nothing is written"
     )
     options = parser.parse_args(arguments)
-    unknown = set(options.rows or []) - {row.key for row in ROWS}
+    unknown = set(options.rows or []) - {row.key for row in ALL_ROWS}
     if unknown:
         parser.error(f"no such row: {', '.join(sorted(unknown))}")
     return options

@@ -27,13 +27,16 @@ class Load:
     broker: Broker
     seconds: float
     level: str
+    backlog: int = 10_000_000
+    queues: int = 100_000
 
     @property
     def uri(self) -> str:
         return self.broker.uri()
 
-    def perf(self, kind: str, *flags: str) -> dict[str, Any]:
-        """Runs the native load generator, a process of its own."""
+    def perf(self, kind: str, *flags: str, seconds: float | None = None) -> dict[str, Any]:
+        """Runs the native load generator, a process of its own; for `seconds`, where flags end it sooner."""
+        limit = self.seconds if seconds is None else seconds
         command = [
             penstock_command(),
             "perf",
@@ -41,11 +44,11 @@ class Load:
             "--uri",
             self.uri,
             "--seconds",
-            str(self.seconds),
+            str(limit),
             *flags,
             "--json",
         ]
-        done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=self.seconds * 3 + 60)
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=limit * 3 + 60)
         result: dict[str, Any] = json.loads(done.stdout)
         return result
 
@@ -78,11 +81,13 @@ class Measurable(Protocol):
 class Runner:
     """Starts a broker for each run: what one run left in the log is not the next one's burden."""
 
-    def __init__(self, directory: Path, seconds: float) -> None:
+    def __init__(self, directory: Path, seconds: float, backlog: int, queues: int) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self._seconds = seconds
+        self._backlog = backlog
+        self._queues = queues
 
     def run(self, row: Measurable) -> dict[str, float]:
         with tempfile.TemporaryDirectory(dir=self._directory) as folder, Broker(Path(folder) / "data") as broker:
-            return row.measure(Load(broker, self._seconds, row.level))
+            return row.measure(Load(broker, self._seconds, row.level, self._backlog, self._queues))

@@ -2,6 +2,7 @@
 
 import os
 import platform
+from itertools import groupby
 from pathlib import Path
 from statistics import median
 
@@ -19,19 +20,24 @@ def as_table(rows: list[Row], results: Results) -> Table:
     table = Table(title=machine())
     for column in COLUMNS:
         table.add_column(column, justify="right" if column in {"min", "median", "max", "wanted"} else "left")
-    for row in rows:
-        for cells in lines(row, results[row.key]):
-            table.add_row(*cells)
-        table.add_section()
+    for section, members in groupby(rows, lambda row: row.section):
+        table.add_row(f"[bold]{section}[/bold]")
+        for row in members:
+            for cells in lines(row, results[row.key]):
+                table.add_row(*cells)
+            table.add_section()
     return table
 
 
 def as_markdown(rows: list[Row], results: Results, command: str) -> str:
     runs = len(next(iter(results.values())))
     head = f"Measured by `{command}`, {runs} runs of each row, on {machine()}.\n\n"
-    table = ["| " + " | ".join(COLUMNS) + " |", "|---|---|---|--:|--:|--:|--:|---|"]
-    table += ["| " + " | ".join(cells) + " |" for row in rows for cells in lines(row, results[row.key])]
-    return head + "\n".join(table) + "\n"
+    parts = []
+    for section, members in groupby(rows, lambda row: row.section):
+        table = [f"## {section}", "", "| " + " | ".join(COLUMNS) + " |", "|---|---|---|--:|--:|--:|--:|---|"]
+        table += ["| " + " | ".join(cells) + " |" for row in members for cells in lines(row, results[row.key])]
+        parts.append("\n".join(table) + "\n")
+    return head + "\n".join(parts)
 
 
 def lines(row: Row, runs: list[dict[str, float]]) -> list[list[str]]:

@@ -34,6 +34,7 @@ class Row:
     figures: tuple[Figure, ...]
     measure: Callable[[Load], dict[str, float]]
     level: str = "os"
+    section: str = "Message paths"
 
 
 def cpu(target: float | None = None) -> Figure:

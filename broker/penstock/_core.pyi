@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self, final
 
 __all__ = [
+    "Backup",
     "Call",
     "Channel",
     "Consumer",
@@ -64,15 +65,17 @@ class Shard:
     highest_queue_id: int
     def retain_queues(self, ids: Sequence[int]) -> int:
         """Once, after the definitions are read: queues of the log that are not among `ids` are deleted. Gives their number."""
-    def put_queue(self, id: int, name: str, *, auto_delete: bool, level: str | None) -> None: ...
+    def put_queues(self, queues: Sequence[tuple[int, str, bool, str | None]]) -> None:
+        """Per queue: id, name, auto_delete, level. The lock is held once for all of them: at most a thousand or so."""
     def delete_queue(self, id: int) -> int:
         """Ends its consumers, drops its messages; gives their number, unsettled ones included."""
     def purge_queue(self, id: int) -> int:
         """Drops the ready messages; gives their number."""
     def put_exchange(self, name: str, kind: str, alternate: str | None) -> None: ...
     def delete_exchange(self, name: str) -> None: ...
-    def add_route(self, exchange: str, key: str, match: bytes | None, to_exchange: bool, destination: str) -> None:
-        """`destination` is a queue's or an exchange's name. `match` is for headers exchanges: the AMQP table (as on the wire,
+    def add_routes(self, routes: Sequence[tuple[str, str, bytes | None, bool, str]]) -> None:
+        """Per route: exchange, key, match, to_exchange, destination, as `remove_route` takes them, and as many as of queues.
+        `destination` is a queue's or an exchange's name. `match` is for headers exchanges: the AMQP table (as on the wire,
         without its length) of the binding's arguments. The same route twice is one."""
     def remove_route(self, exchange: str, key: str, match: bytes | None, to_exchange: bool, destination: str) -> None: ...
     def queue_counts(self, ids: Sequence[int]) -> list[tuple[int, int, int, int, int]]:
@@ -83,8 +86,19 @@ class Shard:
         """Ready and unsettled over all queues."""
     def route(self, exchange: str, key: str, headers: bytes | None) -> list[str]:
         """The names of the queues a message would reach, sorted. For tests: the pure router is its oracle."""
+    def begin_backup(self) -> Backup:
+        """Fixes what a copy of the log holds: everything stored until now. Raises StorageError."""
     def close(self, *, delete: bool) -> None:
         """Ends consumers and publishers of this shard; with delete its files go too."""
+
+@final
+class Backup:
+    """A copy of a log to be made. Until it is written or closed the log folds nothing and removes no file."""
+    position: int
+    def write(self, directory: str) -> None:
+        """Makes the copy in an empty directory (blocking, without the GIL). Raises StorageError."""
+    def close(self) -> None:
+        """Gives it up; after `write` it does nothing."""
 
 @final
 class Call:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from penstock.auth import Permission, User, Users
 from penstock.frontends.grpc import Context, GrpcFrontend
-from penstock.frontends.ports import Damage, NodeState, Recovery, VhostTotals
-from penstock.model.errors import NotAuthenticatedError
+from penstock.frontends.ports import Damage, NodeState, Recovery, VhostTotals, WrittenBackup
+from penstock.model.errors import NotAuthenticatedError, Thing
 from penstock.model.names import ConnectionId, UserName, VhostName
 from penstock.vhost import Actor, Vhosts
 from support.vhost_fakes import FakeStorage, Tasks
@@ -99,6 +99,14 @@ class FakeUsers:
         return len(permissions)
 
 
+class FakeBackups:
+    """Writes nothing."""
+
+    async def make(self, actor: Actor, directory: str) -> WrittenBackup:
+        actor.require_administrator(Thing("backup", directory))
+        return WrittenBackup(vhost_count=1, bytes=100)
+
+
 @dataclass
 class FakeCall:
     """A call of the native listener; `result` is its answer."""
@@ -165,7 +173,7 @@ class World:
         self.tasks = Tasks()
         self.storage = FakeStorage()
         self.vhosts = Vhosts(self.storage, self.tasks.spawn, lambda: TOKEN)
-        context = Context(self.vhosts, self.accounts, FakeNode(), FakeUsers(), self.listener.forget)
+        context = Context(self.vhosts, self.accounts, FakeNode(), FakeUsers(), FakeBackups(), self.listener.forget)
         self.frontend = GrpcFrontend(self.listener, context)
 
     async def ask(self, call: FakeCall) -> tuple[object, ...]:

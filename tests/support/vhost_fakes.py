@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.metadata.effects import Entry
+from penstock.metadata.effects import Entry, PersistQueue
 from penstock.model.arguments import NO_ARGUMENTS, Arguments
 from penstock.model.errors import DiskFullError, StorageError, Thing
 from penstock.model.field_table import decode_table
@@ -16,7 +16,7 @@ from penstock.model.records import Access
 from penstock.routing import headers as headers_rule
 from penstock.routing import topic
 from penstock.vhost.actor import Actor
-from penstock.vhost.ports import OpenedVhost, QueueCounts
+from penstock.vhost.ports import NewQueue, NewRoute, OpenedVhost, QueueCounts
 
 Route = tuple[str, bytes | None, bool, str]
 NO_COUNTS: QueueCounts = (0, 0, 0, 0, 0)
@@ -52,6 +52,10 @@ class FakeShard:
         if auto_delete:
             self.auto_delete.add(name)
 
+    def put_queues(self, queues: Sequence[NewQueue]) -> None:
+        for queue_id, name, auto_delete, level in queues:
+            self.put_queue(queue_id, name, auto_delete=auto_delete, level=level)
+
     def delete_queue(self, queue_id: int, /) -> int:
         self._check(queue_id in self.queues, f"no queue {queue_id}")
         name = self.queues.pop(queue_id)
@@ -84,6 +88,10 @@ class FakeShard:
         self._check((key, match, to_exchange, destination) not in self.routes[exchange], "the route is there")
         self.routes[exchange].add((key, match, to_exchange, destination))
 
+    def add_routes(self, routes: Sequence[NewRoute]) -> None:
+        for route in routes:
+            self.add_route(*route)
+
     def remove_route(self, exchange: str, key: str, match: bytes | None, to_exchange: bool, destination: str) -> None:
         self._check((key, match, to_exchange, destination) in self.routes[exchange], "no such route")
         self.routes[exchange].remove((key, match, to_exchange, destination))
@@ -92,6 +100,9 @@ class FakeShard:
         for queue_id in ids:
             self._check(queue_id in self.queues, f"no queue {queue_id}")
         return [self.counts.get(self.queues[queue_id], NO_COUNTS) for queue_id in ids]
+
+    def begin_backup(self) -> "FakeBackup":
+        return FakeBackup(sorted(self.queues.values()))
 
     def totals(self) -> tuple[int, int]:
         return sum(count[0] for count in self.counts.values()), sum(count[1] for count in self.counts.values())
@@ -134,6 +145,21 @@ class FakeShard:
             raise FakeShardError(problem)
 
 
+class FakeBackup:
+    """What was there when it was begun."""
+
+    def __init__(self, content: list[str]) -> None:
+        self.content = content
+        self.position = len(content)
+        self.is_closed = False
+
+    def write(self, directory: object) -> None:
+        assert not self.is_closed
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
 class FakeDefinitions:
     """`batches` holds what each append wrote. `hold` makes appends wait until `go`; `fails` makes them raise, and so
     many of the next as `full_count` says find no room."""
@@ -156,6 +182,9 @@ class FakeDefinitions:
 
     def go(self) -> None:
         self._gate.set()
+
+    def begin_backup(self) -> FakeBackup:
+        return FakeBackup(sorted(entry.queue.name for entry in self.entries if isinstance(entry, PersistQueue)))
 
     async def append(self, entries: Sequence[Entry]) -> None:
         self.entered.set()

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock.cli import (
+    backup,
     bindings,
     definitions,
     exchanges,
@@ -94,6 +95,8 @@ app.command("publish")(messages.publish)
 app.command("consume")(messages.consume)
 app.command("get")(messages.get)
 app.command("status")(status.status)
+app.command("backup")(backup.backup)
+app.command("restore")(backup.restore)
 app.add_typer(queues.app, name="queue")
 app.add_typer(exchanges.app, name="exchange")
 app.add_typer(bindings.app, name="binding")

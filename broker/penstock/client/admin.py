@@ -27,6 +27,7 @@ from penstock.v1 import admin_pb2
 __all__ = [
     "Call",
     "Steps",
+    "backup",
     "bind",
     "clear_permission",
     "create_vhost",
@@ -262,6 +263,11 @@ def status() -> Steps[Status]:
             Damage(each.vhost, each.file, each.at, tuple(each.queues), each.records) for each in answer.damage
         ),
     )
+
+
+def backup(directory: str) -> Steps[int]:
+    answer = yield from _call("Backup", admin_pb2.BackupRequest(directory=directory), admin_pb2.BackupResponse)
+    return answer.bytes
 
 
 def export_definitions(vhost: str | None) -> Steps[bytes]:

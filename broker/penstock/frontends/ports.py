@@ -76,6 +76,20 @@ class NodeState:
     recovery: Recovery = field(default_factory=Recovery)
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenBackup:
+    """What a backup came to."""
+
+    vhost_count: int
+    bytes: int
+
+
+class Backups(Protocol):
+    async def make(self, actor: Actor, directory: str) -> WrittenBackup:
+        """Returns when the copy is on the disk. Raises refusals and StorageError; what was begun is gone then."""
+        ...
+
+
 class Node(Protocol):
     """The broker process as a whole."""
 

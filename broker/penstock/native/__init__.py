@@ -1,6 +1,7 @@
 """The one door to the native module: rooms import its names from here, so that a machine can check who does."""
 
 from penstock._core import (
+    Backup,
     Call,
     CoreError,
     Engine,
@@ -17,6 +18,7 @@ from penstock._core import (
 )
 
 __all__ = [
+    "Backup",
     "Call",
     "CoreError",
     "Engine",

@@ -19,6 +19,7 @@ from penstock.kit.tasks import spawn
 from penstock.model.names import DEFAULT_VHOST, SERVER_NAMED_RANDOM_LENGTH
 from penstock.native import Engine, Server, version
 from penstock.node.accounts import Accounts
+from penstock.node.backups import Backups
 from penstock.node.config import Settings
 from penstock.node.definitions_users import DefinitionsUsers
 from penstock.node.notices import listen
@@ -132,8 +133,10 @@ class Broker:
         except OSError as error:
             raise _cannot_listen("grpc", str(address), error) from error
         self._server = server
-        users = DefinitionsUsers(self._accounts)
-        frontend = GrpcFrontend(server, Context(self._vhosts, self._accounts, self.state, users, server.forget))
+        users, backups = DefinitionsUsers(self._accounts), Backups(self._directory, self._vhosts)
+        frontend = GrpcFrontend(
+            server, Context(self._vhosts, self._accounts, self.state, users, backups, server.forget)
+        )
         frontend.start()
         self._undo.callback(frontend.stop)
         self._undo.push_async_callback(asyncio.to_thread, server.stop, int(self._settings.drain_seconds * 1_000))

@@ -39,6 +39,7 @@ async def _serve(settings: Settings) -> bool:
     from penstock.node.signals import stop_asked
 
     log_bugs_of_callbacks(asyncio.get_running_loop())
+    gc.disable()  # what a start makes it keeps: with many queues, walking it again and again takes half as long again
     asked = stop_asked()
     async with Broker(settings) as broker:
         sys.stdout.write(greeting(settings, broker.state, has_default_user=broker.has_default_user()))
@@ -53,4 +54,5 @@ def _settle_memory() -> None:
     """What lives now lives until the end: the collector need not walk it again, and what the start left over goes."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     trim()

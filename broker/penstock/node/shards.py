@@ -2,12 +2,12 @@
 nothing else, and anything but a storage error stays what it is: a bug."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from penstock.model.errors import StorageError, Thing
-from penstock.native import Shard
+from penstock.native import Backup, Shard
 from penstock.native import StorageError as NativeStorageError
-from penstock.vhost.ports import QueueCounts
+from penstock.vhost.ports import NewQueue, NewRoute, QueueCounts
 
 
 class CarefulShard:
@@ -24,9 +24,9 @@ class CarefulShard:
         with self._faults():
             return self._shard.retain_queues(ids)
 
-    def put_queue(self, queue_id: int, name: str, /, *, auto_delete: bool, level: str | None) -> None:
+    def put_queues(self, queues: Sequence[NewQueue]) -> None:
         with self._faults():
-            self._shard.put_queue(queue_id, name, auto_delete=auto_delete, level=level)
+            self._shard.put_queues(queues)
 
     def delete_queue(self, queue_id: int, /) -> int:
         with self._faults():
@@ -44,9 +44,9 @@ class CarefulShard:
         with self._faults():
             self._shard.delete_exchange(name)
 
-    def add_route(self, exchange: str, key: str, match: bytes | None, to_exchange: bool, destination: str) -> None:
+    def add_routes(self, routes: Sequence[NewRoute]) -> None:
         with self._faults():
-            self._shard.add_route(exchange, key, match, to_exchange, destination)
+            self._shard.add_routes(routes)
 
     def remove_route(self, exchange: str, key: str, match: bytes | None, to_exchange: bool, destination: str) -> None:
         with self._faults():
@@ -56,6 +56,10 @@ class CarefulShard:
         with self._faults():
             return self._shard.queue_counts(ids)
 
+    def begin_backup(self) -> "CarefulBackup":
+        with self._faults():
+            return CarefulBackup(self._shard.begin_backup(), self._shard.name)
+
     def totals(self) -> tuple[int, int]:
         with self._faults():
             return self._shard.totals()
@@ -64,11 +68,32 @@ class CarefulShard:
         with self._faults():
             self._shard.close(delete=delete)
 
-    @contextmanager
-    def _faults(self) -> Iterator[None]:
-        try:
-            yield
-        except NativeStorageError as error:
-            raise StorageError(
-                Thing("log", self._shard.name), f"failed: {error}", "mend the disk, then restart the broker"
-            ) from error
+    def _faults(self) -> AbstractContextManager[None]:
+        return _faults(self._shard.name, "mend the disk, then restart the broker")
+
+
+class CarefulBackup:
+    """Implements `vhost.ports.LogBackup`."""
+
+    def __init__(self, backup: Backup, name: str) -> None:
+        self._backup = backup
+        self._name = name
+
+    @property
+    def position(self) -> int:
+        return self._backup.position
+
+    def write(self, directory: str) -> None:
+        with _faults(self._name, "free space where the copy goes, or mend that disk, and try again"):
+            self._backup.write(directory)
+
+    def close(self) -> None:
+        self._backup.close()
+
+
+@contextmanager
+def _faults(name: str, way_out: str) -> Iterator[None]:
+    try:
+        yield
+    except NativeStorageError as error:
+        raise StorageError(Thing("log", name), f"failed: {error}", way_out) from error

@@ -13,7 +13,7 @@ from penstock.native import Engine, Shard
 from penstock.native import StorageError as NativeStorageError
 from penstock.node.entries import change_of, entry_of
 from penstock.node.shards import CarefulShard
-from penstock.storage import DataDirectory, DefinitionsFile, read_vhosts, write_vhosts
+from penstock.storage import DataDirectory, DefinitionsCopy, DefinitionsFile, read_vhosts, write_vhosts
 from penstock.storage.vhost_files import (
     create_vhost_directory,
     delete_vhost_directory,
@@ -129,3 +129,6 @@ class _Definitions:
 
     async def append(self, entries: Sequence[Entry]) -> None:
         await self._file.append([change_of(entry) for entry in entries])
+
+    def begin_backup(self) -> DefinitionsCopy:
+        return self._file.begin_backup()

@@ -9,7 +9,7 @@ from penstock.model.records import DestinationKind, Route
 
 
 class CompiledRoute(NamedTuple):
-    """The arguments of the shard's `add_route` and `remove_route`, in their order. `match` is the AMQP field table of
+    """What the shard's `add_routes` and `remove_route` take, in their order. `match` is the AMQP field table of
     a headers binding's arguments, without its length; None for the other kinds of exchange."""
 
     exchange: str

@@ -3,7 +3,8 @@ them whole through every interruption and does not know what they mean to a clie
 
 from penstock.model.errors import StorageError
 from penstock.storage.amqp_frames import Bound, Change, Declared, ExchangeDeleted, QueueDeleted, Unbound
-from penstock.storage.definitions_amqp import DefinitionsFile
+from penstock.storage.backup import VhostCopy, restore_backup, write_backup
+from penstock.storage.definitions_amqp import DefinitionsCopy, DefinitionsFile
 from penstock.storage.definitions_fold import Fold
 from penstock.storage.directory import DataDirectory, LastRun, directory_name
 from penstock.storage.records_json import (
@@ -20,6 +21,7 @@ __all__ = [
     "Change",
     "DataDirectory",
     "Declared",
+    "DefinitionsCopy",
     "DefinitionsFile",
     "ExchangeDeleted",
     "Fold",
@@ -29,9 +31,12 @@ __all__ = [
     "StorageError",
     "Unbound",
     "UserRecord",
+    "VhostCopy",
     "directory_name",
     "read_users",
     "read_vhosts",
+    "restore_backup",
+    "write_backup",
     "write_users",
     "write_vhosts",
 ]

@@ -76,6 +76,15 @@ class DefinitionsFile:
             self._writer = spawn(self._write_waiting(), name=f"definitions {self.path.parent.name}")
         await answered
 
+    def begin_backup(self) -> "DefinitionsCopy":
+        """Fixes what a copy holds. To be called while nothing is being appended; a rewrite may be under way, as the
+        file before it and the one after it mean the same."""
+        self._check_open()
+        try:
+            return DefinitionsCopy(self.path)
+        except OSError as error:
+            raise _unusable(self.path, "opened", error) from error
+
     async def close(self) -> None:
         """Waits for what is being written, then lets go of the file."""
         if self._writer is not None:
@@ -179,6 +188,26 @@ class DefinitionsFile:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+class DefinitionsCopy:
+    """The first bytes of a definitions file, also when it is appended to or replaced meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("rb")
+        self._bytes = os.fstat(self._file.fileno()).st_size
+
+    def write(self, path: Path) -> None:
+        """Blocks until the copy is on the disk. Raises StorageError."""
+        try:
+            content = self._file.read(self._bytes)
+        except OSError as error:
+            raise _unusable(self._path, "read", error) from error
+        write_file(path, content)
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def _answer(waiting: Sequence[_Waiting], failure: StorageError | None) -> None:

@@ -497,3 +497,17 @@ class ImportDefinitionsResponse(_message.Message):
     ADDED_FIELD_NUMBER: _ClassVar[int]
     added: _containers.ScalarMap[str, int]
     def __init__(self, added: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class BackupRequest(_message.Message):
+    __slots__ = ("directory",)
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    directory: str
+    def __init__(self, directory: _Optional[str] = ...) -> None: ...
+
+class BackupResponse(_message.Message):
+    __slots__ = ("vhost_count", "bytes")
+    VHOST_COUNT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    vhost_count: int
+    bytes: int
+    def __init__(self, vhost_count: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...

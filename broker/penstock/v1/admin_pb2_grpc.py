@@ -144,6 +144,11 @@ class AdminServiceStub(object):
                 request_serializer=penstock_dot_v1_dot_admin__pb2.ImportDefinitionsRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_admin__pb2.ImportDefinitionsResponse.FromString,
                 _registered_method=True)
+        self.Backup = channel.unary_unary(
+                '/penstock.v1.AdminService/Backup',
+                request_serializer=penstock_dot_v1_dot_admin__pb2.BackupRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_admin__pb2.BackupResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
@@ -281,6 +286,13 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Backup(self, request, context):
+        """A copy of everything, on the broker's machine, while messages flow. For administrators.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -393,6 +405,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ImportDefinitions,
                     request_deserializer=penstock_dot_v1_dot_admin__pb2.ImportDefinitionsRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_admin__pb2.ImportDefinitionsResponse.SerializeToString,
+            ),
+            'Backup': grpc.unary_unary_rpc_method_handler(
+                    servicer.Backup,
+                    request_deserializer=penstock_dot_v1_dot_admin__pb2.BackupRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_admin__pb2.BackupResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -989,6 +1006,33 @@ class AdminService(object):
             '/penstock.v1.AdminService/ImportDefinitions',
             penstock_dot_v1_dot_admin__pb2.ImportDefinitionsRequest.SerializeToString,
             penstock_dot_v1_dot_admin__pb2.ImportDefinitionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Backup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/Backup',
+            penstock_dot_v1_dot_admin__pb2.BackupRequest.SerializeToString,
+            penstock_dot_v1_dot_admin__pb2.BackupResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -3,6 +3,8 @@ a fault or a bug, because the machine has checked what could be checked.
 """
 
 from collections.abc import Iterable
+from itertools import groupby, islice
+from typing import Final
 
 from penstock.metadata.effects import (
     AddRoute,
@@ -17,24 +19,44 @@ from penstock.metadata.effects import (
 from penstock.routing import compile_route
 from penstock.vhost.ports import Shard
 
+BATCH_MAX: Final = 1_024
+"""Queues or routes that one call brings; the shard holds its lock for all of them, some 200 us."""
+
 
 def apply_changes(shard: Shard, changes: Iterable[Change]) -> int:
-    """Gives the number of messages that were dropped on the way."""
+    """Gives the number of messages that were dropped on the way. A call costs as much as the change it brings, so that
+    queues, and routes, that follow each other go together."""
     dropped_count = 0
-    for change in changes:
-        match change:
-            case PutQueue(queue):
-                shard.put_queue(queue.id, queue.name, auto_delete=queue.auto_delete, level=queue.level)
-            case DropQueue(id=queue_id):
-                dropped_count += shard.delete_queue(queue_id)
-            case EmptyQueue(id=queue_id):
-                dropped_count += shard.purge_queue(queue_id)
-            case PutExchange(exchange):
-                shard.put_exchange(exchange.name, exchange.kind.value, exchange.alternate)
-            case DropExchange(name):
-                shard.delete_exchange(name)
-            case AddRoute(route):
-                shard.add_route(*compile_route(route))
-            case RemoveRoute(route):
-                shard.remove_route(*compile_route(route))
+    for kind, alike in groupby(changes, type):
+        if kind in (PutQueue, AddRoute):
+            while batch := list(islice(alike, BATCH_MAX)):
+                _apply_batch(shard, batch)
+        else:
+            dropped_count += sum(_apply_one(shard, change) for change in alike)
     return dropped_count
+
+
+def _apply_batch(shard: Shard, batch: list[Change]) -> None:
+    """Both lists are never filled at once."""
+    queues = [change.queue for change in batch if isinstance(change, PutQueue)]
+    routes = [change.route for change in batch if isinstance(change, AddRoute)]
+    if queues:
+        shard.put_queues([(queue.id, queue.name, queue.auto_delete, queue.level) for queue in queues])
+    if routes:
+        shard.add_routes([compile_route(route) for route in routes])
+
+
+def _apply_one(shard: Shard, change: Change) -> int:
+    """Gives the number of messages that were dropped."""
+    match change:
+        case DropQueue(id=queue_id):
+            return shard.delete_queue(queue_id)
+        case EmptyQueue(id=queue_id):
+            return shard.purge_queue(queue_id)
+        case PutExchange(exchange):
+            shard.put_exchange(exchange.name, exchange.kind.value, exchange.alternate)
+        case DropExchange(name):
+            shard.delete_exchange(name)
+        case RemoveRoute(route):
+            shard.remove_route(*compile_route(route))
+    return 0

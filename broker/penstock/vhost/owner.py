@@ -15,7 +15,7 @@ from penstock.metadata.effects import Answer, Decision, Entry
 from penstock.model.errors import DiskFullError, FaultError, RefusedError, StoppedError, Thing
 from penstock.model.names import QueueName
 from penstock.vhost.apply import apply_changes
-from penstock.vhost.ports import DefinitionsFile, QueueCounts, Shard
+from penstock.vhost.ports import DefinitionsBackup, DefinitionsFile, LogBackup, QueueCounts, Shard
 
 COMMANDS_WAITING_MAX: Final = 1_024
 """More callers than this wait outside. It is also the most that one round can take, and so bounds a round's time."""
@@ -90,6 +90,18 @@ class Owner:
             return look()
         seen: T = await self._wait(look)
         return seen
+
+    async def begin_backup(self) -> tuple[DefinitionsBackup, LogBackup]:
+        """Fixes file and log between two rounds, when they agree; declares wait for no more than that."""
+        return await self.read(self._begin_backup)
+
+    def _begin_backup(self) -> tuple[DefinitionsBackup, LogBackup]:
+        definitions = self._definitions.begin_backup()
+        try:
+            return definitions, self.shard.begin_backup()
+        except FaultError:
+            definitions.close()
+            raise
 
     def counts(self, names: list[QueueName]) -> list[QueueCounts]:
         """For use in a `look`."""

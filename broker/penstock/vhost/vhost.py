@@ -32,7 +32,7 @@ from penstock.model.names import (
 from penstock.model.records import ALTERNATE_KEYS, Access, Binding, DestinationKind, Exchange, Queue
 from penstock.vhost.actor import Actor
 from penstock.vhost.owner import NO_COUNTS, Outcome, Owner
-from penstock.vhost.ports import QueueCounts
+from penstock.vhost.ports import DefinitionsBackup, LogBackup, QueueCounts
 
 PAGE_SIZE_MAX = 1_000
 
@@ -61,6 +61,19 @@ class QueueStatus:
     @property
     def consumer_count(self) -> int:
         return self.counts[4]
+
+
+@dataclass(frozen=True, slots=True)
+class VhostBackup:
+    """A vhost at one point: its definitions and its log agree. It must be closed, written or not."""
+
+    name: VhostName
+    definitions: DefinitionsBackup
+    log: LogBackup
+
+    def close(self) -> None:
+        self.definitions.close()
+        self.log.close()
 
 
 class Vhost:
@@ -202,6 +215,10 @@ class Vhost:
     async def submit(self, command: Command) -> Outcome:
         """Without a check of permissions: for those who were checked as administrators."""
         return await self._owner.submit(command)
+
+    async def begin_backup(self) -> "VhostBackup":
+        """For those who were checked as administrators."""
+        return VhostBackup(self.name, *await self._owner.begin_backup())
 
     async def close(self, cause: str) -> None:
         """Ends the owner; the shard stays open."""

@@ -53,6 +53,7 @@ METHODS: dict[str, Method] = {
     "Unbind": _method(admin.UnbindRequest, topology_calls.unbind),
     "ExportDefinitions": _method(admin.ExportDefinitionsRequest, vhost_calls.export_definitions),
     "ImportDefinitions": _method(admin.ImportDefinitionsRequest, vhost_calls.import_definitions),
+    "Backup": _method(admin.BackupRequest, node_calls.backup),
 }
 
 

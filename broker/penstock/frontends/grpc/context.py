@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.frontends.ports import Accounts, Node
+from penstock.frontends.ports import Accounts, Backups, Node
 from penstock.vhost.ports import DefinitionsUsers
 from penstock.vhost.vhosts import Vhosts
 
@@ -16,4 +16,5 @@ class Context:
     accounts: Accounts
     node: Node
     definitions_users: DefinitionsUsers
+    backups: Backups
     forget: Callable[[], None]

@@ -40,3 +40,8 @@ async def get_status(context: Context, caller: Caller, _: admin.GetStatusRequest
                 vhost=damage.vhost, file=damage.file, at=damage.at, queues=damage.queues, records=damage.records
             )
     return response
+
+
+async def backup(context: Context, caller: Caller, request: admin.BackupRequest) -> admin.BackupResponse:
+    written = await context.backups.make(caller.actor(""), request.directory)
+    return admin.BackupResponse(vhost_count=written.vhost_count, bytes=written.bytes)

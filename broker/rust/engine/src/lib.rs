@@ -29,6 +29,6 @@ pub use penstock_log::{
 };
 pub use penstock_queue::{Destination, ExchangeKind, QueueId, Sequence, SequenceRange, Settle, Taken};
 pub use publish::{Fate, Publication, Published};
-pub use shard::{Damage, QueueCounts, Shard};
+pub use shard::{Backup, Damage, QueueCounts, QueueSettings, RouteSettings, Shard};
 pub use signal::Signal;
 pub use subscription::{Filled, Picked, Subscription, SubscriptionOptions, Unused};

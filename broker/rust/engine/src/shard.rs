@@ -1,13 +1,12 @@
 //! One vhost's log with its queues and routing tables, and the changes of topology that Python decided.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Instant;
 
-use penstock_log::{Log, LogError, LogOptions, LogStats, Outcome, Position, Recovery, Room};
-use penstock_queue::{AckSet, Destination, ExchangeKind, Matched, Queue, QueueId, Sequence};
+use penstock_log::{BackupTicket, Log, LogError, LogOptions, LogStats, Outcome, Position, Recovery, Room};
+use penstock_queue::{Destination, ExchangeKind, Matched, Queue, QueueId, Sequence};
 use tokio::sync::Notify;
 
 use crate::background::Background;
@@ -18,6 +17,9 @@ use crate::level::Level;
 use crate::notices::Notices;
 use crate::space::Space;
 use crate::state::{QueueEntry, State};
+
+/// Queues that are looked at under one hold of the lock.
+const QUEUES_AT_ONCE: usize = 4096;
 
 /// What a queue holds, in messages and bytes of their bodies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +46,48 @@ pub struct Damage {
     pub at: u64,
     pub records: u64,
     pub queues: Vec<String>,
+}
+
+/// A queue as topology has it.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueSettings<'a> {
+    pub id: QueueId,
+    pub name: &'a str,
+    pub auto_delete: bool,
+    pub level: Option<Level>,
+}
+
+/// A route as topology has it.
+#[derive(Clone, Copy, Debug)]
+pub struct RouteSettings<'a> {
+    pub exchange: &'a str,
+    pub key: &'a str,
+    pub matching: Option<&'a [u8]>,
+    pub destination: Destination<'a>,
+}
+
+/// A copy of a shard's log to be made. While it exists the log folds nothing and removes no file.
+pub struct Backup {
+    ticket: BackupTicket,
+    shard: Arc<Shard>,
+}
+
+impl Backup {
+    /// Everything below it is in the copy.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        self.ticket.position()
+    }
+
+    /// Makes the copy in an empty directory. Blocks.
+    ///
+    /// # Errors
+    /// `Log` when a file cannot be linked, copied or synced.
+    pub fn write(self, directory: &Path) -> Result<(), EngineError> {
+        let written = self.ticket.perform(directory);
+        self.shard.request_fold();
+        Ok(written?)
+    }
 }
 
 /// See the module. The lock protects `State`; `synced` is what the sync thread reached and only grows.
@@ -162,15 +206,19 @@ impl Shard {
         auto_delete: bool,
         level: Option<Level>,
     ) -> Result<(), EngineError> {
+        self.put_queues([QueueSettings { id, name, auto_delete, level }])
+    }
+
+    /// The same for many under one hold of the lock: callers bound their number.
+    ///
+    /// # Errors
+    /// `Stopped` and `Closed`.
+    pub fn put_queues<'a>(&self, queues: impl IntoIterator<Item = QueueSettings<'a>>) -> Result<(), EngineError> {
         let mut guard = self.lock()?;
         guard.check(&self.name)?;
-        guard.routing.put_queue(name, id);
-        let first = guard.first_sequence;
-        let new = || Queue::recovered(first, AckSet::starting_at(first), 0, 0, BTreeMap::new());
-        let entry = guard.queues.entry(id).or_insert_with(|| QueueEntry::new("", new(), false, None));
-        entry.name = name.to_owned();
-        entry.auto_delete = auto_delete;
-        entry.level = level;
+        for settings in queues {
+            guard.put_queue(settings);
+        }
         Ok(())
     }
 
@@ -230,7 +278,19 @@ impl Shard {
         matching: Option<&[u8]>,
         destination: Destination<'_>,
     ) -> Result<(), EngineError> {
-        Ok(self.lock()?.routing.add_route(exchange, key, matching, destination)?)
+        self.add_routes([RouteSettings { exchange, key, matching, destination }])
+    }
+
+    /// The same for many under one hold of the lock: callers bound their number. Those before one that fails stay.
+    ///
+    /// # Errors
+    /// As [`Shard::add_route`].
+    pub fn add_routes<'a>(&self, routes: impl IntoIterator<Item = RouteSettings<'a>>) -> Result<(), EngineError> {
+        let mut guard = self.lock()?;
+        for route in routes {
+            guard.routing.add_route(route.exchange, route.key, route.matching, route.destination)?;
+        }
+        Ok(())
     }
 
     /// # Errors
@@ -276,16 +336,21 @@ impl Shard {
         self.lock().map_or(true, |guard| guard.closed)
     }
 
-    /// Ready and unsettled messages over all queues.
+    /// Ready and unsettled messages over all queues, added up in slices that let messages through between them.
     ///
     /// # Errors
     /// `Stopped` when a bug poisoned the shard.
     pub fn totals(&self) -> Result<(u64, u64), EngineError> {
-        let guard = self.lock()?;
-        let machines = guard.queues.values().map(|entry| &entry.machine);
-        Ok(machines.fold((0, 0), |(ready, unsettled), machine| {
-            (ready + machine.ready_count(), unsettled + machine.unsettled_count())
-        }))
+        let ids: Vec<QueueId> = self.lock()?.queues.keys().copied().collect();
+        let (mut ready, mut unsettled) = (0, 0);
+        for some in ids.chunks(QUEUES_AT_ONCE) {
+            let guard = self.lock()?;
+            for machine in some.iter().filter_map(|id| guard.queues.get(id)).map(|entry| &entry.machine) {
+                ready += machine.ready_count();
+                unsettled += machine.unsettled_count();
+            }
+        }
+        Ok((ready, unsettled))
     }
 
     /// What was found damaged since the shard was opened, by file.
@@ -347,6 +412,16 @@ impl Shard {
             })?;
         }
         Ok(result?)
+    }
+
+    /// Fixes what a copy of the log holds: everything that was stored until now.
+    ///
+    /// # Errors
+    /// `Log` when the tail cannot be written; `Stopped` and `Closed`.
+    pub fn begin_backup(self: &Arc<Self>) -> Result<Backup, EngineError> {
+        let mut guard = self.lock()?;
+        guard.check(&self.name)?;
+        Ok(Backup { ticket: guard.log.begin_backup()?, shard: Arc::clone(self) })
     }
 
     // ---- durability

@@ -1,14 +1,16 @@
 //! What a shard's lock protects: the log, the queues and the routing tables, and the steps that touch more than one of them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use penstock_log::{Log, Outcome, Target};
-use penstock_queue::{Matched, Queue, QueueId, Routing, Sequence, SequenceRange, Settled, SubscriptionId};
+use penstock_queue::{AckSet, Matched, Queue, QueueId, Routing, Sequence, SequenceRange, Settled, SubscriptionId};
 use rustc_hash::FxHashMap;
 
 use crate::damage::Damages;
 use crate::error::EngineError;
 use crate::level::Level;
+use crate::shard::QueueSettings;
 use crate::signal::Signal;
 
 /// A queue with what the engine knows of it beside the machine.
@@ -97,6 +99,18 @@ impl State {
             stopped: None,
             closed: false,
         }
+    }
+
+    /// Adds a queue, or gives a recovered one its name.
+    pub fn put_queue(&mut self, settings: QueueSettings<'_>) {
+        let QueueSettings { id, name, auto_delete, level } = settings;
+        self.routing.put_queue(name, id);
+        let first = self.first_sequence;
+        let new = || Queue::recovered(first, AckSet::starting_at(first), 0, 0, BTreeMap::new());
+        let entry = self.queues.entry(id).or_insert_with(|| QueueEntry::new("", new(), false, None));
+        entry.name = name.to_owned();
+        entry.auto_delete = auto_delete;
+        entry.level = level;
     }
 
     /// Refuses to go on once the shard is closed or a write has failed.

@@ -307,8 +307,8 @@ impl Subscription {
         let mut guard = self.shard.lock()?;
         let entry = self.shard.entry(&mut guard, self.queue)?;
         entry.machine.set_prefetch(self.id, prefetch);
-        let ready_count = entry.machine.ready_count();
-        entry.wake(ready_count);
+        // Nobody else's credit has changed.
+        self.signal.ring();
         Ok(())
     }
 
@@ -329,8 +329,10 @@ impl Subscription {
         let returned = entry.machine.unsubscribe(self.id);
         entry.signals.remove(&self.id);
         entry.pull_count = entry.pull_count.saturating_sub(usize::from(self.options.pull));
-        let ready_count = entry.machine.ready_count();
-        entry.wake(ready_count);
+        // What it held, and the one that it may have been woken for and did not take: waking all for what is ready would
+        // cost the square of their number when they all leave.
+        let freed_count = returned.iter().map(SequenceRange::count).sum::<u64>() + 1;
+        entry.wake(freed_count.min(entry.machine.ready_count()));
         let unused = is_unused(entry, self.options).then(|| Unused { queue: entry.name.clone() });
         if guard.check(self.shard.name()).is_ok()
             && let Err(error) = guard.log_returned(self.queue, &returned)

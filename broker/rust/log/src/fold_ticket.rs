@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::backup::Holds;
 use crate::checkpoint::{Checkpoints, unlink_if_there};
 use crate::directory::{self, Lookup, directory_path};
 use crate::disk::Disk;
@@ -81,6 +82,8 @@ pub struct Retired {
     /// Damaged segments: they get another name instead.
     pub(crate) kept: Vec<PathBuf>,
     pub(crate) disk: Option<Arc<dyn Disk>>,
+    /// A copy under way keeps the files until it is done.
+    pub(crate) holds: Option<Arc<Holds>>,
     pub(crate) segments: Vec<Arc<Segment>>,
     pub(crate) lookups: Vec<Lookup>,
 }
@@ -88,6 +91,10 @@ pub struct Retired {
 impl Retired {
     pub fn perform(self) -> Result<(), LogError> {
         let Some(disk) = &self.disk else { return Ok(()) };
+        // Damaged segments keep their names too while a copy looks for them; a later start sets them aside.
+        if self.holds.as_ref().is_some_and(|holds| holds.postpone(&self.files)) {
+            return Ok(());
+        }
         for path in &self.kept {
             let aside = aside_path(path);
             disk.rename(path, &aside).map_err(|error| LogError::io("rename", path, error))?;

@@ -6,6 +6,8 @@
 //! and read after it, through the [`Segment`] that [`Log::locate`] gives.
 #![deny(unsafe_code)]
 
+mod ahead;
+mod backup;
 mod checkpoint;
 mod damage;
 mod directory;
@@ -25,6 +27,7 @@ mod repair;
 mod segment;
 mod sync;
 
+pub use backup::BackupTicket;
 pub use damage::Quarantined;
 pub use disk::{Disk, FaultyDisk, RealDisk, Space};
 pub use encode::Payload;

@@ -18,6 +18,8 @@ use rustc_hash::FxHashMap;
 
 use self::room::Purpose;
 pub use self::room::Room;
+use crate::ahead::Ahead;
+use crate::backup::{BackupTicket, Hold, Holds};
 use crate::damage::{Quarantined, file_name};
 use crate::directory::{Lookup, directory_path};
 use crate::disk::{Disk, RealDisk};
@@ -109,11 +111,13 @@ pub struct Log {
     sealed: Vec<Sealed>,
     grown_bytes: u64,
     synced: Position,
+    ahead: Ahead,
     unsynced: Vec<Unsynced>,
     stopped: Arc<AtomicBool>,
     synced_file: Arc<Mutex<SyncedFile>>,
     keeper: Arc<Mutex<Keeper>>,
     folding: Arc<AtomicBool>,
+    holds: Arc<Holds>,
     folded: Position,
     /// What the newest checkpoint took.
     checkpoint_bytes: u64,
@@ -227,6 +231,7 @@ impl Log {
         }
         let bytes = self.tail.len() as u64;
         segment.set_readable(offset + bytes);
+        self.ahead.prepare(self.options.disk.as_ref(), &self.active.file, offset + bytes, segment.bytes());
         self.write_behind = false;
         self.written.0 += bytes;
         self.bytes_written += bytes;
@@ -277,6 +282,7 @@ impl Log {
 
     /// A sync of what is written, for a thread without the lock; `None` when all of it is synced.
     pub fn begin_sync(&mut self) -> Option<SyncTicket> {
+        self.ahead.sync_begins(self.written);
         (self.written > self.synced).then(|| SyncTicket {
             files: self.unsynced.clone(),
             position: self.written,
@@ -307,6 +313,9 @@ impl Log {
 
     /// A fold of sealed segments, for a thread without the lock; `None` when there is nothing to gain yet.
     pub fn begin_fold(&mut self) -> Option<FoldTicket> {
+        if self.holds.is_held() {
+            return None;
+        }
         let newest = self.sealed.len().checked_sub(1)?;
         // What lives at the end of a small segment lies mostly in it, so that little has to be synced for a checkpoint
         // there; at the end of a large one a whole large segment would be.
@@ -322,7 +331,8 @@ impl Log {
     pub fn finish_fold(&mut self, folded: Folded) -> Retired {
         let Folded { parts, dead, boundary, checkpoint_bytes, running } = folded;
         self.checkpoint_bytes = checkpoint_bytes;
-        let mut retired = Retired { disk: Some(Arc::clone(&self.options.disk)), ..Retired::default() };
+        let (disk, holds) = (Some(Arc::clone(&self.options.disk)), Some(Arc::clone(&self.holds)));
+        let mut retired = Retired { disk, holds, ..Retired::default() };
         for part in parts {
             let number = part.segment.number();
             let Ok(at) = self.sealed.binary_search_by_key(&number, |sealed| sealed.segment.number()) else { continue };
@@ -348,6 +358,24 @@ impl Log {
         }
         drop(running);
         retired
+    }
+
+    /// A copy of the log as it stands now, for a thread without the lock. Until it is done no fold begins and no file goes.
+    pub fn begin_backup(&mut self) -> Result<BackupTicket, LogError> {
+        let position = self.write()?;
+        let segment = &self.active.segment;
+        let paths = |sealed: &Sealed| {
+            let number = sealed.segment.number();
+            (sealed.segment.path().to_path_buf(), directory_path(&self.directory, number))
+        };
+        Ok(BackupTicket {
+            directory: Arc::clone(&self.directory),
+            position,
+            sealed: self.sealed.iter().map(paths).collect(),
+            active: (segment.path().to_path_buf(), Arc::clone(&self.active.file)),
+            active_bytes: (segment.offset_of(position), segment.bytes()),
+            hold: Hold::take(&self.holds, &self.options.disk),
+        })
     }
 
     /// Writes, syncs, and leaves a checkpoint at the end. Messages can still be located; nothing is appended any more.
@@ -416,6 +444,7 @@ impl Log {
             grown_bytes: bytes,
             written: end,
             synced: end,
+            ahead: Ahead::new(end),
             recovered: end,
             folded: checkpoints.newest(),
             checkpoint_bytes: 0,
@@ -434,6 +463,7 @@ impl Log {
             sealed,
             stopped: Arc::default(),
             folding: Arc::default(),
+            holds: Arc::default(),
             hints: RefCell::default(),
             quarantined,
         })
@@ -492,6 +522,7 @@ impl Log {
         let (active, unsynced) = made?;
         let Active { segment, index, .. } = std::mem::replace(&mut self.active, active);
         segment.seal();
+        self.ahead.segment_begins();
         self.grown_bytes = self.grown_bytes.max(segment.bytes().min(self.options.segment_bytes_max));
         self.sealed.push(Sealed { segment, end: first, lookup: Lookup::Memory(Arc::new(index)) });
         self.unsynced.push(unsynced);

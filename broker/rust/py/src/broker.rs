@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use penstock_engine::{
-    DamagedRecord, Destination, Engine, EngineError, EngineOptions, ExchangeKind, Level, QueueId, Shard,
+    Backup, DamagedRecord, Destination, Engine, EngineError, EngineOptions, ExchangeKind, Level, QueueId,
+    QueueSettings, RouteSettings, Shard,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -18,6 +19,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyEngine>()?;
     module.add_class::<PyShard>()?;
     module.add_function(wrap_pyfunction!(repair_log, module)?)?;
+    module.add_class::<PyBackup>()?;
     module.add_function(wrap_pyfunction!(inspect_log, module)?)
 }
 
@@ -91,6 +93,10 @@ pub(crate) struct PyShard {
 }
 
 type Counts = (u64, u64, u64, u64, u64);
+/// Number, name, whether it goes with its last consumer, level.
+type NewQueue = (u32, String, bool, Option<String>);
+/// Exchange, key, match, whether the destination is an exchange, destination.
+type NewRoute = (String, String, Option<Vec<u8>>, bool, String);
 
 #[pymethods]
 impl PyShard {
@@ -121,15 +127,15 @@ impl PyShard {
         self.with(py, |shard| shard.retain_queues(&ids))
     }
 
-    #[pyo3(signature = (id, name, *, auto_delete, level))]
-    fn put_queue(&self, py: Python<'_>, id: u32, name: &str, auto_delete: bool, level: Option<&str>) -> PyResult<()> {
-        let level = match level {
-            None => None,
-            Some("os") => Some(Level::Os),
-            Some("disk") => Some(Level::Disk),
-            Some(other) => return Err(PyValueError::new_err(format!("level '{other}' is neither 'os' nor 'disk'"))),
-        };
-        self.with(py, |shard| shard.put_queue(QueueId(id), name, auto_delete, level))
+    fn put_queues(&self, py: Python<'_>, queues: Vec<NewQueue>) -> PyResult<()> {
+        let levels = queues.iter().map(|(_, _, _, level)| level_of(level.as_deref())).collect::<PyResult<Vec<_>>>()?;
+        let settings = queues.iter().zip(levels).map(|((id, name, auto_delete, _), level)| QueueSettings {
+            id: QueueId(*id),
+            name,
+            auto_delete: *auto_delete,
+            level,
+        });
+        self.with(py, |shard| shard.put_queues(settings))
     }
 
     fn delete_queue(&self, py: Python<'_>, id: u32) -> PyResult<u64> {
@@ -156,18 +162,14 @@ impl PyShard {
         self.with(py, |shard| shard.delete_exchange(name))
     }
 
-    #[pyo3(signature = (exchange, key, r#match, to_exchange, destination))]
-    fn add_route(
-        &self,
-        py: Python<'_>,
-        exchange: &str,
-        key: &str,
-        r#match: Option<&[u8]>,
-        to_exchange: bool,
-        destination: &str,
-    ) -> PyResult<()> {
-        let destination = destination_of(to_exchange, destination);
-        self.with(py, |shard| shard.add_route(exchange, key, r#match, destination))
+    fn add_routes(&self, py: Python<'_>, routes: Vec<NewRoute>) -> PyResult<()> {
+        let settings = routes.iter().map(|(exchange, key, matching, to_exchange, destination)| RouteSettings {
+            exchange,
+            key,
+            matching: matching.as_deref(),
+            destination: destination_of(*to_exchange, destination),
+        });
+        self.with(py, |shard| shard.add_routes(settings))
     }
 
     #[pyo3(signature = (exchange, key, r#match, to_exchange, destination))]
@@ -208,6 +210,11 @@ impl PyShard {
         self.with(py, |shard| shard.route(exchange, key, headers))
     }
 
+    fn begin_backup(&self, py: Python<'_>) -> PyResult<PyBackup> {
+        let backup = py.detach(|| self.shard.begin_backup()).map_err(of_engine)?;
+        Ok(PyBackup { position: backup.position().0, backup: Mutex::new(Some(backup)) })
+    }
+
     #[pyo3(signature = (*, delete))]
     fn close(&self, py: Python<'_>, delete: bool) -> PyResult<()> {
         self.with(py, |shard| shard.close(delete))
@@ -218,6 +225,42 @@ impl PyShard {
     /// Runs without the GIL: a publisher may hold the shard's lock.
     fn with<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Shard) -> Result<T, EngineError> + Send) -> PyResult<T> {
         py.detach(|| work(&self.shard)).map_err(of_engine)
+    }
+}
+
+#[pyclass(name = "Backup", module = "penstock._core", frozen)]
+struct PyBackup {
+    backup: Mutex<Option<Backup>>,
+    #[pyo3(get)]
+    position: u64,
+}
+
+#[pymethods]
+impl PyBackup {
+    fn write(&self, py: Python<'_>, directory: &str) -> PyResult<()> {
+        match self.take() {
+            Some(backup) => py.detach(|| backup.write(Path::new(directory))).map_err(of_engine),
+            None => Err(PyValueError::new_err("this backup was written or closed already")),
+        }
+    }
+
+    fn close(&self) {
+        drop(self.take());
+    }
+}
+
+impl PyBackup {
+    fn take(&self) -> Option<Backup> {
+        self.backup.lock().ok().and_then(|mut backup| backup.take())
+    }
+}
+
+fn level_of(level: Option<&str>) -> PyResult<Option<Level>> {
+    match level {
+        None => Ok(None),
+        Some("os") => Ok(Some(Level::Os)),
+        Some("disk") => Ok(Some(Level::Disk)),
+        Some(other) => Err(PyValueError::new_err(format!("level '{other}' is neither 'os' nor 'disk'"))),
     }
 }
 

@@ -1,0 +1,36 @@
+"""What a broker's writing costs the disk: the bytes that its device wrote, or, where the device cannot be told (an
+overlay, a network file system), what the kernel counts as the process's own. Other writers on the device count too."""
+
+import os
+from pathlib import Path
+
+SECTOR_BYTES = 512
+SECTORS_WRITTEN = 9  # the column of /proc/diskstats
+
+
+def written_bytes(data_dir: Path, pid: int) -> int:
+    device = data_dir.stat().st_dev
+    numbers = [str(os.major(device)), str(os.minor(device))]
+    for line in Path("/proc/diskstats").read_text().splitlines():
+        fields = line.split()
+        if fields[:2] == numbers:
+            return int(fields[SECTORS_WRITTEN]) * SECTOR_BYTES
+    return counted(pid, "io", "write_bytes")
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Memory that is no file's."""
+    return counted(pid, "status", "RssAnon") * 1_024
+
+
+def counted(pid: int, file: str, name: str) -> int:
+    for line in Path(f"/proc/{pid}/{file}").read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key == name:
+            return int(value.split()[0])
+    raise ValueError(f"/proc/{pid}/{file} has no {name}")
+
+
+def stored_bytes(folder: Path) -> int:
+    """What a folder's files take on the disk."""
+    return sum(path.stat().st_blocks * SECTOR_BYTES for path in folder.rglob("*") if path.is_file())

@@ -1,0 +1,149 @@
+"""A copy of a data directory, and the way back. `backup.json` is the last file that a backup gets: without it a copy is
+not whole and is not restored. Nothing in a backup is shared with the broker in a way that lets either change the other:
+hard links are made of files that are never written to again, and restoring copies."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from penstock.model.errors import PreconditionFailedError, StorageError, Thing
+from penstock.storage.directory import DataDirectory, directory_name
+from penstock.storage.jsonfiles import read_json, sync_directory, write_file, write_json
+from penstock.storage.records_json import write_vhosts
+
+FORMAT: Final = 1
+SUMMARY: Final = "backup.json"
+
+
+class Log(Protocol):
+    @property
+    def position(self) -> int: ...
+    def write(self, directory: str) -> None: ...
+
+
+class Definitions(Protocol):
+    def write(self, path: Path) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class VhostCopy:
+    """One vhost, fixed at one point."""
+
+    name: str
+    definitions: Definitions
+    log: Log
+
+
+def write_backup(data: DataDirectory, target: Path, vhosts: Sequence[VhostCopy]) -> int:
+    """Gives the bytes of all files. Blocks until the copy is on the disk. Raises StorageError, and
+    PreconditionFailedError when the directory holds something; what was begun is removed then."""
+    was_there = _claim(target)
+    try:
+        for vhost in vhosts:
+            _write_vhost(data.vhost_directory(vhost.name), target / directory_name(vhost.name), vhost)
+        write_file(target / "users.json", data.users_file.read_bytes())
+        write_vhosts(target / "vhosts.json", [vhost.name for vhost in vhosts])
+        places = [{"name": vhost.name, "position": vhost.log.position} for vhost in vhosts]
+        write_json(target / SUMMARY, {"format": FORMAT, "vhosts": places})
+        sync_directory(target.parent)
+        return sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+    except OSError as error:
+        _discard(target, keep=was_there)
+        raise _failed(target, error) from error
+    except StorageError:
+        _discard(target, keep=was_there)
+        raise
+
+
+def restore_backup(source: Path, target: Path) -> list[str]:
+    """Makes a data directory of a backup; gives the names of its vhosts. Blocks. Raises StorageError, and
+    PreconditionFailedError when there is no whole backup or the new directory holds something."""
+    names = _names(source)
+    was_there = _claim(target)
+    try:
+        for name in names:
+            folder = directory_name(name)
+            shutil.copytree(source / folder, target / folder)
+        shutil.copy(source / "users.json", target / "users.json")
+        # An unknown boot makes the first start skip numbers that consumers may have seen after the copy was made.
+        write_json(target / "node.json", {"format": 1, "boot_id": ""})
+        _sync_all(target)
+        write_vhosts(target / "vhosts.json", names)  # last: a directory without it is refused
+        sync_directory(target.parent)
+    except (OSError, shutil.Error) as error:
+        _discard(target, keep=was_there)
+        raise _failed(target, error) from error
+    return names
+
+
+def _write_vhost(source: Path, target: Path, vhost: VhostCopy) -> None:
+    target.mkdir(mode=0o750)
+    for path in sorted((source / ".vhost", *source.glob("*.json"))):
+        write_file(target / path.name, path.read_bytes())
+    vhost.definitions.write(target / "definitions.amqp")
+    vhost.log.write(str(target))
+
+
+def _claim(target: Path) -> bool:
+    """Makes the directory, or sees that it is empty; says whether it was there."""
+    try:
+        target.mkdir(mode=0o750)
+    except FileExistsError:
+        if not target.is_dir() or any(target.iterdir()):
+            raise PreconditionFailedError(
+                Thing("directory", str(target)), "holds something already", "name an empty or a new one"
+            ) from None
+        return True
+    except OSError as error:
+        raise _failed(target, error) from error
+    return False
+
+
+def _discard(target: Path, *, keep: bool) -> None:
+    for path in target.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    if not keep:
+        target.rmdir()
+
+
+def _names(source: Path) -> list[str]:
+    try:
+        summary = read_json(source / SUMMARY)
+    except FileNotFoundError:
+        raise PreconditionFailedError(
+            Thing("backup", str(source)), f"has no {SUMMARY}, so it is none or not whole", "name a whole backup"
+        ) from None
+    if not isinstance(summary, dict) or summary.get("format") != FORMAT:
+        raise PreconditionFailedError(
+            Thing("backup", str(source)), f"has a format other than {FORMAT}", "restore it with a newer version"
+        )
+    vhosts = summary.get("vhosts")
+    names = [vhost.get("name") if isinstance(vhost, dict) else None for vhost in vhosts] if vhosts else []
+    if not all(isinstance(name, str) for name in names):
+        raise StorageError(
+            Thing("file", str(source / SUMMARY)), "names vhosts wrongly", "take it from the backup again"
+        )
+    return [str(name) for name in names]
+
+
+def _sync_all(folder: Path) -> None:
+    for path in (folder, *folder.rglob("*")):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _failed(target: Path, error: OSError) -> StorageError:
+    return StorageError(
+        Thing("directory", str(target)),
+        f"could not be written: {error.strerror or error}",
+        "make it writable for the broker's user and free space; nothing was left in it",
+    )

@@ -1,0 +1,170 @@
+"""Backups of a broker that is at work, and new brokers made of them."""
+
+import json
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+import penstock
+from support import Broker
+from support.broker import penstock_command
+
+QUEUES = [f"work-{number}" for number in range(20)]
+SMALL_SEGMENTS = """segment_bytes_min = 65536
+segment_bytes_max = 262144
+"""
+
+
+@pytest.fixture
+def working(tmp_path: Path) -> Iterator[Broker]:
+    """With small segments, so that folding and deleting go on all the time."""
+    settings = tmp_path / "penstock.toml"
+    settings.write_text(SMALL_SEGMENTS)
+    with Broker(tmp_path / "data", "--config", str(settings)) as broker:
+        yield broker
+
+
+class Traffic:
+    """Publishes numbers to a fanout of queues, takes them out of the first one, and declares, until it is left.
+    `confirmed_count` numbers were confirmed."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.confirmed_count = 0
+        self._broker = broker
+        self._is_over = threading.Event()
+        self._threads = [threading.Thread(target=work) for work in (self._publish, self._consume, self._declare)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _publish(self) -> None:
+        with penstock.connect(self._broker.uri()) as connection:
+            while not self._is_over.is_set():
+                bodies = [str(self.confirmed_count + step).encode() for step in range(1, 201)]
+                connection.publish_many(bodies, exchange="all")
+                self.confirmed_count += len(bodies)
+
+    def _consume(self) -> None:
+        with penstock.connect(self._broker.uri()) as connection:
+            while not self._is_over.is_set():
+                for message in connection.consume(QUEUES[0], prefetch=500, idle_timeout=0.1):
+                    message.ack()
+                    if self._is_over.is_set():
+                        return
+
+    def _declare(self) -> None:
+        with penstock.connect(self._broker.uri()) as connection:
+            number = 0
+            while not self._is_over.is_set():
+                connection.declare_queue(f"late-{number:06}")
+                connection.publish(str(number).encode(), routing_key=f"late-{number:06}")
+                number += 1
+
+
+def prepare(broker: Broker) -> None:
+    with penstock.connect(broker.uri()) as connection:
+        connection.declare_exchange("all", "fanout")
+        for queue in QUEUES:
+            connection.declare_queue(queue)
+            connection.bind_queue(queue, "all")
+        connection.create_vhost("other")
+        connection.put_user("ada", "secret", ["monitoring"])
+
+
+def wait_for(traffic: Traffic, count: int) -> int:
+    pause = threading.Event()
+    while traffic.confirmed_count < count:
+        pause.wait(0.01)
+    return traffic.confirmed_count
+
+
+@pytest.mark.slow
+def test_a_backup_under_load_holds_all_that_was_confirmed_before_and_agrees_with_itself(
+    working: Broker, tmp_path: Path
+) -> None:
+    prepare(working)
+    copies = [tmp_path / "copy-1", tmp_path / "copy-2"]
+    before: list[int] = []
+    with Traffic(working) as traffic, penstock.connect(working.uri()) as admin:
+        for number, copy in enumerate(copies):
+            before.append(wait_for(traffic, (number + 1) * 5_000))
+            assert admin.backup(str(copy)) > 0
+    working.kill()
+
+    for copy, count in zip(copies, before, strict=True):
+        assert_whole(copy, tmp_path / f"restored-{copy.name}", count)
+
+
+def assert_whole(copy: Path, data_dir: Path, confirmed_before: int) -> None:
+    restore(copy, data_dir)
+    with Broker(data_dir) as broker, penstock.connect(broker.uri()) as connection:
+        assert [vhost.name for vhost in connection.list_vhosts()] == ["/", "other"]
+        assert {user.name for user in connection.list_users()} == {"guest", "ada"}
+        counts = {queue.name: queue.ready_count for queue in connection.list_queues()}
+        untouched = {counts[queue] for queue in QUEUES[1:]}
+        assert len(untouched) == 1, "every message of the fanout is in all of its queues or in none"
+        (count,) = untouched
+        assert count >= confirmed_before
+        bodies = [message.body for message in connection.consume(QUEUES[1], auto_ack=True, idle_timeout=1)]
+        assert bodies == [str(number + 1).encode() for number in range(count)]
+        assert counts[QUEUES[0]] <= count
+        late = sorted(name for name in counts if name.startswith("late-"))
+        assert late == [f"late-{number:06}" for number in range(len(late))]
+        # Each is declared, then published to, then the next is declared: only the last one may be without its message.
+        assert [counts[name] for name in late[:-1]] == [1] * (len(late) - 1)
+        connection.publish(b"goes on", "all", mandatory=True)
+
+
+def restore(copy: Path, data_dir: Path) -> None:
+    command = [penstock_command(), "restore", str(copy), "--data-dir", str(data_dir), "--json"]
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert json.loads(done.stdout)["vhosts"] == ["/", "other"]
+
+
+def test_what_happens_after_a_backup_does_not_reach_it(working: Broker, tmp_path: Path) -> None:
+    prepare(working)
+    copy = tmp_path / "copy"
+    with penstock.connect(working.uri()) as connection:
+        connection.publish_many([b"x" * 1_000] * 2_000, exchange="all")
+        connection.backup(str(copy))
+        files = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+        for queue in QUEUES:
+            connection.purge_queue(queue)
+            connection.delete_queue(queue)
+        connection.declare_queue("later")
+        connection.publish_many([b"y" * 1_000] * 2_000, routing_key="later")
+
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == files
+
+
+def test_a_backup_is_for_administrators_and_outside_the_data(broker: Broker, tmp_path: Path) -> None:
+    with penstock.connect(broker.uri()) as admin:
+        admin.put_user("eve", "eve", [])
+        with pytest.raises(penstock.PenstockError, match="data directory"):
+            admin.backup(str(broker.data_dir / "copy"))
+        with pytest.raises(penstock.PenstockError, match="absolute"):
+            admin.backup("copy")
+        (tmp_path / "full").mkdir()
+        (tmp_path / "full" / "file").write_text("mine")
+        with pytest.raises(penstock.PenstockError, match="holds something"):
+            admin.backup(str(tmp_path / "full"))
+        assert [path.name for path in (tmp_path / "full").iterdir()] == ["file"]
+        with penstock.connect(broker.uri(user="eve", password="eve")) as eve, pytest.raises(penstock.PenstockError):
+            eve.backup(str(tmp_path / "copy"))
+        admin.delete_user("eve")
+    assert not (tmp_path / "copy").exists()

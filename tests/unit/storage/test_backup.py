@@ -1,0 +1,96 @@
+"""Writing and restoring backups, with logs and definitions that are plain files."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.model.errors import PreconditionFailedError, StorageError, Thing
+from penstock.storage import (
+    DataDirectory,
+    VhostCopy,
+    directory_name,
+    read_vhosts,
+    restore_backup,
+    write_backup,
+    write_users,
+    write_vhosts,
+)
+from penstock.storage.vhost_files import create_vhost_directory
+
+
+class PlainLog:
+    position = 7
+
+    def __init__(self, fails: bool = False) -> None:
+        self._fails = fails
+
+    def write(self, directory: str) -> None:
+        if self._fails:
+            raise StorageError(Thing("log", directory), "failed: disk full", "free space")
+        (Path(directory) / "msgs.0000000001").write_bytes(b"records")
+
+
+class PlainDefinitions:
+    def write(self, path: Path) -> None:
+        path.write_bytes(b"\x01\0\0\0")
+
+
+@pytest.fixture
+def data(tmp_path):
+    with DataDirectory.open(tmp_path / "data") as opened:
+        write_users(opened.users_file, [])
+        write_vhosts(opened.vhosts_file, ["a/b"])
+        create_vhost_directory(opened.vhost_directory("a/b"), "a/b")
+        yield opened
+
+
+def copies(**options):
+    return [VhostCopy("a/b", PlainDefinitions(), PlainLog(**options))]
+
+
+def test_a_restored_backup_has_every_file_and_makes_the_first_start_skip_numbers(data, tmp_path):
+    size = write_backup(data, tmp_path / "copy", copies())
+
+    assert restore_backup(tmp_path / "copy", tmp_path / "new") == ["a/b"]
+
+    assert size > 0
+    folder = tmp_path / "new" / directory_name("a/b")
+    assert sorted(path.name for path in folder.iterdir()) == [
+        ".vhost",
+        "definitions.amqp",
+        "msgs.0000000001",
+        "policies.json",
+    ]
+    assert (folder / "msgs.0000000001").read_bytes() == b"records"
+    assert read_vhosts(tmp_path / "new" / "vhosts.json") == ["a/b"]
+    with DataDirectory.open(tmp_path / "new") as opened:
+        assert opened.may_have_lost_page_cache
+
+
+def test_a_backup_that_fails_leaves_nothing(data, tmp_path):
+    (tmp_path / "empty").mkdir()
+
+    for target in ("new", "empty"):
+        with pytest.raises(StorageError, match="disk full"):
+            write_backup(data, tmp_path / target, copies(fails=True))
+
+    assert not (tmp_path / "new").exists()
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_nothing_is_written_over(data, tmp_path):
+    write_backup(data, tmp_path / "copy", copies())
+
+    with pytest.raises(PreconditionFailedError, match="holds something"):
+        write_backup(data, tmp_path / "copy", copies())
+    with pytest.raises(PreconditionFailedError, match="holds something"):
+        restore_backup(tmp_path / "copy", data.path)
+
+
+def test_a_copy_without_its_last_file_is_no_backup(data, tmp_path):
+    write_backup(data, tmp_path / "copy", copies())
+    (tmp_path / "copy" / "backup.json").unlink()
+
+    with pytest.raises(PreconditionFailedError, match="not whole"):
+        restore_backup(tmp_path / "copy", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
