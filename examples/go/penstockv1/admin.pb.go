@@ -2921,6 +2921,104 @@ func (x *ImportDefinitionsResponse) GetAdded() map[string]uint64 {
 	return nil
 }
 
+type BackupRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An absolute path on the broker's machine, outside its data directory: a directory that is empty or not there yet.
+	Directory     string `protobuf:"bytes,1,opt,name=directory,proto3" json:"directory,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupRequest) Reset() {
+	*x = BackupRequest{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupRequest) ProtoMessage() {}
+
+func (x *BackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
+func (*BackupRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *BackupRequest) GetDirectory() string {
+	if x != nil {
+		return x.Directory
+	}
+	return ""
+}
+
+type BackupResponse struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	VhostCount uint32                 `protobuf:"varint,1,opt,name=vhost_count,json=vhostCount,proto3" json:"vhost_count,omitempty"`
+	// How large the copy is. What it shares with the broker takes no room until the broker has no more use for it.
+	Bytes         uint64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupResponse) Reset() {
+	*x = BackupResponse{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupResponse) ProtoMessage() {}
+
+func (x *BackupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
+func (*BackupResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *BackupResponse) GetVhostCount() uint32 {
+	if x != nil {
+		return x.VhostCount
+	}
+	return 0
+}
+
+func (x *BackupResponse) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 var File_penstock_v1_admin_proto protoreflect.FileDescriptor
 
 const file_penstock_v1_admin_proto_rawDesc = "" +
@@ -3139,11 +3237,17 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"AddedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01*n\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"-\n" +
+	"\rBackupRequest\x12\x1c\n" +
+	"\tdirectory\x18\x01 \x01(\tR\tdirectory\"G\n" +
+	"\x0eBackupResponse\x12\x1f\n" +
+	"\vvhost_count\x18\x01 \x01(\rR\n" +
+	"vhostCount\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x04R\x05bytes*n\n" +
 	"\x0fDestinationKind\x12 \n" +
 	"\x1cDESTINATION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16DESTINATION_KIND_QUEUE\x10\x01\x12\x1d\n" +
-	"\x19DESTINATION_KIND_EXCHANGE\x10\x022\xb5\x0e\n" +
+	"\x19DESTINATION_KIND_EXCHANGE\x10\x022\xf8\x0e\n" +
 	"\fAdminService\x12J\n" +
 	"\tGetStatus\x12\x1d.penstock.v1.GetStatusRequest\x1a\x1e.penstock.v1.GetStatusResponse\x12M\n" +
 	"\n" +
@@ -3170,7 +3274,8 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x04Bind\x12\x18.penstock.v1.BindRequest\x1a\x19.penstock.v1.BindResponse\x12A\n" +
 	"\x06Unbind\x12\x1a.penstock.v1.UnbindRequest\x1a\x1b.penstock.v1.UnbindResponse\x12b\n" +
 	"\x11ExportDefinitions\x12%.penstock.v1.ExportDefinitionsRequest\x1a&.penstock.v1.ExportDefinitionsResponse\x12b\n" +
-	"\x11ImportDefinitions\x12%.penstock.v1.ImportDefinitionsRequest\x1a&.penstock.v1.ImportDefinitionsResponseb\x06proto3"
+	"\x11ImportDefinitions\x12%.penstock.v1.ImportDefinitionsRequest\x1a&.penstock.v1.ImportDefinitionsResponse\x12A\n" +
+	"\x06Backup\x12\x1a.penstock.v1.BackupRequest\x1a\x1b.penstock.v1.BackupResponseb\x06proto3"
 
 var (
 	file_penstock_v1_admin_proto_rawDescOnce sync.Once
@@ -3185,7 +3290,7 @@ func file_penstock_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_penstock_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_penstock_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_penstock_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_penstock_v1_admin_proto_goTypes = []any{
 	(DestinationKind)(0),              // 0: penstock.v1.DestinationKind
 	(*GetStatusRequest)(nil),          // 1: penstock.v1.GetStatusRequest
@@ -3240,36 +3345,38 @@ var file_penstock_v1_admin_proto_goTypes = []any{
 	(*ExportDefinitionsResponse)(nil), // 50: penstock.v1.ExportDefinitionsResponse
 	(*ImportDefinitionsRequest)(nil),  // 51: penstock.v1.ImportDefinitionsRequest
 	(*ImportDefinitionsResponse)(nil), // 52: penstock.v1.ImportDefinitionsResponse
-	nil,                               // 53: penstock.v1.GetStatusResponse.ListenersEntry
-	nil,                               // 54: penstock.v1.Exchange.ArgumentsEntry
-	nil,                               // 55: penstock.v1.Queue.ArgumentsEntry
-	nil,                               // 56: penstock.v1.Binding.ArgumentsEntry
-	nil,                               // 57: penstock.v1.ImportDefinitionsResponse.AddedEntry
-	(*Value)(nil),                     // 58: penstock.v1.Value
+	(*BackupRequest)(nil),             // 53: penstock.v1.BackupRequest
+	(*BackupResponse)(nil),            // 54: penstock.v1.BackupResponse
+	nil,                               // 55: penstock.v1.GetStatusResponse.ListenersEntry
+	nil,                               // 56: penstock.v1.Exchange.ArgumentsEntry
+	nil,                               // 57: penstock.v1.Queue.ArgumentsEntry
+	nil,                               // 58: penstock.v1.Binding.ArgumentsEntry
+	nil,                               // 59: penstock.v1.ImportDefinitionsResponse.AddedEntry
+	(*Value)(nil),                     // 60: penstock.v1.Value
 }
 var file_penstock_v1_admin_proto_depIdxs = []int32{
 	4,  // 0: penstock.v1.GetStatusResponse.recovery:type_name -> penstock.v1.Recovery
-	53, // 1: penstock.v1.GetStatusResponse.listeners:type_name -> penstock.v1.GetStatusResponse.ListenersEntry
+	55, // 1: penstock.v1.GetStatusResponse.listeners:type_name -> penstock.v1.GetStatusResponse.ListenersEntry
 	3,  // 2: penstock.v1.GetStatusResponse.damage:type_name -> penstock.v1.Damage
 	5,  // 3: penstock.v1.ListVhostsResponse.vhosts:type_name -> penstock.v1.Vhost
 	12, // 4: penstock.v1.ListUsersResponse.users:type_name -> penstock.v1.User
 	19, // 5: penstock.v1.ListPermissionsResponse.permissions:type_name -> penstock.v1.Permission
 	19, // 6: penstock.v1.SetPermissionRequest.permission:type_name -> penstock.v1.Permission
-	54, // 7: penstock.v1.Exchange.arguments:type_name -> penstock.v1.Exchange.ArgumentsEntry
+	56, // 7: penstock.v1.Exchange.arguments:type_name -> penstock.v1.Exchange.ArgumentsEntry
 	26, // 8: penstock.v1.ListExchangesResponse.exchanges:type_name -> penstock.v1.Exchange
 	26, // 9: penstock.v1.DeclareExchangeRequest.exchange:type_name -> penstock.v1.Exchange
-	55, // 10: penstock.v1.Queue.arguments:type_name -> penstock.v1.Queue.ArgumentsEntry
+	57, // 10: penstock.v1.Queue.arguments:type_name -> penstock.v1.Queue.ArgumentsEntry
 	33, // 11: penstock.v1.ListQueuesResponse.queues:type_name -> penstock.v1.Queue
 	33, // 12: penstock.v1.DeclareQueueRequest.queue:type_name -> penstock.v1.Queue
 	0,  // 13: penstock.v1.Binding.destination_kind:type_name -> penstock.v1.DestinationKind
-	56, // 14: penstock.v1.Binding.arguments:type_name -> penstock.v1.Binding.ArgumentsEntry
+	58, // 14: penstock.v1.Binding.arguments:type_name -> penstock.v1.Binding.ArgumentsEntry
 	42, // 15: penstock.v1.ListBindingsResponse.bindings:type_name -> penstock.v1.Binding
 	42, // 16: penstock.v1.BindRequest.binding:type_name -> penstock.v1.Binding
 	42, // 17: penstock.v1.UnbindRequest.binding:type_name -> penstock.v1.Binding
-	57, // 18: penstock.v1.ImportDefinitionsResponse.added:type_name -> penstock.v1.ImportDefinitionsResponse.AddedEntry
-	58, // 19: penstock.v1.Exchange.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	58, // 20: penstock.v1.Queue.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	58, // 21: penstock.v1.Binding.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	59, // 18: penstock.v1.ImportDefinitionsResponse.added:type_name -> penstock.v1.ImportDefinitionsResponse.AddedEntry
+	60, // 19: penstock.v1.Exchange.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	60, // 20: penstock.v1.Queue.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	60, // 21: penstock.v1.Binding.ArgumentsEntry.value:type_name -> penstock.v1.Value
 	1,  // 22: penstock.v1.AdminService.GetStatus:input_type -> penstock.v1.GetStatusRequest
 	6,  // 23: penstock.v1.AdminService.ListVhosts:input_type -> penstock.v1.ListVhostsRequest
 	8,  // 24: penstock.v1.AdminService.CreateVhost:input_type -> penstock.v1.CreateVhostRequest
@@ -3292,30 +3399,32 @@ var file_penstock_v1_admin_proto_depIdxs = []int32{
 	47, // 41: penstock.v1.AdminService.Unbind:input_type -> penstock.v1.UnbindRequest
 	49, // 42: penstock.v1.AdminService.ExportDefinitions:input_type -> penstock.v1.ExportDefinitionsRequest
 	51, // 43: penstock.v1.AdminService.ImportDefinitions:input_type -> penstock.v1.ImportDefinitionsRequest
-	2,  // 44: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
-	7,  // 45: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
-	9,  // 46: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
-	11, // 47: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
-	14, // 48: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
-	16, // 49: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
-	18, // 50: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
-	21, // 51: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
-	23, // 52: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
-	25, // 53: penstock.v1.AdminService.ClearPermission:output_type -> penstock.v1.ClearPermissionResponse
-	28, // 54: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
-	30, // 55: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
-	32, // 56: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
-	35, // 57: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
-	37, // 58: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
-	39, // 59: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
-	41, // 60: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
-	44, // 61: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
-	46, // 62: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
-	48, // 63: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
-	50, // 64: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
-	52, // 65: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
-	44, // [44:66] is the sub-list for method output_type
-	22, // [22:44] is the sub-list for method input_type
+	53, // 44: penstock.v1.AdminService.Backup:input_type -> penstock.v1.BackupRequest
+	2,  // 45: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
+	7,  // 46: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
+	9,  // 47: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
+	11, // 48: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
+	14, // 49: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
+	16, // 50: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
+	18, // 51: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
+	21, // 52: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
+	23, // 53: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
+	25, // 54: penstock.v1.AdminService.ClearPermission:output_type -> penstock.v1.ClearPermissionResponse
+	28, // 55: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
+	30, // 56: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
+	32, // 57: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
+	35, // 58: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
+	37, // 59: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
+	39, // 60: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
+	41, // 61: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
+	44, // 62: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
+	46, // 63: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
+	48, // 64: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
+	50, // 65: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
+	52, // 66: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
+	54, // 67: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse
+	45, // [45:68] is the sub-list for method output_type
+	22, // [22:45] is the sub-list for method input_type
 	22, // [22:22] is the sub-list for extension type_name
 	22, // [22:22] is the sub-list for extension extendee
 	0,  // [0:22] is the sub-list for field type_name
@@ -3339,7 +3448,7 @@ func file_penstock_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_penstock_v1_admin_proto_rawDesc), len(file_penstock_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   57,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

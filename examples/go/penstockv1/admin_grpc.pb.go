@@ -43,6 +43,7 @@ const (
 	AdminService_Unbind_FullMethodName            = "/penstock.v1.AdminService/Unbind"
 	AdminService_ExportDefinitions_FullMethodName = "/penstock.v1.AdminService/ExportDefinitions"
 	AdminService_ImportDefinitions_FullMethodName = "/penstock.v1.AdminService/ImportDefinitions"
+	AdminService_Backup_FullMethodName            = "/penstock.v1.AdminService/Backup"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -71,6 +72,8 @@ type AdminServiceClient interface {
 	Unbind(ctx context.Context, in *UnbindRequest, opts ...grpc.CallOption) (*UnbindResponse, error)
 	ExportDefinitions(ctx context.Context, in *ExportDefinitionsRequest, opts ...grpc.CallOption) (*ExportDefinitionsResponse, error)
 	ImportDefinitions(ctx context.Context, in *ImportDefinitionsRequest, opts ...grpc.CallOption) (*ImportDefinitionsResponse, error)
+	// A copy of everything, on the broker's machine, while messages flow. For administrators.
+	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (*BackupResponse, error)
 }
 
 type adminServiceClient struct {
@@ -301,6 +304,16 @@ func (c *adminServiceClient) ImportDefinitions(ctx context.Context, in *ImportDe
 	return out, nil
 }
 
+func (c *adminServiceClient) Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (*BackupResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BackupResponse)
+	err := c.cc.Invoke(ctx, AdminService_Backup_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -327,6 +340,8 @@ type AdminServiceServer interface {
 	Unbind(context.Context, *UnbindRequest) (*UnbindResponse, error)
 	ExportDefinitions(context.Context, *ExportDefinitionsRequest) (*ExportDefinitionsResponse, error)
 	ImportDefinitions(context.Context, *ImportDefinitionsRequest) (*ImportDefinitionsResponse, error)
+	// A copy of everything, on the broker's machine, while messages flow. For administrators.
+	Backup(context.Context, *BackupRequest) (*BackupResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -402,6 +417,9 @@ func (UnimplementedAdminServiceServer) ExportDefinitions(context.Context, *Expor
 }
 func (UnimplementedAdminServiceServer) ImportDefinitions(context.Context, *ImportDefinitionsRequest) (*ImportDefinitionsResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ImportDefinitions not implemented")
+}
+func (UnimplementedAdminServiceServer) Backup(context.Context, *BackupRequest) (*BackupResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method Backup not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -820,6 +838,24 @@ func _AdminService_ImportDefinitions_Handler(srv interface{}, ctx context.Contex
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_Backup_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BackupRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).Backup(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_Backup_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).Backup(ctx, req.(*BackupRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -914,6 +950,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ImportDefinitions",
 			Handler:    _AdminService_ImportDefinitions_Handler,
+		},
+		{
+			MethodName: "Backup",
+			Handler:    _AdminService_Backup_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
