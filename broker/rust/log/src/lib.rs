@@ -2,11 +2,14 @@
 //! commit. Formats are drawn to the byte in `docs/format.md`.
 //!
 //! The owner holds a [`Log`] behind its lock. What takes long comes in three steps, `begin_*` (under the lock),
-//! `perform` (without it), `finish_*` (under it): [`SyncTicket`] and [`FoldTicket`]. Messages are located under the lock
+//! `perform` (without it), `finish_*` (under it): [`SyncTicket`], [`FoldTicket`] and [`CompactionTicket`]. Messages are located under the lock
 //! and read after it, through the [`Segment`] that [`Log::locate`] gives.
 #![deny(unsafe_code)]
 
+mod active;
+mod catalog;
 mod checkpoint;
+mod compaction;
 mod directory;
 mod disk;
 mod encode;
@@ -16,13 +19,16 @@ mod fold_ticket;
 mod index;
 mod inspect;
 mod log;
+mod manifest;
 #[allow(unsafe_code)]
 mod map;
 mod record;
 mod recovery;
+mod rewriting;
 mod segment;
 mod sync;
 
+pub use compaction::{Compacted, CompactionTicket};
 pub use disk::{Disk, FaultyDisk, RealDisk};
 pub use encode::Payload;
 pub use error::{Damage, LogError};

@@ -4,15 +4,17 @@
 //! returned; synced <= written <= appended. Whoever holds a log holds its lock: what takes long leaves as a ticket.
 
 use std::cell::RefCell;
-use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 use rustc_hash::FxHashMap;
 
-use crate::directory::{Lookup, directory_path};
+use crate::active::{Active, random, random_id};
+use crate::catalog::{Catalog, Sizes};
+use crate::compaction::{Compacted, CompactionTicket};
+use crate::directory::Lookup;
 use crate::disk::{Disk, RealDisk};
 use crate::encode::{
     DELETE_BYTES, EPOCH_BYTES, Payload, Settlement, Stamp, encode_delete, encode_epoch, encode_message, encode_settle,
@@ -21,7 +23,6 @@ use crate::encode::{
 use crate::error::LogError;
 use crate::fold::FoldState;
 use crate::fold_ticket::{FoldPart, FoldTicket, Folded, Keeper, Retired, Running};
-use crate::index::MemoryIndex;
 use crate::record::{Outcome, Position, RANGES_MAX, RECORD_BYTES_MAX, Record, TARGETS_MAX, Target};
 use crate::recovery::{Recovered, Recovery, Sealed, recover};
 use crate::segment::{Located, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
@@ -63,14 +64,8 @@ pub struct LogStats {
     pub segments: u64,
     pub mapped_bytes: u64,
     pub bytes_written: u64,
-}
-
-/// The segment that is written to.
-#[derive(Debug)]
-struct Active {
-    segment: Arc<Segment>,
-    file: Arc<File>,
-    index: MemoryIndex,
+    /// What compaction wrote, directories not included.
+    pub bytes_rewritten: u64,
 }
 
 /// A shard's log.
@@ -87,8 +82,9 @@ pub struct Log {
     write_behind: bool,
     closed: bool,
     bytes_written: u64,
+    bytes_rewritten: u64,
     active: Active,
-    /// Ascending; their positions are back to back up to the active segment.
+    /// Ascending; their positions are back to back up to the active segment, but for what went.
     sealed: Vec<Sealed>,
     grown_bytes: u64,
     synced: Position,
@@ -227,10 +223,10 @@ impl Log {
         self.synced
     }
 
-    /// Segments that are written to no more: when it grows, there may be something to fold.
+    /// How often a segment was sealed, earlier starts included: when it grows, there may be something to fold.
     #[must_use]
-    pub fn sealed_count(&self) -> usize {
-        self.sealed.len()
+    pub fn sealed_count(&self) -> u64 {
+        self.active.segment.number().saturating_sub(1)
     }
 
     /// Where the message with exactly that number lies, with those that follow it without a gap in the same segment, at
@@ -308,10 +304,11 @@ impl Log {
             }
             retired.segments.push(part.segment);
         }
-        self.sealed.retain(|sealed| dead.binary_search(&sealed.segment.number()).is_err());
-        for number in dead {
-            retired.files.push(crate::segment::segment_path(&self.directory, number));
-            retired.files.push(directory_path(&self.directory, number));
+        let is_dead = |number: u64| dead.binary_search_by_key(&number, |segment| segment.number()).is_ok();
+        self.sealed.retain(|sealed| !is_dead(sealed.segment.number()));
+        for segment in dead {
+            retired.files.extend([segment.path().to_owned(), segment.directory_path()]);
+            retired.segments.push(segment);
         }
         self.folded = self.folded.max(boundary);
         // What lives below the checkpoint is on the disk, and a start reads nothing else that lies below it.
@@ -320,6 +317,30 @@ impl Log {
         }
         drop(running);
         retired
+    }
+
+    /// A slice of compaction, for a thread without the lock; `None` while a fold or another slice is under way.
+    pub fn begin_compaction(&mut self) -> Option<CompactionTicket> {
+        if self.closed || self.folding.swap(true, Ordering::SeqCst) {
+            return None;
+        }
+        let LogOptions { segment_bytes_min: bytes_min, segment_bytes_max: bytes_max, .. } = self.options;
+        Some(CompactionTicket {
+            log_id: self.log_id,
+            epoch: self.epoch,
+            sizes: Sizes { bytes_min, bytes_max },
+            directory: Arc::clone(&self.directory),
+            disk: Arc::clone(&self.options.disk),
+            keeper: Arc::clone(&self.keeper),
+            stopped: Arc::clone(&self.stopped),
+            running: Running(Arc::clone(&self.folding)),
+        })
+    }
+
+    /// Takes in what a slice did. The files it gives are removed without the lock; who reads them keeps them.
+    pub fn finish_compaction(&mut self, compacted: Compacted) -> Retired {
+        self.bytes_rewritten += compacted.bytes;
+        compacted.install(&mut self.sealed, &self.options.disk)
     }
 
     /// Writes, syncs, and leaves a checkpoint at the end. Messages can still be located; nothing is appended any more.
@@ -335,6 +356,7 @@ impl Log {
         let segment = Arc::clone(&self.active.segment);
         segment.seal();
         self.sealed.push(Sealed { segment, end: self.written, lookup: Lookup::Memory(Arc::new(index)) });
+        self.end_compaction()?;
         // A fold that is still under way holds what this one needs until it is done.
         self.folding = Arc::new(AtomicBool::new(false));
         let Some(ticket) = self.ticket(self.sealed.len() - 1) else { return Ok(()) };
@@ -369,6 +391,7 @@ impl Log {
             segments: self.sealed.len() as u64 + 1,
             mapped_bytes: mapped + self.sealed.iter().map(|sealed| sealed.lookup.mapped_bytes()).sum::<u64>(),
             bytes_written: self.bytes_written,
+            bytes_rewritten: self.bytes_rewritten,
         }
     }
 }
@@ -381,14 +404,20 @@ impl Log {
         let (end, epoch) = (state.position, state.epoch + 1);
         let header = SegmentHeader { log_id, segment_id: random_id(&directory)?, first: end, epoch };
         let bytes = options.segment_bytes_min.max(SEGMENT_HEADER_BYTES + EPOCH_BYTES as u64);
-        let (active, unsynced) = create_segment(&directory, options.disk.as_ref(), next_number, &header, bytes)?;
+        let (active, unsynced) = Active::create(&directory, options.disk.as_ref(), next_number, &header, bytes)?;
         Ok(Log {
             grown_bytes: bytes,
             written: end,
             synced: end,
             recovered: end,
             folded: checkpoints.newest(),
-            keeper: Arc::new(Mutex::new(Keeper { state, checkpoints })),
+            keeper: Arc::new(Mutex::new(Keeper {
+                state,
+                checkpoints,
+                catalog: Catalog::of(&sealed),
+                rewriting: None,
+                is_closed: false,
+            })),
             synced_file: Arc::new(Mutex::new(synced)),
             unsynced: vec![unsynced],
             directory,
@@ -399,6 +428,7 @@ impl Log {
             write_behind: false,
             closed: false,
             bytes_written: 0,
+            bytes_rewritten: 0,
             active,
             sealed,
             stopped: Arc::default(),
@@ -448,7 +478,7 @@ impl Log {
         let header = SegmentHeader { log_id: self.log_id, segment_id, first, epoch: self.epoch };
         let number = self.active.segment.number() + 1;
         let disk = self.options.disk.as_ref();
-        let (active, unsynced) = create_segment(&self.directory, disk, number, &header, bytes)?;
+        let (active, unsynced) = Active::create(&self.directory, disk, number, &header, bytes)?;
         let Active { segment, index, .. } = std::mem::replace(&mut self.active, active);
         segment.seal();
         self.grown_bytes = self.grown_bytes.max(segment.bytes().min(self.options.segment_bytes_max));
@@ -469,12 +499,21 @@ impl Log {
         (grown * 2).min(self.options.segment_bytes_max)
     }
 
+    fn end_compaction(&self) -> Result<(), LogError> {
+        let mut keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
+        keeper.is_closed = true;
+        let begun = keeper.rewriting.take();
+        begun.map_or(Ok(()), |rewriting| rewriting.abandon(self.options.disk.as_ref()))
+    }
+
     /// A fold up to the end of the sealed segment at that index.
     fn ticket(&mut self, last: usize) -> Option<FoldTicket> {
         let boundary = self.sealed.get(last)?.end;
         if boundary <= self.folded || self.folding.swap(true, Ordering::SeqCst) {
             return None;
         }
+        // The others have been folded, and the keeper knows them.
+        let is_new = |sealed: &Sealed| matches!(sealed.lookup, Lookup::Memory(_));
         let part = |sealed: &Sealed| {
             let number = sealed.segment.number();
             let unsynced = self.unsynced.iter().find(|unsynced| unsynced.number == number);
@@ -486,7 +525,7 @@ impl Log {
             }
         };
         Some(FoldTicket {
-            parts: self.sealed.iter().take(last + 1).map(part).collect(),
+            parts: self.sealed.iter().take(last + 1).filter(|sealed| is_new(sealed)).map(part).collect(),
             boundary,
             log_id: self.log_id,
             directory: Arc::clone(&self.directory),
@@ -497,30 +536,6 @@ impl Log {
             running: Running(Arc::clone(&self.folding)),
         })
     }
-}
-
-fn create_segment(
-    directory: &Arc<Path>,
-    disk: &dyn Disk,
-    number: u64,
-    header: &SegmentHeader,
-    bytes: u64,
-) -> Result<(Active, Unsynced), LogError> {
-    let segment = Segment::new(directory, number, header, bytes);
-    let path = segment.path();
-    let create = || {
-        let file = disk.create(path, bytes)?;
-        disk.write_at(&file, &header.encode(), 0)?;
-        Ok(file)
-    };
-    let file = create().map_err(|error| {
-        // A half-made file must not stand in the way of the next attempt; its number is free again once it is gone.
-        let _ = disk.unlink(path);
-        LogError::io("create", path, error)
-    })?;
-    let file = Arc::new(file);
-    let unsynced = Unsynced { number, path: Arc::from(path), file: Arc::clone(&file), is_new: true };
-    Ok((Active { segment: Arc::new(segment), file, index: MemoryIndex::default() }, unsynced))
 }
 
 fn located(segment: &Arc<Segment>, first: Sequence, offsets: Vec<u32>) -> Option<Located> {
@@ -542,15 +557,4 @@ fn check_count(of: &'static str, count: usize, count_min: usize, count_max: usiz
         return Err(LogError::CountOutOfBounds { of, count, count_max });
     }
     Ok(())
-}
-
-fn random_id(directory: &Path) -> Result<u64, LogError> {
-    random(directory).map(u64::from_le_bytes)
-}
-
-fn random<const N: usize>(directory: &Path) -> Result<[u8; N], LogError> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| LogError::io("get random bytes for", directory, std::io::Error::other(error.to_string())))?;
-    Ok(bytes)
 }

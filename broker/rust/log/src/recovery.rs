@@ -10,13 +10,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::checkpoint::{Checkpoints, unlink_if_there};
-use crate::directory::{Directory, Lookup, directory_path};
+use crate::directory::{Directory, Lookup};
 use crate::disk::Disk;
 use crate::error::{Damage, LogError};
 use crate::fold::FoldState;
 use crate::index::MemoryIndex;
+use crate::manifest::{Entry, Manifest};
 use crate::record::{DecodeError, Position, Record};
-use crate::segment::{Check, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, segment_path};
+use crate::segment::{
+    Check, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, directory_path, rewritten_path, segment_path,
+};
 use crate::sync::SyncedFile;
 
 /// What a start had to do.
@@ -51,6 +54,8 @@ pub(crate) struct Recovered {
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     pub(crate) segments: Vec<u64>,
+    /// Rewritten ones and their directories, by number and edition.
+    pub(crate) rewritten: Vec<(u64, u32)>,
     pub(crate) checkpoints: Vec<u64>,
     temporary: Vec<PathBuf>,
 }
@@ -64,6 +69,7 @@ impl Names {
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
             if let Some(rest) = name.strip_prefix("msgs.") {
                 names.segments.extend(number(rest));
+                names.rewritten.extend(edition(rest.strip_suffix(".idx").unwrap_or(rest)));
                 if rest.ends_with(".idx.tmp") {
                     names.temporary.push(path);
                 }
@@ -72,6 +78,8 @@ impl Names {
                 if rest.ends_with(".tmp") {
                     names.temporary.push(path);
                 }
+            } else if name == "manifest.tmp" {
+                names.temporary.push(path);
             }
         }
         names.segments.sort_unstable();
@@ -82,6 +90,12 @@ impl Names {
 
 fn number(digits: &str) -> Option<u64> {
     (digits.len() >= 10 && digits.bytes().all(|byte| byte.is_ascii_digit())).then(|| digits.parse().ok()).flatten()
+}
+
+fn edition(name: &str) -> Option<(u64, u32)> {
+    let (digits, edition) = name.split_once('.')?;
+    let is_edition = edition.bytes().all(|byte| byte.is_ascii_digit());
+    Some((number(digits)?, edition.parse().ok().filter(|_| is_edition)?))
 }
 
 /// A segment file with a whole header, and where the next one begins.
@@ -98,6 +112,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk) -> Result<Recovered, Lo
     }
     let mut log_id = None;
     let (checkpoints, state) = Checkpoints::load(directory, &names.checkpoints, &mut log_id)?;
+    let manifest = Manifest::load(directory, &mut log_id)?;
     let mut synced = SyncedFile::load(directory)?;
     let mut reader = Reader {
         directory,
@@ -109,8 +124,18 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk) -> Result<Recovered, Lo
         recovery: Recovery::default(),
         ended: false,
     };
-    for found in reader.headers(&names.segments, &mut log_id)? {
+    let plain = reader.remove_replaced(&names, &manifest)?;
+    let mut rewritten = manifest.entries.iter().peekable();
+    for mut found in reader.headers(&plain, &mut log_id)? {
+        while let Some(entry) = rewritten.next_if(|entry| entry.first <= found.segment.first()) {
+            reader.read_rewritten(entry, log_id)?;
+        }
+        let next = rewritten.peek().map(|entry| entry.first);
+        found.limit = found.limit.into_iter().chain(next).min();
         reader.read(found)?;
+    }
+    for entry in rewritten {
+        reader.read_rewritten(entry, log_id)?;
     }
     if reader.state.position < reader.synced {
         let path = reader.sealed.last().map_or(directory, |sealed| sealed.segment.path());
@@ -141,6 +166,7 @@ struct Reader<'a> {
 /// How far a walk came.
 struct Walked {
     index: MemoryIndex,
+    at: u64,
     end: Position,
     error: DecodeError,
 }
@@ -150,7 +176,7 @@ impl Reader<'_> {
         let mut found: Vec<Found> = Vec::new();
         let mut unreadable = Vec::new();
         for &number in numbers {
-            match read_header(self.directory, number)? {
+            match read_header(&segment_path(self.directory, number))? {
                 HeaderFound::Segment(header, bytes) => {
                     if log_id.is_some_and(|expected| expected != header.log_id) {
                         let path = segment_path(self.directory, number);
@@ -179,6 +205,37 @@ impl Reader<'_> {
             self.set_aside(number)?;
         }
         Ok(found)
+    }
+
+    /// Removes what a rewritten segment stands for, and rewritten ones that never got to stand for anything; gives the
+    /// plain ones that count.
+    fn remove_replaced(&self, names: &Names, manifest: &Manifest) -> Result<Vec<u64>, LogError> {
+        for &(number, edition) in names.rewritten.iter().filter(|&&(number, edition)| !manifest.names(number, edition))
+        {
+            self.unlink_with_directory(rewritten_path(self.directory, number, edition))?;
+        }
+        if manifest.entries.is_empty() {
+            return Ok(names.segments.clone());
+        }
+        let mut counting = Vec::with_capacity(names.segments.len());
+        for &number in &names.segments {
+            match read_header(&segment_path(self.directory, number))? {
+                HeaderFound::Segment(header, _) if manifest.covers(header.first) => {
+                    self.unlink_with_directory(segment_path(self.directory, number))?;
+                }
+                _ => counting.push(number),
+            }
+        }
+        Ok(counting)
+    }
+
+    /// A segment that the manifest names. One that is not there was dead when a checkpoint was made.
+    fn read_rewritten(&mut self, entry: &Entry, log_id: Option<[u8; 16]>) -> Result<(), LogError> {
+        let Some(segment) = rewritten_segment(self.directory, entry, log_id)? else { return Ok(()) };
+        if entry.end > self.floor {
+            return Err(segment.damaged(0, Damage::Gap));
+        }
+        self.read_below(segment, entry.end)
     }
 
     fn read(&mut self, found: Found) -> Result<(), LogError> {
@@ -212,11 +269,11 @@ impl Reader<'_> {
         }
         // Without a directory it was dead when the checkpoint was made, unless somebody removed the file.
         let walked = self.walk(&segment, Check::Head, false)?;
-        let is_whole = walked.end == end;
+        let is_whole = if segment.is_rewritten() { walked.at == segment.bytes() } else { walked.end == end };
         let lookup = Lookup::Memory(Arc::new(walked.index));
         let is_live = lookup.any_run(|queue, first, count| self.state.has_live(queue, first, count))?;
         if is_live && !is_whole {
-            return Err(segment.damaged(segment.offset_of(walked.end), walked.error));
+            return Err(segment.damaged(walked.at, walked.error));
         }
         self.push(segment, end, if is_live { lookup } else { Lookup::Nothing });
         Ok(())
@@ -251,7 +308,7 @@ impl Reader<'_> {
     }
 
     fn directory_file(&self, segment: &Segment) -> Result<Option<Lookup>, LogError> {
-        let directory = Directory::new(directory_path(self.directory, segment.number()), segment.id());
+        let directory = Directory::new(segment.directory_path(), segment.id());
         Ok(directory.is_usable()?.then(|| Lookup::File(Arc::new(directory))))
     }
 
@@ -262,7 +319,10 @@ impl Reader<'_> {
         loop {
             let (offset, decoded) = match walk.step() {
                 Ok(step) => step,
-                Err(error) => return Ok(Walked { index, end: segment.position_of(walk.offset()), error }),
+                Err(error) => {
+                    let at = walk.offset();
+                    return Ok(Walked { index, at, end: segment.position_of(at), error });
+                }
             };
             if let Record::Message(message) = &decoded.record {
                 for target in message.targets() {
@@ -298,6 +358,11 @@ impl Reader<'_> {
         Ok(any)
     }
 
+    fn unlink_with_directory(&self, path: PathBuf) -> Result<(), LogError> {
+        unlink_if_there(self.disk, &path)?;
+        unlink_if_there(self.disk, &directory_path(&path))
+    }
+
     fn unlink(&self, number: u64) -> Result<(), LogError> {
         unlink_if_there(self.disk, &segment_path(self.directory, number))
     }
@@ -309,6 +374,28 @@ impl Reader<'_> {
     }
 }
 
+/// The segment of an entry of the manifest; `None` when it is not there.
+pub(crate) fn rewritten_segment(
+    directory: &Path,
+    entry: &Entry,
+    log_id: Option<[u8; 16]>,
+) -> Result<Option<Segment>, LogError> {
+    let path = rewritten_path(directory, entry.number, entry.edition);
+    let (header, bytes) = match read_header(&path) {
+        Ok(HeaderFound::Segment(header, bytes)) => (header, bytes),
+        Ok(HeaderFound::Zeros) => return Err(LogError::damaged(&path, 0, Damage::SegmentHeader)),
+        Err(LogError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Ok(HeaderFound::Unreadable(error)) | Err(error) => return Err(error),
+    };
+    if log_id.is_some_and(|expected| expected != header.log_id) {
+        return Err(LogError::damaged(&path, 16, Damage::OtherLog));
+    }
+    if (header.segment_id, header.first) != (entry.segment_id, entry.first) {
+        return Err(LogError::damaged(&path, 32, Damage::NotInManifest));
+    }
+    Ok(Some(Segment::rewritten(directory, (entry.number, entry.edition), &header, bytes, entry.end)))
+}
+
 /// What the first bytes of a segment file are.
 pub(crate) enum HeaderFound {
     Segment(SegmentHeader, u64),
@@ -316,24 +403,23 @@ pub(crate) enum HeaderFound {
     Unreadable(LogError),
 }
 
-pub(crate) fn read_header(directory: &Path, number: u64) -> Result<HeaderFound, LogError> {
-    let path = segment_path(directory, number);
+pub(crate) fn read_header(path: &Path) -> Result<HeaderFound, LogError> {
     let io = |action| move |error: io::Error| (action, error);
     let read = || -> Result<(Vec<u8>, u64), (&'static str, io::Error)> {
-        let file = File::open(&path).map_err(io("open"))?;
+        let file = File::open(path).map_err(io("open"))?;
         let bytes = file.metadata().map_err(io("open"))?.len();
         let mut header = vec![0; bytes.min(SEGMENT_HEADER_BYTES) as usize];
         file.read_exact_at(&mut header, 0).map_err(io("read"))?;
         Ok((header, bytes))
     };
-    let (header, bytes) = read().map_err(|(action, error)| LogError::io(action, &path, error))?;
+    let (header, bytes) = read().map_err(|(action, error)| LogError::io(action, path, error))?;
     if header.iter().all(|&byte| byte == 0) {
         return Ok(HeaderFound::Zeros);
     }
     let Some(whole) = header.first_chunk() else {
-        return Ok(HeaderFound::Unreadable(LogError::damaged(&path, 0, Damage::SegmentHeader)));
+        return Ok(HeaderFound::Unreadable(LogError::damaged(path, 0, Damage::SegmentHeader)));
     };
-    match SegmentHeader::decode(whole, &path) {
+    match SegmentHeader::decode(whole, path) {
         Ok(header) => Ok(HeaderFound::Segment(header, bytes)),
         Err(error @ LogError::Damaged { .. }) => Ok(HeaderFound::Unreadable(error)),
         Err(error) => Err(error),

@@ -22,6 +22,8 @@ enum Step {
     Write,
     Sync,
     Fold { removes: bool },
+    Compact { bytes: u64 },
+    CompactUntilPowerFails { steps: usize },
     UnmapIdle,
     Kill,
     FailPower,
@@ -45,6 +47,8 @@ fn steps(removes: bool) -> impl Strategy<Value = Vec<Step>> {
         6 => Just(Step::Write),
         2 => Just(Step::Sync),
         3 => Just(Step::Fold { removes }),
+        3 => (1..2000_u64).prop_map(|bytes| Step::Compact { bytes }),
+        1 => (0..40_usize).prop_map(|steps| Step::CompactUntilPowerFails { steps }),
         1 => Just(Step::UnmapIdle),
         1 => Just(Step::Kill),
         1 => Just(Step::FailPower),
@@ -122,8 +126,15 @@ impl<'a> Run<'a> {
                     retired.map(penstock_log::Retired::perform).transpose().unwrap();
                 }
             }
+            Step::Compact { bytes } => {
+                support::compact(log, bytes).unwrap();
+                log.write().unwrap();
+                self.model.check_messages(log);
+            }
             Step::UnmapIdle => drop(log.unmap_idle()),
-            Step::Kill | Step::KillAndRaise | Step::FailPower | Step::Close => self.stop(&step),
+            Step::CompactUntilPowerFails { .. } | Step::Kill | Step::KillAndRaise | Step::FailPower | Step::Close => {
+                self.stop(&step)
+            }
         }
         if let Some(log) = &self.log {
             assert!(log.synced() <= log.end());
@@ -139,7 +150,12 @@ impl<'a> Run<'a> {
                 log.close().unwrap();
                 assert_eq!(self.reopen(false), end);
             }
-            Step::FailPower => {
+            Step::FailPower | Step::CompactUntilPowerFails { .. } => {
+                if let Step::CompactUntilPowerFails { steps } = step {
+                    self.disk.fail_after(*steps);
+                    let folded = log.begin_fold().map_or(Ok(()), |ticket| log.finish_fold(ticket.perform()?).perform());
+                    while folded.is_ok() && support::compact(&mut log, 700).is_ok_and(|more| more) {}
+                }
                 drop(log);
                 self.disk.fail_power(self.directory);
                 assert!(self.reopen(true) >= synced, "something confirmed as synced is gone");
@@ -174,7 +190,13 @@ proptest! {
     fn folding_from_the_beginning_gives_what_the_checkpoints_do(steps in steps(false)) {
         let directory = tempfile::tempdir().unwrap();
         let mut run = Run::new(directory.path());
-        for step in steps.into_iter().filter(|step| !matches!(step, Step::FailPower | Step::Close)) {
+        let forgets = |step: &Step| {
+            matches!(
+                step,
+                Step::FailPower | Step::Close | Step::Compact { .. } | Step::CompactUntilPowerFails { .. }
+            )
+        };
+        for step in steps.into_iter().filter(|step| !forgets(step)) {
             run.step(step);
         }
         let mut log = run.log.take().unwrap();
