@@ -58,6 +58,12 @@ class Settings(BaseModel):
     segment_idle_seconds: float = Field(
         30.0, ge=1, le=86_400, description="A segment that nobody read for so long is unmapped."
     )
+    compaction_bytes_per_second: int = Field(
+        64 * MIB,
+        ge=0,
+        le=64 * 1024 * MIB,
+        description="How fast mostly dead segments are rewritten at most; 0 never rewrites them.",
+    )
     io_threads: int = Field(
         0, ge=0, le=256, description="Threads that serve connections; 0 is one for two processors, at most 8."
     )

@@ -89,6 +89,7 @@ class Broker:
             segment_bytes_min=settings.segment_bytes_min,
             segment_bytes_max=settings.segment_bytes_max,
             segment_idle_ms=int(settings.segment_idle_seconds * 1_000),
+            compaction_bytes_per_second=settings.compaction_bytes_per_second,
         )
         self._undo.push_async_callback(self._close_engine)
         self._storage = VhostsStorage(directory, self._engine)

@@ -14,11 +14,13 @@ pub enum Metric {
     Returned,
     Syncs,
     SyncMicros,
+    Compacted,
+    CompactionsGivenUp,
     Connections,
     Consumers,
 }
 
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 13] = [
     "published_total",
     "published_bytes_total",
     "confirmed_total",
@@ -28,6 +30,8 @@ const NAMES: [&str; 11] = [
     "returned_total",
     "syncs_total",
     "sync_microseconds_total",
+    "compaction_bytes_total",
+    "compactions_given_up_total",
     "connections",
     "consumers",
 ];

@@ -12,12 +12,14 @@ use crate::counters::Counters;
 use crate::error::EngineError;
 use crate::shard::Shard;
 
-/// Sizes of segments, and how long an unread one stays mapped.
+/// Sizes of segments, how long an unread one stays mapped, and how fast mostly dead ones are rewritten.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
     pub segment_bytes_min: u64,
     pub segment_bytes_max: u64,
     pub segment_idle: Duration,
+    /// Compaction writes no more; 0 turns it off.
+    pub compaction_bytes_per_second: u64,
 }
 
 /// The doors to the threads, and the threads.
@@ -36,7 +38,7 @@ impl Engine {
     /// `Io` when the threads cannot be started.
     pub fn new(options: EngineOptions) -> Result<Engine, EngineError> {
         let shards = Arc::new(Mutex::new(Vec::new()));
-        let started = Background::start(Arc::clone(&shards), options.segment_idle);
+        let started = Background::start(Arc::clone(&shards), options.segment_idle, options.compaction_bytes_per_second);
         let background = started.map_err(|source| EngineError::Io {
             action: "start",
             what: "the threads behind the log".to_owned(),

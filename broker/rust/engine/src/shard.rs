@@ -376,6 +376,27 @@ impl Shard {
         Ok(true)
     }
 
+    /// A slice of compaction; says how many bytes it wrote and whether there is more to do.
+    pub(crate) fn compact_once(&self, bytes_max: u64) -> Result<(u64, bool), EngineError> {
+        let ticket = {
+            let mut guard = self.lock()?;
+            if guard.closed || guard.stopped.is_some() {
+                return Ok((0, false));
+            }
+            guard.log.begin_compaction()
+        };
+        let Some(ticket) = ticket else { return Ok((0, false)) };
+        let compacted = ticket.perform(bytes_max)?;
+        let (bytes, more) = (compacted.bytes, compacted.more);
+        self.counters.add(Metric::Compacted, bytes);
+        if compacted.given_up.is_some() {
+            self.counters.add(Metric::CompactionsGivenUp, 1);
+        }
+        let retired = self.lock()?.log.finish_compaction(compacted);
+        retired.perform()?;
+        Ok((bytes, more))
+    }
+
     /// Lets go of maps that nobody read since the last call.
     pub(crate) fn unmap_idle(&self) {
         // Unmapping takes its time: what is retired goes after the lock.

@@ -21,6 +21,7 @@ fn open(directory: &std::path::Path) -> House {
         segment_bytes_min: 64 << 10,
         segment_bytes_max: 256 << 10,
         segment_idle: Duration::from_secs(60),
+        compaction_bytes_per_second: 64 << 20,
     };
     let engine = Engine::new(options).unwrap();
     let shard = engine.open_shard("/", directory, false).unwrap();
@@ -290,6 +291,7 @@ fn a_queue_made_after_numbers_were_skipped_begins_above_them() {
         segment_bytes_min: 64 << 10,
         segment_bytes_max: 256 << 10,
         segment_idle: Duration::from_secs(60),
+        compaction_bytes_per_second: 64 << 20,
     };
     let engine = Engine::new(options).unwrap();
 

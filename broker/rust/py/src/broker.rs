@@ -26,10 +26,15 @@ pub(crate) struct PyEngine {
 #[pymethods]
 impl PyEngine {
     #[new]
-    #[pyo3(signature = (*, segment_bytes_min, segment_bytes_max, segment_idle_ms))]
-    fn new(segment_bytes_min: u64, segment_bytes_max: u64, segment_idle_ms: u64) -> PyResult<PyEngine> {
+    #[pyo3(signature = (*, segment_bytes_min, segment_bytes_max, segment_idle_ms, compaction_bytes_per_second))]
+    fn new(
+        segment_bytes_min: u64,
+        segment_bytes_max: u64,
+        segment_idle_ms: u64,
+        compaction_bytes_per_second: u64,
+    ) -> PyResult<PyEngine> {
         let segment_idle = Duration::from_millis(segment_idle_ms);
-        let options = EngineOptions { segment_bytes_min, segment_bytes_max, segment_idle };
+        let options = EngineOptions { segment_bytes_min, segment_bytes_max, segment_idle, compaction_bytes_per_second };
         Ok(PyEngine { engine: Arc::new(Engine::new(options).map_err(of_engine)?) })
     }
 
