@@ -319,6 +319,59 @@ fn a_record_that_does_not_hold_is_not_copied_and_its_segment_stays() {
 }
 
 #[test]
+fn the_older_checkpoint_still_leads_to_the_same_state() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = open(directory.path()).log;
+    let mut model = Model::default();
+    run(&mut log, &mut model, 300, |log, _| {
+        compact_all(log);
+    });
+    assert!(!rewritten(directory.path()).is_empty());
+    drop(log);
+    let is_checkpoint = |path: &PathBuf| path.to_str().unwrap().contains("checkpoint.");
+    let newest = files(directory.path()).into_iter().filter(is_checkpoint).max().unwrap();
+    std::fs::write(newest, b"not a checkpoint").unwrap();
+
+    let opened = open(directory.path());
+
+    model.check_state(&opened.state);
+    model.check_messages(&opened.log);
+}
+
+#[test]
+fn a_rewritten_segment_that_no_checkpoint_covers_stops_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = open(directory.path()).log;
+    let mut model = Model::default();
+    run(&mut log, &mut model, 150, |_, _| {});
+    compact_all(&mut log);
+    drop(log);
+    for path in files(directory.path()).into_iter().filter(|path| path.to_str().unwrap().contains("checkpoint.")) {
+        std::fs::remove_file(path).unwrap();
+    }
+
+    assert!(matches!(Log::open(directory.path(), small_segments()), Err(LogError::Damaged { .. })));
+}
+
+#[test]
+fn many_small_rewritten_segments_are_merged() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = LogOptions { segment_bytes_min: 4096, segment_bytes_max: 32_768, ..LogOptions::default() };
+    let mut log = Log::open(directory.path(), options).unwrap().log;
+    let mut model = Model::default();
+
+    run(&mut log, &mut model, 6000, |log, _| {
+        compact_all(log);
+    });
+
+    let count = rewritten(directory.path()).len();
+    let editions = |path: &PathBuf| path.extension().unwrap().to_str().unwrap().parse::<u32>().unwrap();
+    assert!(rewritten(directory.path()).iter().map(editions).max() > Some(2), "something was rewritten twice");
+    assert!(count < 20, "{count} rewritten segments");
+    model.check_messages(&log);
+}
+
+#[test]
 fn a_manifest_that_does_not_hold_stops_the_start_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let mut log = open(directory.path()).log;
