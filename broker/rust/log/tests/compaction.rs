@@ -120,9 +120,16 @@ fn without_compaction_the_slow_queue_pins_it() {
 
 #[test]
 fn the_power_may_fail_at_any_step_of_it() {
+    for keeps_renames in [false, true] {
+        fail_power_at_every_step(keeps_renames);
+    }
+}
+
+fn fail_power_at_every_step(keeps_renames: bool) {
     for steps in 0.. {
         let directory = tempfile::tempdir().unwrap();
         let (disk, mut log) = with_disk(directory.path());
+        disk.keeps_renames.store(keeps_renames, Ordering::SeqCst);
         let mut model = Model::default();
         // One segment is rewritten already, so that the manifest has a successor.
         run(&mut log, &mut model, 100, |_, _| {});
@@ -151,6 +158,32 @@ fn the_power_may_fail_at_any_step_of_it() {
             return;
         }
     }
+}
+
+#[test]
+fn what_a_fold_reached_and_could_not_publish_is_not_counted_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Arc::new(FaultyDisk::default());
+    let options = LogOptions { disk: Arc::clone(&disk) as _, ..small_segments() };
+    let mut log = Log::open(directory.path(), options).unwrap().log;
+    let mut model = Model::default();
+    run(&mut log, &mut model, 150, |_, _| {});
+    let sealed_count = log.sealed_count();
+    while log.sealed_count() < sealed_count + 3 {
+        model.publish(&mut log, &[7], message(100, 1)).unwrap();
+    }
+    log.write().unwrap();
+
+    disk.create_fails.store(true, Ordering::SeqCst);
+    assert!(log.begin_fold().unwrap().perform().is_err());
+    disk.create_fails.store(false, Ordering::SeqCst);
+
+    assert!(!compact(&mut log, 300).unwrap());
+    assert_eq!(log.stats().bytes_rewritten, 0);
+    fold(&mut log).unwrap().perform().unwrap();
+    compact_all(&mut log);
+    assert!(log.stats().bytes_rewritten > 0);
+    model.check_messages(&log);
 }
 
 #[test]

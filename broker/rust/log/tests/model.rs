@@ -5,6 +5,7 @@ mod support;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use penstock_log::{Log, LogOptions, Opened, Outcome, Position};
 use proptest::prelude::*;
@@ -70,8 +71,9 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(directory: &'a Path) -> Run<'a> {
+    fn new(directory: &'a Path, keeps_renames: bool) -> Run<'a> {
         let disk = Arc::new(ForgetfulDisk::default());
+        disk.keeps_renames.store(keeps_renames, Ordering::SeqCst);
         let mut run =
             Run { directory, disk, log: None, model: Model::default(), history: Vec::new(), ids: [0, 1, 2, 3, 4] };
         run.history.push((Position(0), Model::default()));
@@ -177,9 +179,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
-    fn after_any_stop_the_log_holds_what_the_model_does(steps in steps(true)) {
+    fn after_any_stop_the_log_holds_what_the_model_does(steps in steps(true), keeps_renames in any::<bool>()) {
         let directory = tempfile::tempdir().unwrap();
-        let mut run = Run::new(directory.path());
+        let mut run = Run::new(directory.path(), keeps_renames);
         for step in steps {
             run.step(step);
         }
@@ -189,7 +191,7 @@ proptest! {
     #[test]
     fn folding_from_the_beginning_gives_what_the_checkpoints_do(steps in steps(false)) {
         let directory = tempfile::tempdir().unwrap();
-        let mut run = Run::new(directory.path());
+        let mut run = Run::new(directory.path(), false);
         let forgets = |step: &Step| {
             matches!(
                 step,

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use penstock_log::{
@@ -218,8 +219,12 @@ pub struct ForgetfulDisk {
     names: Mutex<BTreeMap<PathBuf, u64>>,
     /// What was removed since the directory was synced, as it was on the disk.
     removed: Mutex<BTreeMap<PathBuf, Vec<u8>>>,
+    /// Names given by a rename since the directory was synced.
+    renamed: Mutex<BTreeSet<PathBuf>>,
     /// How many more steps succeed.
     steps: Mutex<Option<usize>>,
+    /// Whether a power failure keeps renames that were not synced; both may happen.
+    pub keeps_renames: AtomicBool,
 }
 
 fn inode(path: &Path) -> u64 {
@@ -263,7 +268,8 @@ impl ForgetfulDisk {
         for entry in std::fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             let inode = inode(&path);
-            if names.get(&path) != Some(&inode) {
+            let is_kept = self.keeps_renames.load(Ordering::SeqCst) && self.renamed.lock().unwrap().contains(&path);
+            if names.get(&path) != Some(&inode) && !is_kept {
                 std::fs::remove_file(&path).unwrap();
                 continue;
             }
@@ -294,6 +300,7 @@ impl ForgetfulDisk {
         let mut names = self.names.lock().unwrap();
         names.clear();
         self.removed.lock().unwrap().clear();
+        self.renamed.lock().unwrap().clear();
         for entry in std::fs::read_dir(directory)? {
             let path = entry?.path();
             names.insert(path.clone(), inode(&path));
@@ -330,6 +337,7 @@ impl Disk for ForgetfulDisk {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.step()?;
         self.forget(to);
+        self.renamed.lock().unwrap().insert(to.to_owned());
         RealDisk.rename(from, to)
     }
 
