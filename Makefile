@@ -5,7 +5,7 @@ BIN := .venv/bin
 RUST := $(shell find broker/rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup run demo build test test-rust test-python test-crash test-conformance long-fuzz bench bench-docs fmt lint proto lock clean
+.PHONY: help setup run demo build test test-rust test-python test-crash test-conformance long-model long-disk-use long-fuzz bench bench-docs fmt lint proto lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -41,6 +41,12 @@ test-crash: setup ## kill -9 under load, 20 rounds
 
 test-conformance: setup ## foreign clients: reflection, health, the Go example (needs Go)
 	$(PYTEST) tests/conformance --timeout 600
+
+long-model: ## the log against its model with many cases (LONG_CASES=20000); seeds that fail are kept beside the test
+	PROPTEST_CASES=$${LONG_CASES:-20000} cargo test --release --locked -p penstock-log --test model
+
+long-disk-use: ## measure what a slow queue among fast ones takes on the disk
+	cargo test --release --locked -p penstock-engine --test disk_use -- --ignored --nocapture
 
 long-fuzz: ## ten minutes of fuzzing a target (needs nightly Rust and cargo-fuzz)
 	@tools/fuzz_all.sh 600

@@ -43,15 +43,24 @@ class RpcError(CoreError):
 @final
 class Engine:
     """All shards of this process, and the thread that syncs and the one that folds."""
-    def __new__(cls, *, segment_bytes_min: int, segment_bytes_max: int, segment_idle_ms: int, disk_free_bytes_min: int = 0) -> Self: ...
+    def __new__(
+        cls,
+        *,
+        segment_bytes_min: int,
+        segment_bytes_max: int,
+        segment_idle_ms: int,
+        disk_free_bytes_min: int = 0,
+        compaction_bytes_per_second: int = 0,
+    ) -> Self: ...
     def open_shard(self, name: str, directory: str, *, page_cache_lost: bool) -> Shard:
         """Opens and recovers the log of a vhost (blocking, without the GIL). `page_cache_lost` when the last stop was not clean and
         the machine has booted since: every queue then skips 2^32 numbers. Raises StorageError."""
     def metrics(self) -> dict[str, float]:
         """Counters over all shards: published_total, confirmed_total, delivered_total, settled_total, returned_total,
         published_bytes_total, delivered_bytes_total, log_bytes_written_total, syncs_total, sync_seconds_total,
-        segments, mapped_bytes, connections, consumers, damaged_records_total, quarantined_segments,
-        disk_full (1 while publishers are refused for want of room), disk_free_bytes."""
+        compaction_bytes_total, compactions_given_up_total, segments, mapped_bytes, connections, consumers,
+        damaged_records_total, quarantined_segments, disk_full (1 while publishers are refused for want of room),
+        disk_free_bytes."""
     def take_notices(self) -> list[tuple[bool, str]]:
         """Lines for the broker's log since the last call: whether it is a warning, and its text."""
     def close(self) -> None:

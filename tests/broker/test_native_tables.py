@@ -51,7 +51,12 @@ deletes = st.tuples(st.just("delete"), st.sampled_from([*QUEUES, *EXCHANGES]))
 @pytest.fixture(scope="module")
 def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shard]:
     directory: Path = tmp_path_factory.mktemp("vhost")
-    engine = Engine(segment_bytes_min=1 << 20, segment_bytes_max=1 << 26, segment_idle_ms=60_000)
+    engine = Engine(
+        segment_bytes_min=1 << 20,
+        segment_bytes_max=1 << 26,
+        segment_idle_ms=60_000,
+        compaction_bytes_per_second=1 << 26,
+    )
     opened = engine.open_shard("/", str(directory), page_cache_lost=False)
     opened.retain_queues([])
     apply_changes(opened, changes_of(Machine().state))

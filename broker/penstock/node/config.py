@@ -64,6 +64,12 @@ class Settings(BaseModel):
         le=1024**5,
         description="Publishers are refused while less is free on the disk; two segments are always kept.",
     )
+    compaction_bytes_per_second: int = Field(
+        0,
+        ge=0,
+        le=64 * 1024 * MIB,
+        description="How fast mostly dead segments are rewritten at most; 0 is off: they never are.",
+    )
     io_threads: int = Field(
         0, ge=0, le=256, description="Threads that serve connections; 0 is one for two processors, at most 8."
     )

@@ -20,6 +20,11 @@ COUNTERS: dict[str, tuple[str, str]] = {
     "settled_total": ("penstock_messages_settled", "Messages acknowledged or rejected."),
     "log_bytes_written_total": ("penstock_log_bytes_written", "Bytes written to logs."),
     "damaged_records_total": ("penstock_damaged_records", "Records that could not be read: dropped, never delivered."),
+    "compaction_bytes_total": ("penstock_compaction_bytes", "Bytes that rewriting mostly dead segments wrote."),
+    "compactions_given_up_total": (
+        "penstock_compactions_given_up",
+        "Rewritings given up, for bytes that do not hold or a disk that refuses; the segments stay as they were.",
+    ),
     "syncs_total": ("penstock_syncs", "Syncs of logs; one commits all that wait."),
     "sync_seconds_total": ("penstock_sync_seconds", "Time spent in them."),
 }

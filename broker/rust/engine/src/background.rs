@@ -1,8 +1,10 @@
-//! The two threads that work on shards off the message path: one syncs, one folds.
+//! The two threads that work on shards off the message path: one syncs, one folds, and compacts in its pauses.
 //!
 //! A shard stands in each thread's queue at most once (its own flags see to that), so the queues are bounded by the number
-//! of shards. A shard that was dropped meanwhile is passed over.
+//! of shards. A shard that was dropped meanwhile is passed over. Compaction goes in slices, at no more than a rate, and
+//! what waits to be folded goes first.
 
+use std::collections::VecDeque;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
@@ -15,6 +17,9 @@ use crate::space::Space;
 /// How often somebody looks whether there is room on the disk.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
+/// What compaction writes at once: a few milliseconds of a disk.
+const SLICE_BYTES: u64 = 1 << 20;
+
 /// The doors to the threads. Dropping the last one lets them end after what waits.
 pub(crate) struct Background {
     sync: Sender<Weak<Shard>>,
@@ -22,18 +27,30 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// Starts both threads. `idle` is how long a segment's map is kept that nobody reads.
+    /// Starts both threads. `idle` is how long a segment's map is kept that nobody reads, `rate` how many bytes a second
+    /// compaction may write; 0 turns it off.
     pub fn start(
         shards: Arc<Mutex<Vec<Weak<Shard>>>>,
         idle: Duration,
         keeper: RoomKeeper,
+        rate: u64,
     ) -> std::io::Result<(Arc<Background>, Vec<JoinHandle<()>>)> {
         let (sync, sync_waiting) = mpsc::channel();
         let (fold, fold_waiting) = mpsc::channel();
         let syncer = std::thread::Builder::new().name("penstock-sync".to_owned());
         let syncer = syncer.spawn(move || run_syncs(&sync_waiting))?;
         let folder = std::thread::Builder::new().name("penstock-fold".to_owned());
-        let folder = folder.spawn(move || run_folds(&fold_waiting, &shards, idle, &keeper))?;
+        let now = Instant::now();
+        let pauses = Pauses {
+            compacting: VecDeque::new(),
+            next_slice: now,
+            next_look: now + LOOK_EVERY,
+            next_unmap: now + idle,
+            idle,
+            rate,
+            keeper,
+        };
+        let folder = folder.spawn(move || run_folds(&fold_waiting, &shards, pauses))?;
         Ok((Arc::new(Background { sync, fold }), vec![syncer, folder]))
     }
 
@@ -79,24 +96,77 @@ impl RoomKeeper {
     }
 }
 
-fn run_folds(waiting: &Receiver<Weak<Shard>>, shards: &Mutex<Vec<Weak<Shard>>>, idle: Duration, keeper: &RoomKeeper) {
+fn run_folds(waiting: &Receiver<Weak<Shard>>, shards: &Mutex<Vec<Weak<Shard>>>, mut pauses: Pauses) {
     // Shards whose fold found no room on the disk.
     let mut again: Vec<Weak<Shard>> = Vec::new();
-    let (mut looked, mut unmapped) = (Instant::now(), Instant::now());
     loop {
-        match waiting.recv_timeout(LOOK_EVERY.min(idle)) {
-            Ok(shard) => again.extend(fold_all(&shard).then_some(shard)),
+        match waiting.recv_timeout(pauses.wait(Instant::now())) {
+            Ok(shard) if fold_all(&shard) => again.push(shard),
+            Ok(shard) => pauses.compact_soon(shard),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        if looked.elapsed() >= LOOK_EVERY {
-            again.retain(fold_all);
-            keeper.look(shards);
-            looked = Instant::now();
+        if Instant::now() >= pauses.next_look {
+            let (without_room, folded): (Vec<_>, Vec<_>) = again.into_iter().partition(fold_all);
+            again = without_room;
+            folded.into_iter().for_each(|shard| pauses.compact_soon(shard));
+            pauses.keeper.look(shards);
+            pauses.next_look = Instant::now() + LOOK_EVERY;
         }
-        if unmapped.elapsed() >= idle {
+        pauses.use_one(Instant::now(), shards);
+    }
+}
+
+/// What the fold thread does while nothing is to be folded.
+struct Pauses {
+    /// Shards that may have something to compact, each once; the first has its turn.
+    compacting: VecDeque<Weak<Shard>>,
+    next_slice: Instant,
+    next_look: Instant,
+    next_unmap: Instant,
+    idle: Duration,
+    /// Bytes a second.
+    rate: u64,
+    keeper: RoomKeeper,
+}
+
+impl Pauses {
+    fn wait(&self, now: Instant) -> Duration {
+        let next = self.next_look.min(self.next_unmap);
+        let next = if self.may_compact() { next.min(self.next_slice) } else { next };
+        next.saturating_duration_since(now)
+    }
+
+    /// A full disk waits for what folds free: compaction writes before it frees anything.
+    fn may_compact(&self) -> bool {
+        !self.compacting.is_empty() && !self.keeper.space.is_full()
+    }
+
+    fn compact_soon(&mut self, shard: Weak<Shard>) {
+        if self.rate > 0 && !self.compacting.iter().any(|waiting| waiting.ptr_eq(&shard)) {
+            self.compacting.push_back(shard);
+        }
+    }
+
+    fn use_one(&mut self, now: Instant, shards: &Mutex<Vec<Weak<Shard>>>) {
+        if now >= self.next_unmap {
+            self.next_unmap = now + self.idle;
             unmap_idle(shards);
-            unmapped = Instant::now();
+        }
+        if now >= self.next_slice
+            && self.may_compact()
+            && let Some(waiting) = self.compacting.pop_front()
+            && let Some(shard) = waiting.upgrade()
+        {
+            let (bytes, more) = shard.compact_once(SLICE_BYTES).unwrap_or_else(|error| {
+                shard.stop(&error.to_string());
+                (0, false)
+            });
+            // The time that the slice took counts, so that a slow disk gets no more than its share of pauses.
+            self.next_slice = now + Duration::from_micros(bytes.saturating_mul(1_000_000) / self.rate.max(1));
+            if more {
+                self.compacting.push_back(waiting);
+            }
         }
     }
 }

@@ -15,11 +15,13 @@ pub enum Metric {
     Syncs,
     SyncMicros,
     DamagedRecords,
+    Compacted,
+    CompactionsGivenUp,
     Connections,
     Consumers,
 }
 
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 14] = [
     "published_total",
     "published_bytes_total",
     "confirmed_total",
@@ -30,6 +32,8 @@ const NAMES: [&str; 12] = [
     "syncs_total",
     "sync_microseconds_total",
     "damaged_records_total",
+    "compaction_bytes_total",
+    "compactions_given_up_total",
     "connections",
     "consumers",
 ];

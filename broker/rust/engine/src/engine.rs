@@ -17,7 +17,7 @@ use crate::space::Space;
 /// A disk has room for at least so many segments of the largest size.
 const SEGMENTS_OF_A_DISK_MIN: u64 = 32;
 
-/// Sizes of segments, and how long an unread one stays mapped.
+/// Sizes of segments, how long an unread one stays mapped, and how fast mostly dead ones are rewritten.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
     pub segment_bytes_min: u64,
@@ -25,6 +25,8 @@ pub struct EngineOptions {
     pub segment_idle: Duration,
     /// Publishers are refused rather than leave less than this on the disk.
     pub disk_free_bytes_min: u64,
+    /// Compaction writes no more; 0 turns it off.
+    pub compaction_bytes_per_second: u64,
 }
 
 /// The doors to the threads, and the threads.
@@ -47,7 +49,8 @@ impl Engine {
         let shards = Arc::new(Mutex::new(Vec::new()));
         let (notices, space) = (Arc::<Notices>::default(), Arc::<Space>::default());
         let keeper = RoomKeeper { space: Arc::clone(&space), notices: Arc::clone(&notices) };
-        let started = Background::start(Arc::clone(&shards), options.segment_idle, keeper);
+        let rate = options.compaction_bytes_per_second;
+        let started = Background::start(Arc::clone(&shards), options.segment_idle, keeper, rate);
         let background = started.map_err(|source| EngineError::Io {
             action: "start",
             what: "the threads behind the log".to_owned(),

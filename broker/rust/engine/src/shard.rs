@@ -1,5 +1,7 @@
 //! One vhost's log with its queues and routing tables, and the changes of topology that Python decided.
 
+mod rounds;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -468,51 +470,6 @@ impl Shard {
         self.sync_done.notify_waiters();
     }
 
-    /// One round of the sync thread.
-    pub(crate) fn sync_once(&self) -> Result<(), EngineError> {
-        self.sync_waits.store(false, Ordering::Release);
-        let ticket = {
-            let mut guard = self.lock()?;
-            if guard.closed {
-                return Ok(());
-            }
-            guard.check(&self.name)?;
-            guard.log.begin_sync()
-        };
-        let Some(ticket) = ticket else { return Ok(()) };
-        let started = Instant::now();
-        let position = ticket.perform()?;
-        self.around.counters.add(Metric::Syncs, 1);
-        self.around.counters.add(Metric::SyncMicros, u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX));
-        self.lock()?.log.finish_sync(position);
-        self.publish_synced(position);
-        Ok(())
-    }
-
-    /// One round of the fold thread; says whether it found something to fold.
-    pub(crate) fn fold_once(&self) -> Result<bool, EngineError> {
-        self.fold_waits.store(false, Ordering::Release);
-        let ticket = {
-            let mut guard = self.lock()?;
-            if guard.closed || guard.stopped.is_some() {
-                return Ok(false);
-            }
-            guard.log.begin_fold()
-        };
-        let Some(ticket) = ticket else { return Ok(false) };
-        let folded = ticket.perform()?;
-        let retired = self.lock()?.log.finish_fold(folded);
-        retired.perform()?;
-        Ok(true)
-    }
-
-    /// Lets go of maps that nobody read since the last call.
-    pub(crate) fn unmap_idle(&self) {
-        // Unmapping takes its time: what is retired goes after the lock.
-        let retired = self.lock().map(|mut guard| guard.log.unmap_idle());
-        drop(retired);
-    }
-
     pub(crate) fn stop(&self, reason: &str) {
         if let Ok(mut guard) = self.lock() {
             guard.stopped.get_or_insert_with(|| reason.to_owned());
@@ -536,31 +493,6 @@ impl Shard {
         if !self.is_full() {
             self.around.space.ran_out(room, &self.around.notices);
         }
-    }
-
-    /// Gives the disk what was settled since the last time, without waiting for segments to fill up.
-    pub(crate) fn make_room(&self) -> Result<(), EngineError> {
-        if self.lock()?.log.end().0 == self.freed_until.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        for _ in 0..2 {
-            let ticket = {
-                let mut guard = self.lock()?;
-                if guard.closed || guard.stopped.is_some() {
-                    return Ok(());
-                }
-                guard.log.begin_whole_fold()?
-            };
-            let Some(ticket) = ticket else { return Ok(()) };
-            let folded = ticket.perform()?;
-            let (retired, end) = {
-                let mut guard = self.lock()?;
-                (guard.log.finish_fold(folded), guard.log.end())
-            };
-            retired.perform()?;
-            self.freed_until.store(end.0, Ordering::Relaxed);
-        }
-        Ok(())
     }
 
     /// What room its log finds and needs; nothing once it is over.

@@ -74,7 +74,7 @@ pub(crate) struct State {
     pub targets: Vec<Target>,
     pub touched: Vec<QueueId>,
     /// Sealed segments that the fold thread was told of.
-    pub sealed_seen: usize,
+    pub sealed_seen: u64,
     /// The number that the first message of a new queue gets; above 1 once a start had to skip numbers.
     pub first_sequence: Sequence,
     pub damages: Damages,

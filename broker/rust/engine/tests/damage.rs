@@ -19,6 +19,7 @@ fn open(directory: &Path) -> (Engine, Arc<Shard>) {
         segment_bytes_max: 64 << 10,
         segment_idle: Duration::from_secs(60),
         disk_free_bytes_min: 0,
+        compaction_bytes_per_second: 0,
     };
     let engine = Engine::new(options).unwrap();
     let shard = engine.open_shard("/", directory, false).unwrap();

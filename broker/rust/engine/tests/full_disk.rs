@@ -18,6 +18,7 @@ fn open(directory: &Path, disk_free_bytes_min: u64) -> (Engine, Arc<Shard>) {
         segment_bytes_max: 256 << 10,
         segment_idle: Duration::from_secs(60),
         disk_free_bytes_min,
+        compaction_bytes_per_second: 0,
     };
     let engine = Engine::new(options).unwrap();
     let shard = engine.open_shard("/", directory, false).unwrap();

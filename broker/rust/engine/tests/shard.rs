@@ -22,6 +22,7 @@ fn open(directory: &std::path::Path) -> House {
         segment_bytes_max: 256 << 10,
         segment_idle: Duration::from_secs(60),
         disk_free_bytes_min: 0,
+        compaction_bytes_per_second: 64 << 20,
     };
     let engine = Engine::new(options).unwrap();
     let shard = engine.open_shard("/", directory, false).unwrap();
@@ -292,6 +293,7 @@ fn a_queue_made_after_numbers_were_skipped_begins_above_them() {
         segment_bytes_max: 256 << 10,
         segment_idle: Duration::from_secs(60),
         disk_free_bytes_min: 0,
+        compaction_bytes_per_second: 64 << 20,
     };
     let engine = Engine::new(options).unwrap();
 

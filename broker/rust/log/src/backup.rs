@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::checkpoint::checkpoint_path;
 use crate::disk::Disk;
 use crate::error::LogError;
+use crate::fold_ticket::set_aside;
+use crate::manifest::Manifest;
 use crate::record::Position;
 use crate::recovery::Names;
 use crate::sync::{SyncedFile, save_position};
@@ -26,6 +28,8 @@ pub(crate) struct Holds(Mutex<Held>);
 struct Held {
     count: usize,
     waiting: Vec<PathBuf>,
+    /// Damaged segments, to be set aside then.
+    kept: Vec<PathBuf>,
 }
 
 impl Holds {
@@ -34,10 +38,11 @@ impl Holds {
     }
 
     /// Takes over the removal of files while a copy is under way; says whether it did.
-    pub(crate) fn postpone(&self, files: &[PathBuf]) -> bool {
+    pub(crate) fn postpone(&self, files: &[PathBuf], kept: &[PathBuf]) -> bool {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if held.count > 0 {
             held.waiting.extend_from_slice(files);
+            held.kept.extend_from_slice(kept);
         }
         held.count > 0
     }
@@ -61,8 +66,14 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let mut held = self.holds.0.lock().unwrap_or_else(PoisonError::into_inner);
         held.count -= 1;
-        let files = if held.count == 0 { std::mem::take(&mut held.waiting) } else { Vec::new() };
+        if held.count > 0 {
+            return;
+        }
+        let (files, kept) = (std::mem::take(&mut held.waiting), std::mem::take(&mut held.kept));
         drop(held);
+        for path in kept {
+            let _ = set_aside(self.disk.as_ref(), &path);
+        }
         for path in files {
             // One that stays is dead at the checkpoint; the next start's first fold removes it.
             let _ = self.disk.unlink(&path);
@@ -75,9 +86,12 @@ impl Drop for Hold {
 #[must_use]
 pub struct BackupTicket {
     pub(crate) directory: Arc<Path>,
+    pub(crate) log_id: [u8; 16],
     pub(crate) position: Position,
     /// The files of the sealed segments and, where they have one, of their directories.
     pub(crate) sealed: Vec<(PathBuf, PathBuf)>,
+    /// Of those of them that were rewritten.
+    pub(crate) manifest: Manifest,
     pub(crate) active: (PathBuf, Arc<File>),
     /// How much of the active segment's file is below the position, and how large the file is.
     pub(crate) active_bytes: (u64, u64),
@@ -102,7 +116,12 @@ impl BackupTicket {
             // The oldest may go just now; the one after it stays, as no fold begins while the files are held.
             link_if_there(&checkpoint_path(&self.directory, number), target)?;
         }
-        link_if_there(&self.directory.join("manifest"), target)?;
+        // Its own: the log's may name by now what was rewritten after the list of segments was made.
+        if !self.manifest.entries.is_empty() {
+            let disk = self.hold.disk.as_ref();
+            self.manifest.prepare(disk, target, &self.log_id)?;
+            Manifest::publish(disk, target)?;
+        }
         self.copy_active(target)?;
         let synced = Mutex::new(SyncedFile::load(target)?);
         save_position(&synced, self.hold.disk.as_ref(), self.position)?;

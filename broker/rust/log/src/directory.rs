@@ -20,10 +20,8 @@ const MAGIC: &[u8; 8] = b"PNSTKIDX";
 const HEADER_BYTES: usize = 64;
 const ENTRY_BYTES: usize = 28;
 
-/// The name of the directory of the segment with that number.
-pub(crate) fn directory_path(directory: &Path, number: u64) -> PathBuf {
-    directory.join(format!("msgs.{number:010}.idx"))
-}
+/// Contiguous numbers of one queue: the first and how many.
+pub(crate) type Span = (QueueId, Sequence, u64);
 
 /// Contiguous messages of one queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +85,25 @@ impl Lookup {
         }
     }
 
+    /// The first run that `is_live`, of those from the one at `from` on, with its place among all.
+    pub(crate) fn find_run(
+        &self,
+        from: usize,
+        is_live: impl Fn(Span) -> bool,
+    ) -> Result<Option<(usize, Span)>, LogError> {
+        match self {
+            Lookup::Memory(index) => {
+                let runs = index.runs().map(|(queue, run)| (queue, Sequence(run.first), run.offsets.len() as u64));
+                Ok(runs.enumerate().skip(from).find(|&(_, run)| is_live(run)))
+            }
+            Lookup::File(directory) => {
+                let runs = directory.entries()?.map(|entry| (entry.queue, entry.first, u64::from(entry.count)));
+                Ok(runs.enumerate().skip(from).find(|&(_, run)| is_live(run)))
+            }
+            Lookup::Nothing => Ok(None),
+        }
+    }
+
     /// Goes over all messages with the offsets of their records. Directories name only what lived when they were made, and
     /// an index what can be read, so that one with nothing of its own gives what the other has.
     pub(crate) fn each(&self, readable: &MemoryIndex, mut each: impl FnMut(Target, u32)) -> Result<(), LogError> {
@@ -109,12 +126,20 @@ impl Lookup {
         own.filter_map(|(_, run)| first_at(from, Sequence(run.first), run.offsets.len() as u64)).min()
     }
 
+    /// The same with no map, that gets one of its own.
+    pub(crate) fn apart(&self) -> Lookup {
+        match self {
+            Lookup::File(directory) => {
+                Lookup::File(Arc::new(Directory::new(directory.path.clone(), directory.segment_id)))
+            }
+            other => other.clone(),
+        }
+    }
+
     /// The same without a map, when there is one to give back.
     pub(crate) fn unmapped(&self) -> Option<Lookup> {
         match self {
-            Lookup::File(directory) if directory.map.get().is_some() => {
-                Some(Lookup::File(Arc::new(Directory::new(directory.path.clone(), directory.segment_id))))
-            }
+            Lookup::File(directory) if directory.map.get().is_some() => Some(self.apart()),
             _ => None,
         }
     }
@@ -140,6 +165,18 @@ impl Directory {
     /// The file's entries, by queue and first number.
     pub(crate) fn entries(&self) -> Result<impl ExactSizeIterator<Item = Entry> + '_, LogError> {
         Ok(self.parts()?.0.chunks_exact(ENTRY_BYTES).map(Entry::decode))
+    }
+
+    /// Where the records of `count` messages of an entry begin, from the one with the number `first` on.
+    pub(crate) fn offsets(
+        &self,
+        entry: &Entry,
+        first: Sequence,
+        count: usize,
+    ) -> Result<impl Iterator<Item = u32> + '_, LogError> {
+        let from = entry.place as usize + first.0.saturating_sub(entry.first.0) as usize;
+        let found = self.parts()?.1.get(from * 4..(from + count) * 4).ok_or_else(|| self.damaged())?;
+        Ok(found.chunks_exact(4).map(le_u32))
     }
 
     /// Whether the checksum of the offsets holds too, which no look-up checks.

@@ -8,7 +8,8 @@ use penstock_queue::{QueueId, SequenceRange};
 use crate::error::LogError;
 use crate::record::{
     FLAG_LONG_PROPERTIES, HEADER_BYTES, KIND_DELETE, KIND_EPOCH, KIND_MESSAGE, KIND_SETTLE, MESSAGE_FIXED_BYTES,
-    Outcome, Position, RANGE_BYTES, RECORD_BYTES_MAX, TARGET_BYTES, TARGETS_MAX, Target, crc_of, head_crc,
+    MessageView, Outcome, Position, RANGE_BYTES, RECORD_BYTES_MAX, RawMessage, TARGET_BYTES, TARGETS_MAX, Target,
+    crc_of, head_crc, seed_of,
 };
 
 /// What a message carries, with its checksum.
@@ -118,6 +119,23 @@ fn target_bytes(target: &Target) -> [u8; TARGET_BYTES] {
     bytes[..4].copy_from_slice(&target.queue.0.to_le_bytes());
     bytes[4..].copy_from_slice(&target.sequence.0.to_le_bytes());
     bytes
+}
+
+/// Writes a message anew, under another segment's id and with these of its targets only; all else stays as it is.
+pub(crate) fn encode_pruned(out: &mut Vec<u8>, message: &MessageView<'_>, targets: &[Target], segment_id: u64) {
+    let start = out.len();
+    let RawMessage { fixed, optional, payload } = message.raw();
+    let length = FIXED_BYTES + targets.len() * TARGET_BYTES + optional.len() + payload.len();
+    out.reserve(length);
+    out.extend_from_slice(fixed);
+    out[start..start + 4].copy_from_slice(&(length as u32).to_le_bytes());
+    out[start + 6..start + 8].copy_from_slice(&(targets.len() as u16).to_le_bytes());
+    for target in targets {
+        out.extend_from_slice(&target_bytes(target));
+    }
+    out.extend_from_slice(optional);
+    seal_head(out, start, seed_of(segment_id));
+    out.extend_from_slice(payload);
 }
 
 /// What a settle record says besides its ranges.
@@ -233,6 +251,27 @@ mod tests {
         head.extend_from_slice(&record[..20]);
         head.extend_from_slice(&record[24..46]);
         assert_eq!(record[20..24], crc32c::crc32c(&head).to_le_bytes());
+    }
+
+    #[test]
+    fn a_pruned_message_keeps_all_but_its_targets_and_the_checksum_of_its_head() {
+        let properties = vec![5; 70_000];
+        let payload = Payload::new(b"e", b"k", &properties, b"body").unwrap();
+        let record = message_record(&payload, &[target(1, 1), target(2, 8), target(3, 9)]);
+        let Record::Message(view) = decode_record(&record, SEGMENT_ID).unwrap().record else { panic!("a message") };
+
+        let mut pruned = vec![0xff; 3];
+        encode_pruned(&mut pruned, &view, &[target(1, 1), target(3, 9)], 77);
+
+        let pruned = &pruned[3..];
+        assert_eq!(pruned.len(), record.len() - TARGET_BYTES);
+        assert_eq!(pruned[8..20], record[8..20], "position and the payload's checksum");
+        assert_eq!(decode_record(pruned, SEGMENT_ID), Err(DecodeError::HeadChecksum));
+        let decoded = decode_record(pruned, 77).unwrap();
+        let Record::Message(found) = decoded.record else { panic!("a message") };
+        found.verify().unwrap();
+        assert_eq!(found.targets().collect::<Vec<_>>(), [target(1, 1), target(3, 9)]);
+        assert_eq!((found.stored_at_ms, found.properties, found.body), (view.stored_at_ms, view.properties, view.body));
     }
 
     #[test]

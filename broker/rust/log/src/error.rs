@@ -49,6 +49,10 @@ pub enum Damage {
     Directory,
     #[error("it is not a checkpoint, or its checksum does not match")]
     Checkpoint,
+    #[error("it is not a manifest, or its checksum does not match")]
+    Manifest,
+    #[error("it is not the segment that the manifest names")]
+    NotInManifest,
     #[error("it belongs to another log")]
     OtherLog,
     #[error("the records between it and the one before are missing")]

@@ -187,6 +187,31 @@ impl FoldState {
         }
     }
 
+    /// The runs among `count` numbers from `first` on that are not settled, ascending.
+    pub(crate) fn live_runs(
+        &self,
+        queue: QueueId,
+        first: Sequence,
+        count: u64,
+    ) -> impl Iterator<Item = SequenceRange> + '_ {
+        let settled = self.queues.get(&queue).map(|queue| &queue.settled);
+        let end = first.0.saturating_add(count);
+        let mut at = first;
+        std::iter::from_fn(move || {
+            let from = settled?.next_unsettled(at);
+            if from.0 >= end {
+                return None;
+            }
+            at = settled?.next_settled(from).map_or(Sequence(end), |next| Sequence(next.0.min(end)));
+            SequenceRange::new(from, Sequence(at.0.saturating_sub(1)))
+        })
+    }
+
+    /// How many of them there are.
+    pub(crate) fn live_count(&self, queue: QueueId, first: Sequence, count: u64) -> u64 {
+        self.live_runs(queue, first, count).map(|run| run.count()).sum()
+    }
+
     fn stored(&mut self, target: Target, body_bytes: u64) {
         self.name(target.queue);
         let first = self.first_sequence;
@@ -278,6 +303,28 @@ mod tests {
         settle(&mut state, Outcome::Ack, 2, 2);
         assert_eq!(state.queues[&QUEUE].delivery_counts, [(Sequence(1), 1)].into());
         assert_eq!((state.queues[&QUEUE].count, state.queues[&QUEUE].bytes), (1, 5));
+    }
+
+    #[test]
+    fn what_lives_of_a_run_is_told_by_its_own_runs() {
+        let mut state = FoldState::default();
+        for sequence in 1..=20 {
+            store(&mut state, sequence);
+        }
+        settle(&mut state, Outcome::Ack, 1, 3);
+        settle(&mut state, Outcome::Ack, 6, 7);
+        settle(&mut state, Outcome::Ack, 15, 15);
+
+        let runs = |first, count| {
+            let runs = state.live_runs(QUEUE, Sequence(first), count);
+            runs.map(|run| (run.first.0, run.last.0)).collect::<Vec<_>>()
+        };
+
+        assert_eq!(runs(1, 10), [(4, 5), (8, 10)]);
+        assert_eq!(runs(5, 16), [(5, 5), (8, 14), (16, 20)]);
+        assert_eq!(runs(6, 2), []);
+        assert_eq!(state.live_count(QUEUE, Sequence(1), 20), 14);
+        assert_eq!(state.live_count(QueueId(99), Sequence(1), 20), 0);
     }
 
     #[test]

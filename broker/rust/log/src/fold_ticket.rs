@@ -10,12 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::backup::Holds;
+use crate::catalog::{Catalog, Holding};
 use crate::checkpoint::{Checkpoints, unlink_if_there};
-use crate::directory::{self, Lookup, directory_path};
+use crate::directory::{self, Lookup};
 use crate::disk::Disk;
 use crate::error::{Damage, LogError};
 use crate::fold::FoldState;
 use crate::record::{DecodeError, Position};
+use crate::rewriting::Rewriting;
 use crate::segment::{Check, Segment, aside_path};
 use crate::sync::{SyncedFile, save_position};
 
@@ -24,9 +26,13 @@ use crate::sync::{SyncedFile, save_position};
 pub(crate) struct Keeper {
     pub(crate) state: FoldState,
     pub(crate) checkpoints: Checkpoints,
+    pub(crate) catalog: Catalog,
+    pub(crate) rewriting: Option<Rewriting>,
+    /// Nothing is compacted once its log is closed: another may stand on the directory.
+    pub(crate) is_closed: bool,
 }
 
-/// A sealed segment as a fold sees it.
+/// A sealed segment as a fold sees it, whose directory is not written yet.
 #[derive(Debug)]
 pub(crate) struct FoldPart {
     pub(crate) segment: Arc<Segment>,
@@ -46,7 +52,7 @@ impl Drop for Running {
     }
 }
 
-/// A fold that runs without the log's lock, over all segments that were sealed when it was made but the newest.
+/// A fold that runs without the log's lock, over the segments that were sealed since the last one but the newest.
 #[derive(Debug)]
 #[must_use]
 pub struct FoldTicket {
@@ -66,8 +72,8 @@ pub struct FoldTicket {
 #[must_use]
 pub struct Folded {
     pub(crate) parts: Vec<FoldPart>,
-    /// The numbers of the segments that nobody needs any more, ascending.
-    pub(crate) dead: Vec<u64>,
+    /// The segments that nobody needs any more, ascending.
+    pub(crate) dead: Vec<Arc<Segment>>,
     pub(crate) boundary: Position,
     pub(crate) checkpoint_bytes: u64,
     pub(crate) running: Running,
@@ -89,15 +95,22 @@ pub struct Retired {
 }
 
 impl Retired {
+    /// Takes over a segment with its files; a damaged one's file is kept under another name.
+    pub(crate) fn push(&mut self, segment: Arc<Segment>, is_kept: bool) {
+        let files = if is_kept { &mut self.kept } else { &mut self.files };
+        files.push(segment.path().to_owned());
+        self.files.push(segment.directory_path());
+        self.segments.push(segment);
+    }
+
     pub fn perform(self) -> Result<(), LogError> {
         let Some(disk) = &self.disk else { return Ok(()) };
-        // Damaged segments keep their names too while a copy looks for them; a later start sets them aside.
-        if self.holds.as_ref().is_some_and(|holds| holds.postpone(&self.files)) {
+        // Damaged segments keep their names too while a copy looks for them.
+        if self.holds.as_ref().is_some_and(|holds| holds.postpone(&self.files, &self.kept)) {
             return Ok(());
         }
         for path in &self.kept {
-            let aside = aside_path(path);
-            disk.rename(path, &aside).map_err(|error| LogError::io("rename", path, error))?;
+            set_aside(disk.as_ref(), path)?;
         }
         self.files.iter().try_for_each(|path| unlink_if_there(disk.as_ref(), path))
     }
@@ -118,20 +131,20 @@ impl FoldTicket {
         let live = self.live(&keeper.state)?;
         for (part, &is_live) in self.parts.iter_mut().zip(&live) {
             if is_live {
-                keep(part, &self.directory, self.disk.as_ref(), &self.stopped)?;
+                keep(part, self.disk.as_ref(), &self.stopped)?;
             } else {
                 part.lookup = Lookup::Nothing;
             }
         }
         let names_synced = self.disk.sync_directory(&self.directory);
         names_synced.map_err(|error| self.stop(LogError::io("sync", &self.directory, error)))?;
-        let Keeper { state, checkpoints } = &mut *keeper;
+        let Keeper { state, checkpoints, catalog, .. } = &mut *keeper;
         let checkpoint_bytes = checkpoints.save(self.disk.as_ref(), &self.directory, &self.log_id, state)?;
         save_position(&self.synced_file, self.disk.as_ref(), self.boundary)?;
-        let floor = checkpoints.floor();
-        let is_dead =
-            |(part, is_live): (&FoldPart, &bool)| (!is_live && part.end <= floor).then(|| part.segment.number());
-        let dead = self.parts.iter().zip(&live).filter_map(is_dead).collect();
+        for part in &self.parts {
+            catalog.put(Holding::new(&part.segment, part.end, &part.lookup));
+        }
+        let dead = catalog.take_dead(state, checkpoints.floor())?;
         let FoldTicket { parts, boundary, running, .. } = self;
         Ok(Folded { parts, dead, boundary, checkpoint_bytes, running })
     }
@@ -145,6 +158,11 @@ impl FoldTicket {
         self.stopped.store(true, Ordering::SeqCst);
         error
     }
+}
+
+/// Gives a segment a name that no start reads.
+pub(crate) fn set_aside(disk: &dyn Disk, path: &Path) -> Result<(), LogError> {
+    disk.rename(path, &aside_path(path)).map_err(|error| LogError::io("rename", path, error))
 }
 
 /// Moves the state to the end of a sealed segment.
@@ -168,7 +186,7 @@ fn advance(state: &mut FoldState, part: &FoldPart) -> Result<(), LogError> {
 }
 
 /// Brings a segment that lives, and its directory, to the disk.
-fn keep(part: &mut FoldPart, directory: &Path, disk: &dyn Disk, stopped: &AtomicBool) -> Result<(), LogError> {
+fn keep(part: &mut FoldPart, disk: &dyn Disk, stopped: &AtomicBool) -> Result<(), LogError> {
     if let Some(file) = part.unsynced.take() {
         disk.sync(&file).map_err(|error| {
             stopped.store(true, Ordering::SeqCst);
@@ -176,8 +194,7 @@ fn keep(part: &mut FoldPart, directory: &Path, disk: &dyn Disk, stopped: &Atomic
         })?;
     }
     if let Lookup::Memory(index) = &part.lookup {
-        let path = directory_path(directory, part.segment.number());
-        let written = directory::save(disk, &path, part.segment.id(), index)?;
+        let written = directory::save(disk, &part.segment.directory_path(), part.segment.id(), index)?;
         part.lookup = Lookup::File(Arc::new(written));
     }
     Ok(())

@@ -4,11 +4,12 @@
 use std::path::Path;
 
 use crate::damage::targets_at;
-use crate::directory::{Directory, directory_path};
+use crate::directory::Directory;
 use crate::error::LogError;
+use crate::manifest::Manifest;
 use crate::record::{DecodeError, Position, Record, Target};
-use crate::recovery::{HeaderFound, Names, read_header};
-use crate::segment::{Check, SEGMENT_HEADER_BYTES, Segment, segment_path};
+use crate::recovery::{HeaderFound, Names, read_header, rewritten_segment};
+use crate::segment::{Check, SEGMENT_HEADER_BYTES, Segment, rewritten_path, segment_path};
 
 /// What one segment of a stopped log holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,17 +38,31 @@ pub struct DamagedRecord {
     pub targets: Vec<Target>,
 }
 
-/// Reports on every segment, oldest first; `verify` checks payloads and directories too.
+/// Reports on every segment that counts, oldest first; `verify` checks payloads and directories too.
 pub fn inspect(directory: &Path, verify: bool) -> Result<Vec<SegmentReport>, LogError> {
     let names = Names::list(directory)?;
-    let mut reports = Vec::new();
-    let mut segments = Vec::new();
+    let manifest = Manifest::load(directory, &mut None)?;
+    let mut found: Vec<(u64, SegmentReport, Option<Segment>)> = Vec::new();
+    for entry in &manifest.entries {
+        let mut report = report_of(&rewritten_path(directory, entry.number, entry.edition));
+        report.first_position = entry.first.0;
+        match rewritten_segment(directory, entry, None) {
+            // It was dead when a checkpoint was made.
+            Ok(None) => continue,
+            Ok(segment) => found.push((entry.number, report, segment)),
+            Err(error) => {
+                fail(&mut report, 0, &error.to_string());
+                found.push((entry.number, report, None));
+            }
+        }
+    }
     for &number in &names.segments {
         let path = segment_path(directory, number);
-        let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let mut report = SegmentReport { file, ..SegmentReport::default() };
+        let mut report = report_of(&path);
         let mut segment = None;
-        match read_header(directory, number) {
+        match read_header(&path) {
+            // What a rewritten segment stands for goes at the next start.
+            Ok(HeaderFound::Segment(header, _)) if manifest.covers(header.first) => continue,
             Ok(HeaderFound::Segment(header, bytes)) => {
                 report.first_position = header.first.0;
                 segment = Some(Segment::new(directory, number, &header, bytes));
@@ -55,28 +70,35 @@ pub fn inspect(directory: &Path, verify: bool) -> Result<Vec<SegmentReport>, Log
             Ok(HeaderFound::Zeros) => fail(&mut report, 0, "its header was never written"),
             Ok(HeaderFound::Unreadable(error)) | Err(error) => fail(&mut report, 0, &error.to_string()),
         }
-        reports.push(report);
-        segments.push(segment);
+        found.push((number, report, segment));
     }
+    found.sort_by_key(|&(number, ..)| number);
     let mut limit = None;
-    for (report, segment) in reports.iter_mut().zip(&segments).rev() {
+    for (_, report, segment) in found.iter_mut().rev() {
         let Some(segment) = segment else { continue };
         if let Err(error) = read(report, segment, limit, verify) {
             fail(report, 0, &error.to_string());
         }
         if verify {
-            verify_directory(report, directory, segment);
+            verify_directory(report, segment);
         }
         limit = Some(limit.map_or(segment.first(), |limit: Position| limit.min(segment.first())));
     }
-    Ok(reports)
+    Ok(found.into_iter().map(|(_, report, _)| report).collect())
+}
+
+fn report_of(path: &Path) -> SegmentReport {
+    let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    SegmentReport { file, ..SegmentReport::default() }
 }
 
 fn read(report: &mut SegmentReport, segment: &Segment, limit: Option<Position>, verify: bool) -> Result<(), LogError> {
     if limit.is_some_and(|limit| limit < segment.first()) {
         return Ok(());
     }
-    segment.set_readable(limit.map_or(segment.bytes(), |limit| segment.offset_of(limit)));
+    if !segment.is_rewritten() {
+        segment.set_readable(limit.map_or(segment.bytes(), |limit| segment.offset_of(limit)));
+    }
     let check = if verify { Check::HeadAndPayload } else { Check::Head };
     let mut walk = segment.walk(SEGMENT_HEADER_BYTES, check)?;
     let mut bytes = 0;
@@ -111,6 +133,11 @@ fn end_at(
 ) -> Result<(), LogError> {
     if ended != DecodeError::End {
         add_damaged(report, segment, at, ended)
+    } else if segment.is_rewritten() {
+        if at != segment.bytes() {
+            fail(report, at, "records are missing at its end");
+        }
+        Ok(())
     } else if limit.is_some_and(|limit| limit != segment.position_of(at)) {
         fail(report, at, "records are missing before the next segment");
         Ok(())
@@ -121,16 +148,17 @@ fn end_at(
 
 fn add_damaged(report: &mut SegmentReport, segment: &Segment, at: u64, why: DecodeError) -> Result<(), LogError> {
     fail(report, at, &why.to_string());
-    let folder = segment.path().parent().unwrap_or_else(|| Path::new("."));
-    let directory = Directory::new(directory_path(folder, segment.number()), segment.id());
+    let directory = Directory::new(segment.directory_path(), segment.id());
     let directory = directory.is_usable()?.then_some(&directory);
     let targets = targets_at(segment, directory, at)?;
-    report.damaged.push(DamagedRecord { at, position: segment.position_of(at).0, why: why.to_string(), targets });
+    // Records of a rewritten one keep their positions: no offset tells them.
+    let position = if segment.is_rewritten() { segment.first() } else { segment.position_of(at) };
+    report.damaged.push(DamagedRecord { at, position: position.0, why: why.to_string(), targets });
     Ok(())
 }
 
-fn verify_directory(report: &mut SegmentReport, directory: &Path, segment: &Segment) {
-    let path = directory_path(directory, segment.number());
+fn verify_directory(report: &mut SegmentReport, segment: &Segment) {
+    let path = segment.directory_path();
     if !path.exists() {
         return;
     }

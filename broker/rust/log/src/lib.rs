@@ -2,13 +2,16 @@
 //! commit. Formats are drawn to the byte in `docs/format.md`.
 //!
 //! The owner holds a [`Log`] behind its lock. What takes long comes in three steps, `begin_*` (under the lock),
-//! `perform` (without it), `finish_*` (under it): [`SyncTicket`] and [`FoldTicket`]. Messages are located under the lock
-//! and read after it, through the [`Segment`] that [`Log::locate`] gives.
+//! `perform` (without it), `finish_*` (under it): [`SyncTicket`], [`FoldTicket`] and [`CompactionTicket`]. Messages are
+//! located under the lock and read after it, through the [`Segment`] that [`Log::locate`] gives.
 #![deny(unsafe_code)]
 
+mod active;
 mod ahead;
 mod backup;
+mod catalog;
 mod checkpoint;
+mod compaction;
 mod damage;
 mod directory;
 mod disk;
@@ -19,15 +22,18 @@ mod fold_ticket;
 mod index;
 mod inspect;
 mod log;
+mod manifest;
 #[allow(unsafe_code)]
 mod map;
 mod record;
 mod recovery;
 mod repair;
+mod rewriting;
 mod segment;
 mod sync;
 
 pub use backup::BackupTicket;
+pub use compaction::{Compacted, CompactionTicket};
 pub use damage::Quarantined;
 pub use disk::{Disk, FaultyDisk, RealDisk, Space};
 pub use encode::Payload;

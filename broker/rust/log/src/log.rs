@@ -5,10 +5,10 @@
 
 mod quarantine;
 mod room;
+mod upkeep;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,10 +18,12 @@ use rustc_hash::FxHashMap;
 
 use self::room::Purpose;
 pub use self::room::Room;
+use crate::active::{Active, random, random_id};
 use crate::ahead::Ahead;
-use crate::backup::{BackupTicket, Hold, Holds};
-use crate::damage::{Quarantined, file_name};
-use crate::directory::{Lookup, directory_path};
+use crate::backup::Holds;
+use crate::catalog::Catalog;
+use crate::damage::Quarantined;
+use crate::directory::Lookup;
 use crate::disk::{Disk, RealDisk};
 use crate::encode::{
     DELETE_BYTES, EPOCH_BYTES, Payload, Settlement, Stamp, encode_delete, encode_epoch, encode_message, encode_settle,
@@ -29,10 +31,9 @@ use crate::encode::{
 };
 use crate::error::LogError;
 use crate::fold::FoldState;
-use crate::fold_ticket::{FoldPart, FoldTicket, Folded, Keeper, Retired, Running};
-use crate::index::MemoryIndex;
+use crate::fold_ticket::{Keeper, Retired};
 use crate::record::{Outcome, Position, RANGES_MAX, RECORD_BYTES_MAX, Record, TARGETS_MAX, Target};
-use crate::recovery::{Recovered, Recovery, Sealed, recover};
+use crate::recovery::{Recovered, Recovery, Sealed, number_of, recover};
 use crate::segment::{Located, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
 use crate::sync::{SyncTicket, SyncedFile, Unsynced};
 
@@ -82,14 +83,8 @@ pub struct LogStats {
     pub segments: u64,
     pub mapped_bytes: u64,
     pub bytes_written: u64,
-}
-
-/// The segment that is written to.
-#[derive(Debug)]
-struct Active {
-    segment: Arc<Segment>,
-    file: Arc<File>,
-    index: MemoryIndex,
+    /// What compaction wrote, directories not included.
+    pub bytes_rewritten: u64,
 }
 
 /// A shard's log.
@@ -106,8 +101,9 @@ pub struct Log {
     write_behind: bool,
     closed: bool,
     bytes_written: u64,
+    bytes_rewritten: u64,
     active: Active,
-    /// Ascending; their positions are back to back up to the active segment.
+    /// Ascending; their positions are back to back up to the active segment, but for what went.
     sealed: Vec<Sealed>,
     grown_bytes: u64,
     synced: Position,
@@ -124,7 +120,8 @@ pub struct Log {
     recovered: Position,
     /// The segment that a queue was last found in: the next look-up begins there.
     hints: RefCell<FxHashMap<QueueId, u64>>,
-    /// Segments with damage: their files are set aside, not removed, once nothing in them lives.
+    /// The numbers of segments with damage: nothing is rewritten in their place or across them, and their files are set
+    /// aside, not removed, once nothing in them lives.
     quarantined: BTreeSet<u64>,
 }
 
@@ -254,10 +251,10 @@ impl Log {
         self.synced
     }
 
-    /// Segments that are written to no more: when it grows, there may be something to fold.
+    /// How often a segment was sealed, earlier starts included: when it grows, there may be something to fold.
     #[must_use]
-    pub fn sealed_count(&self) -> usize {
-        self.sealed.len()
+    pub fn sealed_count(&self) -> u64 {
+        self.active.segment.number().saturating_sub(1)
     }
 
     /// Where the message with exactly that number lies, with those that follow it without a gap in the same segment, at
@@ -311,73 +308,6 @@ impl Log {
         }
     }
 
-    /// A fold of sealed segments, for a thread without the lock; `None` when there is nothing to gain yet.
-    pub fn begin_fold(&mut self) -> Option<FoldTicket> {
-        if self.holds.is_held() {
-            return None;
-        }
-        let newest = self.sealed.len().checked_sub(1)?;
-        // What lives at the end of a small segment lies mostly in it, so that little has to be synced for a checkpoint
-        // there; at the end of a large one a whole large segment would be.
-        let is_small = |sealed: &Sealed| sealed.segment.bytes() <= self.options.segment_bytes_min;
-        let has_large = self.options.segment_bytes_max >= LARGE_TIMES * self.options.segment_bytes_min;
-        let small = if has_large { self.sealed.iter().rposition(is_small) } else { None };
-        let recovered = self.sealed.partition_point(|sealed| sealed.end <= self.recovered).checked_sub(1);
-        let boundary = small.max(recovered).max(newest.checked_sub(1))?;
-        self.ticket(boundary)
-    }
-
-    /// Takes in what a fold did. The files it gives are removed without the lock.
-    pub fn finish_fold(&mut self, folded: Folded) -> Retired {
-        let Folded { parts, dead, boundary, checkpoint_bytes, running } = folded;
-        self.checkpoint_bytes = checkpoint_bytes;
-        let (disk, holds) = (Some(Arc::clone(&self.options.disk)), Some(Arc::clone(&self.holds)));
-        let mut retired = Retired { disk, holds, ..Retired::default() };
-        for part in parts {
-            let number = part.segment.number();
-            let Ok(at) = self.sealed.binary_search_by_key(&number, |sealed| sealed.segment.number()) else { continue };
-            if let Some(sealed) = self.sealed.get_mut(at) {
-                retired.lookups.push(std::mem::replace(&mut sealed.lookup, part.lookup));
-            }
-            retired.segments.push(part.segment);
-        }
-        self.sealed.retain(|sealed| dead.binary_search(&sealed.segment.number()).is_err());
-        for number in dead {
-            let path = crate::segment::segment_path(&self.directory, number);
-            if self.quarantined.remove(&number) {
-                retired.kept.push(path);
-            } else {
-                retired.files.push(path);
-            }
-            retired.files.push(directory_path(&self.directory, number));
-        }
-        self.folded = self.folded.max(boundary);
-        // What lives below the checkpoint is on the disk, and a start reads nothing else that lies below it.
-        if boundary > self.synced {
-            self.finish_sync(boundary);
-        }
-        drop(running);
-        retired
-    }
-
-    /// A copy of the log as it stands now, for a thread without the lock. Until it is done no fold begins and no file goes.
-    pub fn begin_backup(&mut self) -> Result<BackupTicket, LogError> {
-        let position = self.write()?;
-        let segment = &self.active.segment;
-        let paths = |sealed: &Sealed| {
-            let number = sealed.segment.number();
-            (sealed.segment.path().to_path_buf(), directory_path(&self.directory, number))
-        };
-        Ok(BackupTicket {
-            directory: Arc::clone(&self.directory),
-            position,
-            sealed: self.sealed.iter().map(paths).collect(),
-            active: (segment.path().to_path_buf(), Arc::clone(&self.active.file)),
-            active_bytes: (segment.offset_of(position), segment.bytes()),
-            hold: Hold::take(&self.holds, &self.options.disk),
-        })
-    }
-
     /// Writes, syncs, and leaves a checkpoint at the end. Messages can still be located; nothing is appended any more.
     pub fn close(&mut self) -> Result<(), LogError> {
         if self.closed {
@@ -391,6 +321,7 @@ impl Log {
         let segment = Arc::clone(&self.active.segment);
         segment.seal();
         self.sealed.push(Sealed { segment, end: self.written, lookup: Lookup::Memory(Arc::new(index)) });
+        self.end_compaction()?;
         // A fold that is still under way holds what this one needs until it is done.
         self.folding = Arc::new(AtomicBool::new(false));
         let Some(ticket) = self.ticket(self.sealed.len() - 1) else { return Ok(()) };
@@ -425,6 +356,7 @@ impl Log {
             segments: self.sealed.len() as u64 + 1,
             mapped_bytes: mapped + self.sealed.iter().map(|sealed| sealed.lookup.mapped_bytes()).sum::<u64>(),
             bytes_written: self.bytes_written,
+            bytes_rewritten: self.bytes_rewritten,
         }
     }
 }
@@ -432,14 +364,13 @@ impl Log {
 impl Log {
     fn after(directory: &Path, options: LogOptions, recovered: Recovered) -> Result<Log, LogError> {
         let Recovered { log_id, state, checkpoints, synced, sealed, next_number, quarantined, .. } = recovered;
-        let is_damaged = |sealed: &&Sealed| quarantined.iter().any(|one| one.file == file_name(&sealed.segment));
-        let quarantined = sealed.iter().filter(is_damaged).map(|sealed| sealed.segment.number()).collect();
+        let quarantined = quarantined.iter().filter_map(|one| number_of(&one.file)).collect();
         let log_id = log_id.map_or_else(|| random(directory), Ok)?;
         let directory: Arc<Path> = Arc::from(directory);
         let (end, epoch) = (state.position, state.epoch + 1);
         let header = SegmentHeader { log_id, segment_id: random_id(&directory)?, first: end, epoch };
         let bytes = options.segment_bytes_min.max(SEGMENT_HEADER_BYTES + EPOCH_BYTES as u64);
-        let (active, unsynced) = create_segment(&directory, options.disk.as_ref(), next_number, &header, bytes)?;
+        let (active, unsynced) = Active::create(&directory, options.disk.as_ref(), next_number, &header, bytes)?;
         Ok(Log {
             grown_bytes: bytes,
             written: end,
@@ -448,7 +379,13 @@ impl Log {
             recovered: end,
             folded: checkpoints.newest(),
             checkpoint_bytes: 0,
-            keeper: Arc::new(Mutex::new(Keeper { state, checkpoints })),
+            keeper: Arc::new(Mutex::new(Keeper {
+                state,
+                checkpoints,
+                catalog: Catalog::of(&sealed),
+                rewriting: None,
+                is_closed: false,
+            })),
             synced_file: Arc::new(Mutex::new(synced)),
             unsynced: vec![unsynced],
             directory,
@@ -459,6 +396,7 @@ impl Log {
             write_behind: false,
             closed: false,
             bytes_written: 0,
+            bytes_rewritten: 0,
             active,
             sealed,
             stopped: Arc::default(),
@@ -511,11 +449,11 @@ impl Log {
         let header = SegmentHeader { log_id: self.log_id, segment_id, first, epoch: self.epoch };
         let number = self.active.segment.number() + 1;
         let disk = self.options.disk.as_ref();
-        let made = match create_segment(&self.directory, disk, number, &header, bytes) {
+        let made = match Active::create(&self.directory, disk, number, &header, bytes) {
             // What drains the disk takes the smallest segment that will do.
             Err(error) if error.is_full() && purpose == Purpose::Upkeep => {
                 let bytes = self.options.segment_bytes_min.min(bytes).max(least);
-                create_segment(&self.directory, disk, number, &header, bytes)
+                Active::create(&self.directory, disk, number, &header, bytes)
             }
             made => made,
         };
@@ -540,59 +478,6 @@ impl Log {
         }
         (grown * 2).min(self.options.segment_bytes_max)
     }
-
-    /// A fold up to the end of the sealed segment at that index.
-    fn ticket(&mut self, last: usize) -> Option<FoldTicket> {
-        let boundary = self.sealed.get(last)?.end;
-        if boundary <= self.folded || self.folding.swap(true, Ordering::SeqCst) {
-            return None;
-        }
-        let part = |sealed: &Sealed| {
-            let number = sealed.segment.number();
-            let unsynced = self.unsynced.iter().find(|unsynced| unsynced.number == number);
-            FoldPart {
-                segment: Arc::clone(&sealed.segment),
-                end: sealed.end,
-                lookup: sealed.lookup.clone(),
-                unsynced: unsynced.map(|unsynced| Arc::clone(&unsynced.file)),
-            }
-        };
-        Some(FoldTicket {
-            parts: self.sealed.iter().take(last + 1).map(part).collect(),
-            boundary,
-            log_id: self.log_id,
-            directory: Arc::clone(&self.directory),
-            disk: Arc::clone(&self.options.disk),
-            synced_file: Arc::clone(&self.synced_file),
-            keeper: Arc::clone(&self.keeper),
-            stopped: Arc::clone(&self.stopped),
-            running: Running(Arc::clone(&self.folding)),
-        })
-    }
-}
-
-fn create_segment(
-    directory: &Arc<Path>,
-    disk: &dyn Disk,
-    number: u64,
-    header: &SegmentHeader,
-    bytes: u64,
-) -> Result<(Active, Unsynced), LogError> {
-    let segment = Segment::new(directory, number, header, bytes);
-    let path = segment.path();
-    let create = || {
-        let file = disk.create(path, bytes)?;
-        disk.write_at(&file, &header.encode(), 0)?;
-        Ok(file)
-    };
-    let file = create().map_err(|error| {
-        // A half-made file must not stand in the way of the next attempt; its number is free again once it is gone.
-        let _ = disk.unlink(path);
-        LogError::io("create", path, error)
-    })?;
-    let file = Arc::new(file);
-    let unsynced = Unsynced { number, path: Arc::from(path), file: Arc::clone(&file), is_new: true };
-    Ok((Active { segment: Arc::new(segment), file, index: MemoryIndex::default() }, unsynced))
 }
 
 fn located(segment: &Arc<Segment>, first: Sequence, offsets: Vec<u32>) -> Option<Located> {
@@ -614,15 +499,4 @@ fn check_count(of: &'static str, count: usize, count_min: usize, count_max: usiz
         return Err(LogError::CountOutOfBounds { of, count, count_max });
     }
     Ok(())
-}
-
-fn random_id(directory: &Path) -> Result<u64, LogError> {
-    random(directory).map(u64::from_le_bytes)
-}
-
-fn random<const N: usize>(directory: &Path) -> Result<[u8; N], LogError> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| LogError::io("get random bytes for", directory, std::io::Error::other(error.to_string())))?;
-    Ok(bytes)
 }

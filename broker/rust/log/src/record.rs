@@ -144,6 +144,12 @@ impl<'a> MessageView<'a> {
         Position(self.bytes.get(8..16).map_or(0, le_u64))
     }
 
+    pub(crate) fn raw(&self) -> RawMessage<'a> {
+        let (head, payload) = self.bytes.split_at_checked(self.head_bytes as usize).unwrap_or_default();
+        let (fixed, head) = head.split_at_checked(HEADER_BYTES + MESSAGE_FIXED_BYTES).unwrap_or_default();
+        RawMessage { fixed, optional: head.get(self.targets.len()..).unwrap_or_default(), payload }
+    }
+
     /// Whether both checksums hold.
     pub fn verify(&self) -> Result<(), DecodeError> {
         let head_bytes = self.head_bytes as usize;
@@ -152,6 +158,15 @@ impl<'a> MessageView<'a> {
         let stored = self.bytes.get(16..20).map_or(0, le_u32);
         if crc32c::crc32c(payload) == stored { Ok(()) } else { Err(DecodeError::PayloadChecksum) }
     }
+}
+
+/// A message's record apart from its targets.
+pub(crate) struct RawMessage<'a> {
+    /// The header, and the head up to the targets.
+    pub(crate) fixed: &'a [u8],
+    /// What the flags announce.
+    pub(crate) optional: &'a [u8],
+    pub(crate) payload: &'a [u8],
 }
 
 /// A settlement of one queue.

@@ -11,13 +11,17 @@ use std::sync::Arc;
 
 use crate::checkpoint::{Checkpoints, unlink_if_there};
 use crate::damage::{Quarantined, known_targets};
-use crate::directory::{Directory, Lookup, directory_path};
+use crate::directory::{Directory, Lookup};
 use crate::disk::Disk;
 use crate::error::{Damage, LogError};
 use crate::fold::FoldState;
+use crate::fold_ticket::set_aside;
 use crate::index::MemoryIndex;
+use crate::manifest::{Entry, Manifest};
 use crate::record::{Decoded, Position, Record};
-use crate::segment::{Check, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, aside_path, segment_path};
+use crate::segment::{
+    Check, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, directory_path, rewritten_path, segment_path,
+};
 use crate::sync::SyncedFile;
 
 /// What a start had to do.
@@ -55,6 +59,8 @@ pub(crate) struct Recovered {
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     pub(crate) segments: Vec<u64>,
+    /// Rewritten ones and their directories, by number and edition.
+    pub(crate) rewritten: Vec<(u64, u32)>,
     pub(crate) checkpoints: Vec<u64>,
     temporary: Vec<PathBuf>,
 }
@@ -68,6 +74,7 @@ impl Names {
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
             if let Some(rest) = name.strip_prefix("msgs.") {
                 names.segments.extend(number(rest));
+                names.rewritten.extend(edition(rest.strip_suffix(".idx").unwrap_or(rest)));
                 if rest.ends_with(".idx.tmp") {
                     names.temporary.push(path);
                 }
@@ -76,6 +83,8 @@ impl Names {
                 if rest.ends_with(".tmp") {
                     names.temporary.push(path);
                 }
+            } else if name == "manifest.tmp" {
+                names.temporary.push(path);
             }
         }
         names.segments.sort_unstable();
@@ -86,6 +95,17 @@ impl Names {
 
 fn number(digits: &str) -> Option<u64> {
     (digits.len() >= 10 && digits.bytes().all(|byte| byte.is_ascii_digit())).then(|| digits.parse().ok()).flatten()
+}
+
+fn edition(name: &str) -> Option<(u64, u32)> {
+    let (digits, edition) = name.split_once('.')?;
+    let is_edition = edition.bytes().all(|byte| byte.is_ascii_digit());
+    Some((number(digits)?, edition.parse().ok().filter(|_| is_edition)?))
+}
+
+/// The number in a segment's name, also of a rewritten one.
+pub(crate) fn number_of(file: &str) -> Option<u64> {
+    number(file.strip_prefix("msgs.")?.split('.').next()?)
 }
 
 /// A segment file with a whole header, and where the next one begins.
@@ -103,6 +123,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk) -> Result<Recovered, Lo
     }
     let mut log_id = None;
     let (checkpoints, state) = Checkpoints::load(directory, &names.checkpoints, &mut log_id)?;
+    let manifest = Manifest::load(directory, &mut log_id)?;
     let mut synced = SyncedFile::load(directory)?;
     let mut reader = Reader {
         directory,
@@ -116,16 +137,26 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk) -> Result<Recovered, Lo
         has_lost: false,
         ended: false,
     };
-    let headers = reader.headers(&names.segments, &mut log_id)?;
+    let plain = reader.remove_replaced(&names, &manifest)?;
+    let headers = reader.headers(&plain, &mut log_id)?;
     if let Some(first) = headers.first()
         && checkpoints.newest() == Position(0)
         && !names.checkpoints.is_empty()
-        && first.segment.first() > Position(0)
+        && (first.segment.first() > Position(0) || !manifest.entries.is_empty())
     {
         return Err(LogError::damaged(first.segment.path(), 0, Damage::NoCheckpoint));
     }
-    for found in headers {
+    let mut rewritten = manifest.entries.iter().peekable();
+    for mut found in headers {
+        while let Some(entry) = rewritten.next_if(|entry| entry.first <= found.segment.first()) {
+            reader.read_rewritten(entry, log_id)?;
+        }
+        let next = rewritten.peek().map(|entry| entry.first);
+        found.limit = found.limit.into_iter().chain(next).min();
         reader.read(found)?;
+    }
+    for entry in rewritten {
+        reader.read_rewritten(entry, log_id)?;
     }
     reader.reach_synced();
     if reader.sync(synced.position())? {
@@ -167,7 +198,7 @@ impl Reader<'_> {
         let mut found: Vec<Found> = Vec::new();
         let mut unreadable = Vec::new();
         for &number in numbers {
-            match read_header(self.directory, number)? {
+            match read_header(&segment_path(self.directory, number))? {
                 HeaderFound::Segment(header, bytes) => {
                     if log_id.is_some_and(|expected| expected != header.log_id) {
                         let path = segment_path(self.directory, number);
@@ -210,7 +241,49 @@ impl Reader<'_> {
     /// one that lived has a directory.
     fn was_dead(&self, number: u64, found: &[Found]) -> bool {
         let next = found.iter().find(|later| later.segment.number() > number);
-        next.is_some_and(|next| next.segment.first() <= self.floor) && !directory_path(self.directory, number).exists()
+        let directory = directory_path(&segment_path(self.directory, number));
+        next.is_some_and(|next| next.segment.first() <= self.floor) && !directory.exists()
+    }
+
+    /// Removes what a rewritten segment stands for, and rewritten ones that never got to stand for anything; gives the
+    /// plain ones that count.
+    fn remove_replaced(&self, names: &Names, manifest: &Manifest) -> Result<Vec<u64>, LogError> {
+        for &(number, edition) in names.rewritten.iter().filter(|&&(number, edition)| !manifest.names(number, edition))
+        {
+            self.unlink_with_directory(rewritten_path(self.directory, number, edition))?;
+        }
+        if manifest.entries.is_empty() {
+            return Ok(names.segments.clone());
+        }
+        let mut counting = Vec::with_capacity(names.segments.len());
+        for &number in &names.segments {
+            match read_header(&segment_path(self.directory, number))? {
+                HeaderFound::Segment(header, _) if manifest.covers(header.first) => {
+                    self.unlink_with_directory(segment_path(self.directory, number))?;
+                }
+                _ => counting.push(number),
+            }
+        }
+        Ok(counting)
+    }
+
+    /// A segment that the manifest names. One that is not there was dead when a checkpoint was made.
+    fn read_rewritten(&mut self, entry: &Entry, log_id: Option<[u8; 16]>) -> Result<(), LogError> {
+        let segment = match rewritten_segment(self.directory, entry, log_id) {
+            Ok(Some(segment)) => segment,
+            Ok(None) => return Ok(()),
+            Err(LogError::Damaged { path, why: why @ Damage::SegmentHeader, .. }) => {
+                // Set aside, because the next manifest names it no more and what no manifest names goes.
+                let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+                self.quarantined.push(Quarantined { file, at: 0, why, queues: Vec::new() });
+                return set_aside(self.disk, &path);
+            }
+            Err(error) => return Err(error),
+        };
+        if entry.end > self.floor {
+            return Err(segment.damaged(0, Damage::Gap));
+        }
+        self.read_below(segment, entry.end)
     }
 
     fn read(&mut self, found: Found) -> Result<(), LogError> {
@@ -306,7 +379,7 @@ impl Reader<'_> {
     }
 
     fn directory_file(&self, segment: &Segment) -> Result<Option<Lookup>, LogError> {
-        let directory = Directory::new(directory_path(self.directory, segment.number()), segment.id());
+        let directory = Directory::new(segment.directory_path(), segment.id());
         Ok(directory.is_usable()?.then(|| Lookup::File(Arc::new(directory))))
     }
 
@@ -314,6 +387,8 @@ impl Reader<'_> {
     /// in which the segment was begun, those above the state's position are folded.
     fn walk(&mut self, segment: &Segment, owed: Position, fold: Option<u64>) -> Result<Walked, LogError> {
         let mut walked = Walked { index: MemoryIndex::default(), end: owed, damaged: Vec::new() };
+        // Records of a rewritten one keep their positions: its end is that of its file.
+        let owed_to = if segment.is_rewritten() { segment.bytes() } else { segment.offset_of(owed) };
         let mut walk = match segment.walk(SEGMENT_HEADER_BYTES, Check::Head) {
             Ok(walk) => walk,
             // Sectors that cannot be read.
@@ -325,7 +400,7 @@ impl Reader<'_> {
         };
         loop {
             let at = walk.offset();
-            let is_owed = segment.position_of(at) < owed;
+            let is_owed = at < owed_to;
             walk.set_check(if is_owed { Check::Head } else { Check::HeadAndPayload });
             match walk.step() {
                 Ok((offset, decoded)) => {
@@ -338,7 +413,7 @@ impl Reader<'_> {
                 }
                 Err(error) => {
                     self.note_lost(segment, at, error.into(), fold, &mut walked.damaged);
-                    if !walk.resume() || segment.position_of(walk.offset()) > owed {
+                    if !walk.resume() || walk.offset() > owed_to {
                         return Ok(walked);
                     }
                 }
@@ -412,15 +487,40 @@ impl Reader<'_> {
         Ok(any)
     }
 
+    fn unlink_with_directory(&self, path: PathBuf) -> Result<(), LogError> {
+        unlink_if_there(self.disk, &path)?;
+        unlink_if_there(self.disk, &directory_path(&path))
+    }
+
     fn unlink(&self, number: u64) -> Result<(), LogError> {
         unlink_if_there(self.disk, &segment_path(self.directory, number))
     }
 
     fn set_aside(&self, number: u64) -> Result<(), LogError> {
-        let path = segment_path(self.directory, number);
-        let aside = aside_path(&path);
-        self.disk.rename(&path, &aside).map_err(|error| LogError::io("rename", &path, error))
+        set_aside(self.disk, &segment_path(self.directory, number))
     }
+}
+
+/// The segment of an entry of the manifest; `None` when it is not there.
+pub(crate) fn rewritten_segment(
+    directory: &Path,
+    entry: &Entry,
+    log_id: Option<[u8; 16]>,
+) -> Result<Option<Segment>, LogError> {
+    let path = rewritten_path(directory, entry.number, entry.edition);
+    let (header, bytes) = match read_header(&path) {
+        Ok(HeaderFound::Segment(header, bytes)) => (header, bytes),
+        Ok(HeaderFound::Zeros) => return Err(LogError::damaged(&path, 0, Damage::SegmentHeader)),
+        Err(LogError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Ok(HeaderFound::Unreadable(error)) | Err(error) => return Err(error),
+    };
+    if log_id.is_some_and(|expected| expected != header.log_id) {
+        return Err(LogError::damaged(&path, 16, Damage::OtherLog));
+    }
+    if (header.segment_id, header.first) != (entry.segment_id, entry.first) {
+        return Err(LogError::damaged(&path, 32, Damage::NotInManifest));
+    }
+    Ok(Some(Segment::rewritten(directory, (entry.number, entry.edition), &header, bytes, entry.end)))
 }
 
 /// What the first bytes of a segment file are.
@@ -430,24 +530,23 @@ pub(crate) enum HeaderFound {
     Unreadable(LogError),
 }
 
-pub(crate) fn read_header(directory: &Path, number: u64) -> Result<HeaderFound, LogError> {
-    let path = segment_path(directory, number);
+pub(crate) fn read_header(path: &Path) -> Result<HeaderFound, LogError> {
     let io = |action| move |error: io::Error| (action, error);
     let read = || -> Result<(Vec<u8>, u64), (&'static str, io::Error)> {
-        let file = File::open(&path).map_err(io("open"))?;
+        let file = File::open(path).map_err(io("open"))?;
         let bytes = file.metadata().map_err(io("open"))?.len();
         let mut header = vec![0; bytes.min(SEGMENT_HEADER_BYTES) as usize];
         file.read_exact_at(&mut header, 0).map_err(io("read"))?;
         Ok((header, bytes))
     };
-    let (header, bytes) = read().map_err(|(action, error)| LogError::io(action, &path, error))?;
+    let (header, bytes) = read().map_err(|(action, error)| LogError::io(action, path, error))?;
     if header.iter().all(|&byte| byte == 0) {
         return Ok(HeaderFound::Zeros);
     }
     let Some(whole) = header.first_chunk() else {
-        return Ok(HeaderFound::Unreadable(LogError::damaged(&path, 0, Damage::SegmentHeader)));
+        return Ok(HeaderFound::Unreadable(LogError::damaged(path, 0, Damage::SegmentHeader)));
     };
-    match SegmentHeader::decode(whole, &path) {
+    match SegmentHeader::decode(whole, path) {
         Ok(header) => Ok(HeaderFound::Segment(header, bytes)),
         Err(error @ LogError::Damaged { .. }) => Ok(HeaderFound::Unreadable(error)),
         Err(error) => Err(error),

@@ -59,9 +59,10 @@ pub fn repair(directory: &Path, options: LogOptions) -> Result<Repaired, LogErro
 /// Segment files whose header cannot be read.
 fn hopeless(directory: &Path) -> Result<Vec<String>, LogError> {
     let mut found = Vec::new();
-    for number in Names::list(directory)?.segments {
-        if !matches!(read_header(directory, number)?, HeaderFound::Segment(..)) {
-            let path = segment_path(directory, number);
+    let names = Names::list(directory)?;
+    let plain = names.segments.iter().map(|&number| segment_path(directory, number));
+    for path in plain {
+        if !matches!(read_header(&path)?, HeaderFound::Segment(..)) {
             found.extend(path.file_name().map(|name| name.to_string_lossy().into_owned()));
         }
     }

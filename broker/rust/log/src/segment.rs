@@ -34,6 +34,18 @@ pub(crate) fn aside_path(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
+/// The name of a segment that was rewritten in place of the one with that number and of some that followed it.
+pub(crate) fn rewritten_path(directory: &Path, number: u64, edition: u32) -> PathBuf {
+    directory.join(format!("msgs.{number:010}.{edition}"))
+}
+
+/// The name of the directory of the segment with that name.
+pub(crate) fn directory_path(segment: &Path) -> PathBuf {
+    let mut name = segment.as_os_str().to_owned();
+    name.push(".idx");
+    PathBuf::from(name)
+}
+
 /// What the first 64 bytes of a segment say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
@@ -81,8 +93,12 @@ impl SegmentHeader {
 #[derive(Debug)]
 struct Place {
     number: u64,
+    /// 1 as it was appended, more once rewritten.
+    edition: u32,
     path: PathBuf,
     first: Position,
+    /// Where the positions end that a rewritten segment stands for; its records keep theirs, with gaps and in any order.
+    rewritten_end: Option<Position>,
     segment_id: u64,
     seed: u32,
     bytes: u64,
@@ -134,13 +150,29 @@ impl Segment {
         let at = u64::from(offset);
         message.verify().map_err(|error| self.damaged(at, error))?;
         let position = message.position();
-        if position != self.position_of(at) {
+        if !self.is_placed(position, at) {
             return Err(self.damaged(at, DecodeError::Position));
         }
         if !message.targets().any(|found| found == target) {
             return Err(self.damaged(at, Damage::NoRecordHere));
         }
         Ok(())
+    }
+
+    /// The message at `offset` once its place and both its checksums were found to hold. Blocks.
+    pub(crate) fn checked(&self, offset: u32) -> Result<MessageView<'_>, LogError> {
+        self.populate(offset, offset)?;
+        let damaged = |error: DecodeError| self.damaged(u64::from(offset), error);
+        let record = self.readable_bytes()?.get(offset as usize..).unwrap_or_default();
+        let decoded = decode_with(record, self.place.seed, true).map_err(damaged)?;
+        if !self.is_placed(decoded.position, u64::from(offset)) {
+            return Err(damaged(DecodeError::Position));
+        }
+        let Record::Message(message) = decoded.record else {
+            return Err(self.damaged(u64::from(offset), Damage::NoRecordHere));
+        };
+        message.verify().map_err(damaged)?;
+        Ok(message)
     }
 
     /// Whether nothing is written to it any more; pages of such a segment may have to be read from the disk.
@@ -172,9 +204,16 @@ impl Segment {
         end <= head_end || map.is_resident(head_end, end - head_end)
     }
 
+    /// Ascends along the log. A rewritten segment has that of the first one it replaced.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.place.number
+    }
+
+    /// Random, and never that of two files.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.place.segment_id
     }
 
     /// The name of its file.
@@ -184,10 +223,39 @@ impl Segment {
     }
 
     pub(crate) fn new(directory: &Path, number: u64, header: &SegmentHeader, bytes: u64) -> Segment {
+        Self::at(segment_path(directory, number), (number, 1), header, bytes, None)
+    }
+
+    /// One that stands for the positions from its header's first up to `end`.
+    pub(crate) fn rewritten(
+        directory: &Path,
+        (number, edition): (u64, u32),
+        header: &SegmentHeader,
+        bytes: u64,
+        end: Position,
+    ) -> Segment {
+        let path = rewritten_path(directory, number, edition);
+        let segment = Self::at(path, (number, edition), header, bytes, Some(end));
+        segment.set_readable(bytes);
+        segment.seal();
+        // Its records are copies of what an earlier process may have written.
+        segment.mark_recovered();
+        segment
+    }
+
+    fn at(
+        path: PathBuf,
+        (number, edition): (u64, u32),
+        header: &SegmentHeader,
+        bytes: u64,
+        rewritten_end: Option<Position>,
+    ) -> Segment {
         let place = Place {
             number,
-            path: segment_path(directory, number),
+            edition,
+            path,
             first: header.first,
+            rewritten_end,
             segment_id: header.segment_id,
             seed: seed_of(header.segment_id),
             bytes,
@@ -204,8 +272,17 @@ impl Segment {
         Segment { place: Arc::clone(&self.place), map: OnceLock::new() }
     }
 
-    pub(crate) fn id(&self) -> u64 {
-        self.place.segment_id
+    pub(crate) fn edition(&self) -> u32 {
+        self.place.edition
+    }
+
+    pub(crate) fn is_rewritten(&self) -> bool {
+        self.place.rewritten_end.is_some()
+    }
+
+    /// The name of its directory's file.
+    pub(crate) fn directory_path(&self) -> PathBuf {
+        directory_path(&self.place.path)
     }
 
     pub(crate) fn seed(&self) -> u32 {
@@ -257,6 +334,14 @@ impl Segment {
 
     pub(crate) fn position_of(&self, offset: u64) -> Position {
         Position(self.place.first.0.saturating_add(offset.saturating_sub(SEGMENT_HEADER_BYTES)))
+    }
+
+    /// Whether a record at that offset may say that it stands at that position.
+    fn is_placed(&self, position: Position, offset: u64) -> bool {
+        match self.place.rewritten_end {
+            Some(end) => position >= self.place.first && position < end,
+            None => position == self.position_of(offset),
+        }
     }
 
     pub(crate) fn damaged(&self, at: u64, why: impl Into<Damage>) -> LogError {
@@ -351,7 +436,7 @@ impl<'a> Walk<'a> {
     pub(crate) fn step(&mut self) -> Result<(u32, Decoded<'a>), DecodeError> {
         let record = self.bytes.get(self.at as usize..).ok_or(DecodeError::End)?;
         let decoded = decode_with(record, self.segment.seed(), self.check != Check::Nothing)?;
-        if decoded.position != self.segment.position_of(self.at) {
+        if !self.segment.is_placed(decoded.position, self.at) {
             return Err(DecodeError::Position);
         }
         if self.check == Check::HeadAndPayload
@@ -376,7 +461,7 @@ impl<'a> Walk<'a> {
         let rest = self.bytes.get(begin..).unwrap_or_default();
         for (at, header) in (begin as u64..).zip(rest.windows(HEADER_BYTES)) {
             let says = header.get(8..16).map_or(0, le_u64);
-            if says != self.segment.position_of(at).0 {
+            if !self.segment.is_placed(Position(says), at) {
                 continue;
             }
             let record = self.bytes.get(at as usize..).unwrap_or_default();

@@ -5,6 +5,7 @@ mod support;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use penstock_log::{Log, LogOptions, Opened, Outcome, Position};
 use proptest::prelude::*;
@@ -22,6 +23,8 @@ enum Step {
     Write,
     Sync,
     Fold { removes: bool },
+    Compact { bytes: u64 },
+    CompactUntilPowerFails { steps: usize },
     UnmapIdle,
     Kill,
     FailPower,
@@ -45,6 +48,8 @@ fn steps(removes: bool) -> impl Strategy<Value = Vec<Step>> {
         6 => Just(Step::Write),
         2 => Just(Step::Sync),
         3 => Just(Step::Fold { removes }),
+        3 => (1..2000_u64).prop_map(|bytes| Step::Compact { bytes }),
+        1 => (0..40_usize).prop_map(|steps| Step::CompactUntilPowerFails { steps }),
         1 => Just(Step::UnmapIdle),
         1 => Just(Step::Kill),
         1 => Just(Step::FailPower),
@@ -66,8 +71,9 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(directory: &'a Path) -> Run<'a> {
+    fn new(directory: &'a Path, keeps_renames: bool) -> Run<'a> {
         let disk = Arc::new(ForgetfulDisk::default());
+        disk.keeps_renames.store(keeps_renames, Ordering::SeqCst);
         let mut run =
             Run { directory, disk, log: None, model: Model::default(), history: Vec::new(), ids: [0, 1, 2, 3, 4] };
         run.history.push((Position(0), Model::default()));
@@ -123,8 +129,15 @@ impl<'a> Run<'a> {
                     retired.map(penstock_log::Retired::perform).transpose().unwrap();
                 }
             }
+            Step::Compact { bytes } => {
+                support::compact(log, bytes).unwrap();
+                log.write().unwrap();
+                self.model.check_messages(log);
+            }
             Step::UnmapIdle => drop(log.unmap_idle()),
-            Step::Kill | Step::KillAndRaise | Step::FailPower | Step::Close => self.stop(&step),
+            Step::CompactUntilPowerFails { .. } | Step::Kill | Step::KillAndRaise | Step::FailPower | Step::Close => {
+                self.stop(&step)
+            }
         }
         if let Some(log) = &self.log {
             assert!(log.synced() <= log.end());
@@ -140,7 +153,12 @@ impl<'a> Run<'a> {
                 log.close().unwrap();
                 assert_eq!(self.reopen(false), end);
             }
-            Step::FailPower => {
+            Step::FailPower | Step::CompactUntilPowerFails { .. } => {
+                if let Step::CompactUntilPowerFails { steps } = step {
+                    self.disk.fail_after(*steps);
+                    let folded = log.begin_fold().map_or(Ok(()), |ticket| log.finish_fold(ticket.perform()?).perform());
+                    while folded.is_ok() && support::compact(&mut log, 700).is_ok_and(|more| more) {}
+                }
                 drop(log);
                 self.disk.fail_power(self.directory);
                 assert!(self.reopen(true) >= synced, "something confirmed as synced is gone");
@@ -162,9 +180,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
-    fn after_any_stop_the_log_holds_what_the_model_does(steps in steps(true)) {
+    fn after_any_stop_the_log_holds_what_the_model_does(steps in steps(true), keeps_renames in any::<bool>()) {
         let directory = tempfile::tempdir().unwrap();
-        let mut run = Run::new(directory.path());
+        let mut run = Run::new(directory.path(), keeps_renames);
         for step in steps {
             run.step(step);
         }
@@ -174,8 +192,14 @@ proptest! {
     #[test]
     fn folding_from_the_beginning_gives_what_the_checkpoints_do(steps in steps(false)) {
         let directory = tempfile::tempdir().unwrap();
-        let mut run = Run::new(directory.path());
-        for step in steps.into_iter().filter(|step| !matches!(step, Step::FailPower | Step::Close)) {
+        let mut run = Run::new(directory.path(), false);
+        let forgets = |step: &Step| {
+            matches!(
+                step,
+                Step::FailPower | Step::Close | Step::Compact { .. } | Step::CompactUntilPowerFails { .. }
+            )
+        };
+        for step in steps.into_iter().filter(|step| !forgets(step)) {
             run.step(step);
         }
         let mut log = run.log.take().unwrap();

@@ -31,15 +31,23 @@ pub(crate) struct PyEngine {
 #[pymethods]
 impl PyEngine {
     #[new]
-    #[pyo3(signature = (*, segment_bytes_min, segment_bytes_max, segment_idle_ms, disk_free_bytes_min = 0))]
+    #[pyo3(signature = (
+        *, segment_bytes_min, segment_bytes_max, segment_idle_ms, disk_free_bytes_min = 0, compaction_bytes_per_second = 0
+    ))]
     fn new(
         segment_bytes_min: u64,
         segment_bytes_max: u64,
         segment_idle_ms: u64,
         disk_free_bytes_min: u64,
+        compaction_bytes_per_second: u64,
     ) -> PyResult<PyEngine> {
-        let segment_idle = Duration::from_millis(segment_idle_ms);
-        let options = EngineOptions { segment_bytes_min, segment_bytes_max, segment_idle, disk_free_bytes_min };
+        let options = EngineOptions {
+            segment_bytes_min,
+            segment_bytes_max,
+            segment_idle: Duration::from_millis(segment_idle_ms),
+            disk_free_bytes_min,
+            compaction_bytes_per_second,
+        };
         Ok(PyEngine { engine: Arc::new(Engine::new(options).map_err(of_engine)?) })
     }
 
@@ -314,8 +322,13 @@ fn repair_log(
     segment_bytes_min: u64,
     segment_bytes_max: u64,
 ) -> PyResult<RepairReport> {
-    let options =
-        EngineOptions { segment_bytes_min, segment_bytes_max, segment_idle: Duration::ZERO, disk_free_bytes_min: 0 };
+    let options = EngineOptions {
+        segment_bytes_min,
+        segment_bytes_max,
+        segment_idle: Duration::ZERO,
+        disk_free_bytes_min: 0,
+        compaction_bytes_per_second: 0,
+    };
     let repaired = py.detach(|| Engine::repair(&options, Path::new(directory))).map_err(of_engine)?;
     let dropped = repaired.dropped.into_iter().map(|(target, why)| (target.queue.0, target.sequence.0, why));
     Ok((dropped.collect(), repaired.set_aside))

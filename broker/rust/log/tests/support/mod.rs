@@ -6,9 +6,12 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use penstock_log::{Disk, FoldState, Log, LogOptions, Opened, Outcome, Payload, RAISE, RealDisk, Retired, Target};
+use penstock_log::{
+    Disk, FoldState, Log, LogError, LogOptions, Opened, Outcome, Payload, RAISE, RealDisk, Retired, Target,
+};
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 
 /// A stored message as its publisher knows it.
@@ -185,12 +188,43 @@ pub fn fold(log: &mut Log) -> Option<Retired> {
     Some(log.finish_fold(folded))
 }
 
+/// A slice of compaction; says whether there is more to do.
+pub fn compact(log: &mut Log, bytes_max: u64) -> Result<bool, LogError> {
+    let Some(ticket) = log.begin_compaction() else { return Ok(false) };
+    let mut compacted = ticket.perform(bytes_max)?;
+    let (more, given_up) = (compacted.more, compacted.given_up.take());
+    let removed = log.finish_compaction(compacted).perform();
+    match given_up {
+        Some(error) => Err(error),
+        None => removed.map(|()| more),
+    }
+}
+
+/// Slices until nothing is left to do; gives how many.
+pub fn compact_all(log: &mut Log) -> usize {
+    let mut slices = 1;
+    while compact(log, 700).unwrap() {
+        slices += 1;
+        assert!(slices < 10_000, "compaction does not come to an end");
+    }
+    slices
+}
+
 /// A disk whose power can fail: what was not synced is then as if it had never been written, the name of a file whose
-/// directory was not synced is gone, and one that was removed or renamed stays so. Without names known, files are by inode.
+/// directory was not synced is gone, and one that was removed, or that another took the name of, is back where its
+/// directory was not synced since. Without names known, files are by inode.
 #[derive(Debug, Default)]
 pub struct ForgetfulDisk {
     synced: Mutex<HashMap<u64, Vec<u8>>>,
     names: Mutex<BTreeMap<PathBuf, u64>>,
+    /// What was removed since the directory was synced, as it was on the disk.
+    removed: Mutex<BTreeMap<PathBuf, Vec<u8>>>,
+    /// Names given by a rename since the directory was synced.
+    renamed: Mutex<BTreeSet<PathBuf>>,
+    /// How many more steps succeed.
+    steps: Mutex<Option<usize>>,
+    /// Whether a power failure keeps renames that were not synced; both may happen.
+    pub keeps_renames: AtomicBool,
 }
 
 fn inode(path: &Path) -> u64 {
@@ -199,14 +233,43 @@ fn inode(path: &Path) -> u64 {
 }
 
 impl ForgetfulDisk {
+    /// After so many more steps every one fails, until the power is back.
+    pub fn fail_after(&self, steps: usize) {
+        *self.steps.lock().unwrap() = Some(steps);
+    }
+
+    fn step(&self) -> io::Result<()> {
+        match &mut *self.steps.lock().unwrap() {
+            Some(0) => Err(io::Error::other("the power is gone")),
+            Some(steps) => {
+                *steps -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Remembers what is on the disk under a name that is about to go.
+    fn forget(&self, path: &Path) {
+        let Ok(metadata) = std::fs::metadata(path) else { return };
+        let inode = std::os::unix::fs::MetadataExt::ino(&metadata);
+        if self.names.lock().unwrap().get(path) == Some(&inode) {
+            let mut content = self.synced.lock().unwrap().get(&inode).cloned().unwrap_or_default();
+            content.resize(metadata.len() as usize, 0);
+            self.removed.lock().unwrap().entry(path.to_owned()).or_insert(content);
+        }
+    }
+
     /// Leaves in the directory what a power failure now would leave.
     pub fn fail_power(&self, directory: &Path) {
+        *self.steps.lock().unwrap() = None;
         let synced = self.synced.lock().unwrap();
         let names = self.names.lock().unwrap();
         for entry in std::fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             let inode = inode(&path);
-            if names.get(&path) != Some(&inode) {
+            let is_kept = self.keeps_renames.load(Ordering::SeqCst) && self.renamed.lock().unwrap().contains(&path);
+            if names.get(&path) != Some(&inode) && !is_kept {
                 std::fs::remove_file(&path).unwrap();
                 continue;
             }
@@ -215,11 +278,40 @@ impl ForgetfulDisk {
             content.resize(bytes, 0);
             std::fs::write(&path, content).unwrap();
         }
+        for (path, content) in std::mem::take(&mut *self.removed.lock().unwrap()) {
+            if !path.exists() {
+                std::fs::write(&path, content).unwrap();
+            }
+        }
+        drop((synced, names));
+        self.remember(directory).unwrap();
+    }
+
+    /// What the directory holds is on the disk, names and bytes.
+    fn remember(&self, directory: &Path) -> io::Result<()> {
+        for entry in std::fs::read_dir(directory)? {
+            let path = entry?.path();
+            self.synced.lock().unwrap().insert(inode(&path), std::fs::read(&path)?);
+        }
+        self.note_names(directory)
+    }
+
+    fn note_names(&self, directory: &Path) -> io::Result<()> {
+        let mut names = self.names.lock().unwrap();
+        names.clear();
+        self.removed.lock().unwrap().clear();
+        self.renamed.lock().unwrap().clear();
+        for entry in std::fs::read_dir(directory)? {
+            let path = entry?.path();
+            names.insert(path.clone(), inode(&path));
+        }
+        Ok(())
     }
 }
 
 impl Disk for ForgetfulDisk {
     fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {
+        self.step()?;
         let file = RealDisk.create(path, bytes)?;
         self.synced.lock().unwrap().remove(&inode(path));
         Ok(file)
@@ -230,10 +322,12 @@ impl Disk for ForgetfulDisk {
     }
 
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.step()?;
         RealDisk.write_at(file, bytes, offset)
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {
+        self.step()?;
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let content = std::fs::read(&path)?;
         self.synced.lock().unwrap().insert(inode(Path::new(&path)), content);
@@ -241,20 +335,20 @@ impl Disk for ForgetfulDisk {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.step()?;
+        self.forget(to);
+        self.renamed.lock().unwrap().insert(to.to_owned());
         RealDisk.rename(from, to)
     }
 
     fn unlink(&self, path: &Path) -> io::Result<()> {
+        self.step()?;
+        self.forget(path);
         RealDisk.unlink(path)
     }
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        let mut names = self.names.lock().unwrap();
-        names.clear();
-        for entry in std::fs::read_dir(path)? {
-            let path = entry?.path();
-            names.insert(path.clone(), inode(&path));
-        }
-        Ok(())
+        self.step()?;
+        self.note_names(path)
     }
 }

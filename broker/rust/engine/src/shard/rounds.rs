@@ -1,0 +1,103 @@
+//! What the two threads behind a shard do to its log, one round at a time.
+//!
+//! What must stay true: whatever takes long happens without the shard's lock.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::Shard;
+use crate::counters::Metric;
+use crate::error::EngineError;
+
+impl Shard {
+    /// One round of the sync thread.
+    pub(crate) fn sync_once(&self) -> Result<(), EngineError> {
+        self.sync_waits.store(false, Ordering::Release);
+        let ticket = {
+            let mut guard = self.lock()?;
+            if guard.closed {
+                return Ok(());
+            }
+            guard.check(&self.name)?;
+            guard.log.begin_sync()
+        };
+        let Some(ticket) = ticket else { return Ok(()) };
+        let started = Instant::now();
+        let position = ticket.perform()?;
+        self.around.counters.add(Metric::Syncs, 1);
+        self.around.counters.add(Metric::SyncMicros, u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX));
+        self.lock()?.log.finish_sync(position);
+        self.publish_synced(position);
+        Ok(())
+    }
+
+    /// One round of the fold thread; says whether it found something to fold.
+    pub(crate) fn fold_once(&self) -> Result<bool, EngineError> {
+        self.fold_waits.store(false, Ordering::Release);
+        let ticket = {
+            let mut guard = self.lock()?;
+            if guard.closed || guard.stopped.is_some() {
+                return Ok(false);
+            }
+            guard.log.begin_fold()
+        };
+        let Some(ticket) = ticket else { return Ok(false) };
+        let folded = ticket.perform()?;
+        let retired = self.lock()?.log.finish_fold(folded);
+        retired.perform()?;
+        Ok(true)
+    }
+
+    /// A slice of compaction; says how many bytes it wrote and whether there is more to do.
+    pub(crate) fn compact_once(&self, bytes_max: u64) -> Result<(u64, bool), EngineError> {
+        let ticket = {
+            let mut guard = self.lock()?;
+            if guard.closed || guard.stopped.is_some() {
+                return Ok((0, false));
+            }
+            guard.log.begin_compaction()
+        };
+        let Some(ticket) = ticket else { return Ok((0, false)) };
+        let compacted = ticket.perform(bytes_max)?;
+        let (bytes, more) = (compacted.bytes, compacted.more);
+        self.counters().add(Metric::Compacted, bytes);
+        if compacted.given_up.is_some() {
+            self.counters().add(Metric::CompactionsGivenUp, 1);
+        }
+        let retired = self.lock()?.log.finish_compaction(compacted);
+        retired.perform()?;
+        Ok((bytes, more))
+    }
+
+    /// Lets go of maps that nobody read since the last call.
+    pub(crate) fn unmap_idle(&self) {
+        // Unmapping takes its time: what is retired goes after the lock.
+        let retired = self.lock().map(|mut guard| guard.log.unmap_idle());
+        drop(retired);
+    }
+
+    /// Gives the disk what was settled since the last time, without waiting for segments to fill up.
+    pub(crate) fn make_room(&self) -> Result<(), EngineError> {
+        if self.lock()?.log.end().0 == self.freed_until.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        for _ in 0..2 {
+            let ticket = {
+                let mut guard = self.lock()?;
+                if guard.closed || guard.stopped.is_some() {
+                    return Ok(());
+                }
+                guard.log.begin_whole_fold()?
+            };
+            let Some(ticket) = ticket else { return Ok(()) };
+            let folded = ticket.perform()?;
+            let (retired, end) = {
+                let mut guard = self.lock()?;
+                (guard.log.finish_fold(folded), guard.log.end())
+            };
+            retired.perform()?;
+            self.freed_until.store(end.0, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,59 @@
+//! The segment that is written to, and how one is begun.
+//!
+//! What must stay true: a segment that could not be begun leaves no file in the way of the next attempt.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::disk::Disk;
+use crate::error::LogError;
+use crate::index::MemoryIndex;
+use crate::segment::{Segment, SegmentHeader};
+use crate::sync::Unsynced;
+
+/// The segment that is written to.
+#[derive(Debug)]
+pub(crate) struct Active {
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) file: Arc<File>,
+    pub(crate) index: MemoryIndex,
+}
+
+impl Active {
+    /// Makes the file, with its header in it.
+    pub(crate) fn create(
+        directory: &Arc<Path>,
+        disk: &dyn Disk,
+        number: u64,
+        header: &SegmentHeader,
+        bytes: u64,
+    ) -> Result<(Active, Unsynced), LogError> {
+        let segment = Segment::new(directory, number, header, bytes);
+        let path = segment.path();
+        let create = || {
+            let file = disk.create(path, bytes)?;
+            disk.write_at(&file, &header.encode(), 0)?;
+            Ok(file)
+        };
+        let file = create().map_err(|error| {
+            // A half-made file must not stand in the way of the next attempt; its number is free again once it is gone.
+            let _ = disk.unlink(path);
+            LogError::io("create", path, error)
+        })?;
+        let file = Arc::new(file);
+        let unsynced = Unsynced { number, path: Arc::from(path), file: Arc::clone(&file), is_new: true };
+        Ok((Active { segment: Arc::new(segment), file, index: MemoryIndex::default() }, unsynced))
+    }
+}
+
+pub(crate) fn random_id(directory: &Path) -> Result<u64, LogError> {
+    random(directory).map(u64::from_le_bytes)
+}
+
+pub(crate) fn random<const N: usize>(directory: &Path) -> Result<[u8; N], LogError> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| LogError::io("get random bytes for", directory, std::io::Error::other(error.to_string())))?;
+    Ok(bytes)
+}

@@ -1,0 +1,154 @@
+//! What threads do with what a log holds: folds, compaction and copies begin here, and what they did is taken in.
+//!
+//! What must stay true: a fold and a slice of compaction are never under way at once, and neither begins while a copy is;
+//! what compaction writes never takes the room that draining the log needs.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use super::{LARGE_TIMES, Log, LogOptions};
+use crate::backup::{BackupTicket, Hold};
+use crate::catalog::Sizes;
+use crate::compaction::{Compacted, CompactionTicket};
+use crate::directory::Lookup;
+use crate::error::LogError;
+use crate::fold_ticket::{FoldPart, FoldTicket, Folded, Retired, Running};
+use crate::manifest::{Entry, Manifest};
+use crate::recovery::Sealed;
+
+impl Log {
+    /// A fold of sealed segments, for a thread without the lock; `None` when there is nothing to gain yet.
+    pub fn begin_fold(&mut self) -> Option<FoldTicket> {
+        if self.holds.is_held() {
+            return None;
+        }
+        let newest = self.sealed.len().checked_sub(1)?;
+        // What lives at the end of a small segment lies mostly in it, so that little has to be synced for a checkpoint
+        // there; at the end of a large one a whole large segment would be.
+        let is_small = |sealed: &Sealed| sealed.segment.bytes() <= self.options.segment_bytes_min;
+        let has_large = self.options.segment_bytes_max >= LARGE_TIMES * self.options.segment_bytes_min;
+        let small = if has_large { self.sealed.iter().rposition(is_small) } else { None };
+        let recovered = self.sealed.partition_point(|sealed| sealed.end <= self.recovered).checked_sub(1);
+        let boundary = small.max(recovered).max(newest.checked_sub(1))?;
+        self.ticket(boundary)
+    }
+
+    /// Takes in what a fold did. The files it gives are removed without the lock.
+    pub fn finish_fold(&mut self, folded: Folded) -> Retired {
+        let Folded { parts, dead, boundary, checkpoint_bytes, running } = folded;
+        self.checkpoint_bytes = checkpoint_bytes;
+        let mut retired = self.retired();
+        for part in parts {
+            let number = part.segment.number();
+            let Ok(at) = self.sealed.binary_search_by_key(&number, |sealed| sealed.segment.number()) else { continue };
+            if let Some(sealed) = self.sealed.get_mut(at) {
+                retired.lookups.push(std::mem::replace(&mut sealed.lookup, part.lookup));
+            }
+            retired.segments.push(part.segment);
+        }
+        let is_dead = |number: u64| dead.binary_search_by_key(&number, |segment| segment.number()).is_ok();
+        self.sealed.retain(|sealed| !is_dead(sealed.segment.number()));
+        for segment in dead {
+            let is_kept = self.quarantined.contains(&segment.number());
+            retired.push(segment, is_kept);
+        }
+        self.folded = self.folded.max(boundary);
+        // What lives below the checkpoint is on the disk, and a start reads nothing else that lies below it.
+        if boundary > self.synced {
+            self.finish_sync(boundary);
+        }
+        drop(running);
+        retired
+    }
+
+    /// A copy of the log as it stands now, for a thread without the lock. Until it is done neither a fold nor compaction
+    /// begins, and no file goes.
+    pub fn begin_backup(&mut self) -> Result<BackupTicket, LogError> {
+        let position = self.write()?;
+        let segment = &self.active.segment;
+        let paths = |sealed: &Sealed| (sealed.segment.path().to_path_buf(), sealed.segment.directory_path());
+        let entry = |sealed: &Sealed| Entry::of(&sealed.segment, sealed.end);
+        Ok(BackupTicket {
+            directory: Arc::clone(&self.directory),
+            log_id: self.log_id,
+            position,
+            sealed: self.sealed.iter().map(paths).collect(),
+            manifest: Manifest { entries: self.sealed.iter().filter_map(entry).collect() },
+            active: (segment.path().to_path_buf(), Arc::clone(&self.active.file)),
+            active_bytes: (segment.offset_of(position), segment.bytes()),
+            hold: Hold::take(&self.holds, &self.options.disk),
+        })
+    }
+
+    /// A slice of compaction, for a thread without the lock; `None` while a fold, another slice or a copy is under way.
+    pub fn begin_compaction(&mut self) -> Option<CompactionTicket> {
+        if self.closed || self.holds.is_held() || self.folding.swap(true, Ordering::SeqCst) {
+            return None;
+        }
+        let room = self.room();
+        let LogOptions { segment_bytes_min: bytes_min, segment_bytes_max: bytes_max, .. } = self.options;
+        Some(CompactionTicket {
+            log_id: self.log_id,
+            epoch: self.epoch,
+            sizes: Sizes { bytes_min, bytes_max },
+            spare: room.free.map(|free| free.saturating_sub(room.needed)),
+            quarantined: self.quarantined.clone(),
+            directory: Arc::clone(&self.directory),
+            disk: Arc::clone(&self.options.disk),
+            keeper: Arc::clone(&self.keeper),
+            stopped: Arc::clone(&self.stopped),
+            running: Running(Arc::clone(&self.folding)),
+        })
+    }
+
+    /// Takes in what a slice did. The files it gives are removed without the lock; who reads them keeps them.
+    pub fn finish_compaction(&mut self, compacted: Compacted) -> Retired {
+        self.bytes_rewritten += compacted.bytes;
+        let mut retired = self.retired();
+        compacted.install(&mut self.sealed, &mut self.quarantined, &mut retired);
+        retired
+    }
+
+    fn retired(&self) -> Retired {
+        let (disk, holds) = (Some(Arc::clone(&self.options.disk)), Some(Arc::clone(&self.holds)));
+        Retired { disk, holds, ..Retired::default() }
+    }
+
+    pub(super) fn end_compaction(&self) -> Result<(), LogError> {
+        let mut keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
+        keeper.is_closed = true;
+        let begun = keeper.rewriting.take();
+        begun.map_or(Ok(()), |rewriting| rewriting.abandon(self.options.disk.as_ref()))
+    }
+
+    /// A fold up to the end of the sealed segment at that index.
+    pub(super) fn ticket(&mut self, last: usize) -> Option<FoldTicket> {
+        let boundary = self.sealed.get(last)?.end;
+        if boundary <= self.folded || self.folding.swap(true, Ordering::SeqCst) {
+            return None;
+        }
+        // The others have been folded, and the keeper knows them.
+        let is_new = |sealed: &Sealed| matches!(sealed.lookup, Lookup::Memory(_));
+        let part = |sealed: &Sealed| {
+            let number = sealed.segment.number();
+            let unsynced = self.unsynced.iter().find(|unsynced| unsynced.number == number);
+            FoldPart {
+                segment: Arc::clone(&sealed.segment),
+                end: sealed.end,
+                lookup: sealed.lookup.clone(),
+                unsynced: unsynced.map(|unsynced| Arc::clone(&unsynced.file)),
+            }
+        };
+        Some(FoldTicket {
+            parts: self.sealed.iter().take(last + 1).filter(|sealed| is_new(sealed)).map(part).collect(),
+            boundary,
+            log_id: self.log_id,
+            directory: Arc::clone(&self.directory),
+            disk: Arc::clone(&self.options.disk),
+            synced_file: Arc::clone(&self.synced_file),
+            keeper: Arc::clone(&self.keeper),
+            stopped: Arc::clone(&self.stopped),
+            running: Running(Arc::clone(&self.folding)),
+        })
+    }
+}

@@ -1,0 +1,237 @@
+//! Which rewritten segments stand for which positions. Drawn in `docs/format.md`, "Manifest".
+//!
+//! What must stay true: the file changes only by a rename, after everything it names is on the disk, and what it replaces
+//! goes only after the rename is. Without one every plain segment counts; with one, those that begin within a range of it
+//! do not.
+
+use std::path::{Path, PathBuf};
+
+use crate::directory::write_whole;
+use crate::disk::Disk;
+use crate::error::{Damage, LogError};
+use crate::record::{Position, le_u32, le_u64};
+use crate::segment::{FORMAT, Segment};
+
+const MAGIC: &[u8; 8] = b"PNSTKMAN";
+const HEADER_BYTES: usize = 40;
+const ENTRY_BYTES: usize = 40;
+
+/// One rewritten segment and the positions it stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) number: u64,
+    pub(crate) edition: u32,
+    pub(crate) segment_id: u64,
+    pub(crate) first: Position,
+    pub(crate) end: Position,
+}
+
+impl Entry {
+    /// What the manifest says of a segment that ends there; nothing of one that was not rewritten.
+    pub(crate) fn of(segment: &Segment, end: Position) -> Option<Entry> {
+        segment.is_rewritten().then(|| Entry {
+            number: segment.number(),
+            edition: segment.edition(),
+            segment_id: segment.id(),
+            first: segment.first(),
+            end,
+        })
+    }
+}
+
+/// What the file says; entries ascend and do not overlap.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    pub(crate) entries: Vec<Entry>,
+}
+
+impl Manifest {
+    pub(crate) fn path(directory: &Path) -> PathBuf {
+        directory.join("manifest")
+    }
+
+    pub(crate) fn temporary_path(directory: &Path) -> PathBuf {
+        directory.join("manifest.tmp")
+    }
+
+    /// Reads it; an absent one names nothing.
+    pub(crate) fn load(directory: &Path, log_id: &mut Option<[u8; 16]>) -> Result<Manifest, LogError> {
+        let path = Self::path(directory);
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Manifest::default()),
+            Err(error) => return Err(LogError::io("read", &path, error)),
+        };
+        let (id, manifest) = decode(&bytes, &path)?;
+        if log_id.is_some_and(|expected| expected != id) {
+            return Err(LogError::damaged(&path, 16, Damage::OtherLog));
+        }
+        *log_id = Some(id);
+        Ok(manifest)
+    }
+
+    /// Whether a rewritten segment stands for what a segment from that position on held.
+    pub(crate) fn covers(&self, first: Position) -> bool {
+        let after = self.entries.partition_point(|entry| entry.first <= first);
+        after.checked_sub(1).and_then(|at| self.entries.get(at)).is_some_and(|entry| first < entry.end)
+    }
+
+    pub(crate) fn names(&self, number: u64, edition: u32) -> bool {
+        self.entries.iter().any(|entry| (entry.number, entry.edition) == (number, edition))
+    }
+
+    /// Brings it to the disk under a temporary name.
+    pub(crate) fn prepare(&self, disk: &dyn Disk, directory: &Path, log_id: &[u8; 16]) -> Result<(), LogError> {
+        write_whole(disk, &Self::temporary_path(directory), &encode(log_id, self))
+    }
+
+    /// Gives what [`Manifest::prepare`] wrote its name; when this fails nobody knows which one a start will find.
+    pub(crate) fn publish(disk: &dyn Disk, directory: &Path) -> Result<(), LogError> {
+        let (temporary, path) = (Self::temporary_path(directory), Self::path(directory));
+        disk.rename(&temporary, &path).map_err(|error| LogError::io("rename", &temporary, error))?;
+        disk.sync_directory(directory).map_err(|error| LogError::io("sync", directory, error))
+    }
+}
+
+fn encode(log_id: &[u8; 16], manifest: &Manifest) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEADER_BYTES + manifest.entries.len() * ENTRY_BYTES + 4);
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&FORMAT.to_le_bytes());
+    out.extend_from_slice(&(HEADER_BYTES as u32).to_le_bytes());
+    out.extend_from_slice(log_id);
+    out.extend_from_slice(&(manifest.entries.len() as u32).to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    for entry in &manifest.entries {
+        out.extend_from_slice(&entry.number.to_le_bytes());
+        out.extend_from_slice(&entry.edition.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        for field in [entry.segment_id, entry.first.0, entry.end.0] {
+            out.extend_from_slice(&field.to_le_bytes());
+        }
+    }
+    let crc = crc32c::crc32c(&out);
+    out.extend_from_slice(&crc.to_le_bytes());
+    out
+}
+
+fn decode(bytes: &[u8], path: &Path) -> Result<([u8; 16], Manifest), LogError> {
+    let damaged = || LogError::damaged(path, 0, Damage::Manifest);
+    let (body, crc) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
+    let (header, entries) = body.split_first_chunk::<HEADER_BYTES>().ok_or_else(damaged)?;
+    if &header[..8] != MAGIC || u32::from_le_bytes(*crc) != crc32c::crc32c(body) {
+        return Err(damaged());
+    }
+    let found = le_u32(&header[8..12]);
+    if found > FORMAT {
+        return Err(LogError::NewerFormat { path: path.to_owned(), found, supported: FORMAT });
+    }
+    if entries.len() != le_u32(&header[32..36]) as usize * ENTRY_BYTES {
+        return Err(damaged());
+    }
+    let entries: Vec<Entry> = entries.chunks_exact(ENTRY_BYTES).map(decode_entry).collect();
+    let mut end = Position(0);
+    for entry in &entries {
+        if entry.first < end || entry.end <= entry.first {
+            return Err(damaged());
+        }
+        end = entry.end;
+    }
+    let mut log_id = [0; 16];
+    log_id.copy_from_slice(&header[16..32]);
+    Ok((log_id, Manifest { entries }))
+}
+
+fn decode_entry(bytes: &[u8]) -> Entry {
+    let field = |from: usize| bytes.get(from..).unwrap_or_default();
+    Entry {
+        number: le_u64(field(0)),
+        edition: le_u32(field(8)),
+        segment_id: le_u64(field(16)),
+        first: Position(le_u64(field(24))),
+        end: Position(le_u64(field(32))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::disk::RealDisk;
+
+    const LOG_ID: [u8; 16] = [3; 16];
+
+    fn manifests() -> impl Strategy<Value = Manifest> {
+        let entry = (any::<u64>(), any::<u32>(), any::<u64>(), 0..1000_u64, 1..1000_u64);
+        prop::collection::vec(entry, 0..6).prop_map(|entries| {
+            let mut end = 0;
+            let place = |(number, edition, segment_id, gap, bytes)| {
+                let first = Position(end + gap);
+                end = first.0 + bytes;
+                Entry { number, edition, segment_id, first, end: Position(end) }
+            };
+            Manifest { entries: entries.into_iter().map(place).collect() }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_manifest_is_read_back(manifest in manifests()) {
+            let (log_id, found) = decode(&encode(&LOG_ID, &manifest), Path::new("manifest")).unwrap();
+
+            prop_assert_eq!(found, manifest);
+            prop_assert_eq!(log_id, LOG_ID);
+        }
+
+        #[test]
+        fn any_change_is_noticed(manifest in manifests(), at in any::<prop::sample::Index>(), bit in 0..8_u32) {
+            let mut bytes = encode(&LOG_ID, &manifest);
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1 << bit;
+
+            prop_assert!(decode(&bytes, Path::new("manifest")).is_err());
+            prop_assert!(decode(&bytes[..at], Path::new("manifest")).is_err());
+        }
+    }
+
+    #[test]
+    fn a_position_is_covered_from_the_first_up_to_the_end() {
+        let entry =
+            |first, end| Entry { number: 1, edition: 2, segment_id: 3, first: Position(first), end: Position(end) };
+        let manifest = Manifest { entries: vec![entry(10, 20), entry(30, 40)] };
+
+        let covered: Vec<u64> =
+            [9, 10, 19, 20, 30, 40].into_iter().filter(|&at| manifest.covers(Position(at))).collect();
+
+        assert_eq!(covered, [10, 19, 30]);
+    }
+
+    #[test]
+    fn entries_that_overlap_are_refused() {
+        let entry =
+            |first, end| Entry { number: 1, edition: 2, segment_id: 3, first: Position(first), end: Position(end) };
+        let manifest = Manifest { entries: vec![entry(10, 20), entry(19, 40)] };
+
+        assert!(matches!(
+            decode(&encode(&LOG_ID, &manifest), Path::new("manifest")),
+            Err(LogError::Damaged { why: Damage::Manifest, .. })
+        ));
+    }
+
+    #[test]
+    fn the_newest_is_found_and_an_absent_one_names_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut log_id = None;
+        assert_eq!(Manifest::load(directory.path(), &mut log_id).unwrap(), Manifest::default());
+        let entry = Entry { number: 4, edition: 2, segment_id: 3, first: Position(1), end: Position(2) };
+        let manifest = Manifest { entries: vec![entry] };
+
+        manifest.prepare(&RealDisk, directory.path(), &LOG_ID).unwrap();
+        Manifest::publish(&RealDisk, directory.path()).unwrap();
+
+        assert_eq!(Manifest::load(directory.path(), &mut log_id).unwrap(), manifest);
+        assert_eq!(log_id, Some(LOG_ID));
+        assert!(manifest.names(4, 2) && !manifest.names(4, 3));
+    }
+}

@@ -1,0 +1,280 @@
+//! Rewriting neighbouring segments into one that holds only what lives, a slice at a time.
+//!
+//! What must stay true: a record keeps its position, its payload and the payload's checksum; of its targets the live ones
+//! stay, in their order; both checksums hold before anything is copied. In the new file the numbers of a queue ascend, and
+//! queues lie one after the other unless they share a record: those stay among each other as they were.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use penstock_queue::QueueId;
+use rustc_hash::FxHashMap;
+
+use crate::catalog::Holding;
+use crate::checkpoint::unlink_if_there;
+use crate::directory::{self, Lookup};
+use crate::disk::Disk;
+use crate::encode::encode_pruned;
+use crate::error::{Damage, LogError};
+use crate::fold::FoldState;
+use crate::index::MemoryIndex;
+use crate::manifest;
+use crate::record::{Position, Target};
+use crate::segment::{Segment, SegmentHeader, directory_path, rewritten_path};
+
+/// So many bytes are written between syncs, so that none of them has much to do.
+const SYNC_BYTES: u64 = 8 << 20;
+
+/// A record that will be copied: its targets that live begin at `target` among all of them.
+#[derive(Clone, Copy, Debug)]
+struct Planned {
+    source: u32,
+    offset: u32,
+    target: u32,
+    count: u32,
+    /// The lowest queue of those that are tied to each other by records they share.
+    group: QueueId,
+}
+
+/// Why a slice was not done.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// Bytes of this segment do not hold, or cannot be read.
+    Source(Arc<Segment>, LogError),
+    /// The new file cannot be written.
+    Output(LogError),
+    /// There is more alive than was thought: nothing would be gained.
+    NotWorthIt,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Rewriting {
+    sources: Vec<Arc<Segment>>,
+    end: Position,
+    records: Vec<Planned>,
+    targets: Vec<Target>,
+    done: usize,
+    header: SegmentHeader,
+    edition: u32,
+    path: PathBuf,
+    file: Option<File>,
+    buffer: Vec<u8>,
+    written: u64,
+    unsynced: u64,
+    /// More than this, and it was not worth it.
+    bytes_max: u64,
+    index: MemoryIndex,
+}
+
+impl Rewriting {
+    /// Lists what lives in these neighbours; `header` is that of the new segment but for its position.
+    pub(crate) fn plan(
+        directory: &Path,
+        holdings: &[Holding],
+        state: &FoldState,
+        header: SegmentHeader,
+    ) -> Result<Option<Rewriting>, Fault> {
+        let (Some(first), Some(last)) = (holdings.first(), holdings.last()) else { return Ok(None) };
+        let sources: Vec<Arc<Segment>> = holdings.iter().map(|held| Arc::new(held.segment.unmapped())).collect();
+        let mut found = Vec::new();
+        for ((source, held), segment) in (0..).zip(holdings).zip(&sources) {
+            let listed = list(source, &held.lookup, state, &mut found);
+            // Mapped now: a fold may find it dead and remove it while it is copied.
+            let mapped = segment.map().map(|_| ());
+            listed.and(mapped).map_err(|error| Fault::Source(Arc::clone(segment), error))?;
+        }
+        found.sort_unstable_by_key(|&(source, offset, target)| (source, offset, target.queue, target.sequence));
+        let (records, targets) = gather(&found);
+        let edition = first.segment.edition().saturating_add(1);
+        let bytes: u64 = sources.iter().map(|source| source.bytes()).sum();
+        let is_merge = sources.iter().all(|source| source.is_rewritten());
+        Ok(Some(Rewriting {
+            end: last.end,
+            header: SegmentHeader { first: first.segment.first(), ..header },
+            edition,
+            path: rewritten_path(directory, first.segment.number(), edition),
+            sources,
+            records,
+            targets,
+            done: 0,
+            file: None,
+            buffer: Vec::new(),
+            written: 0,
+            unsynced: 0,
+            bytes_max: if is_merge { u64::MAX } else { bytes / 8 * 7 },
+            index: MemoryIndex::default(),
+        }))
+    }
+
+    /// Copies records of about that many bytes; gives how many were written.
+    pub(crate) fn step(&mut self, disk: &dyn Disk, bytes_max: u64) -> Result<u64, Fault> {
+        if self.file.is_none() {
+            self.create(disk).map_err(Fault::Output)?;
+        }
+        while (self.buffer.len() as u64) < bytes_max
+            && let Some(&planned) = self.records.get(self.done)
+        {
+            self.copy(planned)?;
+            self.done += 1;
+        }
+        let bytes = self.buffer.len() as u64;
+        if self.written + bytes > self.bytes_max {
+            return Err(Fault::NotWorthIt);
+        }
+        self.flush(disk).map_err(Fault::Output)?;
+        Ok(bytes)
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.file.is_some() && self.done == self.records.len()
+    }
+
+    /// Writes the directory of what was copied; file and directory are on the disk then, their names not yet.
+    pub(crate) fn seal(&self, disk: &dyn Disk, directory: &Path) -> Result<(Segment, Lookup), LogError> {
+        let number = self.numbers().0;
+        let segment = Segment::rewritten(directory, (number, self.edition), &self.header, self.written, self.end);
+        let written = directory::save(disk, &segment.directory_path(), segment.id(), &self.index)?;
+        Ok((segment, Lookup::File(Arc::new(written))))
+    }
+
+    pub(crate) fn entry(&self) -> manifest::Entry {
+        manifest::Entry {
+            number: self.numbers().0,
+            edition: self.edition,
+            segment_id: self.header.segment_id,
+            first: self.header.first,
+            end: self.end,
+        }
+    }
+
+    /// The lowest and the highest number of what it replaces.
+    pub(crate) fn numbers(&self) -> (u64, u64) {
+        let number = |source: Option<&Arc<Segment>>| source.map_or(0, |source| source.number());
+        (number(self.sources.first()), number(self.sources.last()))
+    }
+
+    pub(crate) fn sources(&self) -> &[Arc<Segment>] {
+        &self.sources
+    }
+
+    /// Removes what was written; a start would, too.
+    pub(crate) fn abandon(self, disk: &dyn Disk) -> Result<(), LogError> {
+        drop(self.file);
+        unlink_if_there(disk, &self.path)?;
+        unlink_if_there(disk, &directory_path(&self.path))
+    }
+
+    fn create(&mut self, disk: &dyn Disk) -> Result<(), LogError> {
+        unlink_if_there(disk, &self.path)?;
+        let file = disk.create(&self.path, 0).map_err(|error| LogError::io("create", &self.path, error))?;
+        self.file = Some(file);
+        self.buffer.extend_from_slice(&self.header.encode());
+        Ok(())
+    }
+
+    fn flush(&mut self, disk: &dyn Disk) -> Result<(), LogError> {
+        let Some(file) = &self.file else { return Ok(()) };
+        disk.write_at(file, &self.buffer, self.written).map_err(|error| LogError::io("write", &self.path, error))?;
+        self.written += self.buffer.len() as u64;
+        self.unsynced += self.buffer.len() as u64;
+        self.buffer.clear();
+        if self.unsynced >= SYNC_BYTES || self.done == self.records.len() {
+            disk.sync(file).map_err(|error| LogError::io("sync", &self.path, error))?;
+            self.unsynced = 0;
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, planned: Planned) -> Result<(), Fault> {
+        let Some(source) = self.sources.get(planned.source as usize) else { return Ok(()) };
+        let from = planned.target as usize;
+        let targets = self.targets.get(from..from + planned.count as usize).unwrap_or_default();
+        let offset = self.written + self.buffer.len() as u64;
+        let copied = copy_record(source, planned.offset, targets, self.header.segment_id, &mut self.buffer);
+        let body_bytes = copied.map_err(|error| Fault::Source(Arc::clone(source), error))?;
+        let Ok(offset) = u32::try_from(offset) else { return Err(Fault::NotWorthIt) };
+        for target in targets {
+            self.index.push(*target, offset, body_bytes);
+        }
+        Ok(())
+    }
+}
+
+/// A live message: source, offset in it, and target.
+type Found = (u32, u32, Target);
+
+fn list(source: u32, lookup: &Lookup, state: &FoldState, found: &mut Vec<Found>) -> Result<(), LogError> {
+    let Lookup::File(directory) = lookup else { return Ok(()) };
+    directory.verify()?;
+    for entry in directory.entries()? {
+        for run in state.live_runs(entry.queue, entry.first, u64::from(entry.count)) {
+            let offsets = directory.offsets(&entry, run.first, run.count() as usize)?;
+            let target = |sequence| Target { queue: entry.queue, sequence };
+            let sequences = std::iter::successors(Some(run.first), |sequence| Some(sequence.next()));
+            found.extend(offsets.zip(sequences).map(|(offset, sequence)| (source, offset, target(sequence))));
+        }
+    }
+    Ok(())
+}
+
+/// Puts together what names the same record, and orders the records.
+fn gather(found: &[Found]) -> (Vec<Planned>, Vec<Target>) {
+    let targets: Vec<Target> = found.iter().map(|&(_, _, target)| target).collect();
+    let mut records: Vec<Planned> = Vec::new();
+    let mut groups = Groups::default();
+    for (at, &(source, offset, target)) in (0..).zip(found) {
+        match records.last_mut() {
+            Some(last) if (last.source, last.offset) == (source, offset) => {
+                last.count += 1;
+                groups.tie(last.group, target.queue);
+            }
+            _ => records.push(Planned { source, offset, target: at, count: 1, group: target.queue }),
+        }
+    }
+    for record in &mut records {
+        record.group = groups.lowest(record.group);
+    }
+    records.sort_unstable_by_key(|record| (record.group, record.source, record.offset));
+    (records, targets)
+}
+
+/// Which queues are tied to each other.
+#[derive(Default)]
+struct Groups {
+    below: FxHashMap<QueueId, QueueId>,
+}
+
+impl Groups {
+    fn lowest(&self, queue: QueueId) -> QueueId {
+        let mut lowest = queue;
+        while let Some(&below) = self.below.get(&lowest) {
+            lowest = below;
+        }
+        lowest
+    }
+
+    fn tie(&mut self, one: QueueId, other: QueueId) {
+        let (one, other) = (self.lowest(one), self.lowest(other));
+        if one != other {
+            self.below.insert(one.max(other), one.min(other));
+        }
+    }
+}
+
+/// Appends a record with these of its targets only, under another segment's id; gives its body's size.
+fn copy_record(
+    source: &Segment,
+    offset: u32,
+    targets: &[Target],
+    segment_id: u64,
+    out: &mut Vec<u8>,
+) -> Result<u64, LogError> {
+    let message = source.checked(offset)?;
+    if !targets.iter().all(|target| message.targets().any(|found| found == *target)) {
+        return Err(source.damaged(u64::from(offset), Damage::NoRecordHere));
+    }
+    encode_pruned(out, &message, targets, segment_id);
+    Ok(message.body.len() as u64)
+}
