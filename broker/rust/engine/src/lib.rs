@@ -17,6 +17,7 @@ mod signal;
 mod space;
 mod state;
 mod subscription;
+mod topology;
 
 pub use counters::{Counters, Metric};
 pub use engine::{Engine, EngineOptions};
@@ -29,6 +30,7 @@ pub use penstock_log::{
 };
 pub use penstock_queue::{Destination, ExchangeKind, QueueId, Sequence, SequenceRange, Settle, Taken};
 pub use publish::{Fate, Publication, Published};
-pub use shard::{Backup, Damage, QueueCounts, QueueSettings, RouteSettings, Shard};
+pub use shard::{Backup, Damage, QueueCounts, Shard};
 pub use signal::Signal;
 pub use subscription::{Filled, Picked, Subscription, SubscriptionOptions, Unused};
+pub use topology::{QueueSettings, RouteSettings};

@@ -7,15 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Instant;
 
-use penstock_log::{BackupTicket, Log, LogError, LogOptions, LogStats, Outcome, Position, Recovery, Room};
-use penstock_queue::{Destination, ExchangeKind, Matched, Queue, QueueId, Sequence};
+use penstock_log::{BackupTicket, Log, LogError, LogOptions, LogStats, Position, Recovery, Room};
+use penstock_queue::{Queue, QueueId, Sequence};
 use tokio::sync::Notify;
 
 use crate::background::Background;
 use crate::counters::{Counters, Metric};
 use crate::damage::{DamagedFile, Damages};
 use crate::error::EngineError;
-use crate::level::Level;
 use crate::notices::Notices;
 use crate::space::Space;
 use crate::state::{QueueEntry, State};
@@ -48,24 +47,6 @@ pub struct Damage {
     pub at: u64,
     pub records: u64,
     pub queues: Vec<String>,
-}
-
-/// A queue as topology has it.
-#[derive(Clone, Copy, Debug)]
-pub struct QueueSettings<'a> {
-    pub id: QueueId,
-    pub name: &'a str,
-    pub auto_delete: bool,
-    pub level: Option<Level>,
-}
-
-/// A route as topology has it.
-#[derive(Clone, Copy, Debug)]
-pub struct RouteSettings<'a> {
-    pub exchange: &'a str,
-    pub key: &'a str,
-    pub matching: Option<&'a [u8]>,
-    pub destination: Destination<'a>,
 }
 
 /// A copy of a shard's log to be made. While it exists the log folds nothing and removes no file.
@@ -179,149 +160,6 @@ impl Shard {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.around.counters
-    }
-
-    /// Once, after the definitions are read: deletes the queues of the log that they do not name; gives their number.
-    ///
-    /// # Errors
-    /// `Log` when the deletions cannot be written.
-    pub fn retain_queues(&self, ids: &[QueueId]) -> Result<usize, EngineError> {
-        let known: rustc_hash::FxHashSet<QueueId> = ids.iter().copied().collect();
-        let mut guard = self.lock()?;
-        let gone: Vec<QueueId> = guard.queues.keys().filter(|id| !known.contains(id)).copied().collect();
-        for &id in &gone {
-            guard.queues.remove(&id);
-            guard.log.append_delete(id)?;
-        }
-        guard.write()?;
-        Ok(gone.len())
-    }
-
-    /// Adds a queue, or gives a recovered one its name.
-    ///
-    /// # Errors
-    /// `Stopped` and `Closed`.
-    pub fn put_queue(
-        &self,
-        id: QueueId,
-        name: &str,
-        auto_delete: bool,
-        level: Option<Level>,
-    ) -> Result<(), EngineError> {
-        self.put_queues([QueueSettings { id, name, auto_delete, level }])
-    }
-
-    /// The same for many under one hold of the lock: callers bound their number.
-    ///
-    /// # Errors
-    /// `Stopped` and `Closed`.
-    pub fn put_queues<'a>(&self, queues: impl IntoIterator<Item = QueueSettings<'a>>) -> Result<(), EngineError> {
-        let mut guard = self.lock()?;
-        guard.check(&self.name)?;
-        for settings in queues {
-            guard.put_queue(settings);
-        }
-        Ok(())
-    }
-
-    /// Ends the queue's consumers and drops its messages; gives their number, unsettled ones included.
-    ///
-    /// # Errors
-    /// `NoQueue`; `Log` when the deletion cannot be written.
-    pub fn delete_queue(&self, id: QueueId) -> Result<u64, EngineError> {
-        let mut guard = self.lock()?;
-        let entry = guard.queues.remove(&id).ok_or_else(|| EngineError::NoQueue(id.0, self.name.clone()))?;
-        guard.routing.remove_queue(&entry.name);
-        for signal in entry.signals.values() {
-            signal.cancel(&format!("queue '{}' was deleted", entry.name));
-        }
-        match guard.log.append_delete(id) {
-            // The definitions decide: the next start deletes what they do not name.
-            Err(error) if error.is_full() => {}
-            other => other.map(|_| ())?,
-        }
-        guard.write()?;
-        Ok(entry.machine.ready_count() + entry.machine.unsettled_count())
-    }
-
-    /// Drops the ready messages of a queue; gives their number.
-    ///
-    /// # Errors
-    /// `NoQueue`; `Log` when the purge cannot be written.
-    pub fn purge_queue(&self, id: QueueId) -> Result<u64, EngineError> {
-        let mut guard = self.lock()?;
-        let settled = self.entry(&mut guard, id)?.machine.purge();
-        guard.log_settled(id, Outcome::Drop, &settled)?;
-        Ok(settled.count)
-    }
-
-    /// Adds an exchange, or changes its alternate.
-    ///
-    /// # Errors
-    /// `Stopped` and `Closed`.
-    pub fn put_exchange(&self, name: &str, kind: ExchangeKind, alternate: Option<&str>) -> Result<(), EngineError> {
-        self.lock()?.routing.put_exchange(name, kind, alternate);
-        Ok(())
-    }
-
-    /// # Errors
-    /// `Stopped` and `Closed`.
-    pub fn delete_exchange(&self, name: &str) -> Result<(), EngineError> {
-        self.lock()?.routing.remove_exchange(name);
-        Ok(())
-    }
-
-    /// # Errors
-    /// `Routing` when the exchange is not there or `matching` is no field table.
-    pub fn add_route(
-        &self,
-        exchange: &str,
-        key: &str,
-        matching: Option<&[u8]>,
-        destination: Destination<'_>,
-    ) -> Result<(), EngineError> {
-        self.add_routes([RouteSettings { exchange, key, matching, destination }])
-    }
-
-    /// The same for many under one hold of the lock: callers bound their number. Those before one that fails stay.
-    ///
-    /// # Errors
-    /// As [`Shard::add_route`].
-    pub fn add_routes<'a>(&self, routes: impl IntoIterator<Item = RouteSettings<'a>>) -> Result<(), EngineError> {
-        let mut guard = self.lock()?;
-        for route in routes {
-            guard.routing.add_route(route.exchange, route.key, route.matching, route.destination)?;
-        }
-        Ok(())
-    }
-
-    /// # Errors
-    /// `Routing` when `matching` is no field table.
-    pub fn remove_route(
-        &self,
-        exchange: &str,
-        key: &str,
-        matching: Option<&[u8]>,
-        destination: Destination<'_>,
-    ) -> Result<(), EngineError> {
-        Ok(self.lock()?.routing.remove_route(exchange, key, matching, destination)?)
-    }
-
-    /// The names of the queues that a message would reach, sorted.
-    ///
-    /// # Errors
-    /// `NoExchange`.
-    pub fn route(&self, exchange: &str, key: &str, headers: Option<&[u8]>) -> Result<Vec<String>, EngineError> {
-        let guard = self.lock()?;
-        let mut matched = Matched::default();
-        guard
-            .routing
-            .route(exchange.as_bytes(), key.as_bytes(), headers, &mut matched)
-            .map_err(|_| EngineError::NoExchange(exchange.to_owned(), self.name.clone()))?;
-        let entries = matched.queues.iter().filter_map(|id| guard.queues.get(id));
-        let mut names: Vec<String> = entries.map(|entry| entry.name.clone()).collect();
-        names.sort_unstable();
-        Ok(names)
     }
 
     /// What one queue holds.

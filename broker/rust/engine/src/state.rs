@@ -10,8 +10,8 @@ use rustc_hash::FxHashMap;
 use crate::damage::Damages;
 use crate::error::EngineError;
 use crate::level::Level;
-use crate::shard::QueueSettings;
 use crate::signal::Signal;
+use crate::topology::QueueSettings;
 
 /// A queue with what the engine knows of it beside the machine.
 pub(crate) struct QueueEntry {

@@ -1,0 +1,173 @@
+//! The changes of topology that Python decided, and what they do to a shard's queues and routing tables.
+//!
+//! What comes in batches is applied in slices, so that messages get their turn between them.
+
+use penstock_log::Outcome;
+use penstock_queue::{Destination, ExchangeKind, Matched, QueueId};
+
+use crate::error::EngineError;
+use crate::level::Level;
+use crate::shard::Shard;
+
+/// A queue as topology has it.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueSettings<'a> {
+    pub id: QueueId,
+    pub name: &'a str,
+    pub auto_delete: bool,
+    pub level: Option<Level>,
+}
+
+/// A route as topology has it.
+#[derive(Clone, Copy, Debug)]
+pub struct RouteSettings<'a> {
+    pub exchange: &'a str,
+    pub key: &'a str,
+    pub matching: Option<&'a [u8]>,
+    pub destination: Destination<'a>,
+}
+
+impl Shard {
+    /// Once, after the definitions are read: deletes the queues of the log that they do not name; gives their number.
+    ///
+    /// # Errors
+    /// `Log` when the deletions cannot be written.
+    pub fn retain_queues(&self, ids: &[QueueId]) -> Result<usize, EngineError> {
+        let known: rustc_hash::FxHashSet<QueueId> = ids.iter().copied().collect();
+        let mut guard = self.lock()?;
+        let gone: Vec<QueueId> = guard.queues.keys().filter(|id| !known.contains(id)).copied().collect();
+        for &id in &gone {
+            guard.queues.remove(&id);
+            guard.log.append_delete(id)?;
+        }
+        guard.write()?;
+        Ok(gone.len())
+    }
+
+    /// Adds a queue, or gives a recovered one its name.
+    ///
+    /// # Errors
+    /// `Stopped` and `Closed`.
+    pub fn put_queue(
+        &self,
+        id: QueueId,
+        name: &str,
+        auto_delete: bool,
+        level: Option<Level>,
+    ) -> Result<(), EngineError> {
+        self.put_queues([QueueSettings { id, name, auto_delete, level }])
+    }
+
+    /// The same for many under one hold of the lock: callers bound their number.
+    ///
+    /// # Errors
+    /// `Stopped` and `Closed`.
+    pub fn put_queues<'a>(&self, queues: impl IntoIterator<Item = QueueSettings<'a>>) -> Result<(), EngineError> {
+        let mut guard = self.lock()?;
+        guard.check(self.name())?;
+        for settings in queues {
+            guard.put_queue(settings);
+        }
+        Ok(())
+    }
+
+    /// Ends the queue's consumers and drops its messages; gives their number, unsettled ones included.
+    ///
+    /// # Errors
+    /// `NoQueue`; `Log` when the deletion cannot be written.
+    pub fn delete_queue(&self, id: QueueId) -> Result<u64, EngineError> {
+        let mut guard = self.lock()?;
+        let entry = guard.queues.remove(&id).ok_or_else(|| EngineError::NoQueue(id.0, self.name().to_owned()))?;
+        guard.routing.remove_queue(&entry.name);
+        for signal in entry.signals.values() {
+            signal.cancel(&format!("queue '{}' was deleted", entry.name));
+        }
+        match guard.log.append_delete(id) {
+            // The definitions decide: the next start deletes what they do not name.
+            Err(error) if error.is_full() => {}
+            other => other.map(|_| ())?,
+        }
+        guard.write()?;
+        Ok(entry.machine.ready_count() + entry.machine.unsettled_count())
+    }
+
+    /// Drops the ready messages of a queue; gives their number.
+    ///
+    /// # Errors
+    /// `NoQueue`; `Log` when the purge cannot be written.
+    pub fn purge_queue(&self, id: QueueId) -> Result<u64, EngineError> {
+        let mut guard = self.lock()?;
+        let settled = self.entry(&mut guard, id)?.machine.purge();
+        guard.log_settled(id, Outcome::Drop, &settled)?;
+        Ok(settled.count)
+    }
+
+    /// Adds an exchange, or changes its alternate.
+    ///
+    /// # Errors
+    /// `Stopped` and `Closed`.
+    pub fn put_exchange(&self, name: &str, kind: ExchangeKind, alternate: Option<&str>) -> Result<(), EngineError> {
+        self.lock()?.routing.put_exchange(name, kind, alternate);
+        Ok(())
+    }
+
+    /// # Errors
+    /// `Stopped` and `Closed`.
+    pub fn delete_exchange(&self, name: &str) -> Result<(), EngineError> {
+        self.lock()?.routing.remove_exchange(name);
+        Ok(())
+    }
+
+    /// # Errors
+    /// `Routing` when the exchange is not there or `matching` is no field table.
+    pub fn add_route(
+        &self,
+        exchange: &str,
+        key: &str,
+        matching: Option<&[u8]>,
+        destination: Destination<'_>,
+    ) -> Result<(), EngineError> {
+        self.add_routes([RouteSettings { exchange, key, matching, destination }])
+    }
+
+    /// The same for many under one hold of the lock: callers bound their number. Those before one that fails stay.
+    ///
+    /// # Errors
+    /// As [`Shard::add_route`].
+    pub fn add_routes<'a>(&self, routes: impl IntoIterator<Item = RouteSettings<'a>>) -> Result<(), EngineError> {
+        let mut guard = self.lock()?;
+        for route in routes {
+            guard.routing.add_route(route.exchange, route.key, route.matching, route.destination)?;
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// `Routing` when `matching` is no field table.
+    pub fn remove_route(
+        &self,
+        exchange: &str,
+        key: &str,
+        matching: Option<&[u8]>,
+        destination: Destination<'_>,
+    ) -> Result<(), EngineError> {
+        Ok(self.lock()?.routing.remove_route(exchange, key, matching, destination)?)
+    }
+
+    /// The names of the queues that a message would reach, sorted.
+    ///
+    /// # Errors
+    /// `NoExchange`.
+    pub fn route(&self, exchange: &str, key: &str, headers: Option<&[u8]>) -> Result<Vec<String>, EngineError> {
+        let guard = self.lock()?;
+        let mut matched = Matched::default();
+        guard
+            .routing
+            .route(exchange.as_bytes(), key.as_bytes(), headers, &mut matched)
+            .map_err(|_| EngineError::NoExchange(exchange.to_owned(), self.name().to_owned()))?;
+        let entries = matched.queues.iter().filter_map(|id| guard.queues.get(id));
+        let mut names: Vec<String> = entries.map(|entry| entry.name.clone()).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+}
