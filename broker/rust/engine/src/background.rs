@@ -151,7 +151,7 @@ impl Pauses {
     fn use_one(&mut self, now: Instant, shards: &Mutex<Vec<Weak<Shard>>>) {
         if now >= self.next_unmap {
             self.next_unmap = now + self.idle;
-            unmap_idle(shards);
+            tidy(shards);
         }
         if now >= self.next_slice
             && self.may_compact()
@@ -187,10 +187,18 @@ fn fold_all(shard: &Weak<Shard>) -> bool {
     }
 }
 
-fn unmap_idle(shards: &Mutex<Vec<Weak<Shard>>>) {
-    let Ok(mut shards) = shards.lock() else { return };
-    shards.retain(|shard| shard.strong_count() > 0);
-    for shard in shards.iter().filter_map(Weak::upgrade) {
+/// What can wait until nobody has asked for anything for a while.
+fn tidy(shards: &Mutex<Vec<Weak<Shard>>>) {
+    let open: Vec<Arc<Shard>> = {
+        let Ok(mut shards) = shards.lock() else { return };
+        shards.retain(|shard| shard.strong_count() > 0);
+        shards.iter().filter_map(Weak::upgrade).collect()
+    };
+    for shard in open {
         shard.unmap_idle();
+        match shard.free_when_empty() {
+            Err(error) if !error.is_full() => shard.stop(&error.to_string()),
+            _ => {}
+        }
     }
 }

@@ -16,15 +16,18 @@ struct House {
     shard: Arc<Shard>,
 }
 
-fn open(directory: &std::path::Path) -> House {
-    let options = EngineOptions {
+fn small() -> EngineOptions {
+    EngineOptions {
         segment_bytes_min: 64 << 10,
         segment_bytes_max: 256 << 10,
         segment_idle: Duration::from_secs(60),
         disk_free_bytes_min: 0,
         compaction_bytes_per_second: 64 << 20,
-    };
-    let engine = Engine::new(options).unwrap();
+    }
+}
+
+fn open(directory: &std::path::Path) -> House {
+    let engine = Engine::new(small()).unwrap();
     let shard = engine.open_shard("/", directory, false).unwrap();
     shard.put_queue(QUEUE, "jobs", false, None).unwrap();
     House { engine, shard }
@@ -288,14 +291,7 @@ fn a_queue_made_after_numbers_were_skipped_begins_above_them() {
         publish(&shard, &[b"before"]);
         engine.close().unwrap();
     }
-    let options = EngineOptions {
-        segment_bytes_min: 64 << 10,
-        segment_bytes_max: 256 << 10,
-        segment_idle: Duration::from_secs(60),
-        disk_free_bytes_min: 0,
-        compaction_bytes_per_second: 64 << 20,
-    };
-    let engine = Engine::new(options).unwrap();
+    let engine = Engine::new(small()).unwrap();
 
     let shard = engine.open_shard("/", directory.path(), true).unwrap();
 
@@ -306,4 +302,26 @@ fn a_queue_made_after_numbers_were_skipped_begins_above_them() {
     let taken = take(&shard.subscribe(QueueId(2), later).unwrap(), 1);
     assert!(taken.first().is_some_and(|(sequence, _, _)| *sequence > 1 << 32));
     assert_eq!(take(&consumer(&shard, 1, false), 1).first().map(|(sequence, _, _)| *sequence), Some(1));
+}
+
+#[test]
+fn an_emptied_shard_gives_its_segments_back_without_new_messages() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = EngineOptions { segment_idle: Duration::from_millis(50), ..small() };
+    let engine = Engine::new(options).unwrap();
+    let shard = engine.open_shard("/", directory.path(), false).unwrap();
+    shard.put_queue(QUEUE, "jobs", false, None).unwrap();
+    for _ in 0..30 {
+        publish(&shard, &[&[7_u8; 1000][..]; 100]);
+    }
+
+    let subscription = consumer(&shard, 10_000, true);
+    while !take(&subscription, 512).is_empty() {}
+
+    let freed = (0..1_000).any(|_| {
+        std::thread::park_timeout(Duration::from_millis(10));
+        shard.log_stats().segments <= 3
+    });
+    assert!(freed, "{} segments are left of nothing", shard.log_stats().segments);
+    engine.close().unwrap();
 }

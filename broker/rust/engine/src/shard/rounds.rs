@@ -9,6 +9,9 @@ use super::Shard;
 use crate::counters::Metric;
 use crate::error::EngineError;
 
+/// What a whole fold leaves of an empty log: the segment that is written to, and the one before the older checkpoint.
+const SEGMENTS_AT_REST: u64 = 2;
+
 impl Shard {
     /// One round of the sync thread.
     pub(crate) fn sync_once(&self) -> Result<(), EngineError> {
@@ -74,6 +77,21 @@ impl Shard {
         // Unmapping takes its time: what is retired goes after the lock.
         let retired = self.lock().map(|mut guard| guard.log.unmap_idle());
         drop(retired);
+    }
+
+    /// Gives the disk back what an emptied shard still holds: without new messages no segment would fill up, and no fold come.
+    pub(crate) fn free_when_empty(&self) -> Result<(), EngineError> {
+        let segments = {
+            let guard = self.lock()?;
+            if guard.closed || guard.stopped.is_some() {
+                return Ok(());
+            }
+            guard.log.stats().segments
+        };
+        if segments <= SEGMENTS_AT_REST || self.totals()? != (0, 0) {
+            return Ok(());
+        }
+        self.make_room()
     }
 
     /// Gives the disk what was settled since the last time, without waiting for segments to fill up.

@@ -38,10 +38,10 @@ impl Log {
     }
 
     /// A fold of everything that was written, so that what was settled just now frees its segments: the log goes on in
-    /// another segment. It takes two of them, as the older checkpoint decides which segments go. `None` while another fold
-    /// is under way.
+    /// another segment. It takes two of them, as the older checkpoint decides which segments go. `None` while another fold or
+    /// a copy is under way.
     pub fn begin_whole_fold(&mut self) -> Result<Option<FoldTicket>, LogError> {
-        if self.folding.load(Ordering::SeqCst) {
+        if self.folding.load(Ordering::SeqCst) || self.holds.is_held() {
             return Ok(None);
         }
         // Something to fold, also when nothing came since the last time.
