@@ -17,6 +17,7 @@ __all__ = [
     "Server",
     "Shard",
     "StorageError",
+    "Tls",
     "inspect_log",
     "perf_latency",
     "perf_throughput",
@@ -122,6 +123,7 @@ class Call:
     kind: str
     method: str
     authorization: str
+    certificate: bytes
     peer: str
     connection: int
     vhost: str
@@ -133,14 +135,31 @@ class Call:
         """`code` is a gRPC status code; `details` a serialised google.rpc.Status."""
 
 @final
+class Tls:
+    """Certificates as a listener serves them; everything is PEM. `named` are for clients that ask for a host by name: the name
+    (`*.` in front stands for one label), chain and key. Raises ValueError naming what cannot be used."""
+    def __new__(
+        cls,
+        chain: bytes,
+        key: bytes,
+        *,
+        client_authorities: bytes | None = None,
+        client_required: bool = False,
+        only_13: bool = False,
+        named: Sequence[tuple[str, bytes, bytes]] = ...,
+    ) -> Self: ...
+
+@final
 class Server:
     """The gRPC listener, on threads of its own. What it cannot decide it queues for `take`, and makes `wake_fd` readable."""
-    def __new__(cls, engine: Engine, *, address: str, threads: int, message_bytes_max: int, descriptors: bytes, calls_max: int) -> Self: ...
+    def __new__(cls, engine: Engine, *, address: str, threads: int, message_bytes_max: int, descriptors: bytes, calls_max: int, tls: Tls | None = None) -> Self: ...
     address: str
     wake_fd: int
     def take(self) -> list[Call]: ...
     def serving(self, serving: bool) -> None:
         """What the health service says."""
+    def set_tls(self, tls: Tls) -> None:
+        """For connections from now on; a plaintext listener stays one."""
     def forget(self) -> None:
         """Permissions or topology changed: streams ask again before their next batch."""
     def stop(self, grace_ms: int) -> None:
@@ -158,8 +177,9 @@ def repair_log(directory: str, *, segment_bytes_min: int, segment_bytes_max: int
 
 @final
 class Channel:
-    """One HTTP/2 connection to a broker, made at the first use and again after it broke. `target` is host:port."""
-    def __new__(cls, target: str, authorization: str, *, connect_timeout_ms: int, message_bytes_max: int) -> Self: ...
+    """One HTTP/2 connection to a broker, made at the first use and again after it broke. `target` is host:port;
+    `tls` has PEM texts, empty for none: authorities (the machine's own without), certificate chain, key; and the server's name."""
+    def __new__(cls, target: str, authorization: str, *, connect_timeout_ms: int, message_bytes_max: int, tls: tuple[str, str, str, str] | None = None) -> Self: ...
     def call(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
         """A unary call; `method` is a full path such as "/penstock.v1.AdminService/Bind". Blocks without the GIL. Raises RpcError."""
     def close(self) -> None: ...

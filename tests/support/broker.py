@@ -7,6 +7,7 @@ nothing of the broker's inside: readiness is what /health/ready says.
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import urllib.error
@@ -26,10 +27,12 @@ class BrokerError(Exception):
 class Broker:
     """Use it as a context manager: it starts on entering and is killed on leaving, if it still runs."""
 
-    def __init__(self, data_dir: Path, *flags: str) -> None:
+    def __init__(self, data_dir: Path, *flags: str, trust: ssl.SSLContext | None = None) -> None:
+        """`trust` is how to reach health and metrics when they are served by TLS."""
         self.data_dir = data_dir
         self.grpc, self.metrics = free_ports(2)
         self._flags = flags
+        self._trust = trust
         self._log = data_dir.parent / f"{data_dir.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -39,7 +42,7 @@ class Broker:
 
     @property
     def health(self) -> str:
-        return f"http://127.0.0.1:{self.metrics}"
+        return f"{'https' if self._trust else 'http'}://127.0.0.1:{self.metrics}"
 
     @property
     def log(self) -> str:
@@ -92,7 +95,7 @@ class Broker:
         self.start()
 
     def scrape(self, path: str = "/metrics") -> str:
-        with urllib.request.urlopen(self.health + path, timeout=5) as response:
+        with urllib.request.urlopen(self.health + path, timeout=5, context=self._trust) as response:
             text: bytes = response.read()
         return text.decode()
 
@@ -112,7 +115,7 @@ class Broker:
 
     def _is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.health}/health/ready", timeout=1) as response:
+            with urllib.request.urlopen(f"{self.health}/health/ready", timeout=1, context=self._trust) as response:
                 return bool(response.status == 200)
         except (urllib.error.URLError, OSError):
             return False

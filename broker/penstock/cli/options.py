@@ -20,7 +20,12 @@ DEFAULT_URI = "penstock://guest:guest@127.0.0.1:5680/"
 
 Uri = Annotated[
     str,
-    typer.Option("--uri", envvar="PENSTOCK_URI", help="penstock://user:password@host:port/vhost", show_default=True),
+    typer.Option(
+        "--uri",
+        envvar="PENSTOCK_URI",
+        help="penstock://user:password@host:port/vhost, or penstocks:// for TLS",
+        show_default=True,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print nothing but JSON on stdout.")]
 Arguments = Annotated[

@@ -83,6 +83,10 @@ def _measure(context: typer.Context, uri: str, is_json: bool, name: str, options
 
     address = parse_uri(uri)
     options |= {"target": address.target, "authorization": address.authorization, "vhost": address.vhost}
+    if address.tls is not None:
+        options["tls"] = dict(
+            zip(("authorities", "certificate", "key", "server_name"), address.tls.texts(), strict=True)
+        )
     measure = _native(name)
     with connected(context, uri) as connection:
         for number in range(1, options["queues"] + 1):

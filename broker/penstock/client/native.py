@@ -30,6 +30,7 @@ class NativeTransport:
             address.authorization,
             connect_timeout_ms=options.connect_timeout_ms,
             message_bytes_max=options.message_bytes_max,
+            tls=address.tls.texts() if address.tls is not None else None,
         )
 
     def call(self, method: str, payload: bytes, timeout_ms: int) -> bytes:

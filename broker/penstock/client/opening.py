@@ -11,6 +11,8 @@ from penstock.client.uri import Address, parse_uri
 __all__ = ["Options", "greet", "open_transport"]
 
 LEVELS = {None: 0, "os": 1, "disk": 2}
+# What HTTP/2 makes of the first bytes of a listener that speaks TLS.
+_TLS_ANSWERS = "frame with invalid size"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,4 +75,7 @@ def greet(transport: Transport, options: Options) -> None:
             raise ConnectionLostError(
                 f"no broker answers at {target}: {refusal}; is it running there?", code=refusal.code
             ) from error
+        if options.address.tls is None and _TLS_ANSWERS in str(refusal):
+            target = options.address.target
+            raise ConnectionLostError(f"{target} does not speak plaintext; use penstocks:// for TLS") from error
         raise refusal from error

@@ -36,21 +36,7 @@ class PureTransport:
     rpc_error: type[Exception] = StatusError
 
     def __init__(self, address: Address, options: TransportOptions) -> None:
-        self._channel = grpc.insecure_channel(
-            address.target,
-            options=[
-                # Else two connections to one broker would share one HTTP/2 connection.
-                ("grpc.use_local_subchannel_pool", 1),
-                ("grpc.max_receive_message_length", options.message_bytes_max),
-                ("grpc.max_send_message_length", options.message_bytes_max),
-                ("grpc.keepalive_time_ms", 30_000),
-                ("grpc.keepalive_timeout_ms", 10_000),
-                ("grpc.initial_reconnect_backoff_ms", 50),
-                ("grpc.min_reconnect_backoff_ms", 50),
-                ("grpc.max_reconnect_backoff_ms", 5_000),
-                ("grpc.enable_http_proxy", 0),
-            ],
-        )
+        self._channel = _channel(address, options)
         # Bytes in, bytes out: without serialisers grpcio passes them through.
         self._unary: Callable[[str], Any] = self._channel.unary_unary
         self._stream: Callable[[str], Any] = self._channel.stream_stream
@@ -74,6 +60,29 @@ class PureTransport:
 
     def close(self) -> None:
         self._channel.close()
+
+
+def _channel(address: Address, options: TransportOptions) -> Any:
+    settings: list[tuple[str, Any]] = [
+        # Else two connections to one broker would share one HTTP/2 connection.
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.max_receive_message_length", options.message_bytes_max),
+        ("grpc.max_send_message_length", options.message_bytes_max),
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.initial_reconnect_backoff_ms", 50),
+        ("grpc.min_reconnect_backoff_ms", 50),
+        ("grpc.max_reconnect_backoff_ms", 5_000),
+        ("grpc.enable_http_proxy", 0),
+    ]
+    if address.tls is None:
+        return grpc.insecure_channel(address.target, options=settings)
+    *pems, server_name = address.tls.texts()
+    authorities, certificate, key = (pem.encode() or None for pem in pems)
+    credentials = grpc.ssl_channel_credentials(authorities, key, certificate)
+    if server_name:
+        settings.append(("grpc.ssl_target_name_override", server_name))
+    return grpc.secure_channel(address.target, credentials, options=settings)
 
 
 class _GrpcStream:

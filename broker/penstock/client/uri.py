@@ -1,4 +1,6 @@
-"""Reads and writes a broker's address: `penstock://user:password@host:port/vhost`.
+"""Reads and writes a broker's address: `penstock://user:password@host:port/vhost`, or `penstocks://` for TLS.
+
+TLS takes a query: `?ca=FILE&cert=FILE&key=FILE&server_name=NAME`, all of it optional.
 
 Every part may be percent-encoded, and must be where it holds a character that delimits a URI. An error names the part
 and the way out, and never repeats a password.
@@ -6,14 +8,16 @@ and the way out, and never repeats a password.
 
 import re
 from base64 import b64encode
-from dataclasses import dataclass, field
-from urllib.parse import SplitResult, quote, unquote, urlsplit
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from penstock.client.errors import InvalidUriError
 
-__all__ = ["Address", "format_uri", "parse_uri"]
+__all__ = ["Address", "Tls", "format_uri", "parse_uri"]
 
 SCHEME = "penstock"
+TLS_SCHEME = "penstocks"
 PORT = 5680
 HOST = "127.0.0.1"
 GUEST = "guest"
@@ -21,6 +25,31 @@ NAME_BYTES_MAX = 255
 
 _BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _NOT_PRINTED = re.compile(r"[\x00-\x20\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Whom to trust and what to show: names of PEM files; None is the machine's authorities, and no certificate."""
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    # What the broker's certificate must be for, when it is not the host.
+    server_name: str | None = None
+
+    def texts(self) -> tuple[str, str, str, str]:
+        """Authorities, certificate and key as PEM texts, and the server's name; empty for what there is not. Raises
+        InvalidUriError when a file cannot be read."""
+        return (_pem("ca", self.ca), _pem("cert", self.cert), _pem("key", self.key), self.server_name or "")
+
+
+def _pem(name: str, file: str | None) -> str:
+    if file is None:
+        return ""
+    try:
+        return Path(file).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidUriError(f"the file that the URI names by '{name}' cannot be read: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +61,8 @@ class Address:
     user: str = GUEST
     password: str = field(default=GUEST, repr=False)
     vhost: str = "/"
+    # Plaintext without.
+    tls: Tls | None = None
 
     @property
     def target(self) -> str:
@@ -53,6 +84,7 @@ def parse_uri(uri: str) -> Address:
         user=_user(parts),
         password=_decoded(parts.password, "password") if parts.password is not None else GUEST,
         vhost=_vhost(parts.path),
+        tls=_tls(parts) if parts.scheme == TLS_SCHEME else None,
     )
 
 
@@ -60,7 +92,11 @@ def format_uri(address: Address) -> str:
     """The URI that `parse_uri` reads as `address`."""
     user, password = quote(address.user, safe=""), quote(address.password, safe="")
     vhost = "" if address.vhost == "/" else quote(address.vhost, safe="")
-    return f"{SCHEME}://{user}:{password}@{address.target}/{vhost}"
+    if address.tls is None:
+        return f"{SCHEME}://{user}:{password}@{address.target}/{vhost}"
+    options = {name: value for name, value in asdict(address.tls).items() if value is not None}
+    query = f"?{urlencode(options)}" if options else ""
+    return f"{TLS_SCHEME}://{user}:{password}@{address.target}/{vhost}{query}"
 
 
 def _split(uri: str) -> SplitResult:
@@ -70,15 +106,25 @@ def _split(uri: str) -> SplitResult:
         parts = urlsplit(uri)
     except ValueError as error:
         raise InvalidUriError(f"the URI cannot be read: {error}") from error
-    if parts.scheme == "penstocks":
-        raise InvalidUriError("scheme 'penstocks' (TLS) is not served yet; use penstock://")
-    if parts.scheme != SCHEME or not uri.lower().startswith(f"{SCHEME}://"):
+    if parts.scheme not in {SCHEME, TLS_SCHEME} or not uri.lower().startswith(f"{parts.scheme}://"):
         raise InvalidUriError(f"the URI must start with {SCHEME}://, as in {SCHEME}://guest:guest@{HOST}:{PORT}/")
-    if "?" in uri or "#" in uri:
+    if "#" in uri or ("?" in uri and parts.scheme == SCHEME):
         raise InvalidUriError("the URI has a query or a fragment; percent-encode '?' as %3F and '#' as %23")
     if _BAD_PERCENT.search(uri):
         raise InvalidUriError("the URI holds a '%' that two hexadecimal digits do not follow; write a plain '%' as %25")
     return parts
+
+
+def _tls(parts: SplitResult) -> Tls:
+    known = {one.name for one in fields(Tls)}
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise InvalidUriError(f"the URI's query has '{unknown[0]}'; it takes {', '.join(sorted(known))}")
+    tls = Tls(**{name: value for name, value in options.items() if value})
+    if (tls.cert is None) != (tls.key is None):
+        raise InvalidUriError("the URI's query has 'cert' or 'key' alone; give both")
+    return tls
 
 
 def _host(parts: SplitResult) -> str:

@@ -70,6 +70,21 @@ class Settings(BaseModel):
         le=64 * 1024 * MIB,
         description="How fast mostly dead segments are rewritten at most; 0 is off: they never are.",
     )
+    tls_certificate: Path | None = Field(
+        None,
+        description="The broker's certificate chain, PEM: gRPC is served by TLS. Read again when it changes.",
+    )
+    tls_key: Path | None = Field(None, description="The certificate's key, PEM.")
+    tls_names_dir: Path | None = Field(
+        None,
+        description="HOST.crt and HOST.key for clients that ask for HOST (SNI); it may be `*.example.com`.",
+    )
+    tls_client_ca: Path | None = Field(None, description="The authorities that sign clients' certificates, PEM.")
+    tls_client_auth: Literal["none", "optional", "required"] = Field(
+        "none", description="Whether clients show a certificate; `required` refuses those without."
+    )
+    tls_version_min: Literal["1.2", "1.3"] = Field("1.2", description="The lowest version of TLS.")
+    metrics_tls: bool = Field(True, description="With a certificate, /metrics and /health are served by TLS too.")
     io_threads: int = Field(
         0, ge=0, le=256, description="Threads that serve connections; 0 is one for two processors, at most 8."
     )
@@ -92,6 +107,18 @@ class Settings(BaseModel):
     def _check_segments(self) -> Self:
         if self.segment_bytes_min > self.segment_bytes_max:
             raise ValueError("segment_bytes_min is larger than segment_bytes_max; make it smaller")
+        return self
+
+    @model_validator(mode="after")
+    def _check_tls(self) -> Self:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_certificate and tls_key belong together; set both or none")
+        if self.tls_certificate is None and (self.tls_names_dir or self.tls_client_ca):
+            raise ValueError("tls_names_dir and tls_client_ca need tls_certificate and tls_key; set them")
+        if (self.tls_client_auth == "none") != (self.tls_client_ca is None):
+            raise ValueError(
+                "tls_client_ca and tls_client_auth (optional or required) belong together; set both or none"
+            )
         return self
 
     @property

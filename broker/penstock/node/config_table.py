@@ -28,7 +28,7 @@ def _row(key: str, info: FieldInfo) -> str:
         f"`{key}`",
         f"`{ENVIRONMENT_PREFIX}{key.upper()}`",
         flag,
-        f"`{_shown(info.default)}`",
+        "" if info.default is None else f"`{_shown(info.default)}`",
         f"{info.description}{_bounds(info)}",
     )
     return f"| {' | '.join(cells)} |"

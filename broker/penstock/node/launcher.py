@@ -17,7 +17,7 @@ from penstock.kit.logging import logger
 from penstock.kit.settings import CALLS_MAX
 from penstock.kit.tasks import spawn
 from penstock.model.names import DEFAULT_VHOST, SERVER_NAMED_RANDOM_LENGTH
-from penstock.native import Engine, Server, version
+from penstock.native import Engine, Server, Tls, version
 from penstock.node.accounts import Accounts
 from penstock.node.backups import Backups
 from penstock.node.config import Settings
@@ -25,6 +25,7 @@ from penstock.node.definitions_users import DefinitionsUsers
 from penstock.node.notices import listen
 from penstock.node.process import StartError
 from penstock.node.state import BrokerState, Phase
+from penstock.node.tls import TlsFiles, tls_files
 from penstock.node.vhosts_storage import VhostsStorage
 from penstock.storage import DataDirectory
 from penstock.vhost.vhosts import Vhosts
@@ -45,6 +46,7 @@ class Broker:
         self._undo = AsyncExitStack()
         self._is_orderly = False
         self.was_clean = False
+        self._tls: TlsFiles | None = None
         data_dir = str(settings.data_dir.absolute())
         self.state = BrokerState(version, socket.gethostname(), data_dir, SystemClock())
 
@@ -68,9 +70,11 @@ class Broker:
         self._undo.callback(directory.close)
         self._undo.push_async_exit(self._mark_clean)
         directory.check_whole()
+        self._tls = tls_files(self._settings)
+        tls = await asyncio.to_thread(self._tls.load) if self._tls is not None else None
         await self._start_http()
         await self._open_data(directory)
-        await self._start_grpc()
+        await self._start_grpc(tls)
         for name in ("amqp", "http"):
             address = self._settings.address(name)
             if address is not None:
@@ -109,15 +113,18 @@ class Broker:
         address = self._settings.address("metrics")
         if address is None:
             return
-        frontend = HttpFrontend(self.state, self.state.reason_not_started)
+        settings = self._settings
+        needs_certificate = settings.metrics_tls and settings.tls_client_auth == "required"
+        frontend = HttpFrontend(self.state, self.state.reason_not_started, needs_certificate=needs_certificate)
         try:
-            await frontend.start(address.host, address.port)
+            context = self._tls.context if self._tls is not None and settings.metrics_tls else None
+            await frontend.start(address.host, address.port, context)
         except OSError as error:
             raise _cannot_listen("metrics", str(address), error) from error
         self._undo.push_async_callback(frontend.stop)
         self.state.listeners["metrics"] = frontend.address
 
-    async def _start_grpc(self) -> None:
+    async def _start_grpc(self, tls: Tls | None) -> None:
         self._server: Server | None = None
         address = self._settings.address("grpc")
         if address is None:
@@ -130,10 +137,13 @@ class Broker:
                 message_bytes_max=self._settings.message_bytes_max,
                 descriptors=files("penstock.v1").joinpath("descriptors.binpb").read_bytes(),
                 calls_max=CALLS_MAX,
+                tls=tls,
             )
         except OSError as error:
             raise _cannot_listen("grpc", str(address), error) from error
         self._server = server
+        if self._tls is not None:
+            self._undo.callback(spawn(self._tls.watch(server.set_tls), name="certificates").cancel)
         users, backups = DefinitionsUsers(self._accounts), Backups(self._directory, self._vhosts)
         frontend = GrpcFrontend(
             server, Context(self._vhosts, self._accounts, self.state, users, backups, server.forget)

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.client.errors import InvalidUriError
-from penstock.client.uri import Address, parse_uri
+from penstock.client.uri import Address, Tls, format_uri, parse_uri
 
 
 @pytest.mark.parametrize(
@@ -18,10 +18,21 @@ from penstock.client.uri import Address, parse_uri
         ("penstock://u:@h", Address("h", user="u", password="")),
         ("penstock://u:p%40ss@h", Address("h", user="u", password="p@ss")),
         ("penstock://[::1]:7/", Address("::1", 7)),
+        ("penstocks://h", Address("h", tls=Tls())),
+        (
+            "penstocks://h/v?ca=%2Fa%20b.pem&server_name=n",
+            Address("h", vhost="v", tls=Tls("/a b.pem", server_name="n")),
+        ),
     ],
 )
 def test_what_is_left_out_has_a_default(uri: str, address: Address) -> None:
     assert parse_uri(uri) == address
+
+
+def test_an_address_with_tls_is_written_as_it_is_read() -> None:
+    address = Address("h", tls=Tls("/ca file.pem", "/c?.pem", "/k&.pem", "n"))
+
+    assert parse_uri(format_uri(address)) == address
 
 
 @pytest.mark.parametrize(
@@ -29,7 +40,8 @@ def test_what_is_left_out_has_a_default(uri: str, address: Address) -> None:
     [
         ("amqp://h", "must start with penstock://"),
         ("h:5680", "must start with penstock://"),
-        ("penstocks://h", "TLS"),
+        ("penstocks://h/?crt=x", "has 'crt'; it takes ca, cert, key, server_name"),
+        ("penstocks://h/?cert=x", "give both"),
         ("penstock://", "names no host"),
         ("penstock://h:0", "from 1 to 65535"),
         ("penstock://h:x", "from 1 to 65535"),

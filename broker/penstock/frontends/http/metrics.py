@@ -25,6 +25,7 @@ COUNTERS: dict[str, tuple[str, str]] = {
         "penstock_compactions_given_up",
         "Rewritings given up, for bytes that do not hold or a disk that refuses; the segments stay as they were.",
     ),
+    "tls_failures_total": ("penstock_tls_failures", "TLS handshakes that failed."),
     "syncs_total": ("penstock_syncs", "Syncs of logs; one commits all that wait."),
     "sync_seconds_total": ("penstock_sync_seconds", "Time spent in them."),
 }

@@ -1,7 +1,9 @@
 """Serves health and metrics. It answers from the first moment of a start, so that a probe can tell a broker that starts
-from one that is stuck. It needs no credentials and tells no names but those of vhosts."""
+from one that is stuck. It needs no credentials and tells no names but those of vhosts; where clients must show a
+certificate, the figures are for those that do, and health is for all."""
 
 from collections.abc import Callable
+from ssl import SSLContext
 
 from aiohttp import web
 
@@ -14,18 +16,19 @@ METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 class HttpFrontend:
     """Listens between `start` and `stop`."""
 
-    def __init__(self, node: Node, reason_not_started: Callable[[], str]) -> None:
+    def __init__(self, node: Node, reason_not_started: Callable[[], str], *, needs_certificate: bool = False) -> None:
         self._node = node
+        self._needs_certificate = needs_certificate
         self._reason_not_started = reason_not_started
         self._registry = make_registry(node)
         self._runner: web.AppRunner | None = None
         self.address = ""
 
-    async def start(self, host: str, port: int) -> None:
+    async def start(self, host: str, port: int, tls: SSLContext | None = None) -> None:
         """Raises OSError when the address cannot be had."""
         self._runner = web.AppRunner(self.application(), access_log=None, handle_signals=False)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, reuse_address=True)
+        site = web.TCPSite(self._runner, host, port, ssl_context=tls, reuse_address=True)
         try:
             await site.start()
         except OSError:
@@ -56,7 +59,9 @@ class HttpFrontend:
     async def _live(self, _: web.Request) -> web.Response:
         return _health(self._node.reason_not_live())
 
-    async def _metrics(self, _: web.Request) -> web.Response:
+    async def _metrics(self, request: web.Request) -> web.Response:
+        if self._needs_certificate and not request.get_extra_info("peercert"):
+            raise web.HTTPForbidden(text="show a client certificate that tls_client_ca signed\n")
         content = exposition(self._registry)
         return web.Response(body=content, headers={"Content-Type": METRICS_CONTENT_TYPE})
 

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::Stream;
 use http::uri::PathAndQuery;
+use serde::Deserialize;
 use tonic::client::Grpc;
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::Endpoint;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Streaming};
 
 use crate::codec::BytesCodec;
@@ -34,6 +35,37 @@ pub struct ChannelSettings {
     pub authorization: String,
     pub connect_timeout_ms: u64,
     pub message_bytes_max: usize,
+    /// Plaintext without.
+    pub tls: Option<ChannelTls>,
+}
+
+/// Whom to trust and what to show; all PEM, and what is empty is left out.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct ChannelTls {
+    /// The machine's own authorities when empty.
+    pub authorities: String,
+    /// The client's certificate chain and key.
+    pub certificate: String,
+    pub key: String,
+    /// The name that the broker's certificate must have, when it is not the target's host.
+    pub server_name: String,
+}
+
+impl ChannelTls {
+    fn config(&self) -> ClientTlsConfig {
+        let mut config = match self.authorities.as_str() {
+            "" => ClientTlsConfig::new().with_native_roots(),
+            authorities => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authorities)),
+        };
+        if !self.certificate.is_empty() {
+            config = config.identity(Identity::from_pem(&self.certificate, &self.key));
+        }
+        if !self.server_name.is_empty() {
+            config = config.domain_name(self.server_name.as_str());
+        }
+        config
+    }
 }
 
 #[derive(Debug)]
@@ -50,7 +82,8 @@ impl Channel {
             let text = format!("{what} cannot be used for a connection; give the target as host:port");
             RpcError::new(Code::InvalidArgument, text)
         };
-        let endpoint = Endpoint::from_shared(format!("http://{}", settings.target))
+        let scheme = if settings.tls.is_some() { "https" } else { "http" };
+        let endpoint = Endpoint::from_shared(format!("{scheme}://{}", settings.target))
             .map_err(|_| invalid(&format!("the target '{}'", settings.target)))?
             .connect_timeout(Duration::from_millis(settings.connect_timeout_ms))
             .tcp_nodelay(true)
@@ -60,6 +93,13 @@ impl Channel {
             .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
             .keep_alive_timeout(KEEPALIVE_TIMEOUT)
             .keep_alive_while_idle(true);
+        let endpoint = match &settings.tls {
+            None => endpoint,
+            Some(tls) => endpoint.tls_config(tls.config()).map_err(|error| {
+                let text = format!("the certificates given cannot be used: {}", root_of(&error));
+                RpcError::new(Code::InvalidArgument, text)
+            })?,
+        };
         let mut authorization: MetadataValue<Ascii> =
             settings.authorization.parse().map_err(|_| invalid("the authorization given"))?;
         authorization.set_sensitive(true);
@@ -128,8 +168,17 @@ impl Channel {
     }
 }
 
+/// What an error is about in the end: tonic's own words hide it.
+fn root_of(error: &dyn std::error::Error) -> String {
+    let mut root = error;
+    while let Some(source) = root.source() {
+        root = source;
+    }
+    root.to_string()
+}
+
 async fn ready(grpc: &mut Grpc<tonic::transport::Channel>) -> Result<(), RpcError> {
-    grpc.ready().await.map_err(|error| RpcError::new(Code::Unavailable, error.to_string()))
+    grpc.ready().await.map_err(|error| RpcError::new(Code::Unavailable, root_of(&error)))
 }
 
 fn path(method: &str) -> Result<PathAndQuery, RpcError> {

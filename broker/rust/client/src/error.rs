@@ -35,12 +35,16 @@ impl RpcError {
 impl From<Status> for RpcError {
     fn from(status: Status) -> Self {
         // A broken connection is told by its innermost cause ("connection refused"), not by tonic's "transport error".
-        let mut message = status.message().to_owned();
+        let (mut message, mut code) = (status.message().to_owned(), status.code());
         let mut cause = std::error::Error::source(&status);
         while let Some(error) = cause {
             message = error.to_string();
+            // Nobody answered, whatever the layers above made of it.
+            if error.is::<std::io::Error>() {
+                code = Code::Unavailable;
+            }
             cause = error.source();
         }
-        Self { code: status.code() as i32, message, details: status.details().to_vec() }
+        Self { code: code as i32, message, details: status.details().to_vec() }
     }
 }

@@ -19,7 +19,7 @@ mod runtime;
 mod settlements;
 mod wake;
 
-pub use channel::{Channel, ChannelSettings};
+pub use channel::{Channel, ChannelSettings, ChannelTls};
 pub use consumer::{Consumer, ConsumerSettings};
 pub use delivery::{Deliveries, Delivery};
 pub use error::RpcError;

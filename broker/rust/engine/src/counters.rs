@@ -17,11 +17,12 @@ pub enum Metric {
     DamagedRecords,
     Compacted,
     CompactionsGivenUp,
+    TlsFailures,
     Connections,
     Consumers,
 }
 
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
     "published_total",
     "published_bytes_total",
     "confirmed_total",
@@ -34,6 +35,7 @@ const NAMES: [&str; 14] = [
     "damaged_records_total",
     "compaction_bytes_total",
     "compactions_given_up_total",
+    "tls_failures_total",
     "connections",
     "consumers",
 ];

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use penstock_client::{Channel, ChannelSettings, OutcomeRange, Publisher, PublisherSettings, perf};
+use penstock_client::{Channel, ChannelSettings, ChannelTls, OutcomeRange, Publisher, PublisherSettings, perf};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PySequence};
@@ -24,14 +24,21 @@ pub(crate) struct PyChannel {
 #[pymethods]
 impl PyChannel {
     #[new]
-    #[pyo3(signature = (target, authorization, *, connect_timeout_ms, message_bytes_max))]
+    #[pyo3(signature = (target, authorization, *, connect_timeout_ms, message_bytes_max, tls = None))]
     fn new(
         target: String,
         authorization: String,
         connect_timeout_ms: u64,
         message_bytes_max: usize,
+        tls: Option<(String, String, String, String)>,
     ) -> PyResult<PyChannel> {
-        let settings = ChannelSettings { target, authorization, connect_timeout_ms, message_bytes_max };
+        let tls = tls.map(|(authorities, certificate, key, server_name)| ChannelTls {
+            authorities,
+            certificate,
+            key,
+            server_name,
+        });
+        let settings = ChannelSettings { target, authorization, connect_timeout_ms, message_bytes_max, tls };
         Ok(PyChannel { channel: Arc::new(Channel::new(&settings).map_err(errors::of_rpc)?) })
     }
 

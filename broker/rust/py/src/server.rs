@@ -3,16 +3,47 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use penstock_serve::{Answer, Call, Kind, Refusal, Server, ServerOptions};
-use pyo3::exceptions::PyRuntimeError;
+use penstock_serve::{
+    Answer, Call, Certificate, ClientCertificates, Kind, Refusal, Server, ServerOptions, Tls, TlsOptions,
+};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::broker::PyEngine;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyTls>()?;
     module.add_class::<PyServer>()?;
     module.add_class::<PyCall>()
+}
+
+#[pyclass(name = "Tls", module = "penstock._core", frozen)]
+struct PyTls {
+    tls: Tls,
+}
+
+type NamedCertificate = (String, Vec<u8>, Vec<u8>);
+
+#[pymethods]
+impl PyTls {
+    #[new]
+    #[pyo3(signature = (chain, key, *, client_authorities = None, client_required = false, only_13 = false, named = Vec::new()))]
+    fn new(
+        chain: Vec<u8>,
+        key: Vec<u8>,
+        client_authorities: Option<Vec<u8>>,
+        client_required: bool,
+        only_13: bool,
+        named: Vec<NamedCertificate>,
+    ) -> PyResult<PyTls> {
+        let clients =
+            client_authorities.map(|authorities| ClientCertificates { authorities, required: client_required });
+        let named = named.into_iter().map(|(name, chain, key)| (name, Certificate { chain, key })).collect();
+        let options = TlsOptions { certificate: Certificate { chain, key }, named, clients, only_13 };
+        let tls = Tls::new(&options).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(PyTls { tls })
+    }
 }
 
 #[pyclass(name = "Server", module = "penstock._core", frozen)]
@@ -23,7 +54,8 @@ struct PyServer {
 #[pymethods]
 impl PyServer {
     #[new]
-    #[pyo3(signature = (engine, *, address, threads, message_bytes_max, descriptors, calls_max))]
+    #[pyo3(signature = (engine, *, address, threads, message_bytes_max, descriptors, calls_max, tls = None))]
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
         py: Python<'_>,
         engine: &PyEngine,
@@ -32,8 +64,10 @@ impl PyServer {
         message_bytes_max: usize,
         descriptors: Vec<u8>,
         calls_max: usize,
+        tls: Option<&PyTls>,
     ) -> PyResult<PyServer> {
-        let options = ServerOptions { address, threads, message_bytes_max, descriptors, calls_max };
+        let tls = tls.map(|tls| tls.tls.clone());
+        let options = ServerOptions { address, threads, message_bytes_max, descriptors, calls_max, tls };
         let engine = std::sync::Arc::clone(&engine.engine);
         let server = py.detach(|| Server::start(engine, &options))?;
         Ok(PyServer { server })
@@ -55,6 +89,10 @@ impl PyServer {
 
     fn serving(&self, py: Python<'_>, serving: bool) {
         py.detach(|| self.server.set_serving(serving));
+    }
+
+    fn set_tls(&self, tls: &PyTls) {
+        self.server.set_tls(tls.tls.clone());
     }
 
     fn forget(&self) {
@@ -95,6 +133,11 @@ impl PyCall {
     #[getter]
     fn authorization(&self) -> PyResult<String> {
         self.read(|call| call.caller.authorization.clone())
+    }
+
+    #[getter]
+    fn certificate<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        self.read(|call| PyBytes::new(py, call.caller.certificate.as_deref().unwrap_or_default()))
     }
 
     #[getter]

@@ -1,5 +1,6 @@
 //! A client's connection: its number, where it comes from, and the news of its end.
 
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,6 +9,7 @@ use std::task::{Context, Poll};
 use penstock_engine::{Counters, Metric};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
 use tonic::metadata::MetadataMap;
 use tonic::transport::server::Connected;
 
@@ -21,6 +23,7 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 pub(crate) struct Peer {
     pub connection: u64,
     pub address: String,
+    pub certificate: Option<Arc<[u8]>>,
     pub pulls: Arc<Pulls>,
 }
 
@@ -30,32 +33,54 @@ pub struct Caller {
     pub connection: u64,
     pub peer: String,
     pub authorization: String,
+    /// What the client showed at the handshake, DER; an authority that we trust signed it.
+    pub certificate: Option<Arc<[u8]>>,
 }
 
 impl Caller {
     pub(crate) fn of(peer: &Peer, metadata: &MetadataMap) -> Caller {
         let authorization = metadata.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
-        Caller { connection: peer.connection, peer: peer.address.clone(), authorization: authorization.to_owned() }
+        Caller {
+            connection: peer.connection,
+            peer: peer.address.clone(),
+            authorization: authorization.to_owned(),
+            certificate: peer.certificate.clone(),
+        }
     }
 }
 
-/// A TCP connection that tells Python when it ends.
+/// What a connection's bytes go through.
+pub(crate) enum Socket {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Socket {
+    fn certificate(&self) -> Option<Arc<[u8]>> {
+        let Socket::Tls(stream) = self else { return None };
+        let (_, session) = stream.get_ref();
+        session.peer_certificates()?.first().map(|shown| Arc::from(shown.as_ref()))
+    }
+}
+
+/// A connection that tells Python when it ends.
 pub(crate) struct Connection {
-    stream: TcpStream,
+    socket: Socket,
     peer: Peer,
     calls: Arc<Calls>,
     counters: Arc<Counters>,
 }
 
 impl Connection {
-    pub fn new(stream: TcpStream, calls: Arc<Calls>, counters: Arc<Counters>) -> Connection {
-        let address = stream.peer_addr().map(|address| address.to_string()).unwrap_or_default();
-        // A connection that cannot be told to send at once is merely slower.
-        let _ = stream.set_nodelay(true);
+    pub fn new(socket: Socket, peer: SocketAddr, calls: Arc<Calls>, counters: Arc<Counters>) -> Connection {
         counters.add(Metric::Connections, 1);
-        let connection = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let pulls = Arc::new(Pulls::default());
-        Connection { stream, peer: Peer { connection, address, pulls }, calls, counters }
+        let peer = Peer {
+            connection: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            address: peer.to_string(),
+            certificate: socket.certificate(),
+            pulls: Arc::default(),
+        };
+        Connection { socket, peer, calls, counters }
     }
 }
 
@@ -63,8 +88,8 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.counters.subtract(Metric::Connections, 1);
         self.peer.pulls.clear();
-        let caller =
-            Caller { connection: self.peer.connection, peer: self.peer.address.clone(), authorization: String::new() };
+        let (connection, peer) = (self.peer.connection, self.peer.address.clone());
+        let caller = Caller { connection, peer, ..Caller::default() };
         self.calls.tell(Call::new(Kind::Disconnected, &caller));
     }
 }
@@ -79,13 +104,19 @@ impl Connected for Connection {
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        match &mut self.socket {
+            Socket::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Socket::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
     }
 }
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        match &mut self.socket {
+            Socket::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Socket::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
     }
 
     fn poll_write_vectored(
@@ -93,18 +124,30 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bufs: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        match &mut self.socket {
+            Socket::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Socket::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        match &self.socket {
+            Socket::Plain(stream) => stream.is_write_vectored(),
+            Socket::Tls(stream) => stream.is_write_vectored(),
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        match &mut self.socket {
+            Socket::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Socket::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        match &mut self.socket {
+            Socket::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Socket::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! exchange it has not written before, an administrative call. Nothing here knows users, policies or topology rules.
 #![forbid(unsafe_code)]
 
+mod accept;
 mod admin;
 mod calls;
 mod codec;
@@ -18,6 +19,8 @@ mod pull;
 mod responses;
 mod server;
 mod status;
+mod tls;
 
 pub use calls::{Answer, Call, Calls, Kind, Refusal};
 pub use server::{Server, ServerOptions};
+pub use tls::{Certificate, ClientCertificates, Tls, TlsError, TlsOptions};

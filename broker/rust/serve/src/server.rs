@@ -4,9 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::Stream;
-use futures_util::stream::unfold;
-use penstock_engine::{Counters, Engine};
+use penstock_engine::Engine;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -15,10 +13,11 @@ use tonic::server::NamedService;
 use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 
+use crate::accept::{Door, accept};
 use crate::admin::Admin;
 use crate::calls::Calls;
-use crate::connection::Connection;
 use crate::messaging::Messaging;
+use crate::tls::Tls;
 
 /// HTTP/2 windows: a publisher may be this far ahead of us.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
@@ -28,9 +27,6 @@ const FRAME_BYTES_MAX: u32 = 64 << 10;
 /// A connection that does not answer a ping within both is closed.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// How long accepting pauses when the process has no file descriptor left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What the listener is told at its start.
 #[derive(Clone, Debug)]
@@ -43,6 +39,8 @@ pub struct ServerOptions {
     pub descriptors: Vec<u8>,
     /// Calls that may wait for a decision at a time.
     pub calls_max: usize,
+    /// Plaintext without.
+    pub tls: Option<Tls>,
 }
 
 /// See the module.
@@ -53,6 +51,7 @@ pub struct Server {
     calls: Arc<Calls>,
     health: HealthReporter,
     stopping: watch::Sender<bool>,
+    tls: watch::Sender<Option<Tls>>,
 }
 
 impl Server {
@@ -80,7 +79,12 @@ impl Server {
         let admin = Admin { calls: Arc::clone(&calls), message_bytes_max: options.message_bytes_max };
         let routes = Routes::new(messaging).add_service(admin).add_service(health_service);
         let routes = add_reflection(routes, &options.descriptors)?;
-        let incoming = accept(listener, Arc::clone(&calls), Arc::clone(engine.counters()));
+        let (tls, served) = watch::channel(options.tls.clone());
+        let door = Door::new(engine, Arc::clone(&calls), served);
+        let incoming = {
+            let _entered = runtime.enter();
+            accept(listener, door)
+        };
         let router = tonic::transport::Server::builder()
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
@@ -98,6 +102,7 @@ impl Server {
             calls,
             health,
             stopping,
+            tls,
         })
     }
 
@@ -109,6 +114,11 @@ impl Server {
     #[must_use]
     pub fn calls(&self) -> &Arc<Calls> {
         &self.calls
+    }
+
+    /// What connections from now on are served with; those that are there stay. A plaintext listener stays one.
+    pub fn set_tls(&self, tls: Tls) {
+        self.tls.send_if_modified(|served| served.as_mut().map(|served| *served = tls).is_some());
     }
 
     /// What the health service says of the broker and of each service.
@@ -146,25 +156,6 @@ fn add_reflection(routes: Routes, descriptors: &[u8]) -> std::io::Result<Routes>
     let v1 = builder().build_v1().map_err(std::io::Error::other)?;
     let v1alpha = builder().build_v1alpha().map_err(std::io::Error::other)?;
     Ok(routes.add_service(v1).add_service(v1alpha))
-}
-
-fn accept(
-    listener: TcpListener,
-    calls: Arc<Calls>,
-    counters: Arc<Counters>,
-) -> impl Stream<Item = std::io::Result<Connection>> {
-    unfold(listener, move |listener| {
-        let (calls, counters) = (Arc::clone(&calls), Arc::clone(&counters));
-        async move {
-            loop {
-                match listener.accept().await {
-                    Ok((stream, _)) => return Some((Ok(Connection::new(stream, calls, counters)), listener)),
-                    // Out of descriptors, or the client is gone already: neither may end the listener.
-                    Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
-                }
-            }
-        }
-    })
 }
 
 /// Completes once the broker stops.

@@ -3,7 +3,7 @@
 //! exist; messages go to them by the default exchange.
 //!
 //! Options: `target`, `authorization`, `vhost`, `size`, `batch`, `publishers`, `consumers`, `queues`, `in_flight`, `seconds`,
-//! `messages`, `until_empty`, `level` ("os", "disk" or nothing), `prefetch`, `ack_batch`, `rate` (for `latency`).
+//! `messages`, `until_empty`, `level` ("os", "disk" or nothing), `prefetch`, `ack_batch`, `rate` (for `latency`), `tls`.
 
 mod consume;
 mod latency;
@@ -13,7 +13,7 @@ mod report;
 
 use serde::Deserialize;
 
-use crate::channel::{Channel, ChannelSettings};
+use crate::channel::{Channel, ChannelSettings, ChannelTls};
 use crate::error::RpcError;
 use crate::runtime;
 use report::failed;
@@ -40,6 +40,7 @@ struct Options {
     prefetch: u32,
     ack_batch: u64,
     rate: f64,
+    tls: Option<ChannelTls>,
 }
 
 impl Default for Options {
@@ -61,6 +62,7 @@ impl Default for Options {
             prefetch: 4_000,
             ack_batch: 1,
             rate: 1_000.0,
+            tls: None,
         }
     }
 }
@@ -97,6 +99,7 @@ impl Options {
             authorization: self.authorization.clone(),
             connect_timeout_ms: 5_000,
             message_bytes_max: self.size.max(1 << 20) * 2,
+            tls: self.tls.clone(),
         })
     }
 

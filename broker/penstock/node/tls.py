@@ -1,0 +1,108 @@
+"""The files behind TLS: read when the broker starts, looked at again while it runs, so that a new certificate needs no
+restart. What is wrong at the start stops it; what is wrong later is logged, and the old certificate stays in use.
+It knows nothing of handshakes."""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from penstock.kit.logging import logger
+from penstock.native import Tls
+from penstock.node.config import Settings
+from penstock.node.process import StartError
+
+LOOK_SECONDS: Final = 5.0
+_VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+_log = logger("tls")
+
+
+class TlsFiles:
+    """What `settings` name; made only when they name a certificate."""
+
+    def __init__(self, settings: Settings, certificate: Path, key: Path) -> None:
+        self._settings = settings
+        self._certificate = certificate
+        self._key = key
+        self._seen: dict[Path, bytes] = {}
+        self.context = self._new_context()
+
+    def load(self) -> Tls:
+        """What the native listener serves. Raises StartError naming what cannot be used."""
+        try:
+            self._seen = self._read()
+            tls = self._tls(self._seen)
+            self.context.load_cert_chain(self._certificate, self._key)
+        except OSError as error:  # an ssl.SSLError is one
+            raise StartError(f"the files of TLS cannot be used: {error}") from error
+        except ValueError as error:
+            raise StartError(
+                f"TLS cannot be served: {error}; look at tls_certificate, tls_key and tls_client_ca"
+            ) from error
+        return tls
+
+    async def watch(self, serve: Callable[[Tls], None]) -> None:
+        """Gives `serve` what changed, until it is cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            tls = await asyncio.to_thread(self.reload)
+            if tls is not None:
+                serve(tls)
+
+    def reload(self) -> Tls | None:
+        """What is served from now on, when a file changed and all of them can be used."""
+        try:
+            found = self._read()
+            if found == self._seen:
+                return None
+            self._seen = found
+            tls = self._tls(found)
+            self.context.load_cert_chain(self._certificate, self._key)
+        except (OSError, ValueError) as error:
+            _log.warning("changed TLS files cannot be used; the old certificate stays", reason=str(error))
+            return None
+        _log.info("certificates were loaded again", certificate=str(self._certificate))
+        return tls
+
+    def _new_context(self) -> ssl.SSLContext:
+        settings = self._settings
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.minimum_version = _VERSIONS[settings.tls_version_min]
+        if settings.tls_client_ca is not None:
+            try:
+                context.load_verify_locations(settings.tls_client_ca)
+            except OSError as error:
+                raise StartError(f"tls_client_ca {settings.tls_client_ca} cannot be used: {error}") from error
+            # Probes have no certificate: who may read the figures is checked for each request.
+            context.verify_mode = ssl.CERT_OPTIONAL
+        return context
+
+    def _read(self) -> dict[Path, bytes]:
+        settings = self._settings
+        paths = [self._certificate, self._key]
+        paths += [settings.tls_client_ca] if settings.tls_client_ca is not None else []
+        if settings.tls_names_dir is not None:
+            for certificate in sorted(settings.tls_names_dir.glob("*.crt")):
+                paths += [certificate, certificate.with_suffix(".key")]
+        return {path: path.read_bytes() for path in paths}
+
+    def _tls(self, content: dict[Path, bytes]) -> Tls:
+        settings = self._settings
+        own = (self._certificate, self._key, settings.tls_client_ca)
+        named = [path for path in content if path not in own and path.suffix == ".crt"]
+        return Tls(
+            content[self._certificate],
+            content[self._key],
+            client_authorities=content[settings.tls_client_ca] if settings.tls_client_ca is not None else None,
+            client_required=settings.tls_client_auth == "required",
+            only_13=settings.tls_version_min == "1.3",
+            named=[(path.stem, content[path], content[path.with_suffix(".key")]) for path in named],
+        )
+
+
+def tls_files(settings: Settings) -> TlsFiles | None:
+    """None when no certificate is named: plaintext."""
+    if settings.tls_certificate is None or settings.tls_key is None:
+        return None
+    return TlsFiles(settings, settings.tls_certificate, settings.tls_key)
