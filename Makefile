@@ -5,7 +5,7 @@ BIN := .venv/bin
 RUST := $(shell find broker/rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup run demo build test test-rust test-python test-crash test-conformance long-model long-disk-use long-fuzz bench bench-docs fmt lint proto lock clean
+.PHONY: help setup run demo build test test-rust test-python test-crash test-conformance long-model long-disk-use long-soak soak-docs long-fuzz bench bench-docs fmt lint proto lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -47,6 +47,12 @@ long-model: ## the log against its model with many cases (LONG_CASES=20000); see
 
 long-disk-use: ## measure what a slow queue among fast ones takes on the disk
 	cargo test --release --locked -p penstock-engine --test disk_use -- --ignored --nocapture
+
+long-soak: setup ## an hour of mixed load (SOAK_MINUTES=60), every message checked; samples and graph in target/soak
+	@PYTHONPATH=tests $(BIN)/python -m bench.soak --minutes $${SOAK_MINUTES:-60}
+
+soak-docs: setup ## draw docs/images/soak.svg from the last long-soak
+	@PYTHONPATH=tests $(BIN)/python -m bench.soak --draw docs/images/soak.svg
 
 long-fuzz: ## ten minutes of fuzzing a target (needs nightly Rust and cargo-fuzz)
 	@tools/fuzz_all.sh 600
