@@ -111,6 +111,17 @@ impl Load {
         Ok(())
     }
 
+    /// Closes the log and opens it again, and leaves two segments that nothing brought to the disk.
+    pub fn leave_two_segments(&mut self) -> Past {
+        self.close().unwrap();
+        let begun = self.log().stats().segments;
+        while self.log().stats().segments == begun {
+            self.append().unwrap();
+        }
+        self.write().unwrap();
+        self.past.clone()
+    }
+
     fn append(&mut self) -> Result<(), LogError> {
         let steps = self.recorder.count();
         let result = self.append_one();
