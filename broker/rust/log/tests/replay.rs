@@ -68,7 +68,8 @@ impl Replay {
         let mut replay = Replay { seed, dice: Dice::new(!seed), cases: 0 };
         let directory = directory();
         let recorder = Arc::new(Recorder::default());
-        let load = Load::begin(directory.path(), &recorder, seed, Past::default(), Crash::Kill).unwrap();
+        let (load, opened) = Load::begin(directory.path(), &recorder, seed, Past::default(), Crash::Kill);
+        opened.unwrap();
         let life = live(1, &load, &recorder, STEPS_OF_A_LOAD);
         let mut disk = Crashable::default();
         for steps in 0..=life.steps.len() {
@@ -128,7 +129,8 @@ impl Replay {
         image.write_to(directory.path());
         let recorder = Arc::new(Recorder::after(image, directory.path()));
         let seed = self.seed + 2 * self.dice.below(1 << 20) as u64;
-        let load = Load::begin(directory.path(), &recorder, seed, past, crash).unwrap();
+        let (load, opened) = Load::begin(directory.path(), &recorder, seed, past, crash);
+        opened.unwrap();
         let life = live(number, &load, &recorder, steps);
         drop(load);
         let mut disk = Crashable::of(image);
@@ -156,7 +158,8 @@ fn live(number: usize, load: &Shared, recorder: &Recorder, steps: usize) -> Life
 fn a_start_that_sets_segments_aside_may_be_cut_short_anywhere() {
     let before = directory();
     let recorder = Arc::new(Recorder::default());
-    let load = Load::begin(before.path(), &recorder, 2, Past::default(), Crash::Kill).unwrap();
+    let (load, opened) = Load::begin(before.path(), &recorder, 2, Past::default(), Crash::Kill);
+    opened.unwrap();
     let past = load.lock().unwrap().leave_two_segments();
     let mut disk = Crashable::default();
     recorder.steps().iter().for_each(|step| disk.apply(step));

@@ -47,14 +47,15 @@ pub struct Load {
 pub type Shared = Arc<Mutex<Load>>;
 
 impl Load {
-    /// Opens the log and checks what the start found, where the past is that of another life.
+    /// Opens the log and checks what the start found, where the past is that of another life. A start that fails leaves a
+    /// load that is over.
     pub fn begin(
         directory: &Path,
         recorder: &Arc<Recorder>,
         seed: u64,
         past: Past,
         crash: Crash,
-    ) -> Result<Shared, LogError> {
+    ) -> (Shared, Result<(), LogError>) {
         let mut load = Load {
             directory: directory.to_owned(),
             recorder: Arc::clone(recorder),
@@ -65,7 +66,7 @@ impl Load {
             past,
             ids: [1, 2, 3, 4],
         };
-        load.open(crash)?;
+        let opened = load.open(crash);
         let load = Arc::new(Mutex::new(load));
         let between = Arc::downgrade(&load);
         recorder.set_between(Some(Box::new(move || {
@@ -78,7 +79,12 @@ impl Load {
                 let _ = load.append();
             }
         })));
-        Ok(load)
+        (load, opened)
+    }
+
+    /// Whether a start failed: the process is gone.
+    pub fn is_over(&self) -> bool {
+        self.log.is_none()
     }
 
     pub fn past(&self) -> &Past {
@@ -92,7 +98,7 @@ impl Load {
     fn open(&mut self, crash: Crash) -> Result<(), LogError> {
         let before = self.recorder.count();
         let options = options(self.sizes, crash.loses_page_cache(), &self.recorder);
-        let opened = Log::open(&self.directory, options)?;
+        let opened = Log::open(&self.directory, options).inspect_err(|_| self.past.start_failed())?;
         let steps = self.recorder.count();
         let (end, model) = self.past.check(&opened, At::after(before), crash);
         self.past.forget_above(end);
@@ -123,6 +129,9 @@ impl Load {
     }
 
     fn append(&mut self) -> Result<(), LogError> {
+        if self.is_over() {
+            return Ok(());
+        }
         let steps = self.recorder.count();
         let result = self.append_one();
         let end = self.log().end();

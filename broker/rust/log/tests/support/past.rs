@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use penstock_log::{Opened, Position};
+use penstock_log::{Opened, Position, RAISE};
 
 use super::Model;
 use super::crashed::Crash;
@@ -38,12 +38,14 @@ pub struct Past {
     entries: Vec<Entry>,
     synced: Vec<(usize, Position)>,
     written: Vec<(usize, Position)>,
+    /// Each may have left its record, after which nothing was served.
+    failed_starts: u64,
 }
 
 impl Default for Past {
     fn default() -> Self {
         let beginning = Entry { position: Position(0), model: Arc::default(), steps_min: 0 };
-        Past { entries: vec![beginning], synced: Vec::new(), written: Vec::new() }
+        Past { entries: vec![beginning], synced: Vec::new(), written: Vec::new(), failed_starts: 0 }
     }
 }
 
@@ -54,6 +56,10 @@ impl Past {
             return;
         }
         self.entries.push(Entry { position, model: Arc::new(model.clone()), steps_min: steps + 1 });
+    }
+
+    pub fn start_failed(&mut self) {
+        self.failed_starts += 1;
     }
 
     pub fn synced(&mut self, position: Position, steps: usize) {
@@ -69,7 +75,7 @@ impl Past {
         let there = self.entries.iter().filter(|entry| entry.steps_min <= at.begun);
         let entries = there.map(|entry| Entry { steps_min: 0, ..entry.clone() }).collect();
         let owed = |promises: &[_]| vec![(0, promised(promises, at.done))];
-        Past { entries, synced: owed(&self.synced), written: owed(self.promises(crash)) }
+        Past { entries, synced: owed(&self.synced), written: owed(self.promises(crash)), ..*self }
     }
 
     /// The log goes on in the same life: records above the position never reached the disk.
@@ -83,19 +89,26 @@ impl Past {
         let end = Position(opened.state.position.0 - EPOCH_RECORD_BYTES);
         let owed = promised(self.promises(crash), at.done);
         assert!(end >= owed, "the log ends at {} and was confirmed up to {}", end.0, owed.0);
-        let found = self.entries.iter().rev().find(|entry| entry.position == end);
-        let entry = found.unwrap_or_else(|| panic!("no record ends at {}", end.0));
+        let entry = self.entry_at(end).unwrap_or_else(|| panic!("no record ends at {}", end.0));
         assert!(entry.steps_min <= at.begun, "the record before {} was not written yet", end.0);
         let mut model = (*entry.model).clone();
         if crash.loses_page_cache() || opened.recovery.torn_bytes > 0 {
             model.raise();
         }
+        let raised_again = opened.state.first_sequence.0.saturating_sub(model.first) / RAISE;
+        (0..raised_again.min(self.failed_starts)).for_each(|_| model.raise());
         model.check_state(&opened.state);
         model.check_messages(&opened.log);
         if crash.loses_page_cache() {
             assert!(opened.log.synced() >= opened.state.position, "raised numbers may be handed out twice");
         }
         (end, model)
+    }
+
+    fn entry_at(&self, end: Position) -> Option<&Entry> {
+        let before = |starts: u64| end.0.checked_sub(starts * EPOCH_RECORD_BYTES);
+        let mut places = (0..=self.failed_starts).filter_map(before);
+        places.find_map(|place| self.entries.iter().rev().find(|entry| entry.position.0 == place))
     }
 
     /// What a crash like that must leave.

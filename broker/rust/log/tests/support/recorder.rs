@@ -106,6 +106,7 @@ struct Tape {
     file_count: usize,
     steps: Vec<Step>,
     fault: Option<Fault>,
+    begun_count: usize,
     failed: Vec<&'static str>,
 }
 
@@ -131,6 +132,11 @@ impl Recorder {
     /// How many steps were done.
     pub fn count(&self) -> usize {
         self.tape.lock().unwrap().steps.len()
+    }
+
+    /// How many steps were begun: those that a fault counts.
+    pub fn begun_count(&self) -> usize {
+        self.tape.lock().unwrap().begun_count
     }
 
     pub fn steps(&self) -> Vec<Step> {
@@ -170,6 +176,7 @@ impl Recorder {
 
 impl Tape {
     fn meet(&mut self) -> Option<Kind> {
+        self.begun_count += 1;
         let fault = self.fault.as_mut()?;
         if fault.after > 0 {
             fault.after -= 1;
