@@ -5,7 +5,7 @@ BIN := .venv/bin
 RUST := $(shell find broker/rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup run demo build test test-rust test-python test-crash test-conformance long-model long-disk-use long-soak soak-docs long-fuzz bench bench-docs fmt lint proto lock clean
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*## .*/\1/p' Makefile)
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -44,6 +44,9 @@ test-conformance: setup ## foreign clients: reflection, health, the Go example (
 
 long-model: ## the log against its model with many cases (LONG_CASES=20000); seeds that fail are kept beside the test
 	PROPTEST_CASES=$${LONG_CASES:-20000} cargo test --release --locked -p penstock-log --test model
+
+long-replay: ## every crash of many recorded runs (REPLAY_CASES=1000000, from REPLAY_SEED=1)
+	REPLAY_CASES=$${REPLAY_CASES:-1000000} cargo test --release --locked -p penstock-log --test replay -- --nocapture
 
 long-disk-use: ## measure what a slow queue among fast ones takes on the disk
 	cargo test --release --locked -p penstock-engine --test disk_use -- --ignored --nocapture
