@@ -36,8 +36,10 @@ test-rust: ## the crates' tests
 test-python: setup ## the quick Python tests
 	$(PYTEST) tests --ignore tests/crash --ignore tests/conformance
 
-test-crash: setup ## kill -9 under load, 20 rounds
-	$(PYTEST) tests/crash --timeout 900
+test-crash: setup ## 100 kills under load, every crash of recorded runs, every fault of the disk
+	REPLAY_CASES=$${REPLAY_CASES:-15000} cargo test --locked --quiet -p penstock-log --test replay --test faults --test fault_sweep
+	cargo test --locked --quiet -p penstock-engine --test faulty_disk --test full_disk
+	$(PYTEST) tests/crash -s --timeout 1200
 
 test-conformance: setup ## foreign clients: reflection, health, the Go example (needs Go)
 	$(PYTEST) tests/conformance --timeout 600
