@@ -25,7 +25,7 @@ pub struct EngineOptions {
     pub segment_idle: Duration,
     /// Publishers are refused rather than leave less than this on the disk.
     pub disk_free_bytes_min: u64,
-    /// Compaction writes no more; 0 turns it off.
+    /// What compaction writes when nothing presses, and up to eight times as much when it does; 0 turns it off.
     pub compaction_bytes_per_second: u64,
 }
 
