@@ -5,7 +5,7 @@ BIN := .venv/bin
 RUST := $(shell find broker/rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup run demo build test test-rust test-python test-crash test-conformance long-model long-disk-use long-fuzz bench bench-docs fmt lint proto lock clean
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*## .*/\1/p' Makefile)
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -36,8 +36,10 @@ test-rust: ## the crates' tests
 test-python: setup ## the quick Python tests
 	$(PYTEST) tests --ignore tests/crash --ignore tests/conformance
 
-test-crash: setup ## kill -9 under load, 20 rounds
-	$(PYTEST) tests/crash --timeout 900
+test-crash: setup ## 100 kills under load, every crash of recorded runs, every fault of the disk
+	REPLAY_CASES=$${REPLAY_CASES:-15000} cargo test --locked --quiet -p penstock-log --test replay --test faults --test fault_sweep
+	cargo test --locked --quiet -p penstock-engine --test faulty_disk --test full_disk
+	$(PYTEST) tests/crash -s --timeout 1200
 
 test-conformance: setup ## foreign clients: reflection, health, the Go example (needs Go)
 	$(PYTEST) tests/conformance --timeout 600
@@ -45,8 +47,17 @@ test-conformance: setup ## foreign clients: reflection, health, the Go example (
 long-model: ## the log against its model with many cases (LONG_CASES=20000); seeds that fail are kept beside the test
 	PROPTEST_CASES=$${LONG_CASES:-20000} cargo test --release --locked -p penstock-log --test model
 
+long-replay: ## every crash of many recorded runs (REPLAY_CASES=1000000, from REPLAY_SEED=1)
+	REPLAY_CASES=$${REPLAY_CASES:-1000000} cargo test --release --locked -p penstock-log --test replay -- --nocapture
+
 long-disk-use: ## measure what a slow queue among fast ones takes on the disk
 	cargo test --release --locked -p penstock-engine --test disk_use -- --ignored --nocapture
+
+long-soak: setup ## an hour of mixed load (SOAK_MINUTES=60), every message checked; samples and graph in target/soak
+	@PYTHONPATH=tests $(BIN)/python -m bench.soak --minutes $${SOAK_MINUTES:-60}
+
+soak-docs: setup ## draw docs/images/soak.svg from the last long-soak
+	@PYTHONPATH=tests $(BIN)/python -m bench.soak --draw docs/images/soak.svg
 
 long-fuzz: ## ten minutes of fuzzing a target (needs nightly Rust and cargo-fuzz)
 	@tools/fuzz_all.sh 600

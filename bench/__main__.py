@@ -15,12 +15,14 @@ from bench.rows import ROWS, Row
 from bench.storage_rows import STORAGE_ROWS
 
 ALL_ROWS = (*ROWS, *STORAGE_ROWS)
+PIPE_WIDTH = 220
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 
 
 def main() -> int:
     options = parse(sys.argv[1:])
-    console = Console()
+    # A pipe has no width of its own, and the table is wide.
+    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
     chosen = [row for row in ALL_ROWS if not options.rows or row.key in options.rows]
     results: dict[str, list[dict[str, float]]] = {}
     for row in chosen:

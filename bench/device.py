@@ -2,7 +2,9 @@
 overlay, a network file system), what the kernel counts as the process's own. Other writers on the device count too."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
+from stat import S_ISREG
 
 SECTOR_BYTES = 512
 SECTORS_WRITTEN = 9  # the column of /proc/diskstats
@@ -32,5 +34,10 @@ def counted(pid: int, file: str, name: str) -> int:
 
 
 def stored_bytes(folder: Path) -> int:
-    """What a folder's files take on the disk."""
-    return sum(path.stat().st_blocks * SECTOR_BYTES for path in folder.rglob("*") if path.is_file())
+    """What a folder's files take on the disk. One that is removed meanwhile takes nothing."""
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            found = path.stat()
+            total += found.st_blocks * SECTOR_BYTES if S_ISREG(found.st_mode) else 0
+    return total

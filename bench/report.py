@@ -8,12 +8,13 @@ from statistics import median
 
 from rich.table import Table
 
+from bench.peers import peer
 from bench.rows import Figure, Row
 
 Results = dict[str, list[dict[str, float]]]
 
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
-COLUMNS = ("what", "level", "figure", "min", "median", "max", "wanted", "reached")
+COLUMNS = ("what", "level", "figure", "min", "median", "max", "wanted", "reached", "peer")
 
 
 def as_table(rows: list[Row], results: Results) -> Table:
@@ -34,7 +35,7 @@ def as_markdown(rows: list[Row], results: Results, command: str) -> str:
     head = f"Measured by `{command}`, {runs} runs of each row, on {machine()}.\n\n"
     parts = []
     for section, members in groupby(rows, lambda row: row.section):
-        table = [f"## {section}", "", "| " + " | ".join(COLUMNS) + " |", "|---|---|---|--:|--:|--:|--:|---|"]
+        table = [f"## {section}", "", "| " + " | ".join(COLUMNS) + " |", "|---|---|---|--:|--:|--:|--:|---|---|"]
         table += ["| " + " | ".join(cells) + " |" for row in members for cells in lines(row, results[row.key])]
         parts.append("\n".join(table) + "\n")
     return head + "\n".join(parts)
@@ -48,7 +49,8 @@ def lines(row: Row, runs: list[dict[str, float]]) -> list[list[str]]:
         least, middle, greatest = min(values), median(values), max(values)
         first = [row.title, row.level] if number == 0 else ["", ""]
         spread = [shown(value) for value in (least, middle, greatest)]
-        found.append([*first, f"{figure.key}, {figure.unit}", *spread, wanted(figure), reached(figure, middle)])
+        judged = [wanted(figure), reached(figure, middle), peer(row.key, figure.key)]
+        found.append([*first, f"{figure.key}, {figure.unit}", *spread, *judged])
     return found
 
 

@@ -73,6 +73,9 @@ class Shard:
     name: str
     recovery: dict[str, float]  # ms, bytes_read, records, torn_bytes
     highest_queue_id: int
+    @property
+    def fault(self) -> str | None:
+        """Why nothing is stored or confirmed any more: a write or a sync that failed."""
     def retain_queues(self, ids: Sequence[int]) -> int:
         """Once, after the definitions are read: queues of the log that are not among `ids` are deleted. Gives their number."""
     def put_queues(self, queues: Sequence[tuple[int, str, bool, str | None]]) -> None:

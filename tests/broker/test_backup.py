@@ -136,6 +136,21 @@ def restore(copy: Path, data_dir: Path) -> None:
     assert json.loads(done.stdout)["vhosts"] == ["/", "other"]
 
 
+def test_restoring_over_something_is_refused_in_one_line(working: Broker, tmp_path: Path) -> None:
+    copy, target = tmp_path / "copy", tmp_path / "target"
+    with penstock.connect(working.uri()) as connection:
+        connection.backup(str(copy))
+    target.mkdir()
+    (target / "note").write_text("mine")
+
+    command = [penstock_command(), "restore", str(copy), "--data-dir", str(target)]
+    done = subprocess.run(command, capture_output=True, check=False, text=True)
+
+    assert done.returncode == 1
+    assert done.stderr == f"penstock: directory '{target}' holds something already; name an empty or a new one\n"
+    assert [path.name for path in target.iterdir()] == ["note"]
+
+
 def test_what_happens_after_a_backup_does_not_reach_it(working: Broker, tmp_path: Path) -> None:
     prepare(working)
     copy = tmp_path / "copy"

@@ -1,18 +1,20 @@
-"""Load for a broker that will be killed: one publisher and one consumer, on streams that end with it and never resume.
+"""Load for a broker that will be killed: publishers, consumers and an operator, on streams that end with it and never
+resume.
 
 The wire is used bare (grpcio and the generated messages), so that nothing is sent twice and it is known to the message
-what was confirmed and what was acknowledged.
+what was confirmed, what was settled and which change was answered.
 """
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from threading import Condition, Event, Thread
 from typing import Any
 
 import grpc
 
-from penstock.v1 import message_pb2
+from penstock.v1 import admin_pb2 as admin
+from penstock.v1 import admin_pb2_grpc, message_pb2
 from penstock.v1 import messaging_pb2 as wire
 from penstock.v1 import messaging_pb2_grpc as stubs
 
@@ -20,12 +22,22 @@ CREDENTIALS = (("authorization", "Basic " + base64.b64encode(b"guest:guest").dec
 BATCH = 50
 IN_FLIGHT_MAX = 1_000
 PREFETCH = 500
+# A call of an operator whose broker is gone fails at once; a broker that hangs fails the test.
+CALL_SECONDS_MAX = 60
+
+
+def is_gone(error: grpc.RpcError) -> bool:
+    """Whether a call failed because the broker was killed under it."""
+    return error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 
 class Publisher(Thread):
-    """Publishes numbers from `first` on until the broker is gone; `confirmed` are those it promised to keep."""
+    """Publishes numbers from `first` on, to the exchange that `exchange_of` gives for each batch, until the broker is
+    gone; `confirmed` are those it promised to keep."""
 
-    def __init__(self, channel: grpc.Channel, exchange: str, level: wire.Level, first: int, enough: int) -> None:
+    def __init__(
+        self, channel: grpc.Channel, exchange_of: Callable[[int], str], level: wire.Level, first: int, enough: int
+    ) -> None:
         super().__init__(name="publisher")
         self.confirmed: list[int] = []
         self.next_number = first
@@ -36,7 +48,7 @@ class Publisher(Thread):
         self._changed = Condition()
         self._is_over = False
         self._opening = wire.PublishOpen(level=level)
-        self._exchange = exchange
+        self._exchange_of = exchange_of
         self._stub = stubs.MessagingServiceStub(channel)
 
     def run(self) -> None:
@@ -44,7 +56,7 @@ class Publisher(Thread):
             for response in self._stub.Publish(self._requests(), metadata=CREDENTIALS):
                 self._take(response)
         except grpc.RpcError as error:
-            if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+            if not is_gone(error):
                 self.refusals.append(str(error))
         finally:
             self._is_over = True
@@ -65,9 +77,10 @@ class Publisher(Thread):
                 ):
                     self._changed.wait(timeout=1)
             numbers = range(self.next_number, self.next_number + BATCH)
+            exchange = self._exchange_of(self.next_number)
             self.next_number += BATCH
             messages = [wire.Message(body=b"%d" % number) for number in numbers]
-            yield wire.PublishRequest(batch=wire.PublishBatch(exchange=self._exchange, messages=messages))
+            yield wire.PublishRequest(batch=wire.PublishBatch(exchange=exchange, messages=messages))
 
     def _take(self, response: wire.PublishResponse) -> None:
         # A stream's numbers begin at 1.
@@ -81,17 +94,24 @@ class Publisher(Thread):
 
 
 class Consumer(Thread):
-    """Takes and acknowledges what comes, in order, until the broker is gone or it is told to end."""
+    """Takes what comes, in order, until the broker is gone or it is told to end. Acknowledges it; one that `requeues`
+    gives back what comes for the first time."""
 
-    def __init__(self, channel: grpc.Channel, queue: str) -> None:
+    def __init__(self, channel: grpc.Channel, queue: str, requeues: bool = False) -> None:
         super().__init__(name=f"consumer of {queue}")
         self.delivered: list[int] = []
-        self.acknowledged: list[int] = []
+        # In the order sent; None stands for one that was given back.
+        self.settled: list[int | None] = []
         self.failures: list[str] = []
+        self._requeues = requeues
         self._requests: SimpleQueue[wire.ConsumeRequest | None] = SimpleQueue()
         self._requests.put(wire.ConsumeRequest(open=wire.ConsumeOpen(queue=queue, prefetch=PREFETCH)))
         self._arrived = Condition()
         self._stub = stubs.MessagingServiceStub(channel)
+
+    @property
+    def acknowledged(self) -> list[int]:
+        return [number for number in self.settled if number is not None]
 
     def run(self) -> None:
         try:
@@ -99,7 +119,7 @@ class Consumer(Thread):
             for response in responses:
                 self._take(response.deliveries.deliveries)
         except grpc.RpcError as error:
-            if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+            if not is_gone(error):
                 self.failures.append(str(error))
         finally:
             self._requests.put(None)
@@ -117,10 +137,72 @@ class Consumer(Thread):
     def _take(self, deliveries: Any) -> None:
         if not deliveries:
             return
-        numbers = [int(delivery.body) for delivery in deliveries]
-        ranges = [message_pb2.Range(first=delivery.sequence, last=delivery.sequence) for delivery in deliveries]
-        self.acknowledged += numbers
-        self._requests.put(wire.ConsumeRequest(settle=wire.Settlement(ranges=ranges, outcome=wire.OUTCOME_ACK)))
+        back = [one for one in deliveries if self._requeues and one.delivery_count == 0]
+        done = [one for one in deliveries if not self._requeues or one.delivery_count > 0]
+        self._settle(done, wire.OUTCOME_ACK)
+        self._settle(back, wire.OUTCOME_REQUEUE)
+        self.settled += [int(one.body) for one in done] + [None] * len(back)
         with self._arrived:
-            self.delivered += numbers
+            self.delivered += [int(one.body) for one in deliveries]
             self._arrived.notify_all()
+
+    def _settle(self, deliveries: list[Any], outcome: wire.Outcome) -> None:
+        ranges = [message_pb2.Range(first=one.sequence, last=one.sequence) for one in deliveries]
+        if ranges:
+            self._requests.put(wire.ConsumeRequest(settle=wire.Settlement(ranges=ranges, outcome=outcome)))
+
+
+class Operator(Thread):
+    """Declares queues, binds them, deletes some and purges one, until the broker is gone. Asked comes before answered:
+    what was asked and not answered may have happened or not."""
+
+    def __init__(self, channel: grpc.Channel, prefix: str, exchange: str, purged: str) -> None:
+        super().__init__(name="operator")
+        self.declares_asked: set[str] = set()
+        self.declares_answered: set[str] = set()
+        self.deletes_asked: set[str] = set()
+        self.deletes_answered: set[str] = set()
+        self.purges_answered = 0
+        self.failures: list[str] = []
+        self._names = (prefix, exchange, purged)
+        self._stub = admin_pb2_grpc.AdminServiceStub(channel)
+        self._before_purge: Callable[[], None] = lambda: None
+        self._after_purge: Callable[[], None] = lambda: None
+
+    def around_purges(self, before: Callable[[], None], after: Callable[[], None]) -> None:
+        """Calls these before each purge is asked for and after it was answered."""
+        self._before_purge, self._after_purge = before, after
+
+    def run(self) -> None:
+        try:
+            number = 0
+            while True:
+                self._change(number)
+                number += 1
+        except grpc.RpcError as error:
+            if not is_gone(error):
+                self.failures.append(str(error))
+
+    def _change(self, number: int) -> None:
+        prefix, exchange, purged = self._names
+        name = f"{prefix}-{number}"
+        self.declares_asked.add(name)
+        queue = admin.Queue(name=name, durable=True)
+        self._call(self._stub.DeclareQueue, admin.DeclareQueueRequest(queue=queue))
+        self.declares_answered.add(name)
+        binding = admin.Binding(
+            source=exchange, destination_kind=admin.DESTINATION_KIND_QUEUE, destination=name, routing_key=""
+        )
+        self._call(self._stub.Bind, admin.BindRequest(binding=binding))
+        if number % 3 != 2:
+            self.deletes_asked.add(name)
+            self._call(self._stub.DeleteQueue, admin.DeleteQueueRequest(name=name))
+            self.deletes_answered.add(name)
+        if number % 8 == 0:
+            self._before_purge()
+            self._call(self._stub.PurgeQueue, admin.PurgeQueueRequest(name=purged))
+            self._after_purge()
+            self.purges_answered += 1
+
+    def _call(self, method: Any, request: Any) -> None:
+        method(request, metadata=CREDENTIALS, timeout=CALL_SECONDS_MAX)

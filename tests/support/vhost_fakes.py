@@ -31,6 +31,7 @@ class FakeShard:
 
     def __init__(self, highest_queue_id: int = 0) -> None:
         self.highest_queue_id = highest_queue_id
+        self.fault: str | None = None
         self.retained: list[int] | None = None
         self.queues: dict[int, str] = {}
         self.levels: dict[str, str | None] = {}

@@ -34,5 +34,6 @@ def restore(
     """Make a data directory of a backup. No broker is needed, and none may use the directory yet."""
     storage = import_module("penstock.storage")
     vhosts: list[str] = storage.restore_backup(directory, data_dir.absolute())
-    done = f"{len(vhosts)} virtual hosts are in {data_dir}; start a broker with --data-dir {data_dir}"
+    held = "1 virtual host is" if len(vhosts) == 1 else f"{len(vhosts)} virtual hosts are"
+    done = f"{held} in {data_dir}; start a broker with --data-dir {data_dir}"
     print_done(done, {"data_dir": str(data_dir), "vhosts": vhosts}, is_json)

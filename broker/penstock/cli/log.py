@@ -42,10 +42,11 @@ def verify(directory: Directory, is_json: JsonOption = False) -> None:
 
 @app.command()
 def repair(directory: Directory, is_yes: YesOption = False, is_json: JsonOption = False) -> None:
-    """Drop what cannot be read, so that starts and checks find nothing more to complain of.
+    """Drop what cannot be read, so that starts and consumers do not meet it again.
 
     Messages that live and cannot be read are settled as dropped; a segment whose header cannot be read gets another
-    name. Nothing is deleted and what can be read stays. A broker must not run meanwhile.
+    name. Nothing is deleted and what can be read stays, so verify tells of it until its segment goes. A broker must
+    not run meanwhile.
     """
     if not is_yes:
         for line in (line for segment in _logs().inspect(directory, verify=True) for line in _damage_of(segment)):

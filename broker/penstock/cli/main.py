@@ -83,7 +83,11 @@ def _expected() -> tuple[type[BaseException], ...]:
 
     found: list[type[BaseException]] = [PenstockError, OSError, ValueError]
     # The broker's rooms were only imported if the command entered them.
-    for module, name in (("penstock.node", "ConfigurationError"), ("penstock.storage", "StorageError")):
+    for module, name in (
+        ("penstock.node", "ConfigurationError"),
+        ("penstock.storage", "StorageError"),
+        ("penstock.model.errors", "RefusedError"),
+    ):
         kind = getattr(sys.modules.get(module), name, None)
         if kind is not None:
             found.append(kind)

@@ -36,20 +36,35 @@ def publish(
     prop: Annotated[
         list[str] | None, typer.Option("--property", "-p", help="NAME=VALUE, such as content_type=text/plain.")
     ] = None,
-    mandatory: Annotated[bool, typer.Option("--mandatory", help="Fail when it reaches no queue.")] = False,
+    mandatory: Annotated[
+        bool | None,
+        typer.Option(
+            "--mandatory/--no-mandatory", help="Fail when it reaches no queue; the default without an exchange."
+        ),
+    ] = None,
     level: Annotated[str | None, typer.Option("--level", help="os or disk: what the confirm promises.")] = None,
     uri: Uri = DEFAULT_URI,
     is_json: Json = False,
 ) -> None:
     """Publish a message, or a message per line of stdin, and wait for the confirms."""
+    from penstock.client.errors import ReturnedError
+
     fields = read_fields(prop)
     properties = _properties(fields, read_fields(header))
     bodies = _lines() if body == "-" else iter([body.encode()])
     count = 0
+    if not exchange and not routing_key and mandatory is not False:
+        raise ValueError("a message without an exchange needs --routing-key, the name of a queue")
+    is_mandatory = not exchange if mandatory is None else mandatory
     with connected(context, uri, level=level) as connection, progress(is_json) as shown:
-        for chunk in _chunks(bodies):
-            count += connection.publish_many(chunk, exchange, routing_key, properties, mandatory=mandatory)
-            _advance(shown, "publishing", count)
+        try:
+            for chunk in _chunks(bodies):
+                count += connection.publish_many(chunk, exchange, routing_key, properties, mandatory=is_mandatory)
+                _advance(shown, "publishing", count)
+        except ReturnedError as error:
+            if exchange:
+                raise
+            raise ValueError(f"there is no queue '{routing_key}'; declare it first or correct the key") from error
     print_done(f"{count:,} published and confirmed", {"published": count}, is_json)
 
 

@@ -25,6 +25,7 @@ STEP_SECONDS = 0.1
 
 Size = Annotated[int, typer.Option("--size", min=0, max=512 * 1024 * 1024, help="Bytes of a body.")]
 Seconds = Annotated[float, typer.Option("--seconds", min=0.1, max=86_400)]
+SECONDS = 5.0
 Level = Annotated[str, typer.Option("--level", help="os or disk: what the confirms promise.")]
 
 
@@ -38,7 +39,10 @@ def throughput(
     queues: Annotated[int, typer.Option("--queues", min=1, max=100_000)] = 1,
     in_flight: Annotated[int, typer.Option("--in-flight", min=1, help="Most unconfirmed of a publisher.")] = 1_000,
     prefetch: Annotated[int, typer.Option("--prefetch", min=1, help="Most unsettled of a consumer.")] = 4_000,
-    seconds: Seconds = 5.0,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", min=0.1, max=86_400, help=f"{SECONDS:g} where nothing else ends it."),
+    ] = None,
     messages: Annotated[int | None, typer.Option("--messages", min=1, help="End after so many, if sooner.")] = None,
     until_empty: Annotated[bool, typer.Option("--until-empty", help="Consume until nothing is left.")] = False,
     level: Level = "os",
@@ -54,12 +58,14 @@ def throughput(
         "queues": queues,
         "in_flight": in_flight,
         "prefetch": prefetch,
-        "seconds": seconds,
         "until_empty": until_empty,
         "level": _level(level),
     }
     if messages is not None:
         options["messages"] = messages
+    limit = _limit(seconds, messages is not None or (until_empty and publishers == 0))
+    if limit is not None:
+        options["seconds"] = limit
     _measure(context, uri, is_json, "measure_throughput", options)
 
 
@@ -68,7 +74,7 @@ def latency(
     context: typer.Context,
     size: Size = 100,
     rate: Annotated[float, typer.Option("--rate", min=0.1, max=1_000_000, help="Messages a second.")] = 1_000,
-    seconds: Seconds = 5.0,
+    seconds: Seconds = SECONDS,
     level: Level = "os",
     uri: Uri = DEFAULT_URI,
     is_json: Json = False,
@@ -103,6 +109,11 @@ def _measure(context: typer.Context, uri: str, is_json: bool, name: str, options
         raise ValueError(f"not all went well: {'; '.join(figures['errors'])}")
 
 
+def _limit(seconds: float | None, ends_by_itself: bool) -> float | None:
+    """Ten million messages are not done in a few seconds: what says how many is not cut short."""
+    return SECONDS if seconds is None and not ends_by_itself else seconds
+
+
 def _cpu_us(before: "Status", after: "Status") -> float:
     """Microseconds of the broker's CPU per message that went in or came out, whichever were more."""
     published = after.published_total - before.published_total
@@ -129,7 +140,7 @@ def _watched(
     thread = Thread(target=run, name="penstock-perf", daemon=True)
     thread.start()
     with progress(is_json) as shown:
-        task = None if shown is None else shown.add_task("measuring", total=options["seconds"])
+        task = None if shown is None else shown.add_task("measuring", total=options.get("seconds"))
         while thread.is_alive():
             thread.join(STEP_SECONDS)
             if shown is not None and task is not None:

@@ -107,7 +107,7 @@ class Broker:
         if not directory.vhosts_file.exists():
             await self._vhosts.make(DEFAULT_VHOST)
         self.state.opened(self._engine, self._vhosts, self._storage.recovery(), self._storage.damages)
-        self._undo.callback(listen(self._engine).cancel)
+        self._undo.callback(listen(self._engine, self.state.reason_not_live).cancel)
 
     async def _start_http(self) -> None:
         address = self._settings.address("metrics")

@@ -1,7 +1,9 @@
-"""Puts what the engine has to say into the broker's log: damage, a full disk. The engine keeps its lines until they are
-asked for, so that none of its threads ever waits for a log. It does not know what they mean."""
+"""Puts what the engine has to say into the broker's log: damage, a full disk, and once, why the broker is no longer
+live. The engine keeps its lines until they are asked for, so that none of its threads ever waits for a log. It does not
+know what they mean."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from penstock.kit.logging import logger
@@ -17,10 +19,10 @@ class Speaker(Protocol):
     def take_notices(self) -> list[tuple[bool, str]]: ...
 
 
-def listen(engine: Speaker) -> "asyncio.Task[None]":
+def listen(engine: Speaker, reason_not_live: Callable[[], str]) -> "asyncio.Task[None]":
     """Until it is cancelled. What waits already is logged at once."""
     log_notices(engine)
-    return spawn(_listen(engine), name="engine's notices")
+    return spawn(_listen(engine, reason_not_live), name="engine's notices")
 
 
 def log_notices(engine: Speaker) -> None:
@@ -31,10 +33,15 @@ def log_notices(engine: Speaker) -> None:
             _log.info(text)
 
 
-async def _listen(engine: Speaker) -> None:
+async def _listen(engine: Speaker, reason_not_live: Callable[[], str]) -> None:
+    told = ""
     try:
         while True:
             await asyncio.sleep(LISTEN_SECONDS)
             log_notices(engine)
+            reason = reason_not_live()
+            if reason not in {"", told}:
+                _log.error(f"{reason}; mend the disk, then restart the broker")
+                told = reason
     finally:
         log_notices(engine)

@@ -20,6 +20,10 @@ class CarefulShard:
     def highest_queue_id(self) -> int:
         return self._shard.highest_queue_id
 
+    @property
+    def fault(self) -> str | None:
+        return self._shard.fault
+
     def retain_queues(self, ids: Sequence[int]) -> int:
         with self._faults():
             return self._shard.retain_queues(ids)

@@ -197,8 +197,8 @@ class Vhost:
 
     @property
     def fault(self) -> str | None:
-        """Why it takes no more commands, or None."""
-        return None if self._owner.stopped is None else self._owner.stopped.cause
+        """Why it takes no more commands or messages, or None."""
+        return self._owner.shard.fault if self._owner.stopped is None else self._owner.stopped.cause
 
     def totals(self) -> tuple[int, int]:
         """Ready and unsettled messages over all queues."""

@@ -121,7 +121,8 @@ def test_get_can_put_the_message_back(invoke: Invoke, broker: FakeBroker) -> Non
         (("get", "missing"), "penstock: no queue 'missing' in vhost '/'"),
         (("consume", "missing"), "penstock: no queue 'missing' in vhost '/'"),
         (("publish", "x", "--exchange", "missing"), "penstock: no exchange 'missing'"),
-        (("publish", "x", "-r", "nowhere", "--mandatory"), "penstock: a mandatory message reached no queue"),
+        (("publish", "x", "-r", "nowhere"), "penstock: there is no queue 'nowhere'; declare it first"),
+        (("publish", "x"), "penstock: a message without an exchange needs --routing-key, the name of a queue"),
         (("queue", "purge", "missing"), "penstock: no queue 'missing'"),
         (("definitions", "import", "/does/not/exist"), "penstock: [Errno 2] No such file"),
     ],
@@ -303,7 +304,7 @@ def test_definitions_go_out_and_in(invoke: Invoke, broker: FakeBroker, tmp_path:
         ("permission", "delete", "walter"),
         ("exchange", "delete", "web"),
         ("queue", "delete", "jobs"),
-        ("publish", "x"),
+        ("publish", "x", "--no-mandatory"),
     ],
 )
 def test_every_command_prints_nothing_but_json_on_stdout(invoke: Invoke, arguments: tuple[str, ...]) -> None:

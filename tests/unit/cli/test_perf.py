@@ -36,3 +36,9 @@ def test_an_error_of_the_load_generator_is_raised() -> None:
 def test_an_unknown_level_is_a_mistake_in_use() -> None:
     with pytest.raises(typer.BadParameter, match="memory"):
         perf._level("memory")
+
+
+def test_a_run_that_ends_by_itself_is_not_cut_short() -> None:
+    assert perf._limit(None, ends_by_itself=True) is None
+    assert perf._limit(None, ends_by_itself=False) == perf.SECONDS
+    assert perf._limit(2.0, ends_by_itself=True) == 2.0

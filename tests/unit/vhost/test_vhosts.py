@@ -184,6 +184,18 @@ def test_a_closed_connection_loses_its_exclusive_queues_in_every_vhost() -> None
     play(scenario)
 
 
+def test_a_vhost_whose_log_failed_says_so_before_anybody_declares_something() -> None:
+    async def scenario(world: World) -> None:
+        await world.vhosts.create(actor(), "blue")
+        assert world.vhosts.get(BLUE).fault is None
+
+        world.storage.shards[BLUE].fault = "a sync failed"
+
+        assert world.vhosts.get(BLUE).fault == "a sync failed"
+
+    play(scenario)
+
+
 def test_closing_ends_every_owner() -> None:
     async def scenario(world: World) -> None:
         await world.vhosts.create(actor(), "blue")

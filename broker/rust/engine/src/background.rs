@@ -1,8 +1,8 @@
 //! The two threads that work on shards off the message path: one syncs, one folds, and compacts in its pauses.
 //!
 //! A shard stands in each thread's queue at most once (its own flags see to that), so the queues are bounded by the number
-//! of shards. A shard that was dropped meanwhile is passed over. Compaction goes in slices, at no more than a rate, and
-//! what waits to be folded goes first.
+//! of shards. A shard that was dropped meanwhile is passed over. Compaction goes in slices, at a rate that
+//! rises with what there is to free, and what waits to be folded goes first.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -20,6 +20,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// What compaction writes at once: a few milliseconds of a disk.
 const SLICE_BYTES: u64 = 1 << 20;
 
+/// How many times the rate compaction may write when the disk holds far more than what lives.
+const HASTE_MAX: f64 = 8.0;
+
 /// The doors to the threads. Dropping the last one lets them end after what waits.
 pub(crate) struct Background {
     sync: Sender<Weak<Shard>>,
@@ -28,7 +31,7 @@ pub(crate) struct Background {
 
 impl Background {
     /// Starts both threads. `idle` is how long a segment's map is kept that nobody reads, `rate` how many bytes a second
-    /// compaction may write; 0 turns it off.
+    /// compaction writes when nothing presses; 0 turns it off.
     pub fn start(
         shards: Arc<Mutex<Vec<Weak<Shard>>>>,
         idle: Duration,
@@ -158,17 +161,24 @@ impl Pauses {
             && let Some(waiting) = self.compacting.pop_front()
             && let Some(shard) = waiting.upgrade()
         {
-            let (bytes, more) = shard.compact_once(SLICE_BYTES).unwrap_or_else(|error| {
+            let slice = shard.compact_once(SLICE_BYTES).unwrap_or_else(|error| {
                 shard.stop(&error.to_string());
-                (0, false)
+                None
             });
+            let Some(slice) = slice else { return };
             // The time that the slice took counts, so that a slow disk gets no more than its share of pauses.
-            self.next_slice = now + Duration::from_micros(bytes.saturating_mul(1_000_000) / self.rate.max(1));
-            if more {
+            self.next_slice = now + pause(slice.bytes, self.rate, slice.patience);
+            if slice.more {
                 self.compacting.push_back(waiting);
             }
         }
     }
+}
+
+/// How long a slice and the pause after it take: by the rate, and less the more there is to free.
+fn pause(bytes: u64, rate: u64, patience: f64) -> Duration {
+    let usual = bytes as f64 / rate.max(1) as f64;
+    Duration::from_secs_f64(usual * patience.clamp(1.0 / HASTE_MAX, 1.0))
 }
 
 /// Folds what there is to fold; says whether there was no room on the disk for it.

@@ -25,7 +25,7 @@ pub struct EngineOptions {
     pub segment_idle: Duration,
     /// Publishers are refused rather than leave less than this on the disk.
     pub disk_free_bytes_min: u64,
-    /// Compaction writes no more; 0 turns it off.
+    /// What compaction writes when nothing presses, and up to eight times as much when it does; 0 turns it off.
     pub compaction_bytes_per_second: u64,
 }
 
@@ -35,6 +35,7 @@ type Threads = (Arc<Background>, Vec<JoinHandle<()>>);
 /// See the module.
 pub struct Engine {
     options: EngineOptions,
+    disk: Arc<dyn Disk>,
     shards: Arc<Mutex<Vec<Weak<Shard>>>>,
     background: Mutex<Option<Threads>>,
     counters: Arc<Counters>,
@@ -46,6 +47,14 @@ impl Engine {
     /// # Errors
     /// `Io` when the threads cannot be started.
     pub fn new(options: EngineOptions) -> Result<Engine, EngineError> {
+        Self::on_disk(options, Arc::new(RealDisk))
+    }
+
+    /// One whose shards do everything to the file system through `disk`: a test makes steps of it fail.
+    ///
+    /// # Errors
+    /// `Io` when the threads cannot be started.
+    pub fn on_disk(options: EngineOptions, disk: Arc<dyn Disk>) -> Result<Engine, EngineError> {
         let shards = Arc::new(Mutex::new(Vec::new()));
         let (notices, space) = (Arc::<Notices>::default(), Arc::<Space>::default());
         let keeper = RoomKeeper { space: Arc::clone(&space), notices: Arc::clone(&notices) };
@@ -58,6 +67,7 @@ impl Engine {
         })?;
         Ok(Engine {
             options,
+            disk,
             shards,
             background: Mutex::new(Some(background)),
             counters: Arc::default(),
@@ -81,7 +91,7 @@ impl Engine {
             segment_bytes_max: self.segment_bytes_max(directory),
             raise,
             free_bytes_min: self.options.disk_free_bytes_min,
-            ..LogOptions::default()
+            disk: Arc::clone(&self.disk),
         };
         let surroundings = Surroundings {
             background,

@@ -176,6 +176,12 @@ impl Shard {
         self.lock().map_or(true, |guard| guard.closed)
     }
 
+    /// Why nothing is stored or confirmed any more: a write or a sync that failed.
+    #[must_use]
+    pub fn fault(&self) -> Option<String> {
+        self.lock().map_or_else(|error| Some(error.to_string()), |guard| guard.stopped.clone())
+    }
+
     /// Ready and unsettled messages over all queues, added up in slices that let messages through between them.
     ///
     /// # Errors

@@ -58,7 +58,8 @@ impl Space {
         let (free, needed) = (room.free.unwrap_or(0), room.needed);
         if is_full {
             notices.warn(format!(
-                "the disk is full: {free} bytes are free and {needed} are kept; publishers are refused, consumers go on"
+                "the disk is full: {free} bytes are free, too few for the next segment beside the {needed} that are kept; \
+                 publishers are refused, consumers go on"
             ));
         } else {
             notices.tell(format!("there is room on the disk again: {free} bytes are free; publishers go on"));

@@ -4,6 +4,7 @@
 //! sizes that a broker has.
 #![allow(clippy::unwrap_used)]
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -85,11 +86,11 @@ impl Load {
     }
 }
 
-/// What the directory's files have, and what blocks are reserved for them counts.
+/// What the directory's files take on the disk: what is reserved for them counts, written to or not.
 fn disk_bytes(directory: &Path) -> u64 {
     let entries = std::fs::read_dir(directory).unwrap();
     // A file may go between listing and asking.
-    entries.filter_map(|entry| entry.unwrap().metadata().ok()).map(|metadata| metadata.len()).sum()
+    entries.filter_map(|entry| entry.unwrap().metadata().ok()).map(|metadata| metadata.blocks() * 512).sum()
 }
 
 #[test]

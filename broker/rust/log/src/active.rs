@@ -1,6 +1,7 @@
-//! The segment that is written to, and how one is begun.
+//! The segment that is written to, how one is begun, and how it takes its room on the disk.
 //!
-//! What must stay true: a segment that could not be begun leaves no file in the way of the next attempt.
+//! What must stay true: a segment that could not be begun leaves no file in the way of the next attempt, and nothing is
+//! written where no room was reserved.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,16 +13,21 @@ use crate::index::MemoryIndex;
 use crate::segment::{Segment, SegmentHeader};
 use crate::sync::Unsynced;
 
+/// Room is reserved in steps of this size: what is not written yet takes little, and asking is rare.
+pub(crate) const STEP_BYTES: u64 = 4 << 20;
+
 /// The segment that is written to.
 #[derive(Debug)]
 pub(crate) struct Active {
     pub(crate) segment: Arc<Segment>,
     pub(crate) file: Arc<File>,
     pub(crate) index: MemoryIndex,
+    /// Up to this offset there is room for what will be written.
+    pub(crate) reserved: u64,
 }
 
 impl Active {
-    /// Makes the file, with its header in it.
+    /// Makes the file, with its header in it and its first step reserved.
     pub(crate) fn create(
         directory: &Arc<Path>,
         disk: &dyn Disk,
@@ -31,8 +37,10 @@ impl Active {
     ) -> Result<(Active, Unsynced), LogError> {
         let segment = Segment::new(directory, number, header, bytes);
         let path = segment.path();
+        let reserved = STEP_BYTES.min(bytes);
         let create = || {
             let file = disk.create(path, bytes)?;
+            disk.reserve(&file, 0, reserved)?;
             disk.write_at(&file, &header.encode(), 0)?;
             Ok(file)
         };
@@ -43,7 +51,20 @@ impl Active {
         })?;
         let file = Arc::new(file);
         let unsynced = Unsynced { number, path: Arc::from(path), file: Arc::clone(&file), is_new: true };
-        Ok((Active { segment: Arc::new(segment), file, index: MemoryIndex::default() }, unsynced))
+        Ok((Active { segment: Arc::new(segment), file, index: MemoryIndex::default(), reserved }, unsynced))
+    }
+
+    /// How far room is reserved when a record ends at an offset.
+    pub(crate) fn step_to(&self, end: u64) -> u64 {
+        end.next_multiple_of(STEP_BYTES).min(self.segment.bytes())
+    }
+
+    /// Reserves room up to an offset.
+    pub(crate) fn reserve(&mut self, disk: &dyn Disk, to: u64) -> Result<(), LogError> {
+        let reserved = disk.reserve(&self.file, self.reserved, to.saturating_sub(self.reserved));
+        reserved.map_err(|error| LogError::io("reserve room for", self.segment.path(), error))?;
+        self.reserved = to;
+        Ok(())
     }
 }
 

@@ -19,6 +19,9 @@ use crate::segment::{SEGMENT_HEADER_BYTES, Segment};
 
 /// The most segments that become one.
 const RUN_MAX: usize = 16;
+/// What is put together has at most this part of the largest, unless one of them alone has more alive: what is replaced goes
+/// only at the end, and nothing else is rewritten until then.
+const RUN_PART: u64 = 2;
 /// Small segments are merged once so many stand side by side.
 const MERGE_MIN: usize = 8;
 /// A segment at most this part of the largest is small.
@@ -108,7 +111,7 @@ impl Holding {
         self.lookup = self.lookup.apart();
         self.live_weight = live;
         if self.scale.1 == 0 {
-            self.scale = (self.segment.bytes().min(self.segment.readable()) - SEGMENT_HEADER_BYTES, all);
+            self.scale = (self.segment.readable() - SEGMENT_HEADER_BYTES, all);
         }
         entries
     }
@@ -128,13 +131,25 @@ impl Holding {
 
     /// Whether rewriting it frees enough: two fifths of it, and more than a trifle.
     fn is_wasteful(&self, trifle: u64) -> bool {
-        let (bytes, live) = (self.segment.bytes(), self.live_bytes());
+        let (bytes, live) = (self.segment.room_bytes(), self.live_bytes());
         bytes.saturating_sub(live) > trifle && live.saturating_mul(5) < bytes.saturating_mul(3)
     }
 }
 
 fn share(of: u64, part: u64, whole: u64) -> u64 {
     (u128::from(of) * u128::from(part)).checked_div(u128::from(whole)).unwrap_or(0) as u64
+}
+
+/// What is to be chosen from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Choice<'a> {
+    /// Nothing above it is touched.
+    pub(crate) floor: Position,
+    pub(crate) sizes: Sizes,
+    /// The numbers that are never chosen, nor chosen across.
+    pub(crate) barriers: &'a BTreeSet<u64>,
+    /// Whether small ones are merged, which frees nothing.
+    pub(crate) merges: bool,
 }
 
 /// All of them, ascending.
@@ -170,6 +185,11 @@ impl Catalog {
         let from = self.holdings.partition_point(|held| held.segment.number() < first);
         let to = self.holdings.partition_point(|held| held.segment.number() <= last);
         self.holdings.splice(from..to, [holding]);
+    }
+
+    /// What lives in all that was measured.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.holdings.iter().map(Holding::live_bytes).sum()
     }
 
     pub(crate) fn holdings(&self) -> &[Holding] {
@@ -224,18 +244,21 @@ impl Catalog {
         }
     }
 
-    /// Neighbours that should become one: mostly dead ones first, then many small ones. None of `barriers` is among them,
-    /// nor between them.
-    pub(crate) fn choose(&self, floor: Position, sizes: Sizes, barriers: &BTreeSet<u64>) -> Option<Range<usize>> {
+    /// Neighbours that should become one: mostly dead ones first, then many small ones.
+    pub(crate) fn choose(&self, choice: Choice<'_>) -> Option<Range<usize>> {
+        let Choice { floor, sizes, barriers, .. } = choice;
         let trifle = sizes.bytes_min / 8;
         let can_move = |held: &Holding| held.can_move(floor) && !barriers.contains(&held.segment.number());
         let wasteful = |held: &Holding| can_move(held) && held.is_wasteful(trifle);
         let run_from = |first: usize, belongs: &dyn Fn(&Holding) -> bool| {
-            let to = self.run_from(first, sizes.bytes_max, belongs);
+            let to = self.run_from(first, sizes.bytes_max / RUN_PART, belongs);
             first..self.up_to_barrier(first..to, barriers)
         };
         if let Some(first) = self.holdings.iter().position(wasteful) {
             return Some(run_from(first, &wasteful));
+        }
+        if !choice.merges {
+            return None;
         }
         let small = |held: &Holding| {
             can_move(held) && held.segment.is_rewritten() && held.segment.bytes() <= sizes.bytes_max / SMALL_PART

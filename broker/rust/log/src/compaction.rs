@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::active::random_id;
-use crate::catalog::{Holding, Sizes};
+use crate::catalog::{Catalog, Choice, Holding, Sizes};
 use crate::checkpoint::unlink_if_there;
 use crate::directory::Lookup;
 use crate::disk::Disk;
@@ -23,6 +23,11 @@ use crate::recovery::Sealed;
 use crate::rewriting::{Fault, Rewriting};
 use crate::segment::{Segment, SegmentHeader};
 
+/// The segment that is written to and the one that is folded stand beside what compaction is there to bound.
+const SEGMENTS_ABOVE: u64 = 2;
+/// With less patience small segments are not merged: it takes room and time, and frees nothing.
+const MERGE_PATIENCE: f64 = 0.5;
+
 /// A slice of compaction that runs without the log's lock.
 #[derive(Debug)]
 #[must_use]
@@ -30,6 +35,8 @@ pub struct CompactionTicket {
     pub(crate) log_id: [u8; 16],
     pub(crate) epoch: u64,
     pub(crate) sizes: Sizes,
+    /// What all segments take on the disk.
+    pub(crate) taken: u64,
     /// The room on the disk beyond what draining the log needs; `None` when the disk does not say.
     pub(crate) spare: Option<u64>,
     /// The numbers of damaged segments: nothing is rewritten in their place or across them.
@@ -49,6 +56,9 @@ pub struct Compacted {
     pub bytes: u64,
     /// Whether there is more to do without waiting for another checkpoint.
     pub more: bool,
+    /// How much of a pause may follow: all of it while the log takes twice what lives, none once it takes
+    /// [`SEGMENTS_ABOVE`] segments more.
+    pub patience: f64,
     /// Why something was given up. Nothing is lost: the segments stay as they were.
     pub given_up: Option<LogError>,
     replacement: Option<Replacement>,
@@ -77,7 +87,7 @@ impl CompactionTicket {
         let is_over = |rewriting: &mut Rewriting| self.spare == Some(0) || self.is_quarantined(rewriting.numbers());
         if let Some(rewriting) = keeper.rewriting.take_if(is_over) {
             let given_up = rewriting.abandon(self.disk.as_ref()).err();
-            return Ok(Compacted { bytes: 0, more: true, given_up, replacement: None, running: self.running });
+            return Ok(self.compacted(&keeper, 0, true, given_up, None));
         }
         let slice = self.slice(&mut keeper, bytes_max);
         let (bytes, given_up) = match slice {
@@ -90,7 +100,24 @@ impl CompactionTicket {
         };
         // Bytes that cannot be written will not be in a moment either: the next checkpoint brings the next attempt.
         let more = given_up.is_none() && (bytes > 0 || self.choose(&mut keeper).is_some());
-        Ok(Compacted { bytes, more, given_up, replacement, running: self.running })
+        Ok(self.compacted(&keeper, bytes, more, given_up, replacement))
+    }
+
+    fn compacted(
+        self,
+        keeper: &Keeper,
+        bytes: u64,
+        more: bool,
+        given_up: Option<LogError>,
+        replacement: Option<Replacement>,
+    ) -> Compacted {
+        let patience = self.patience(&keeper.catalog);
+        Compacted { bytes, more, patience, given_up, replacement, running: self.running }
+    }
+
+    fn patience(&self, catalog: &Catalog) -> f64 {
+        let above = self.taken.saturating_sub(2 * catalog.live_bytes());
+        (1.0 - above as f64 / (SEGMENTS_ABOVE * self.sizes.bytes_max) as f64).max(0.0)
     }
 
     /// Goes on with what was begun, or begins.
@@ -118,7 +145,8 @@ impl CompactionTicket {
         }
         let floor = keeper.checkpoints.floor();
         keeper.catalog.measure(&keeper.state, floor);
-        keeper.catalog.choose(floor, self.sizes, &self.quarantined)
+        let merges = self.patience(&keeper.catalog) >= MERGE_PATIENCE;
+        keeper.catalog.choose(Choice { floor, sizes: self.sizes, barriers: &self.quarantined, merges })
     }
 
     fn is_quarantined(&self, (first, last): (u64, u64)) -> bool {
@@ -134,7 +162,7 @@ impl CompactionTicket {
                 Some(error)
             }
             Fault::NotWorthIt => {
-                for source in abandoned.iter().flat_map(Rewriting::sources) {
+                for source in abandoned.iter().flat_map(|rewriting| rewriting.sources()) {
                     if let Some(held) = keeper.catalog.get_mut(source) {
                         held.correct(source.bytes());
                     }
@@ -165,7 +193,7 @@ impl CompactionTicket {
         Manifest::publish(disk, &self.directory).inspect_err(|_| self.stopped.store(true, Ordering::SeqCst))?;
         let (entry, numbers) = (rewriting.entry(), rewriting.numbers());
         keeper.catalog.replace(numbers.0, numbers.1, Holding::new(&segment, entry.end, &lookup));
-        let sources = rewriting.sources().to_vec();
+        let sources = rewriting.sources().cloned().collect();
         Ok((Some(Replacement { segment: Arc::new(segment), end: entry.end, lookup, numbers, sources }), None))
     }
 

@@ -11,10 +11,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::FallocateFlags;
 
+const ZEROS_AT_ONCE: usize = 1 << 18;
+
 /// What changes a disk.
 pub trait Disk: Send + Sync + Debug {
-    /// Makes a new file that reads as `bytes` zeros, with its blocks reserved. An existing file is an error.
+    /// Makes a new file that reads as `bytes` zeros and takes no room for them yet. An existing file is an error.
     fn create(&self, path: &Path, bytes: u64) -> io::Result<File>;
+    /// Takes the room for a part of a file that was never written to, so that writing there cannot fail for want of it.
+    fn reserve(&self, file: &File, from: u64, bytes: u64) -> io::Result<()> {
+        RealDisk.reserve(file, from, bytes)
+    }
     /// Opens a file that is there, for reading and writing.
     fn open(&self, path: &Path) -> io::Result<File>;
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()>;
@@ -51,13 +57,17 @@ impl Disk for RealDisk {
     fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
         if bytes > 0 {
-            match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
-                // Some file systems cannot reserve; a sparse file of that size reads the same.
-                Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(bytes)?,
-                other => other?,
-            }
+            file.set_len(bytes)?;
         }
         Ok(file)
+    }
+
+    fn reserve(&self, file: &File, from: u64, bytes: u64) -> io::Result<()> {
+        match rustix::fs::fallocate(file, FallocateFlags::empty(), from, bytes) {
+            // Some file systems cannot reserve: what is written has its place there, too.
+            Err(rustix::io::Errno::OPNOTSUPP) => write_zeros(file, from, bytes),
+            other => Ok(other?),
+        }
     }
 
     fn open(&self, path: &Path) -> io::Result<File> {
@@ -91,6 +101,18 @@ impl Disk for RealDisk {
     }
 }
 
+fn write_zeros(file: &File, from: u64, bytes: u64) -> io::Result<()> {
+    let zeros = vec![0; ZEROS_AT_ONCE];
+    let end = from.saturating_add(bytes);
+    let mut at = from;
+    while at < end {
+        let piece = usize::try_from(end - at).unwrap_or(usize::MAX).min(ZEROS_AT_ONCE);
+        file.write_all_at(zeros.get(..piece).unwrap_or(&zeros), at)?;
+        at += piece as u64;
+    }
+    Ok(())
+}
+
 /// A [`RealDisk`] whose steps fail while their switch is on. For tests of what stands on a log, too.
 #[derive(Debug, Default)]
 pub struct FaultyDisk {
@@ -98,7 +120,7 @@ pub struct FaultyDisk {
     pub write_fails: AtomicBool,
     pub sync_fails: AtomicBool,
     pub rename_fails: AtomicBool,
-    /// Files that are made larger than this find no room, and no more than this is free; 0 for what the real disk has.
+    /// More than this cannot be reserved at once, and no more than this is free; 0 for what the real disk has.
     pub free_bytes: AtomicU64,
 }
 
@@ -111,11 +133,15 @@ impl FaultyDisk {
 impl Disk for FaultyDisk {
     fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {
         Self::check(&self.create_fails, "create")?;
+        RealDisk.create(path, bytes)
+    }
+
+    fn reserve(&self, file: &File, from: u64, bytes: u64) -> io::Result<()> {
         let free = self.free_bytes.load(Ordering::SeqCst);
         if free > 0 && bytes > free {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        RealDisk.create(path, bytes)
+        RealDisk.reserve(file, from, bytes)
     }
 
     fn open(&self, path: &Path) -> io::Result<File> {
@@ -155,5 +181,42 @@ impl Disk for FaultyDisk {
         let found = RealDisk.space(path)?;
         let free = self.free_bytes.load(Ordering::SeqCst);
         Ok(Space { free: if free > 0 { free } else { found.free }, ..found })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn a_new_file_takes_room_only_where_it_is_reserved() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = RealDisk.create(&directory.path().join("file"), 8 << 20).unwrap();
+        let room = || file.metadata().unwrap().blocks() * 512;
+        assert_eq!((file.metadata().unwrap().len(), room()), (8 << 20, 0));
+
+        RealDisk.reserve(&file, 0, 1 << 20).unwrap();
+        RealDisk.reserve(&file, 1 << 20, 1 << 20).unwrap();
+
+        assert_eq!((file.metadata().unwrap().len(), room()), (8 << 20, 2 << 20));
+    }
+
+    #[test]
+    fn zeros_take_room_where_nothing_can_be_reserved_and_nowhere_else() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(b"before", 94).unwrap();
+        file.write_all_at(b"after", 100 + 600_000).unwrap();
+
+        write_zeros(&file, 100, 600_000).unwrap();
+
+        let mut found = vec![1; 6 + 600_000 + 5];
+        file.read_exact_at(&mut found, 94).unwrap();
+        let (before, rest) = found.split_at(6);
+        let (zeros, after) = rest.split_at(600_000);
+        assert_eq!((before, after), (&b"before"[..], &b"after"[..]));
+        assert!(zeros.iter().all(|&byte| byte == 0));
     }
 }

@@ -21,6 +21,10 @@ use crate::rewriting::Rewriting;
 use crate::segment::{Check, Segment, aside_path};
 use crate::sync::{SyncedFile, save_position};
 
+/// A checkpoint is saved twice when this many times its size lies between the two that are kept, and at least so much.
+const COPY_TIMES: u64 = 8;
+const COPY_BYTES_MIN: u64 = 1 << 20;
+
 /// What the folds of a log hand on to each other.
 #[derive(Debug)]
 pub(crate) struct Keeper {
@@ -139,7 +143,15 @@ impl FoldTicket {
         let names_synced = self.disk.sync_directory(&self.directory);
         names_synced.map_err(|error| self.stop(LogError::io("sync", &self.directory, error)))?;
         let Keeper { state, checkpoints, catalog, .. } = &mut *keeper;
-        let checkpoint_bytes = checkpoints.save(self.disk.as_ref(), &self.directory, &self.log_id, state)?;
+        let disk = self.disk.as_ref();
+        let checkpoint_bytes = checkpoints.save(disk, &self.directory, &self.log_id, state)?;
+        // What died since the older checkpoint would stay until the next: saved twice, the same state is both.
+        if state.position.0 - checkpoints.floor().0 > COPY_BYTES_MIN.max(COPY_TIMES * checkpoint_bytes) {
+            match checkpoints.save(disk, &self.directory, &self.log_id, state) {
+                Err(error) if error.is_full() => {}
+                copied => copied.map(|_| ())?,
+            }
+        }
         save_position(&self.synced_file, self.disk.as_ref(), self.boundary)?;
         for part in &self.parts {
             catalog.put(Holding::new(&part.segment, part.end, &part.lookup));

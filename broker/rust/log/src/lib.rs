@@ -25,6 +25,7 @@ mod log;
 mod manifest;
 #[allow(unsafe_code)]
 mod map;
+mod reading;
 mod record;
 mod recovery;
 mod repair;

@@ -228,7 +228,7 @@ impl Log {
         }
         let bytes = self.tail.len() as u64;
         segment.set_readable(offset + bytes);
-        self.ahead.prepare(self.options.disk.as_ref(), &self.active.file, offset + bytes, segment.bytes());
+        self.ahead.prepare(self.options.disk.as_ref(), &self.active.file, offset + bytes, self.active.reserved);
         self.write_behind = false;
         self.written.0 += bytes;
         self.bytes_written += bytes;
@@ -417,7 +417,7 @@ impl Log {
         Position(self.written.0 + self.tail.len() as u64)
     }
 
-    /// Where a record of that length will stand; rolls to the next segment when this one has no room for it.
+    /// Where a record of that length will stand, with room reserved for it.
     #[inline]
     fn place(&mut self, length: usize, purpose: Purpose) -> Result<Stamp, LogError> {
         if self.closed {
@@ -431,13 +431,21 @@ impl Log {
         }
         let position = self.appended();
         let end = self.active.segment.offset_of(position) + length as u64;
-        if end > self.active.segment.bytes() {
-            self.roll(length as u64, purpose)?;
+        if end > self.active.reserved {
+            self.make_place(end, length as u64, purpose)?;
         }
         Ok(Stamp { position, seed: self.active.segment.seed() })
     }
 
+    /// Rolls to the next segment when this one is full, and reserves room in it.
     #[cold]
+    fn make_place(&mut self, end: u64, length: u64, purpose: Purpose) -> Result<(), LogError> {
+        if end > self.active.segment.bytes() {
+            self.roll(length, purpose)?;
+        }
+        self.reserve_to(self.active.segment.offset_of(self.appended()) + length, purpose)
+    }
+
     fn roll(&mut self, length: u64, purpose: Purpose) -> Result<(), LogError> {
         let first = self.write()?;
         let least = SEGMENT_HEADER_BYTES + length;

@@ -136,6 +136,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk) -> Result<Recovered, Lo
         quarantined: Vec::new(),
         has_lost: false,
         ended: false,
+        has_moved: false,
     };
     let plain = reader.remove_replaced(&names, &manifest)?;
     let headers = reader.headers(&plain, &mut log_id)?;
@@ -184,6 +185,8 @@ struct Reader<'a> {
     has_lost: bool,
     /// Whether the log's end was found: later segments are set aside.
     ended: bool,
+    /// Whether a segment after the end lost its name.
+    has_moved: bool,
 }
 
 /// How far a walk came, and what it had to pass over.
@@ -480,7 +483,9 @@ impl Reader<'_> {
             self.disk.sync(&file).map_err(|error| LogError::io("sync", path, error))?;
             any = true;
         }
-        if any {
+        // Segments after the end must not come back once another one stands in their place: a start that found both would
+        // take what was never synced for damage.
+        if any || self.has_moved {
             let synced = self.disk.sync_directory(self.directory);
             synced.map_err(|error| LogError::io("sync", self.directory, error))?;
         }
@@ -492,11 +497,13 @@ impl Reader<'_> {
         unlink_if_there(self.disk, &directory_path(&path))
     }
 
-    fn unlink(&self, number: u64) -> Result<(), LogError> {
+    fn unlink(&mut self, number: u64) -> Result<(), LogError> {
+        self.has_moved = true;
         unlink_if_there(self.disk, &segment_path(self.directory, number))
     }
 
-    fn set_aside(&self, number: u64) -> Result<(), LogError> {
+    fn set_aside(&mut self, number: u64) -> Result<(), LogError> {
+        self.has_moved = true;
         set_aside(self.disk, &segment_path(self.directory, number))
     }
 }

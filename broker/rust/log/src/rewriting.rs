@@ -20,6 +20,7 @@ use crate::error::{Damage, LogError};
 use crate::fold::FoldState;
 use crate::index::MemoryIndex;
 use crate::manifest;
+use crate::reading::RecordReader;
 use crate::record::{Position, Target};
 use crate::segment::{Segment, SegmentHeader, directory_path, rewritten_path};
 
@@ -51,7 +52,7 @@ pub(crate) enum Fault {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Rewriting {
-    sources: Vec<Arc<Segment>>,
+    sources: Vec<RecordReader>,
     end: Position,
     records: Vec<Planned>,
     targets: Vec<Target>,
@@ -77,19 +78,19 @@ impl Rewriting {
         header: SegmentHeader,
     ) -> Result<Option<Rewriting>, Fault> {
         let (Some(first), Some(last)) = (holdings.first(), holdings.last()) else { return Ok(None) };
-        let sources: Vec<Arc<Segment>> = holdings.iter().map(|held| Arc::new(held.segment.unmapped())).collect();
-        let mut found = Vec::new();
-        for ((source, held), segment) in (0..).zip(holdings).zip(&sources) {
+        let (mut sources, mut found) = (Vec::with_capacity(holdings.len()), Vec::new());
+        for (source, held) in (0..).zip(holdings) {
+            let segment = Arc::new(held.segment.unmapped());
             let listed = list(source, &held.lookup, state, &mut found);
-            // Mapped now: a fold may find it dead and remove it while it is copied.
-            let mapped = segment.map().map(|_| ());
-            listed.and(mapped).map_err(|error| Fault::Source(Arc::clone(segment), error))?;
+            // Opened now: a fold may find it dead and remove it while it is copied.
+            let opened = listed.and_then(|()| RecordReader::open(Arc::clone(&segment)));
+            sources.push(opened.map_err(|error| Fault::Source(segment, error))?);
         }
         found.sort_unstable_by_key(|&(source, offset, target)| (source, offset, target.queue, target.sequence));
         let (records, targets) = gather(&found);
         let edition = first.segment.edition().saturating_add(1);
-        let bytes: u64 = sources.iter().map(|source| source.bytes()).sum();
-        let is_merge = sources.iter().all(|source| source.is_rewritten());
+        let bytes: u64 = holdings.iter().map(|held| held.segment.room_bytes()).sum();
+        let is_merge = holdings.iter().all(|held| held.segment.is_rewritten());
         Ok(Some(Rewriting {
             end: last.end,
             header: SegmentHeader { first: first.segment.first(), ..header },
@@ -151,12 +152,12 @@ impl Rewriting {
 
     /// The lowest and the highest number of what it replaces.
     pub(crate) fn numbers(&self) -> (u64, u64) {
-        let number = |source: Option<&Arc<Segment>>| source.map_or(0, |source| source.number());
+        let number = |source: Option<&RecordReader>| source.map_or(0, |source| source.segment().number());
         (number(self.sources.first()), number(self.sources.last()))
     }
 
-    pub(crate) fn sources(&self) -> &[Arc<Segment>] {
-        &self.sources
+    pub(crate) fn sources(&self) -> impl Iterator<Item = &Arc<Segment>> {
+        self.sources.iter().map(RecordReader::segment)
     }
 
     /// Removes what was written; a start would, too.
@@ -188,12 +189,12 @@ impl Rewriting {
     }
 
     fn copy(&mut self, planned: Planned) -> Result<(), Fault> {
-        let Some(source) = self.sources.get(planned.source as usize) else { return Ok(()) };
+        let Some(source) = self.sources.get_mut(planned.source as usize) else { return Ok(()) };
         let from = planned.target as usize;
         let targets = self.targets.get(from..from + planned.count as usize).unwrap_or_default();
         let offset = self.written + self.buffer.len() as u64;
         let copied = copy_record(source, planned.offset, targets, self.header.segment_id, &mut self.buffer);
-        let body_bytes = copied.map_err(|error| Fault::Source(Arc::clone(source), error))?;
+        let body_bytes = copied.map_err(|error| Fault::Source(Arc::clone(source.segment()), error))?;
         let Ok(offset) = u32::try_from(offset) else { return Err(Fault::NotWorthIt) };
         for target in targets {
             self.index.push(*target, offset, body_bytes);
@@ -265,15 +266,16 @@ impl Groups {
 
 /// Appends a record with these of its targets only, under another segment's id; gives its body's size.
 fn copy_record(
-    source: &Segment,
+    source: &mut RecordReader,
     offset: u32,
     targets: &[Target],
     segment_id: u64,
     out: &mut Vec<u8>,
 ) -> Result<u64, LogError> {
-    let message = source.checked(offset)?;
+    let segment = Arc::clone(source.segment());
+    let message = source.message(offset)?;
     if !targets.iter().all(|target| message.targets().any(|found| found == *target)) {
-        return Err(source.damaged(u64::from(offset), Damage::NoRecordHere));
+        return Err(segment.damaged(u64::from(offset), Damage::NoRecordHere));
     }
     encode_pruned(out, &message, targets, segment_id);
     Ok(message.body.len() as u64)

@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use penstock_queue::Sequence;
 use rustix::io::Errno;
 
+use crate::active::STEP_BYTES;
 use crate::error::{Damage, LogError};
 use crate::map::Map;
 use crate::record::{
@@ -159,11 +160,10 @@ impl Segment {
         Ok(())
     }
 
-    /// The message at `offset` once its place and both its checksums were found to hold. Blocks.
-    pub(crate) fn checked(&self, offset: u32) -> Result<MessageView<'_>, LogError> {
-        self.populate(offset, offset)?;
+    /// The message that begins these bytes of an `offset` of the segment, once its place and both its checksums were found to
+    /// hold.
+    pub(crate) fn check_record<'a>(&self, record: &'a [u8], offset: u32) -> Result<MessageView<'a>, LogError> {
         let damaged = |error: DecodeError| self.damaged(u64::from(offset), error);
-        let record = self.readable_bytes()?.get(offset as usize..).unwrap_or_default();
         let decoded = decode_with(record, self.place.seed, true).map_err(damaged)?;
         if !self.is_placed(decoded.position, u64::from(offset)) {
             return Err(damaged(DecodeError::Position));
@@ -296,6 +296,11 @@ impl Segment {
     /// The file's size.
     pub(crate) fn bytes(&self) -> u64 {
         self.place.bytes
+    }
+
+    /// What it takes on the disk: its room is reserved in steps.
+    pub(crate) fn room_bytes(&self) -> u64 {
+        self.readable().next_multiple_of(STEP_BYTES).min(self.place.bytes)
     }
 
     pub(crate) fn readable(&self) -> u64 {

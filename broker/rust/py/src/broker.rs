@@ -209,6 +209,11 @@ impl PyShard {
         damages.into_iter().map(|found| (found.file, found.at, found.records, found.queues)).collect()
     }
 
+    #[getter]
+    fn fault(&self, py: Python<'_>) -> Option<String> {
+        py.detach(|| self.shard.fault())
+    }
+
     fn totals(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
         self.with(py, Shard::totals)
     }

@@ -12,6 +12,16 @@ use crate::error::EngineError;
 /// What a whole fold leaves of an empty log: the segment that is written to, and the one before the older checkpoint.
 const SEGMENTS_AT_REST: u64 = 2;
 
+/// What a slice of compaction did.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slice {
+    pub bytes: u64,
+    /// Whether there is more to do.
+    pub more: bool,
+    /// How much of the usual pause may follow.
+    pub patience: f64,
+}
+
 impl Shard {
     /// One round of the sync thread.
     pub(crate) fn sync_once(&self) -> Result<(), EngineError> {
@@ -51,25 +61,25 @@ impl Shard {
         Ok(true)
     }
 
-    /// A slice of compaction; says how many bytes it wrote and whether there is more to do.
-    pub(crate) fn compact_once(&self, bytes_max: u64) -> Result<(u64, bool), EngineError> {
+    /// A slice of compaction; nothing when none could begin.
+    pub(crate) fn compact_once(&self, bytes_max: u64) -> Result<Option<Slice>, EngineError> {
         let ticket = {
             let mut guard = self.lock()?;
             if guard.closed || guard.stopped.is_some() {
-                return Ok((0, false));
+                return Ok(None);
             }
             guard.log.begin_compaction()
         };
-        let Some(ticket) = ticket else { return Ok((0, false)) };
+        let Some(ticket) = ticket else { return Ok(None) };
         let compacted = ticket.perform(bytes_max)?;
-        let (bytes, more) = (compacted.bytes, compacted.more);
-        self.counters().add(Metric::Compacted, bytes);
+        let slice = Slice { bytes: compacted.bytes, more: compacted.more, patience: compacted.patience };
+        self.counters().add(Metric::Compacted, slice.bytes);
         if compacted.given_up.is_some() {
             self.counters().add(Metric::CompactionsGivenUp, 1);
         }
         let retired = self.lock()?.log.finish_compaction(compacted);
         retired.perform()?;
-        Ok((bytes, more))
+        Ok(Some(slice))
     }
 
     /// Lets go of maps that nobody read since the last call.

@@ -1,7 +1,8 @@
 //! Room on the disk: messages are refused while what is left is needed to drain it.
 //!
 //! What must stay true: a message never takes the last two segments of the current size and a checkpoint; settlements,
-//! directories and checkpoints may. Only the making of a segment takes room, so that is where it is asked for.
+//! directories and checkpoints may. Room is asked for when a segment is begun, for all of it, and again for each step that is
+//! reserved of it: others may have filled the disk meanwhile.
 
 use std::sync::atomic::Ordering;
 
@@ -48,6 +49,28 @@ impl Log {
         self.append_epoch(false)?;
         self.roll(0, Purpose::Upkeep)?;
         Ok(self.sealed.len().checked_sub(1).and_then(|last| self.ticket(last)))
+    }
+
+    /// Reserves room in the active segment for what ends at an offset.
+    pub(super) fn reserve_to(&mut self, end: u64, purpose: Purpose) -> Result<(), LogError> {
+        if end <= self.active.reserved {
+            return Ok(());
+        }
+        let to = self.active.step_to(end);
+        let step = to - self.active.reserved;
+        let Room { free, needed, .. } = self.room();
+        if purpose == Purpose::Message
+            && let Some(free) = free.filter(|&free| free < needed.saturating_add(step))
+        {
+            return Err(LogError::Full { path: self.directory.to_path_buf(), free, needed });
+        }
+        match self.active.reserve(self.options.disk.as_ref(), to) {
+            // What drains the disk takes no more than it must.
+            Err(error) if error.is_full() && purpose == Purpose::Upkeep => {
+                self.active.reserve(self.options.disk.as_ref(), end)
+            }
+            reserved => reserved,
+        }
     }
 
     /// How large the next segment is made, that would have `bytes` and must have `least`.

@@ -91,6 +91,7 @@ impl Log {
             log_id: self.log_id,
             epoch: self.epoch,
             sizes: Sizes { bytes_min, bytes_max },
+            taken: self.active.reserved + self.sealed.iter().map(|sealed| sealed.segment.room_bytes()).sum::<u64>(),
             spare: room.free.map(|free| free.saturating_sub(room.needed)),
             quarantined: self.quarantined.clone(),
             directory: Arc::clone(&self.directory),

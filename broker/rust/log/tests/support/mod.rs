@@ -1,6 +1,12 @@
 //! A plain model of a log's queues, and a disk that forgets what was not synced. They know nothing of how a log works.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
+pub mod crashed;
+pub mod dice;
+pub mod load;
+pub mod past;
+pub mod recorder;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io;
@@ -64,13 +70,18 @@ impl Model {
 
     /// Settles those messages of a queue whose place is in `picks` (modulo their number).
     pub fn settle(&mut self, log: &mut Log, id: u32, outcome: Outcome, picks: &[usize]) {
-        let Some(queue) = self.queues.get_mut(&id).filter(|queue| !queue.messages.is_empty()) else { return };
+        self.try_settle(log, id, outcome, picks).unwrap();
+    }
+
+    /// The same; what the log refuses changes nothing.
+    pub fn try_settle(&mut self, log: &mut Log, id: u32, outcome: Outcome, picks: &[usize]) -> Result<(), LogError> {
+        let Some(queue) = self.queues.get_mut(&id).filter(|queue| !queue.messages.is_empty()) else { return Ok(()) };
         let numbers: Vec<u64> = queue.messages.keys().copied().collect();
         let picked: BTreeSet<u64> = picks.iter().map(|pick| numbers[pick % numbers.len()]).collect();
         let bytes = picked.iter().map(|number| queue.messages[number].body.len() as u64).sum();
         let ranges: Vec<_> =
             picked.iter().map(|&number| SequenceRange::new(Sequence(number), Sequence(number)).unwrap()).collect();
-        log.append_settle(QueueId(id), outcome, picked.len() as u64, bytes, &ranges).unwrap();
+        log.append_settle(QueueId(id), outcome, picked.len() as u64, bytes, &ranges)?;
         for number in picked {
             if outcome == Outcome::Requeue {
                 *queue.delivery_counts.entry(number).or_insert(0) += 1;
@@ -79,23 +90,34 @@ impl Model {
                 queue.delivery_counts.remove(&number);
             }
         }
+        Ok(())
     }
 
     /// Drops all messages of a queue with one range, numbers settled before included.
     pub fn purge(&mut self, log: &mut Log, id: u32) {
-        let Some(queue) = self.queues.get_mut(&id) else { return };
+        self.try_purge(log, id).unwrap();
+    }
+
+    pub fn try_purge(&mut self, log: &mut Log, id: u32) -> Result<(), LogError> {
+        let Some(queue) = self.queues.get_mut(&id) else { return Ok(()) };
         let (count, bytes) =
             (queue.messages.len() as u64, queue.messages.values().map(|stored| stored.body.len() as u64).sum());
         let range = SequenceRange::new(Sequence(1), Sequence(queue.next - 1)).unwrap();
-        log.append_settle(QueueId(id), Outcome::Drop, count, bytes, &[range]).unwrap();
+        log.append_settle(QueueId(id), Outcome::Drop, count, bytes, &[range])?;
         queue.messages.clear();
         queue.delivery_counts.clear();
+        Ok(())
     }
 
     pub fn delete(&mut self, log: &mut Log, id: u32) {
-        log.append_delete(QueueId(id)).unwrap();
+        self.try_delete(log, id).unwrap();
+    }
+
+    pub fn try_delete(&mut self, log: &mut Log, id: u32) -> Result<(), LogError> {
+        log.append_delete(QueueId(id))?;
         self.queues.remove(&id);
         self.highest = self.highest.max(id);
+        Ok(())
     }
 
     pub fn raise(&mut self) {

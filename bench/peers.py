@@ -1,0 +1,24 @@
+"""What other brokers reached where the durable rows of the table were set: on the same two cores, their own load beside
+them. They are printed beside what is wanted, and nothing is computed with them."""
+
+__all__ = ["peer"]
+
+PEERS = {
+    ("many-single", "rate"): "LavinMQ 2.9.1: 249,000",
+    ("many-single", "written_ratio"): "LavinMQ 2.9.1: 7.4",
+    ("many-batched", "rate"): "LavinMQ 2.9.1: 249,000",
+    ("many-batched", "written_ratio"): "LavinMQ 2.9.1: 7.4",
+    ("one-by-one", "rate"): "LavinMQ: 3,300",
+    ("one-by-one", "written"): "LavinMQ: 8,900",
+    ("backlog", "stored"): "LavinMQ: 130",
+    ("backlog", "start"): "LavinMQ: 0.13, with 5 M",
+    ("backlog", "drained"): "LavinMQ: 183,000; Kafka: 1,400,000",
+    ("queues", "declared"): "LavinMQ: 70, for 10,000",
+    ("queues", "resident"): "LavinMQ: 207, for 10,000",
+    ("queues", "start"): "LavinMQ: 8.5, with 10,000",
+}
+
+
+def peer(row_key: str, figure_key: str) -> str:
+    """Empty where nobody else was measured."""
+    return PEERS.get((row_key, figure_key), "")

@@ -1,0 +1,301 @@
+//! What a disk may hold after a crash: the steps so far, of which those that no sync covers may be lost, kept, or torn.
+//!
+//! What must stay true: only what a real disk may do is done. A page of a file is as it was after some write that reached
+//! it, or as the last sync left it; half-way through writing it back each sector is one or the other. A name that no sync
+//! of the directory covers is there or not, whatever became of the others. Space that was reserved and not written may hold
+//! what another file left there, but for a file's first sector.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::dice::Dice;
+use super::recorder::{FileId, Step};
+
+const SECTOR_BYTES: usize = 512;
+const PAGE_BYTES: usize = 4096;
+const GRAVES_MAX: usize = 4;
+
+/// The files of a directory.
+#[derive(Clone, Debug, Default)]
+pub struct Image {
+    pub files: BTreeMap<String, Vec<u8>>,
+}
+
+impl Image {
+    pub fn write_to(&self, directory: &Path) {
+        for (name, bytes) in &self.files {
+            std::fs::write(directory.join(name), bytes).unwrap();
+        }
+    }
+}
+
+/// How a crash goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// The process died: everything that was written stays.
+    Kill,
+    /// The same in the middle of the last write.
+    KillInWrite,
+    /// The power failed, and nothing but what was synced is there.
+    PowerKeepsNothing,
+    /// The power failed just after everything had reached the disk by itself.
+    PowerKeepsAll,
+    /// The power failed, and chance decides.
+    PowerKeepsSome,
+}
+
+impl Crash {
+    pub fn loses_page_cache(self) -> bool {
+        !matches!(self, Crash::Kill | Crash::KillInWrite)
+    }
+}
+
+/// A write that no sync covers.
+#[derive(Clone, Debug)]
+struct Pending {
+    at_step: usize,
+    offset: u64,
+    bytes: Arc<[u8]>,
+    /// A sync of it failed: none ever covers it.
+    is_doomed: bool,
+}
+
+impl Pending {
+    fn touches(&self, sector: usize) -> bool {
+        let (from, to) = (self.offset as usize, self.offset as usize + self.bytes.len());
+        from < (sector + 1) * SECTOR_BYTES && to > sector * SECTOR_BYTES
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct FileState {
+    synced: Vec<u8>,
+    was_synced: bool,
+    /// Sectors that were reserved when it was made, and of which no write is on the disk.
+    unwritten: BTreeSet<usize>,
+    length: usize,
+    pending: Vec<Pending>,
+}
+
+#[derive(Clone, Debug)]
+enum NameStep {
+    Create(String, FileId),
+    Rename(String, String, FileId),
+    Unlink(String),
+}
+
+/// What is on a disk, and what may get there.
+#[derive(Clone, Debug, Default)]
+pub struct Crashable {
+    files: Vec<FileState>,
+    /// As the last sync of the directory left them.
+    names: BTreeMap<String, FileId>,
+    pending_names: Vec<(usize, NameStep)>,
+    /// As a running process sees them.
+    seen_names: BTreeMap<String, FileId>,
+    steps_done: usize,
+    /// What was in files that are gone: reserved space may hold it.
+    graves: Vec<Arc<Vec<u8>>>,
+}
+
+impl Crashable {
+    /// A disk that holds an image, all of it synced.
+    pub fn of(image: &Image) -> Crashable {
+        let mut disk = Crashable::default();
+        for (file, (name, bytes)) in image.files.iter().enumerate() {
+            let (synced, length) = (bytes.clone(), bytes.len());
+            disk.files.push(FileState { synced, was_synced: true, length, ..FileState::default() });
+            disk.names.insert(name.clone(), file);
+        }
+        disk.seen_names = disk.names.clone();
+        disk
+    }
+
+    pub fn apply(&mut self, step: &Step) {
+        let at_step = self.steps_done;
+        match step {
+            Step::Create { file, name, bytes } => {
+                assert_eq!(*file, self.files.len());
+                let length = *bytes as usize;
+                let unwritten = (1..length.div_ceil(SECTOR_BYTES)).collect();
+                self.files.push(FileState { length, unwritten, ..FileState::default() });
+                self.seen_names.insert(name.clone(), *file);
+                self.pending_names.push((at_step, NameStep::Create(name.clone(), *file)));
+            }
+            Step::Write { file, offset, bytes } => self.files[*file].write(at_step, *offset, bytes),
+            Step::Sync { file, covers } => self.files[*file].sync(*covers),
+            Step::FailedSync { file } => {
+                self.files[*file].pending.iter_mut().for_each(|pending| pending.is_doomed = true);
+            }
+            Step::Rename { from, to } => {
+                let file = self.seen_names.remove(from).unwrap();
+                self.seen_names.insert(to.clone(), file);
+                self.pending_names.push((at_step, NameStep::Rename(from.clone(), to.clone(), file)));
+            }
+            Step::Unlink { name } => {
+                let file = self.seen_names.remove(name).unwrap();
+                self.bury(file);
+                self.pending_names.push((at_step, NameStep::Unlink(name.clone())));
+            }
+            Step::SyncDirectory { covers } => {
+                let covered = self.pending_names.partition_point(|(at, _)| at < covers);
+                let covered: Vec<_> = self.pending_names.drain(..covered).collect();
+                covered.into_iter().for_each(|(_, step)| apply_name(&mut self.names, step));
+            }
+        }
+        self.steps_done += 1;
+    }
+
+    fn bury(&mut self, file: FileId) {
+        let content = self.files[file].content(|_| usize::MAX);
+        if content.len() > SECTOR_BYTES {
+            self.graves.push(Arc::new(content));
+            let surplus = self.graves.len().saturating_sub(GRAVES_MAX);
+            self.graves.drain(..surplus);
+        }
+    }
+
+    /// One of the directories that a crash now may leave.
+    pub fn crash(&self, crash: Crash, dice: &mut Dice) -> Image {
+        let names = match crash {
+            Crash::Kill | Crash::KillInWrite | Crash::PowerKeepsAll => self.seen_names.clone(),
+            Crash::PowerKeepsNothing => self.names.clone(),
+            Crash::PowerKeepsSome => self.some_names(dice),
+        };
+        let last = self.steps_done.checked_sub(1);
+        let content = |(name, file): (String, FileId)| {
+            let state = &self.files[file];
+            let bytes = match crash {
+                Crash::Kill | Crash::PowerKeepsAll => state.content(|_| usize::MAX),
+                Crash::KillInWrite => state.cut(last, dice),
+                Crash::PowerKeepsNothing => state.content(|_| 0),
+                Crash::PowerKeepsSome => state.some(&self.graves, dice),
+            };
+            (name, bytes)
+        };
+        Image { files: names.into_iter().map(content).collect() }
+    }
+
+    fn some_names(&self, dice: &mut Dice) -> BTreeMap<String, FileId> {
+        let mut names = self.names.clone();
+        let in_order = dice.once_in(2);
+        let first_lost = dice.below(self.pending_names.len() + 1);
+        for (index, (_, step)) in self.pending_names.iter().enumerate() {
+            // File systems with a journal lose the last ones; others any.
+            if if in_order { index < first_lost } else { dice.once_in(2) } {
+                apply_name(&mut names, step.clone());
+            }
+        }
+        names
+    }
+}
+
+fn apply_name(names: &mut BTreeMap<String, FileId>, step: NameStep) {
+    match step {
+        NameStep::Create(name, file) => {
+            names.insert(name, file);
+        }
+        NameStep::Rename(from, to, file) => {
+            // The new name may be kept where the old one never was.
+            names.remove(&from);
+            names.insert(to, file);
+        }
+        NameStep::Unlink(name) => {
+            names.remove(&name);
+        }
+    }
+}
+
+impl FileState {
+    fn write(&mut self, at_step: usize, offset: u64, bytes: &Arc<[u8]>) {
+        self.length = self.length.max(offset as usize + bytes.len());
+        self.pending.push(Pending { at_step, offset, bytes: Arc::clone(bytes), is_doomed: false });
+    }
+
+    fn sync(&mut self, covers: usize) {
+        self.synced.resize(self.length, 0);
+        self.was_synced = true;
+        let (covered, open) =
+            std::mem::take(&mut self.pending).into_iter().partition(|one| one.at_step < covers && !one.is_doomed);
+        self.pending = open;
+        let covered: Vec<Pending> = covered;
+        for one in covered {
+            let from = one.offset as usize;
+            self.synced[from..from + one.bytes.len()].copy_from_slice(&one.bytes);
+            self.unwritten.retain(|&sector| !one.touches(sector));
+        }
+    }
+
+    /// The bytes when of each sector the first so many pending writes are kept.
+    fn content(&self, kept: impl Fn(usize) -> usize) -> Vec<u8> {
+        let mut bytes = self.synced.clone();
+        bytes.resize(self.length, 0);
+        let kept: Vec<usize> = (0..self.length.div_ceil(SECTOR_BYTES)).map(kept).collect();
+        for (index, one) in self.pending.iter().enumerate() {
+            let (from, to) = (one.offset as usize, one.offset as usize + one.bytes.len());
+            let mut at = from;
+            while at < to {
+                let end = to.min((at / SECTOR_BYTES + 1) * SECTOR_BYTES);
+                if index < kept[at / SECTOR_BYTES] {
+                    bytes[at..end].copy_from_slice(&one.bytes[at - from..end - from]);
+                }
+                at = end;
+            }
+        }
+        bytes
+    }
+
+    /// Everything, but of the write at that step only the beginning.
+    fn cut(&self, last: Option<usize>, dice: &mut Dice) -> Vec<u8> {
+        let mut state = self.clone();
+        if let Some(one) = state.pending.last_mut()
+            && Some(one.at_step) == last
+        {
+            one.bytes = one.bytes[..dice.below(one.bytes.len() + 1)].into();
+        }
+        state.content(|_| usize::MAX)
+    }
+
+    fn some(&self, graves: &[Arc<Vec<u8>>], dice: &mut Dice) -> Vec<u8> {
+        let all = self.pending.len();
+        let sectors = self.length.div_ceil(SECTOR_BYTES).max(1);
+        let per_unit = if dice.once_in(2) { PAGE_BYTES / SECTOR_BYTES } else { 1 };
+        let one_sector = dice.below(sectors);
+        let how = dice.below(6);
+        let units: Vec<usize> = (0..=sectors / per_unit).map(|_| dice.below(all + 1)).collect();
+        let keeps: Vec<bool> = (0..=sectors / per_unit).map(|_| dice.once_in(2)).collect();
+        let kept = |sector: usize| match how {
+            0 => 0,
+            1 => all,
+            // A hole, and nothing but one sector.
+            2 => all * usize::from(sector != one_sector),
+            3 => all * usize::from(sector == one_sector),
+            4 => all * usize::from(keeps[sector / per_unit]),
+            _ => units[sector / per_unit],
+        };
+        let mut bytes = self.content(kept);
+        if let Some(grave) = graves.get(dice.below(graves.len() + 2)) {
+            let mut unwritten = self.unwritten.clone();
+            unwritten.retain(|&sector| !self.pending.iter().take(kept(sector)).any(|one| one.touches(sector)));
+            if dice.once_in(2) {
+                unwritten.retain(|_| dice.once_in(2));
+            }
+            unwritten.iter().for_each(|&sector| fill_from(grave, sector, &mut bytes));
+        }
+        if !self.was_synced && dice.once_in(4) {
+            // Its name is on the disk and its size is not.
+            bytes.truncate(dice.below(bytes.len() / PAGE_BYTES + 1) * PAGE_BYTES);
+        }
+        bytes
+    }
+}
+
+/// Puts into a sector what lay in the same place of another file.
+fn fill_from(grave: &[u8], sector: usize, bytes: &mut [u8]) {
+    let from = sector * SECTOR_BYTES;
+    let to = (from + SECTOR_BYTES).min(bytes.len()).min(grave.len());
+    if from < to {
+        bytes[from..to].copy_from_slice(&grave[from..to]);
+    }
+}

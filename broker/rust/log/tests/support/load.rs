@@ -1,0 +1,277 @@
+//! Mixed use of a log, from a seed: messages and settlements, syncs, folds and compaction, closes and starts. While the
+//! slow ones are under way, messages go on coming between the steps that they take on the disk.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use penstock_log::{Log, LogError, LogOptions, Opened, Outcome};
+
+use super::crashed::Crash;
+use super::dice::Dice;
+use super::past::{At, Past};
+use super::recorder::Recorder;
+use super::{Model, message};
+
+/// How large segments are and the messages in them.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    pub segment_bytes: (u64, u64),
+    pub body_bytes_max: usize,
+    pub large_body_bytes_max: usize,
+}
+
+impl Sizes {
+    /// By turns: segments of a sector and more with messages that fill a part of one, and segments of pages.
+    pub fn of(seed: u64) -> Sizes {
+        if seed.is_multiple_of(2) {
+            Sizes { segment_bytes: (512, 4096), body_bytes_max: 200, large_body_bytes_max: 6000 }
+        } else {
+            Sizes { segment_bytes: (4096, 32 << 10), body_bytes_max: 1500, large_body_bytes_max: 40_000 }
+        }
+    }
+}
+
+/// See the module. It is shared with what happens between steps.
+pub struct Load {
+    directory: PathBuf,
+    recorder: Arc<Recorder>,
+    sizes: Sizes,
+    dice: Dice,
+    log: Option<Log>,
+    model: Model,
+    past: Past,
+    /// Queues are never used again: a deleted one's number is replaced by a new one.
+    ids: [u32; 4],
+}
+
+pub type Shared = Arc<Mutex<Load>>;
+
+impl Load {
+    /// Opens the log and checks what the start found, where the past is that of another life. A start that fails leaves a
+    /// load that is over.
+    pub fn begin(
+        directory: &Path,
+        recorder: &Arc<Recorder>,
+        seed: u64,
+        past: Past,
+        crash: Crash,
+    ) -> (Shared, Result<(), LogError>) {
+        let mut load = Load {
+            directory: directory.to_owned(),
+            recorder: Arc::clone(recorder),
+            sizes: Sizes::of(seed),
+            dice: Dice::new(seed),
+            log: None,
+            model: Model::default(),
+            past,
+            ids: [1, 2, 3, 4],
+        };
+        let opened = load.open(crash);
+        let load = Arc::new(Mutex::new(load));
+        let between = Arc::downgrade(&load);
+        recorder.set_between(Some(Box::new(move || {
+            // Whoever holds the load takes these steps itself.
+            if let Some(load) = between.upgrade()
+                && let Ok(mut load) = load.try_lock()
+                && load.dice.once_in(3)
+            {
+                // A log that refuses says so again to whoever asks next.
+                let _ = load.append();
+            }
+        })));
+        (load, opened)
+    }
+
+    /// Whether a start failed: the process is gone.
+    pub fn is_over(&self) -> bool {
+        self.log.is_none()
+    }
+
+    pub fn past(&self) -> &Past {
+        &self.past
+    }
+
+    fn log(&mut self) -> &mut Log {
+        self.log.as_mut().unwrap()
+    }
+
+    fn open(&mut self, crash: Crash) -> Result<(), LogError> {
+        let before = self.recorder.count();
+        let options = options(self.sizes, crash.loses_page_cache(), &self.recorder);
+        let opened = Log::open(&self.directory, options).inspect_err(|_| self.past.start_failed())?;
+        let steps = self.recorder.count();
+        let (end, model) = self.past.check(&opened, At::after(before), crash);
+        self.past.forget_above(end);
+        self.model = model;
+        let Opened { log, state, .. } = opened;
+        self.past.appended(state.position, &self.model, before);
+        self.past.synced(log.synced(), steps);
+        self.past.written(state.position, steps);
+        let fresh = self.model.highest.max(4) + 1;
+        for (id, fresh) in self.ids.iter_mut().zip(fresh..) {
+            if *id <= self.model.highest && !self.model.queues.contains_key(id) {
+                *id = fresh;
+            }
+        }
+        self.log = Some(log);
+        Ok(())
+    }
+
+    /// Closes the log and opens it again, and leaves two segments that nothing brought to the disk.
+    pub fn leave_two_segments(&mut self) -> Past {
+        self.close().unwrap();
+        let begun = self.log().stats().segments;
+        while self.log().stats().segments == begun {
+            self.append().unwrap();
+        }
+        self.write().unwrap();
+        self.past.clone()
+    }
+
+    fn append(&mut self) -> Result<(), LogError> {
+        if self.is_over() {
+            return Ok(());
+        }
+        let steps = self.recorder.count();
+        let result = self.append_one();
+        let end = self.log().end();
+        self.past.appended(end, &self.model, steps);
+        result?;
+        if self.dice.once_in(3) { self.write() } else { Ok(()) }
+    }
+
+    fn append_one(&mut self) -> Result<(), LogError> {
+        let Load { log, model, dice, ids, sizes, .. } = self;
+        let Some(log) = log.as_mut() else { return Ok(()) };
+        let which = dice.below(ids.len());
+        let picks = |dice: &mut Dice| (0..=dice.below(8)).map(|_| dice.below(40)).collect::<Vec<_>>();
+        match dice.below(20) {
+            0..=10 => {
+                let to: Vec<u32> = ids.iter().copied().filter(|id| *id == ids[which] || dice.once_in(3)).collect();
+                let most = if dice.once_in(20) { sizes.large_body_bytes_max } else { sizes.body_bytes_max };
+                let stored = message(dice.below(most), dice.below(256) as u8);
+                model.publish(log, &to, stored)
+            }
+            11..=15 => model.try_settle(log, ids[which], Outcome::Ack, &picks(dice)),
+            16 => model.try_settle(log, ids[which], Outcome::Expire, &picks(dice)),
+            17..=18 => model.try_settle(log, ids[which], Outcome::Requeue, &picks(dice)),
+            _ if dice.once_in(2) => model.try_purge(log, ids[which]),
+            _ => {
+                model.try_delete(log, ids[which])?;
+                ids[which] = ids.iter().max().unwrap().max(&model.highest) + 1;
+                Ok(())
+            }
+        }
+    }
+
+    fn write(&mut self) -> Result<(), LogError> {
+        let written = self.log().write()?;
+        self.past.written(written, self.recorder.count());
+        Ok(())
+    }
+
+    /// The process dies and another one starts, in the middle of everything.
+    fn restart(&mut self) -> Result<(), LogError> {
+        self.log = None;
+        self.open(Crash::Kill)
+    }
+
+    fn close(&mut self) -> Result<(), LogError> {
+        self.log().close()?;
+        let synced = self.log().synced();
+        self.past.synced(synced, self.recorder.count());
+        self.restart()
+    }
+}
+
+pub fn options(sizes: Sizes, raise: bool, recorder: &Arc<Recorder>) -> LogOptions {
+    let (segment_bytes_min, segment_bytes_max) = sizes.segment_bytes;
+    let disk = Arc::clone(recorder) as _;
+    LogOptions { segment_bytes_min, segment_bytes_max, raise, disk, ..LogOptions::default() }
+}
+
+fn locked(load: &Shared) -> MutexGuard<'_, Load> {
+    load.lock().unwrap()
+}
+
+/// Does one thing or another.
+pub fn step(load: &Shared) -> Result<(), LogError> {
+    let what = locked(load).dice.below(40);
+    match what {
+        0..=21 => locked(load).append(),
+        22..=24 => locked(load).write(),
+        25..=29 => sync(load),
+        30..=32 => fold(load),
+        33 => whole_fold(load),
+        34..=37 => compact(load),
+        38 => {
+            let retired = locked(load).log().unmap_idle();
+            drop(retired);
+            Ok(())
+        }
+        _ if locked(load).dice.once_in(2) => locked(load).close(),
+        _ => locked(load).restart(),
+    }
+}
+
+fn sync(load: &Shared) -> Result<(), LogError> {
+    let ticket = locked(load).log().begin_sync();
+    let Some(ticket) = ticket else { return Ok(()) };
+    let position = ticket.perform()?;
+    let mut load = locked(load);
+    load.log().finish_sync(position);
+    let (synced, steps) = (load.log().synced(), load.recorder.count());
+    load.past.synced(synced, steps);
+    Ok(())
+}
+
+fn fold(load: &Shared) -> Result<(), LogError> {
+    let ticket = locked(load).log().begin_fold();
+    let Some(ticket) = ticket else { return Ok(()) };
+    finish_fold(load, ticket)
+}
+
+fn whole_fold(load: &Shared) -> Result<(), LogError> {
+    let begun = {
+        let mut load = locked(load);
+        let steps = load.recorder.count();
+        let ticket = load.log().begin_whole_fold();
+        let end = load.log().end();
+        let model = load.model.clone();
+        load.past.appended(end, &model, steps);
+        ticket?
+    };
+    begun.map_or(Ok(()), |ticket| finish_fold(load, ticket))
+}
+
+fn finish_fold(load: &Shared, ticket: penstock_log::FoldTicket) -> Result<(), LogError> {
+    let folded = ticket.perform()?;
+    let retired = {
+        let mut load = locked(load);
+        let retired = load.log().finish_fold(folded);
+        let (synced, steps) = (load.log().synced(), load.recorder.count());
+        load.past.synced(synced, steps);
+        retired
+    };
+    retired.perform()
+}
+
+fn compact(load: &Shared) -> Result<(), LogError> {
+    for _ in 0..8 {
+        let (ticket, bytes) = {
+            let mut load = locked(load);
+            let most = load.sizes.segment_bytes.1 as usize / 2;
+            let bytes = 1 + load.dice.below(most) as u64;
+            (load.log().begin_compaction(), bytes)
+        };
+        let Some(ticket) = ticket else { return Ok(()) };
+        let compacted = ticket.perform(bytes)?;
+        let more = compacted.more;
+        let retired = locked(load).log().finish_compaction(compacted);
+        retired.perform()?;
+        if !more {
+            return Ok(());
+        }
+    }
+    Ok(())
+}

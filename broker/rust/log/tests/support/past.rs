@@ -1,0 +1,123 @@
+//! What was done to a log and what it promised, by the number of steps that its disk had done: what any start may find.
+
+use std::sync::Arc;
+
+use penstock_log::{Opened, Position, RAISE};
+
+use super::Model;
+use super::crashed::Crash;
+
+/// A start appends one epoch record: 24 bytes of header, 9 of head.
+pub const EPOCH_RECORD_BYTES: u64 = 33;
+
+/// Where a record ends, and what the queues hold after it.
+#[derive(Clone, Debug)]
+struct Entry {
+    position: Position,
+    model: Arc<Model>,
+    /// So many steps of the disk must have been done before it can be there.
+    steps_min: usize,
+}
+
+/// How many steps of the disk were done, and how many begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct At {
+    pub done: usize,
+    pub begun: usize,
+}
+
+impl At {
+    pub fn after(steps: usize) -> At {
+        At { done: steps, begun: steps }
+    }
+}
+
+/// See the module. Promises are (steps done, position): from then on a start must find everything below.
+#[derive(Clone)]
+pub struct Past {
+    entries: Vec<Entry>,
+    synced: Vec<(usize, Position)>,
+    written: Vec<(usize, Position)>,
+    /// Each may have left its record, after which nothing was served.
+    failed_starts: u64,
+}
+
+impl Default for Past {
+    fn default() -> Self {
+        let beginning = Entry { position: Position(0), model: Arc::default(), steps_min: 0 };
+        Past { entries: vec![beginning], synced: Vec::new(), written: Vec::new(), failed_starts: 0 }
+    }
+}
+
+impl Past {
+    /// The log ended there after so many steps; the next one may bring its last record to the disk.
+    pub fn appended(&mut self, position: Position, model: &Model, steps: usize) {
+        if self.entries.last().is_some_and(|last| last.position == position) {
+            return;
+        }
+        self.entries.push(Entry { position, model: Arc::new(model.clone()), steps_min: steps + 1 });
+    }
+
+    pub fn start_failed(&mut self) {
+        self.failed_starts += 1;
+    }
+
+    pub fn synced(&mut self, position: Position, steps: usize) {
+        self.synced.push((steps, position));
+    }
+
+    pub fn written(&mut self, position: Position, steps: usize) {
+        self.written.push((steps, position));
+    }
+
+    /// The past of a life that begins with what a crash left.
+    pub fn of_next_life(&self, at: At, crash: Crash) -> Past {
+        let there = self.entries.iter().filter(|entry| entry.steps_min <= at.begun);
+        let entries = there.map(|entry| Entry { steps_min: 0, ..entry.clone() }).collect();
+        let owed = |promises: &[_]| vec![(0, promised(promises, at.done))];
+        Past { entries, synced: owed(&self.synced), written: owed(self.promises(crash)), ..*self }
+    }
+
+    /// The log goes on in the same life: records above the position never reached the disk.
+    pub fn forget_above(&mut self, position: Position) {
+        self.entries.retain(|entry| entry.position <= position);
+    }
+
+    /// Checks what a start found after a crash; gives where the log ended and what its queues hold now.
+    pub fn check(&self, opened: &Opened, at: At, crash: Crash) -> (Position, Model) {
+        assert_eq!(opened.quarantined, [], "no disk changed a byte");
+        let end = Position(opened.state.position.0 - EPOCH_RECORD_BYTES);
+        let owed = promised(self.promises(crash), at.done);
+        assert!(end >= owed, "the log ends at {} and was confirmed up to {}", end.0, owed.0);
+        let entry = self.entry_at(end).unwrap_or_else(|| panic!("no record ends at {}", end.0));
+        assert!(entry.steps_min <= at.begun, "the record before {} was not written yet", end.0);
+        let mut model = (*entry.model).clone();
+        if crash.loses_page_cache() || opened.recovery.torn_bytes > 0 {
+            model.raise();
+        }
+        let raised_again = opened.state.first_sequence.0.saturating_sub(model.first) / RAISE;
+        (0..raised_again.min(self.failed_starts)).for_each(|_| model.raise());
+        model.check_state(&opened.state);
+        model.check_messages(&opened.log);
+        if crash.loses_page_cache() {
+            assert!(opened.log.synced() >= opened.state.position, "raised numbers may be handed out twice");
+        }
+        (end, model)
+    }
+
+    fn entry_at(&self, end: Position) -> Option<&Entry> {
+        let before = |starts: u64| end.0.checked_sub(starts * EPOCH_RECORD_BYTES);
+        let mut places = (0..=self.failed_starts).filter_map(before);
+        places.find_map(|place| self.entries.iter().rev().find(|entry| entry.position.0 == place))
+    }
+
+    /// What a crash like that must leave.
+    fn promises(&self, crash: Crash) -> &[(usize, Position)] {
+        if crash.loses_page_cache() { &self.synced } else { &self.written }
+    }
+}
+
+fn promised(promises: &[(usize, Position)], steps: usize) -> Position {
+    let kept = promises.iter().filter(|(at, _)| *at <= steps).map(|&(_, position)| position);
+    kept.max().unwrap_or(Position(0))
+}

@@ -1,0 +1,114 @@
+"""The commands of docs/storage.md, run as they are written and in their order, on a broker of their own.
+
+What the page shows of their output must come: a line may have other numbers and other column widths, `…` stands for any
+lines. The paths of the page are put below a temporary directory, and `systemctl` is the test's.
+"""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support import Broker
+from support.broker import penstock_command
+
+DOCS = Path(__file__).parents[2] / "docs" / "storage.md"
+VHOST = "42099b4af021e53fd8fd4e056c2568d7c2e3ffa8"
+STEPS = re.compile(r"^<!-- test: (\w+) -->$|^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PLACES = ("/var/lib/", "/var/backups/")
+
+
+class Page:
+    """Performs the page's steps; `shown` and `printed` are compared by the caller."""
+
+    def __init__(self, broker: Broker, root: Path) -> None:
+        self._broker = broker
+        self._root = root
+        self._environment = os.environ | {
+            "PATH": f"{Path(penstock_command()).parent}:{os.environ['PATH']}",
+            "PENSTOCK_URI": broker.uri(),
+            "LC_ALL": "C",
+        }
+
+    def perform(self, command: str) -> str:
+        if command == "systemctl stop penstock":
+            self._broker.stop()
+            return ""
+        if command == "systemctl start penstock":
+            self._broker.start()
+            return ""
+        for place in PLACES:
+            command = command.replace(place, f"{self._root}{place}")
+        done = subprocess.run(
+            ["bash", "-c", command],
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=60,
+            check=False,
+        )
+        return done.stdout.decode().replace(str(self._root), "")
+
+    def flip(self) -> None:
+        """Changes one bit of two orders, behind the broker's back while it is down."""
+        self._broker.stop()
+        segment = self._broker.data_dir / VHOST / "msgs.0000000001"
+        content = bytearray(segment.read_bytes())
+        for order in (b"order 2500 of", b"order 4900 of"):
+            content[content.index(order)] ^= 1
+        segment.write_bytes(content)
+        self._broker.start()
+
+
+def commands(block: str) -> list[tuple[str, list[str]]]:
+    """Each command with the lines that it is to print."""
+    parts = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
+    return [(lines[0], lines[1:]) for lines in (part.splitlines() for part in parts)]
+
+
+def plain(line: str) -> str:
+    """Without what differs from run to run: numbers, the width of columns."""
+    return re.sub(
+        r"[\d,.]*\d", "0", re.sub(r"([━─\s])\1*", r"\1", re.sub(r"[┏┗┡└]?[━┳╇┻┩┓─┴┘]{2,}", "━", line))
+    ).strip()
+
+
+def assert_shown(command: str, shown: list[str], printed: str) -> None:
+    found = [plain(line) for line in printed.splitlines() if line.strip()]
+    wanted = [plain(line) for line in shown if line.strip()]
+    if "…" in wanted:
+        wanted = [line for line in wanted if line != "…"]
+        missing = [line for line in wanted if line not in found]
+        assert missing == [], f"{command} printed\n{printed}"
+    else:
+        assert found == wanted, f"{command} printed\n{printed}"
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_do_what_it_shows(tmp_path: Path) -> None:
+    for place in PLACES:
+        (tmp_path / place.strip("/")).mkdir(parents=True)
+    (tmp_path / "var/backups/penstock").mkdir()
+    count = 0
+    with Broker(tmp_path / "var/lib/penstock") as broker:
+        page = Page(broker, tmp_path)
+        for deed, block in STEPS.findall(DOCS.read_text()):
+            if deed:
+                getattr(page, deed)()
+            for command, shown in commands(block):
+                assert_shown(command, shown, page.perform(command))
+                count += 1
+
+    assert count >= 15
+
+
+def test_a_line_that_was_not_printed_is_noticed() -> None:
+    with pytest.raises(AssertionError):
+        assert_shown("penstock get", ["nothing is there"], "something is there\n")
+    with pytest.raises(AssertionError):
+        assert_shown("penstock get", ["…", "nothing is there"], "something is there\n")
+    with pytest.raises(AssertionError):
+        assert_shown("penstock get", [], "something is there\n")
+    assert_shown("penstock get", ["12 of 1,000"], "7 of 31\n")

@@ -1,0 +1,56 @@
+"""The table of the benchmarks: which rows it must have, and what it says of their figures."""
+
+import pytest
+from bench.__main__ import ALL_ROWS, DOCUMENT
+from bench.peers import PEERS
+from bench.report import BEGIN, END, as_markdown, lines
+from bench.rows import Figure, Row
+
+# Row, figure, and the bound that was promised for it.
+PROMISED = [
+    ("many-single", "rate", 400_000),
+    ("many-single", "written_ratio", 3),
+    ("many-batched", "rate", 400_000),
+    ("many-batched", "written_ratio", 3),
+    ("one-by-one", "rate", 5_000),
+    ("one-by-one", "written", 4_608),
+    ("backlog", "anonymous", 60),
+    ("backlog", "stored", 160),
+    ("backlog", "drained", 2_000_000),
+    ("backlog", "start", 1),
+    ("backlog", "bytes_read", 134.3),
+    ("queues", "declared", 30),
+    ("queues", "resident", 200),
+    ("queues", "start", 3),
+]
+
+
+def figures() -> dict[tuple[str, str], Figure]:
+    return {(row.key, figure.key): figure for row in ALL_ROWS for figure in row.figures}
+
+
+@pytest.mark.parametrize(("row", "figure", "bound"), PROMISED)
+def test_what_was_promised_of_large_and_durable_loads_is_measured_against_its_bound(row, figure, bound):
+    assert figures()[row, figure].target == bound
+
+
+def test_every_peer_stands_beside_a_figure():
+    assert set(PEERS) - set(figures()) == set()
+
+
+def test_a_line_has_the_spread_the_bound_the_verdict_and_the_peer():
+    row = Row("one-by-one", "one in flight", (Figure("rate", "msg/s", 5_000),), lambda load: {}, "disk")
+
+    assert lines(row, [{"rate": 3_000.0}, {"rate": 4_000.0}, {"rate": 6_000.0}]) == [
+        ["one in flight", "disk", "rate, msg/s", "3,000", "4,000", "6,000", ">= 5,000", "**no**", "LavinMQ: 3,300"]
+    ]
+
+
+def test_every_row_of_the_page_has_as_many_cells_as_its_heading():
+    results = {row.key: [{figure.key: 1.0 for figure in row.figures}] for row in ALL_ROWS}
+    new = as_markdown(list(ALL_ROWS), results, "make bench-docs")
+    old = DOCUMENT.read_text().partition(BEGIN)[2].partition(END)[0]
+
+    counts = [{line.count("|") for line in text.splitlines() if line.startswith("|")} for text in (new, old)]
+
+    assert counts == [{10}, {10}]
