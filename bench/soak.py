@@ -29,7 +29,6 @@ from support import Broker
 
 # Segments turn over every few seconds at this load, and half of what lives has always been written long ago.
 SEGMENT_BYTES_MAX = 8 * 1024 * 1024
-COMPACTION_BYTES_PER_SECOND = 16 * 1024 * 1024
 LINE_WIDTH = 120
 
 
@@ -59,9 +58,7 @@ def started(directory: Path) -> Iterator[Broker]:
     """A broker on a fresh directory; its log stays beside the samples."""
     with tempfile.TemporaryDirectory(dir=directory) as folder:
         config = Path(folder) / "penstock.toml"
-        config.write_text(
-            f"segment_bytes_max = {SEGMENT_BYTES_MAX}\ncompaction_bytes_per_second = {COMPACTION_BYTES_PER_SECOND}\n"
-        )
+        config.write_text(f"segment_bytes_max = {SEGMENT_BYTES_MAX}\n")
         broker = Broker(Path(folder) / "data", "--config", str(config))
         try:
             with broker:
@@ -71,7 +68,7 @@ def started(directory: Path) -> Iterator[Broker]:
 
 
 async def soak(broker: Broker, minutes: float, output: TextIO, console: Console) -> Verdict:
-    settings = Settings(minutes, SEGMENT_BYTES_MAX, COMPACTION_BYTES_PER_SECOND, machine())
+    settings = Settings(minutes, SEGMENT_BYTES_MAX, machine())
     write_line(output, "settings", asdict(settings))
     load = Load(broker.uri(), minutes * 60)
     await load.prepare()

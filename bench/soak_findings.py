@@ -25,7 +25,6 @@ class Settings:
 
     minutes: float
     segment_bytes_max: int
-    compaction_bytes_per_second: int
     machine: str
 
 

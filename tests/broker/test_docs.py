@@ -1,4 +1,4 @@
-"""The Python examples of the client's documentation, run as they are written."""
+"""The Python examples of the client's documentation, run as they are written, and the metrics that documents name."""
 
 import re
 import subprocess
@@ -24,3 +24,16 @@ def test_an_example_of_the_documentation_runs(broker: Broker, example: str) -> N
 
 def test_the_documentation_has_examples() -> None:
     assert len(EXAMPLES) >= 5
+
+
+def test_every_metric_that_the_documents_name_is_there(broker: Broker) -> None:
+    named = {
+        name
+        for document in DOCS.parent.glob("*.md")
+        for name in re.findall(r"`(penstock_[a-z_]+)`", document.read_text())
+    }
+
+    scraped = set(re.findall(r"^(penstock_[a-z_]+)", broker.scrape(), flags=re.MULTILINE))
+
+    assert len(named) >= 15
+    assert named - scraped == set()

@@ -68,8 +68,8 @@ class Settings(BaseModel):
         16 * MIB,
         ge=0,
         le=64 * 1024 * MIB,
-        description="How fast mostly dead segments are rewritten, up to eight times as fast while the disk holds far more "
-        "than what lives; 0 is off: they never are.",
+        description="How fast mostly dead segments are rewritten, up to eight times as fast while the disk holds far "
+        "more than what lives; 0 is off: they never are.",
     )
     tls_certificate: Path | None = Field(
         None,

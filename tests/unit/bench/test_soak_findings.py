@@ -8,7 +8,7 @@ from bench.soak_findings import Settings, Verdict, read_run, rows, slope
 from bench.soak_ledger import Ledger
 from bench.soak_samples import Sample, percentile
 
-SETTINGS = Settings(60, 8_000_000, 16_000_000, "a machine")
+SETTINGS = Settings(60, 8_000_000, "a machine")
 
 
 def sample(minute: int, anonymous_mb: float, excess_mb: float = 0) -> Sample:

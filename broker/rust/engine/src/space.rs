@@ -58,7 +58,7 @@ impl Space {
         let (free, needed) = (room.free.unwrap_or(0), room.needed);
         if is_full {
             notices.warn(format!(
-                "the disk is full: {free} bytes are free, too few for the next segment beside the {needed} that are kept; \
+                "the disk is full: {free} bytes are free, too few to take more beside the {needed} that are kept; \
                  publishers are refused, consumers go on"
             ));
         } else {
