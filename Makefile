@@ -50,6 +50,13 @@ long-model: ## the log against its model with many cases (LONG_CASES=20000); see
 long-replay: ## every crash of many recorded runs (REPLAY_CASES=1000000, from REPLAY_SEED=1)
 	REPLAY_CASES=$${REPLAY_CASES:-1000000} cargo test --release --locked -p penstock-log --test replay -- --nocapture
 
+long-miri: ## the ack set, the index and the records under Miri, which knows no maps (needs nightly Rust with miri)
+	MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=$${PROPTEST_CASES:-4} cargo +nightly miri test --locked --target-dir target/miri -p penstock-queue --lib ack_set
+	MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=$${PROPTEST_CASES:-4} cargo +nightly miri test --locked --target-dir target/miri -p penstock-log --lib -- index:: record:: encode::
+
+long-asan: ## the log's tests, maps and all, under AddressSanitizer (needs nightly Rust)
+	RUSTFLAGS=-Zsanitizer=address cargo +nightly test --locked --target-dir target/asan --target $$(rustc -vV | sed -n 's/^host: //p') -p penstock-log --lib --tests
+
 long-disk-use: ## measure what a slow queue among fast ones takes on the disk
 	cargo test --release --locked -p penstock-engine --test disk_use -- --ignored --nocapture
 

@@ -67,6 +67,11 @@ impl Disk for FailingDisk {
         RealDisk.create(path, bytes)
     }
 
+    fn reserve(&self, file: &File, from: u64, bytes: u64) -> io::Result<()> {
+        self.step_of(file, "reserve")?;
+        RealDisk.reserve(file, from, bytes)
+    }
+
     fn open(&self, path: &Path) -> io::Result<File> {
         self.step(path, "open")?;
         RealDisk.open(path)
@@ -238,7 +243,7 @@ async fn whichever_step_fails_everything_confirmed_is_served_after_a_start() {
         }
     }
 
-    let all = ["create", "open", "rename", "sync", "sync of the directory", "unlink", "write"];
+    let all = ["create", "open", "rename", "reserve", "sync", "sync of the directory", "unlink", "write"];
     assert_eq!(met.into_iter().collect::<Vec<_>>(), all, "each kind of step was met");
 }
 

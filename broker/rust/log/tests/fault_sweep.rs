@@ -98,7 +98,7 @@ fn whichever_step_fails_once_nothing_promised_is_lost() {
     let mut failed = sweep(3, 1);
     failed.extend(sweep(6, 1));
 
-    let all = ["create", "open", "rename", "sync", "sync of the directory", "unlink", "write"];
+    let all = ["create", "open", "rename", "reserve", "sync", "sync of the directory", "unlink", "write"];
     assert_eq!(failed.into_iter().collect::<Vec<_>>(), all, "each kind of step was met");
 }
 

@@ -201,7 +201,7 @@ fn name_of(path: &Path) -> String {
 impl Disk for Recorder {
     fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {
         let (_, mut tape, fails) = self.begin("create");
-        // A file that finds no room is there, empty.
+        // A file whose size cannot be set is there, empty.
         let made = match fails {
             None => bytes,
             Some(Kind::Full) => 0,
@@ -213,6 +213,11 @@ impl Disk for Recorder {
         tape.by_inode.insert(created.metadata()?.ino(), file);
         tape.steps.push(Step::Create { file, name: name_of(path), bytes: made });
         fails.map_or(Ok(created), |kind| Err(kind.error()))
+    }
+
+    fn reserve(&self, file: &File, from: u64, bytes: u64) -> io::Result<()> {
+        let (_, _tape, fails) = self.begin("reserve");
+        fails.map_or_else(|| RealDisk.reserve(file, from, bytes), |kind| Err(kind.error()))
     }
 
     fn open(&self, path: &Path) -> io::Result<File> {
