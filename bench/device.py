@@ -2,12 +2,15 @@
 overlay, a network file system), what the kernel counts as the process's own. Other writers on the device count too."""
 
 import os
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISREG
 
 SECTOR_BYTES = 512
 SECTORS_WRITTEN = 9  # the column of /proc/diskstats
+LOOK_SECONDS = 0.05
 
 
 def written_bytes(data_dir: Path, pid: int) -> int:
@@ -23,6 +26,27 @@ def written_bytes(data_dir: Path, pid: int) -> int:
 def anonymous_bytes(pid: int) -> int:
     """Memory that is no file's."""
     return counted(pid, "status", "RssAnon") * 1_024
+
+
+@contextmanager
+def most_file_bytes(pid: int, figures: dict[str, float], name: str) -> Iterator[None]:
+    """The most memory of files that a process had meanwhile, as a figure in MB."""
+    over = threading.Event()
+    most = 0
+
+    def look() -> None:
+        nonlocal most
+        while not over.wait(LOOK_SECONDS):
+            most = max(most, counted(pid, "status", "RssFile") * 1_024)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield
+    finally:
+        over.set()
+        looking.join()
+        figures[name] = most / 1e6
 
 
 def counted(pid: int, file: str, name: str) -> int:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 import penstock
-from bench.device import anonymous_bytes, stored_bytes, written_bytes
+from bench.device import anonymous_bytes, most_file_bytes, stored_bytes, written_bytes
 from bench.measure import Load
 from bench.rows import Figure, Row, cpu, most, rate
 from penstock.v1 import admin_pb2 as admin
@@ -17,6 +17,8 @@ BODY_BYTES = 100
 MANY = "--publishers 100 --consumers 100 --queues 100 --in-flight 100"
 ONE = "--publishers 1 --consumers 0 --queues 1 --in-flight 1 --batch 1"
 LONG_SECONDS = 3_600.0
+REST_SECONDS = 2.0
+MAPPED_MB_MAX = 3 * 67.1
 CROWD_COUNT = 10_000
 CROWD_CONNECTIONS = 10
 
@@ -44,8 +46,11 @@ def backlog(load: Load) -> dict[str, float]:
     broker, count = load.broker, load.backlog
     idle = anonymous_bytes(broker.pid)
     fill = ("--size", str(BODY_BYTES), "--consumers", "0", "--messages", str(count), "--level", load.level)
-    load.perf("throughput", *fill, seconds=LONG_SECONDS)
-    figures = {
+    figures: dict[str, float] = {}
+    with most_file_bytes(broker.pid, figures, "mapped_filling"):
+        load.perf("throughput", *fill, seconds=LONG_SECONDS)
+        time.sleep(REST_SECONDS)
+    figures |= {
         "anonymous": (anonymous_bytes(broker.pid) - idle) / 1e6,
         "stored": stored_bytes(broker.data_dir) / count,
     }
@@ -58,7 +63,8 @@ def backlog(load: Load) -> dict[str, float]:
     if status.ready_count != count:
         raise RuntimeError(f"{status.ready_count} messages are there after the kill, {count} were confirmed")
     figures |= {"recovery": status.recovery.ms, "bytes_read": status.recovery.bytes_read / 1e6}
-    drained = load.perf("throughput", "--publishers", "0", "--until-empty", seconds=LONG_SECONDS)
+    with most_file_bytes(broker.pid, figures, "mapped_draining"):
+        drained = load.perf("throughput", "--publishers", "0", "--until-empty", seconds=LONG_SECONDS)
     return figures | {"drained": drained["consumed_per_s"], "broker_cpu_us": drained["broker_cpu_us"]}
 
 
@@ -173,6 +179,8 @@ STORAGE_ROWS = (
         "a backlog of 10 M messages of 100 B (or --backlog), a start after kill -9, drained by one consumer",
         (
             most("anonymous", "MB above idle", 60),
+            most("mapped_filling", "MB of files in memory, at most, filling", MAPPED_MB_MAX),
+            most("mapped_draining", "MB of files in memory, at most, draining", MAPPED_MB_MAX),
             most("stored", "bytes on disk per message", 160),
             most("start", "s to ready", 1),
             most("recovery", "ms of recovery"),

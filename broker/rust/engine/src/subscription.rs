@@ -106,7 +106,12 @@ impl Subscription {
     /// `NoQueue` once the queue is gone; `Log` when a message's record cannot be found.
     pub fn fill(&self, count_max: u32, filled: &mut Vec<Filled>) -> Result<(), EngineError> {
         let mut guard = self.shard.lock()?;
-        self.take(&mut guard, count_max, filled)
+        let taken = self.take(&mut guard, count_max, filled);
+        let passed = guard.log.take_passed();
+        // Letting go of pages takes its time.
+        drop(guard);
+        drop(passed);
+        taken
     }
 
     /// Takes for a pull: at most `count_max` messages, whatever the prefetch. Gives how many stay ready.
@@ -130,7 +135,11 @@ impl Subscription {
         }
         let entry = self.shard.entry(&mut guard, self.queue)?;
         entry.machine.set_prefetch(self.id, 0);
-        Ok(entry.machine.ready_count())
+        let ready_count = entry.machine.ready_count();
+        let passed = guard.log.take_passed();
+        drop(guard);
+        drop(passed);
+        Ok(ready_count)
     }
 
     /// Takes until something was found, or nothing is left to take.

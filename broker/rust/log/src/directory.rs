@@ -235,6 +235,13 @@ impl Directory {
         Ok(Some(found.chunks_exact(4).map(le_u32).collect()))
     }
 
+    /// Takes its pages out of this process's memory.
+    pub(crate) fn release(&self) {
+        if let Some(map) = self.map.get() {
+            map.release(0, map.bytes().len());
+        }
+    }
+
     /// The bytes of the entries and of the offsets.
     fn parts(&self) -> Result<(&[u8], &[u8]), LogError> {
         let bytes = self.map()?.bytes();

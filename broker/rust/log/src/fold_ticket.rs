@@ -182,11 +182,14 @@ fn advance(state: &mut FoldState, part: &FoldPart) -> Result<(), LogError> {
     if part.end <= state.position {
         return Ok(());
     }
-    let segment = &part.segment;
-    let mut walk = segment.walk(segment.offset_of(state.position), Check::Nothing)?;
+    // A map of its own, gone at the end.
+    let segment = part.segment.unmapped();
+    let mut walk = segment.walk_in_window(segment.offset_of(state.position), Check::Nothing)?;
     loop {
-        while let Some(outline) = walk.step_outline() {
+        walk.keep_window()?;
+        if let Some(outline) = walk.step_outline() {
             state.apply_outline(&outline, segment.position_of(walk.offset()));
+            continue;
         }
         match walk.step() {
             Ok((_, decoded)) => state.apply(&decoded.record, segment.position_of(walk.offset())),

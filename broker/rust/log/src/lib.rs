@@ -42,7 +42,7 @@ pub use error::{Damage, LogError};
 pub use fold::{FoldState, FoldedQueue, RAISE};
 pub use fold_ticket::{FoldTicket, Folded, Retired};
 pub use inspect::{DamagedRecord, SegmentReport, inspect};
-pub use log::{Log, LogOptions, LogStats, Opened, Room};
+pub use log::{Log, LogOptions, LogStats, Opened, Passed, Room};
 pub use record::{
     DecodeError, Decoded, MarkView, MessageView, Outcome, Position, RANGES_MAX, RECORD_BYTES_MAX, Record, SettleView,
     TARGETS_MAX, Target, decode_record,

@@ -4,6 +4,7 @@
 //! returned; synced <= written <= appended. Whoever holds a log holds its lock: what takes long leaves as a ticket.
 
 mod quarantine;
+mod recent;
 mod room;
 mod upkeep;
 
@@ -16,6 +17,8 @@ use std::sync::{Arc, Mutex};
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 use rustc_hash::FxHashMap;
 
+pub use self::recent::Passed;
+use self::recent::Recent;
 use self::room::Purpose;
 pub use self::room::Room;
 use crate::active::{Active, random, random_id};
@@ -39,6 +42,9 @@ use crate::sync::{SyncTicket, SyncedFile, Unsynced};
 
 /// A segment at least so many times the smallest is followed by a small one: see [`Log::next_segment_bytes`].
 const LARGE_TIMES: u64 = 8;
+/// The pages of so many of the largest segments stay with readers; a third such part is for the directories, for what is
+/// folded, and for who still reads what others went on from.
+const READ_SEGMENTS: u64 = 2;
 /// The tail's buffer gives back what one large message made it grow by.
 const TAIL_BYTES_KEPT: usize = 1 << 20;
 
@@ -120,6 +126,7 @@ pub struct Log {
     recovered: Position,
     /// The segment that a queue was last found in: the next look-up begins there.
     hints: RefCell<FxHashMap<QueueId, u64>>,
+    recent: RefCell<Recent>,
     /// The numbers of segments with damage: nothing is rewritten in their place or across them, and their files are set
     /// aside, not removed, once nothing in them lives.
     quarantined: BTreeSet<u64>,
@@ -263,7 +270,7 @@ impl Log {
         if let Some(offsets) = self.active.index.find(queue, from) {
             let readable = self.active.segment.readable();
             let offsets = offsets.iter().take(count_max).take_while(|&&offset| u64::from(offset) < readable);
-            return Ok(located(&self.active.segment, from, offsets.copied().collect()));
+            return Ok(self.located(&self.active.segment, None, from, offsets.copied().collect()));
         }
         let hint = self.hints.borrow().get(&queue).copied().unwrap_or(0);
         let begin = self.sealed.partition_point(|sealed| sealed.segment.number() < hint);
@@ -271,10 +278,15 @@ impl Log {
         for sealed in after.iter().chain(before) {
             if let Some(offsets) = sealed.lookup.find(queue, from, count_max)? {
                 self.hints.borrow_mut().insert(queue, sealed.segment.number());
-                return Ok(located(&sealed.segment, from, offsets));
+                return Ok(self.located(&sealed.segment, Some(&sealed.lookup), from, offsets));
             }
         }
         Ok(None)
+    }
+
+    /// What readers went on from since the last call, to be dropped after the lock.
+    pub fn take_passed(&mut self) -> Passed {
+        self.recent.get_mut().take_passed()
     }
 
     /// A sync of what is written, for a thread without the lock; `None` when all of it is synced.
@@ -371,6 +383,7 @@ impl Log {
         let header = SegmentHeader { log_id, segment_id: random_id(&directory)?, first: end, epoch };
         let bytes = options.segment_bytes_min.max(SEGMENT_HEADER_BYTES + EPOCH_BYTES as u64);
         let (active, unsynced) = Active::create(&directory, options.disk.as_ref(), next_number, &header, bytes)?;
+        let recent = RefCell::new(Recent::new(READ_SEGMENTS * options.segment_bytes_max));
         Ok(Log {
             grown_bytes: bytes,
             written: end,
@@ -403,8 +416,26 @@ impl Log {
             folding: Arc::default(),
             holds: Arc::default(),
             hints: RefCell::default(),
+            recent,
             quarantined,
         })
+    }
+
+    fn located(
+        &self,
+        segment: &Arc<Segment>,
+        lookup: Option<&Lookup>,
+        first: Sequence,
+        offsets: Vec<u32>,
+    ) -> Option<Located> {
+        if offsets.is_empty() {
+            return None;
+        }
+        segment.mark_used();
+        self.recent.borrow_mut().note(segment, lookup);
+        // Mapped now, so that the bytes stay readable when the file goes; a failure is met again by whoever reads.
+        let _ = segment.map();
+        Some(Located { segment: Arc::clone(segment), first, offsets })
     }
 
     fn append_epoch(&mut self, raise: bool) -> Result<Position, LogError> {
@@ -486,16 +517,6 @@ impl Log {
         }
         (grown * 2).min(self.options.segment_bytes_max)
     }
-}
-
-fn located(segment: &Arc<Segment>, first: Sequence, offsets: Vec<u32>) -> Option<Located> {
-    if offsets.is_empty() {
-        return None;
-    }
-    segment.mark_used();
-    // Mapped now, so that the bytes stay readable when the file goes; a failure is met again by whoever reads.
-    let _ = segment.map();
-    Some(Located { segment: Arc::clone(segment), first, offsets })
 }
 
 fn unmap(segment: &mut Arc<Segment>) -> Option<Arc<Segment>> {

@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io;
 
-use memmap2::{Advice, Mmap, MmapOptions};
+use memmap2::{Advice, Mmap, MmapOptions, UncheckedAdvice};
 
 /// A whole file, mapped for reading.
 #[derive(Debug)]
@@ -40,6 +40,13 @@ impl Map {
         result == 0 && pages.iter().all(|page| page & 1 == 1)
     }
 
+    /// Takes the pages of a range out of this process's memory; whoever touches them again finds the same bytes.
+    pub(crate) fn release(&self, offset: usize, len: usize) {
+        // A page in vain does no harm, so neither does a failure.
+        // SAFETY: the map is of a file and only for reading: a page that is dropped is read from the file again.
+        let _ = unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, offset, len) };
+    }
+
     /// Brings the pages of a range into memory; a sector that cannot be read is an error here instead of a signal later.
     pub(crate) fn populate(&self, offset: usize, len: usize) -> io::Result<()> {
         match self.map.advise_range(Advice::PopulateRead, offset, len) {
@@ -56,6 +63,29 @@ mod tests {
     use std::io::Write;
 
     use super::Map;
+
+    /// How many pages of a map are in this process's memory.
+    fn pages_of(map: &Map) -> usize {
+        let begins = format!("{:x}-", map.bytes().as_ptr() as usize);
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let own = smaps.lines().skip_while(|line| !line.starts_with(&begins));
+        let resident = own.skip(1).find_map(|line| line.strip_prefix("Rss:")).unwrap();
+        resident.trim().trim_end_matches(" kB").parse::<usize>().unwrap() / 4
+    }
+
+    #[test]
+    fn released_pages_leave_this_process_and_read_the_same() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[7; 1 << 20]).unwrap();
+        let map = Map::of(&file).unwrap();
+        map.populate(0, 1 << 20).unwrap();
+        assert_eq!(pages_of(&map), 256);
+
+        map.release(0, 1 << 20);
+
+        assert_eq!(pages_of(&map), 0);
+        assert!(map.bytes().iter().all(|&byte| byte == 7));
+    }
 
     #[test]
     fn what_was_just_written_is_resident_and_what_lies_outside_is_not() {

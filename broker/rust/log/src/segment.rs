@@ -22,6 +22,10 @@ use crate::record::{
 pub(crate) const SEGMENT_HEADER_BYTES: u64 = 64;
 pub(crate) const FORMAT: u32 = 1;
 const MAGIC: &[u8; 8] = b"PNSTKSEG";
+/// What of a segment is in memory while it is folded.
+const WINDOW_BYTES: u64 = 4 << 20;
+/// No record's head has more: 16 Ki ranges of 16 bytes and what stands before them.
+const HEAD_BYTES_MAX: u64 = 512 << 10;
 
 /// The name of the segment file with that number.
 pub(crate) fn segment_path(directory: &Path, number: u64) -> PathBuf {
@@ -357,7 +361,21 @@ impl Segment {
     pub(crate) fn walk(&self, from: u64, check: Check) -> Result<Walk<'_>, LogError> {
         let bytes = self.readable_bytes()?;
         self.populate_range(from as usize, bytes.len())?;
-        Ok(Walk { bytes, at: from, segment: self, check })
+        Ok(Walk { bytes, at: from, segment: self, check, window: (from, bytes.len() as u64) })
+    }
+
+    /// The same with no more than a part of the segment in this process's memory, as long as [`Walk::keep_window`] is called
+    /// before each step and what is not a record's head is not read.
+    pub(crate) fn walk_in_window(&self, from: u64, check: Check) -> Result<Walk<'_>, LogError> {
+        let bytes = self.readable_bytes()?;
+        Ok(Walk { bytes, at: from, segment: self, check, window: (from, from) })
+    }
+
+    /// Takes its pages out of this process's memory.
+    pub(crate) fn release(&self) {
+        if let Some(map) = self.map.get() {
+            map.release(0, map.bytes().len());
+        }
     }
 
     /// How many bytes above an offset are not zero, counted to the last of them: what was begun and cannot be read.
@@ -422,12 +440,25 @@ pub(crate) struct Walk<'a> {
     at: u64,
     segment: &'a Segment,
     check: Check,
+    /// What of it is in memory.
+    window: (u64, u64),
 }
 
 impl<'a> Walk<'a> {
     /// Where the next record begins, or where walking ended.
     pub(crate) fn offset(&self) -> u64 {
         self.at
+    }
+
+    /// Brings what comes next into memory, and takes out what was passed.
+    pub(crate) fn keep_window(&mut self) -> Result<(), LogError> {
+        let (begin, end) = self.window;
+        if self.at + HEAD_BYTES_MAX <= end || end >= self.bytes.len() as u64 {
+            return Ok(());
+        }
+        self.segment.map()?.release(begin as usize, (self.at - begin) as usize);
+        self.window = (self.at, self.at + WINDOW_BYTES);
+        self.segment.populate_range(self.at as usize, (self.at + WINDOW_BYTES) as usize)
     }
 
     /// Steps over a message without flags; `None`, and no step, at anything else.
