@@ -223,6 +223,7 @@ fn nobody_listening_is_told_by_its_cause() {
         authorization: String::new(),
         connect_timeout_ms: 1_000,
         message_bytes_max: 1 << 20,
+        tls: None,
     };
     let channel = penstock_client::Channel::new(&settings).unwrap();
 

@@ -116,6 +116,7 @@ impl Broker {
                 authorization: "Basic Z3Vlc3Q6Z3Vlc3Q=".to_owned(),
                 connect_timeout_ms: 5_000,
                 message_bytes_max: 1 << 20,
+                tls: None,
             })
             .unwrap(),
         )
