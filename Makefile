@@ -37,7 +37,7 @@ test-python: setup ## the quick Python tests
 	$(PYTEST) tests --ignore tests/crash --ignore tests/conformance
 
 test-crash: setup ## 100 kills under load, every crash of recorded runs, every fault of the disk
-	REPLAY_CASES=$${REPLAY_CASES:-15000} cargo test --locked --quiet -p penstock-log --test replay --test faults --test fault_sweep
+	REPLAY_CASES=$${REPLAY_CASES:-12000} cargo test --locked --quiet -p penstock-log --test replay --test faults --test fault_sweep
 	cargo test --locked --quiet -p penstock-engine --test faulty_disk --test full_disk
 	$(PYTEST) tests/crash -s --timeout 1200
 
@@ -51,7 +51,7 @@ long-replay: ## every crash of many recorded runs (REPLAY_CASES=1000000, from RE
 	REPLAY_CASES=$${REPLAY_CASES:-1000000} cargo test --release --locked -p penstock-log --test replay -- --nocapture
 
 long-miri: ## the ack set, the index and the records under Miri, which knows no maps (needs nightly Rust with miri)
-	MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=$${PROPTEST_CASES:-4} cargo +nightly miri test --locked --target-dir target/miri -p penstock-queue --lib ack_set
+	MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=$${PROPTEST_CASES:-4} cargo +nightly miri test --locked --target-dir target/miri -p penstock-queue --test ack_set_model
 	MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=$${PROPTEST_CASES:-4} cargo +nightly miri test --locked --target-dir target/miri -p penstock-log --lib -- index:: record:: encode::
 
 long-asan: ## the log's tests, maps and all, under AddressSanitizer (needs nightly Rust)

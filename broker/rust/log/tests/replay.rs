@@ -87,7 +87,9 @@ impl Replay {
         }
         self.crash(disk, life, steps, Crash::PowerKeepsNothing);
         self.crash(disk, life, steps, Crash::PowerKeepsAll);
-        (0..4).for_each(|_| self.crash(disk, life, steps, Crash::PowerKeepsSome));
+        // Names that are kept and lost in the wrong order show only in a few of many combinations.
+        let throws = 3 + 2 * disk.unsynced_names().min(4);
+        (0..throws).for_each(|_| self.crash(disk, life, steps, Crash::PowerKeepsSome));
     }
 
     fn crash(&mut self, disk: &Crashable, life: &Life, steps: usize, crash: Crash) {
@@ -178,7 +180,7 @@ fn a_start_that_sets_segments_aside_may_be_cut_short_anywhere() {
 
 #[test]
 fn whatever_a_crash_leaves_holds_what_was_confirmed_and_nothing_that_was_not_written() {
-    let (cases_min, first) = (from_environment("REPLAY_CASES", 4000), from_environment("REPLAY_SEED", 1));
+    let (cases_min, first) = (from_environment("REPLAY_CASES", 2000), from_environment("REPLAY_SEED", 1));
     let (mut cases, mut seed) = (0, first);
     while cases < cases_min {
         cases += Replay::of(seed).cases;

@@ -147,6 +147,11 @@ impl Crashable {
         self.steps_done += 1;
     }
 
+    /// How many changes of names no sync covers.
+    pub fn unsynced_names(&self) -> usize {
+        self.pending_names.len()
+    }
+
     fn bury(&mut self, file: FileId) {
         let content = self.files[file].content(|_| usize::MAX);
         if content.len() > SECTOR_BYTES {
