@@ -20,7 +20,7 @@ pub struct DamagedFile {
     /// The byte of the first damage that was found there.
     pub at: u64,
     pub why: String,
-    /// Records found bad, or messages missing.
+    /// Records found bad, or messages missing, since the broker started.
     pub records: u64,
     pub queues: Vec<QueueId>,
 }
@@ -35,7 +35,9 @@ impl Damages {
     pub fn of_start(quarantined: &[Quarantined]) -> Damages {
         let mut damages = Damages::default();
         for one in quarantined {
-            damages.note(&one.file, one.at, &one.why.to_string(), &one.queues);
+            // What an earlier start or reader met was counted then.
+            let count = u64::from(one.why != penstock_log::Damage::Marked);
+            damages.note_many(&one.file, one.at, &one.why.to_string(), &one.queues, count);
         }
         damages
     }

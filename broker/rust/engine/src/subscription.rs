@@ -222,7 +222,7 @@ impl Subscription {
             return Ok(());
         }
         self.drop_all(state, &[sequence])?;
-        state.log.quarantine(&file);
+        state.log.quarantine(&file, *at);
         let is_first = state.damages.note(&file, *at, &why.to_string(), &[self.queue]);
         self.shard.tell_damage(state, &file, 1, is_first);
         Ok(())

@@ -4,14 +4,16 @@
 //! its own head cannot be trusted: only queues that the log knows are named.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use penstock_queue::QueueId;
 
-use crate::directory::Directory;
+use crate::directory::{Directory, write_whole};
+use crate::disk::Disk;
 use crate::error::{Damage, LogError};
 use crate::fold::FoldState;
-use crate::record::{Decoded, Record, Target, decode_with};
-use crate::segment::Segment;
+use crate::record::{Decoded, Record, Target, decode_with, le_u64};
+use crate::segment::{Segment, damaged_path};
 
 /// So many queues are named for one damaged place; a record names up to a thousand.
 const QUEUES_MAX: usize = 64;
@@ -38,6 +40,19 @@ impl Quarantined {
             self.queues.push(queue);
         }
     }
+}
+
+/// Remembers for later starts, which read no segment that a checkpoint covers, that a segment is damaged at a byte.
+pub(crate) fn mark(disk: &dyn Disk, segment: &Path, at: u64) -> Result<(), LogError> {
+    let path = damaged_path(segment);
+    if path.exists() { Ok(()) } else { write_whole(disk, &path, &at.to_le_bytes()) }
+}
+
+/// What a mark says of a segment that is there.
+pub(crate) fn marked(directory: &Path, file: &str) -> Option<Quarantined> {
+    let bytes = std::fs::read(damaged_path(&directory.join(file))).ok()?;
+    let at = bytes.first_chunk::<8>().map_or(0, |at| le_u64(at));
+    Some(Quarantined { file: file.to_owned(), at, why: Damage::Marked, queues: Vec::new() })
 }
 
 pub(crate) fn file_name(segment: &Segment) -> String {

@@ -50,10 +50,16 @@ pub enum Damage {
     Directory,
     #[error("it is not a checkpoint, or its checksum does not match")]
     Checkpoint,
-    #[error("it is not a manifest, or its checksum does not match")]
+    #[error(
+        "it is not a manifest, or its checksum does not match, and nothing else says which segments count; put a copy of the folder back"
+    )]
     Manifest,
     #[error("it is not the segment that the manifest names")]
     NotInManifest,
+    #[error("no checkpoint that can be read covers this rewritten segment; put the newest checkpoint of a copy back")]
+    NotCovered,
+    #[error("an earlier start or reader found that bytes from there on do not hold")]
+    Marked,
     #[error("it belongs to another log")]
     OtherLog,
     #[error("the records between it and the one before are missing")]

@@ -18,7 +18,7 @@ use crate::error::{Damage, LogError};
 use crate::fold::FoldState;
 use crate::record::{DecodeError, Position};
 use crate::rewriting::Rewriting;
-use crate::segment::{Check, Segment, aside_path};
+use crate::segment::{Check, Segment, aside_path, damaged_path};
 use crate::sync::{SyncedFile, save_position};
 
 /// A checkpoint is saved twice when this many times its size lies between the two that are kept, and at least so much.
@@ -172,9 +172,10 @@ impl FoldTicket {
     }
 }
 
-/// Gives a segment a name that no start reads.
+/// Gives a segment a name that no start reads, which says enough of it.
 pub(crate) fn set_aside(disk: &dyn Disk, path: &Path) -> Result<(), LogError> {
-    disk.rename(path, &aside_path(path)).map_err(|error| LogError::io("rename", path, error))
+    disk.rename(path, &aside_path(path)).map_err(|error| LogError::io("rename", path, error))?;
+    unlink_if_there(disk, &damaged_path(path))
 }
 
 /// Moves the state to the end of a sealed segment.

@@ -151,8 +151,7 @@ fn add_damaged(report: &mut SegmentReport, segment: &Segment, at: u64, why: Deco
     let directory = Directory::new(segment.directory_path(), segment.id());
     let directory = directory.is_usable()?.then_some(&directory);
     let targets = targets_at(segment, directory, at)?;
-    // Records of a rewritten one keep their positions: no offset tells them.
-    let position = if segment.is_rewritten() { segment.first() } else { segment.position_of(at) };
+    let position = segment.claimed_position(at);
     report.damaged.push(DamagedRecord { at, position: position.0, why: why.to_string(), targets });
     Ok(())
 }

@@ -147,6 +147,8 @@ impl Log {
         let raise = options.raise || recovery.torn_bytes > 0 || recovered.has_lost;
         let is_new = recovered.log_id.is_none();
         let mut log = Log::after(directory, options, recovered)?;
+        quarantined.iter().for_each(|found| log.quarantine(&found.file, found.at));
+        log.quarantined.extend(quarantined.iter().filter_map(|found| number_of(&found.file)));
         let end = log.append_epoch(raise)?;
         log.write()?;
         state.apply(&Record::Epoch { epoch: log.epoch, raise }, end);
@@ -375,8 +377,7 @@ impl Log {
 
 impl Log {
     fn after(directory: &Path, options: LogOptions, recovered: Recovered) -> Result<Log, LogError> {
-        let Recovered { log_id, state, checkpoints, synced, sealed, next_number, quarantined, .. } = recovered;
-        let quarantined = quarantined.iter().filter_map(|one| number_of(&one.file)).collect();
+        let Recovered { log_id, state, checkpoints, synced, sealed, next_number, .. } = recovered;
         let log_id = log_id.map_or_else(|| random(directory), Ok)?;
         let directory: Arc<Path> = Arc::from(directory);
         let (end, epoch) = (state.position, state.epoch + 1);
@@ -417,7 +418,7 @@ impl Log {
             holds: Arc::default(),
             hints: RefCell::default(),
             recent,
-            quarantined,
+            quarantined: BTreeSet::new(),
         })
     }
 

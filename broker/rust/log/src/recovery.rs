@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::checkpoint::{Checkpoints, unlink_if_there};
-use crate::damage::{Quarantined, known_targets};
+use crate::damage::{Quarantined, file_name, known_targets, marked};
 use crate::directory::{Directory, Lookup};
 use crate::disk::Disk;
 use crate::error::{Damage, LogError};
@@ -20,7 +20,7 @@ use crate::index::MemoryIndex;
 use crate::manifest::{Entry, Manifest};
 use crate::record::{Decoded, Position, Record};
 use crate::segment::{
-    Check, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, directory_path, rewritten_path, segment_path,
+    Check, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, damaged_path, directory_path, rewritten_path, segment_path,
 };
 use crate::sync::SyncedFile;
 
@@ -284,7 +284,7 @@ impl Reader<'_> {
             Err(error) => return Err(error),
         };
         if entry.end > self.floor {
-            return Err(segment.damaged(0, Damage::Gap));
+            return Err(segment.damaged(0, Damage::NotCovered));
         }
         self.read_below(segment, entry.end)
     }
@@ -471,6 +471,10 @@ impl Reader<'_> {
     }
 
     fn push(&mut self, segment: Segment, end: Position, lookup: Lookup) {
+        let file = file_name(&segment);
+        if !self.quarantined.iter().any(|one| one.file == file) {
+            self.quarantined.extend(marked(self.directory, &file));
+        }
         // The map was for reading it now; whoever delivers from it maps it again.
         self.sealed.push(Sealed { segment: Arc::new(segment.unmapped()), end, lookup });
     }
@@ -492,9 +496,15 @@ impl Reader<'_> {
         Ok(any)
     }
 
+    /// A damaged one is set aside instead.
     fn unlink_with_directory(&self, path: PathBuf) -> Result<(), LogError> {
+        let mark = damaged_path(&path);
+        if mark.exists() && path.exists() {
+            set_aside(self.disk, &path)?;
+        }
         unlink_if_there(self.disk, &path)?;
-        unlink_if_there(self.disk, &directory_path(&path))
+        unlink_if_there(self.disk, &directory_path(&path))?;
+        unlink_if_there(self.disk, &mark)
     }
 
     fn unlink(&mut self, number: u64) -> Result<(), LogError> {

@@ -6,12 +6,14 @@ use std::path::Path;
 use penstock_queue::{AckSet, QueueId, Sequence, SequenceRange};
 use rustc_hash::FxHashMap;
 
+use crate::checkpoint::unlink_if_there;
 use crate::error::{Damage, LogError};
 use crate::fold::FoldState;
+use crate::fold_ticket::set_aside;
 use crate::log::{Log, LogOptions};
 use crate::record::{Outcome, Target};
 use crate::recovery::{HeaderFound, Names, read_header};
-use crate::segment::{aside_path, segment_path};
+use crate::segment::{damaged_path, segment_path};
 
 /// What a repair did, or would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,11 +41,12 @@ pub fn repair(directory: &Path, options: LogOptions) -> Result<Repaired, LogErro
         let path = directory.join(file);
         // The start may have set it aside by itself.
         if path.exists() {
-            disk.rename(&path, &aside_path(&path)).map_err(|error| LogError::io("rename", &path, error))?;
+            set_aside(disk.as_ref(), &path)?;
         }
     }
-    for file in opened.log.sealed_files() {
-        opened.log.mend_directory(&file)?;
+    let files = opened.log.sealed_files();
+    for file in &files {
+        opened.log.mend_directory(file)?;
     }
     for (queue, lost) in lost_messages(&opened.log, &opened.state)? {
         let ranges: Vec<SequenceRange> =
@@ -53,6 +56,10 @@ pub fn repair(directory: &Path, options: LogOptions) -> Result<Repaired, LogErro
         repaired.dropped.extend(dropped);
     }
     opened.log.close()?;
+    // Nothing that lives is damaged any more.
+    for file in &files {
+        unlink_if_there(disk.as_ref(), &damaged_path(&directory.join(file)))?;
+    }
     Ok(repaired)
 }
 

@@ -39,6 +39,13 @@ pub(crate) fn aside_path(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
+/// The name of the file that says of a segment that something in it could not be read.
+pub(crate) fn damaged_path(segment: &Path) -> PathBuf {
+    let mut name = segment.as_os_str().to_owned();
+    name.push(".damaged");
+    PathBuf::from(name)
+}
+
 /// The name of a segment that was rewritten in place of the one with that number and of some that followed it.
 pub(crate) fn rewritten_path(directory: &Path, number: u64, edition: u32) -> PathBuf {
     directory.join(format!("msgs.{number:010}.{edition}"))
@@ -343,6 +350,15 @@ impl Segment {
 
     pub(crate) fn position_of(&self, offset: u64) -> Position {
         Position(self.place.first.0.saturating_add(offset.saturating_sub(SEGMENT_HEADER_BYTES)))
+    }
+
+    /// Where the record at an offset stands: in a rewritten segment, which keeps positions, as far as its bytes tell.
+    pub(crate) fn claimed_position(&self, offset: u64) -> Position {
+        if !self.is_rewritten() {
+            return self.position_of(offset);
+        }
+        let claimed = self.bytes_from(offset).get(8..16).map_or(self.place.first, |bytes| Position(le_u64(bytes)));
+        if self.is_placed(claimed, offset) { claimed } else { self.place.first }
     }
 
     /// Whether a record at that offset may say that it stands at that position.

@@ -453,9 +453,14 @@ fn inspecting_looks_at_rewritten_segments() {
     let mut bytes = std::fs::read(&path).unwrap();
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
-    std::fs::write(&path, bytes).unwrap();
+    std::fs::write(&path, &bytes).unwrap();
 
-    assert!(report(true).error.is_some());
+    let damaged = report(true);
+    assert!(damaged.error.is_some());
+    let [record] = &damaged.damaged[..] else { panic!("{damaged:?}") };
+    let says = &bytes[record.at as usize + 8..record.at as usize + 16];
+    assert_eq!(record.position.to_le_bytes(), says, "a record keeps its position wherever it lies");
+    assert!(record.position > damaged.first_position);
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn a_damaged_segment_is_not_rewritten_and_nothing_stands_for_it() {
     let (mut log, model) = filled(directory.path(), 600);
     let all = segments(directory.path());
     let damaged = all[all.len() / 2].clone();
-    log.quarantine(name(&damaged));
+    log.quarantine(name(&damaged), 100);
 
     compact_all(&mut log);
 
@@ -97,7 +97,7 @@ fn a_segment_found_damaged_while_it_is_rewritten_is_kept() {
     let ticket = log.begin_compaction().unwrap();
     let compacted = ticket.perform(u64::MAX).unwrap();
     let source = &all[0];
-    log.quarantine(name(source));
+    log.quarantine(name(source), 100);
     log.finish_compaction(compacted).perform().unwrap();
 
     assert!(!source.exists(), "it was replaced");
@@ -208,4 +208,21 @@ fn a_record_that_changed_in_a_rewritten_segment_is_not_delivered() {
     let located = log.locate(QueueId(SLOW), Sequence(1), 2).unwrap().unwrap();
     assert!(located.segment.message_for(located.offsets[0], target(1)).is_err());
     assert!(located.segment.message_for(located.offsets[1], target(2)).is_ok());
+}
+
+#[test]
+fn a_source_found_damaged_before_it_was_set_aside_is_kept_by_the_next_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut log, model) = filled(directory.path(), 600);
+    let source = segments(directory.path()).swap_remove(0);
+    let compacted = log.begin_compaction().unwrap().perform(u64::MAX).unwrap();
+    log.quarantine(name(&source), 100);
+    // The process ends here: the manifest names what stands for the source, whose file is still there.
+    drop((compacted, log));
+
+    let opened = open(directory.path());
+
+    assert!(!source.exists());
+    assert!(directory.path().join(format!("{}.aside", name(&source))).exists());
+    model.check_messages(&opened.log);
 }

@@ -307,3 +307,41 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_damaged_segment_is_told_by_every_start_and_kept_when_nothing_in_it_lives() {
+    let directory = tempfile::tempdir().unwrap();
+    synced_log(directory.path(), 30);
+    flip(&segment(directory.path(), 1), 64 + 33 + 30);
+    let mut opened = open(directory.path());
+    assert_eq!(opened.quarantined.len(), 1);
+    opened.log.close().unwrap();
+    drop(opened);
+
+    // Its checkpoint covers the segment: no record of it is read again.
+    let mut opened = open(directory.path());
+
+    let [told] = &opened.quarantined[..] else { panic!("{:?}", opened.quarantined) };
+    assert_eq!((told.file.as_str(), told.at, told.why), ("msgs.0000000001", 97, Damage::Marked));
+    opened.log.append_delete(QueueId(QUEUE)).unwrap();
+    opened.log.close().unwrap();
+    drop(opened);
+    let mut opened = open(directory.path());
+    opened.log.close().unwrap();
+    assert!(!segment(directory.path(), 1).exists());
+    assert!(directory.path().join("msgs.0000000001.aside").exists());
+    assert!(!directory.path().join("msgs.0000000001.damaged").exists());
+    drop(opened);
+    assert!(open(directory.path()).quarantined.is_empty());
+}
+
+#[test]
+fn what_repair_mended_is_not_told_again() {
+    let directory = tempfile::tempdir().unwrap();
+    synced_log(directory.path(), 30);
+    flip(&segment(directory.path(), 1), 64 + 33 + 30);
+
+    repair(directory.path(), small_segments()).unwrap();
+
+    assert!(open(directory.path()).quarantined.is_empty());
+}

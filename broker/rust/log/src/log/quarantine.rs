@@ -5,7 +5,7 @@ use std::sync::Arc;
 use penstock_queue::{QueueId, Sequence};
 
 use super::Log;
-use crate::damage::file_name;
+use crate::damage::{file_name, mark};
 use crate::directory::Lookup;
 use crate::error::LogError;
 use crate::index::of_segment;
@@ -40,11 +40,15 @@ impl Log {
     }
 
     /// Keeps a segment's file when the log needs it no more: something in it could not be read. Its name is that of
-    /// [`crate::Quarantined::file`].
-    pub fn quarantine(&mut self, file: &str) {
-        let segments = self.sealed.iter().map(|sealed| &sealed.segment).chain(std::iter::once(&self.active.segment));
-        let number = segments.filter(|segment| file_name(segment) == file).map(|segment| segment.number()).next();
-        self.quarantined.extend(number);
+    /// [`crate::Quarantined::file`], and `at` the byte. Later starts are told by a file beside it.
+    pub fn quarantine(&mut self, file: &str, at: u64) {
+        let mut segments =
+            self.sealed.iter().map(|sealed| &sealed.segment).chain(std::iter::once(&self.active.segment));
+        let Some(segment) = segments.find(|segment| file_name(segment) == file) else { return };
+        if self.quarantined.insert(segment.number()) {
+            // Without it the segment is kept until the next start all the same.
+            let _ = mark(self.options.disk.as_ref(), segment.path(), at);
+        }
     }
 
     /// Makes the index of a segment again when its directory changed on the disk; says whether it had. `file` is the name
