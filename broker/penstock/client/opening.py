@@ -11,8 +11,8 @@ from penstock.client.uri import Address, parse_uri
 __all__ = ["Options", "greet", "open_transport"]
 
 LEVELS = {None: 0, "os": 1, "disk": 2}
-# What HTTP/2 makes of the first bytes of a listener that speaks TLS.
-_TLS_ANSWERS = "frame with invalid size"
+# How a listener that speaks TLS ends a plaintext connection, as the layers below tell it.
+_TLS_ENDS = ("frame with invalid size", "broken pipe", "connection reset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +70,11 @@ def greet(transport: Transport, options: Options) -> None:
         if isinstance(refusal, AccessRefusedError):
             # Somebody the broker knows, who may not list vhosts.
             return
+        target = options.address.target
+        if options.address.tls is None and any(end in str(refusal).lower() for end in _TLS_ENDS):
+            text = f"{target} ended a plaintext connection ({refusal}); if it serves TLS, use penstocks://"
+            raise ConnectionLostError(text, code=refusal.code) from error
         if isinstance(refusal, ConnectionLostError):
-            target = options.address.target
-            raise ConnectionLostError(
-                f"no broker answers at {target}: {refusal}; is it running there?", code=refusal.code
-            ) from error
-        if options.address.tls is None and _TLS_ANSWERS in str(refusal):
-            target = options.address.target
-            raise ConnectionLostError(f"{target} does not speak plaintext; use penstocks:// for TLS") from error
+            text = f"no broker answers at {target}: {refusal}; is it running there?"
+            raise ConnectionLostError(text, code=refusal.code) from error
         raise refusal from error

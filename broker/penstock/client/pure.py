@@ -71,7 +71,8 @@ def _channel(address: Address, options: TransportOptions) -> Any:
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.initial_reconnect_backoff_ms", 50),
-        ("grpc.min_reconnect_backoff_ms", 50),
+        # To gRPC this is also how long an attempt to connect may take.
+        ("grpc.min_reconnect_backoff_ms", options.connect_timeout_ms),
         ("grpc.max_reconnect_backoff_ms", 5_000),
         ("grpc.enable_http_proxy", 0),
     ]
