@@ -74,8 +74,9 @@ class Shard:
     highest_queue_id: int
     def retain_queues(self, ids: Sequence[int]) -> int:
         """Once, after the definitions are read: queues of the log that are not among `ids` are deleted. Gives their number."""
-    def put_queues(self, queues: Sequence[tuple[int, str, bool, str | None]]) -> None:
-        """Per queue: id, name, auto_delete, level. The lock is held once for all of them: at most a thousand or so."""
+    def put_queues(self, queues: Sequence[tuple[int, str, bool, str | None, tuple[int, int] | None]]) -> None:
+        """Per queue: id, name, auto_delete, level, and of a stream (max_age_ms, max_bytes), 0 for no bound. The lock is held once
+        for all of them: at most a thousand or so."""
     def delete_queue(self, id: int) -> int:
         """Ends its consumers, drops its messages; gives their number, unsettled ones included."""
     def purge_queue(self, id: int) -> int:
@@ -95,6 +96,18 @@ class Shard:
         """Ready and unsettled over all queues."""
     def route(self, exchange: str, key: str, headers: bytes | None) -> list[str]:
         """The names of the queues a message would reach, sorted. For tests: the pure router is its oracle."""
+    def stream_states(self, ids: Sequence[int]) -> list[tuple[int, int, int, int, int, int, int]]:
+        """Per stream: first, next, count, bytes, first_timestamp_ms, last_timestamp_ms, readers. Raises NotFoundError."""
+    def offset_at(self, id: int, timestamp_ms: int) -> int:
+        """The first offset stored at that time or later, or the next one (may read from the disk, without the GIL)."""
+    def stream_groups(self, id: int) -> list[tuple[str, int | None, int]]:
+        """Name, stored offset, readers of each group that stored one or has readers."""
+    def store_offset(self, id: int, group: str, offset: int) -> None:
+        """Returns when it is on the disk (blocking, without the GIL). Raises NotFoundError and StorageError."""
+    def delete_group(self, id: int, group: str) -> bool:
+        """Whether an offset was stored."""
+    def producer_sequence(self, name: str) -> int | None:
+        """The highest sequence that is stored of a producer."""
     def begin_backup(self) -> Backup:
         """Fixes what a copy of the log holds: everything stored until now. Raises StorageError."""
     def close(self, *, delete: bool) -> None:
@@ -116,7 +129,7 @@ class Call:
     kind: "call" (a unary method; `method` is its name, such as "DeclareQueue"),
     "publish" (a publish stream opens: answered with admit(vhost)),
     "permit" (`subject` is an exchange that a publish stream of `vhost` wants to write: answered with admit(vhost)),
-    "consume", "get", "settle" (`payload` is ConsumeOpen, GetRequest, SettleRequest: answered with admit(vhost, queue_id)),
+    "consume", "read", "get", "settle" (`payload` is the first request of the stream or the request: answered with admit(vhost, queue_id)),
     "disconnected" (the connection ended: no answer), "unused" (the auto-delete queue `subject` of `vhost` lost its last consumer: no answer).
     """
     kind: str

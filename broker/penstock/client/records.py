@@ -44,6 +44,11 @@ class Queue:
     unsettled_bytes: int
     consumer_count: int
 
+    @property
+    def type(self) -> str:
+        """`classic`, or `stream`: read with `Connection.stream`."""
+        return str(self.arguments.get("x-queue-type", "classic"))
+
 
 @dataclass(frozen=True, slots=True)
 class Exchange:

@@ -1,0 +1,215 @@
+"""The verbs of streams: declaring and deleting them whole, where they begin and end, groups and their offsets. What may
+read from the disk runs on a thread; a stream that is deleted meanwhile is refused like one that was never there.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.metadata import streams as rules
+from penstock.metadata.argument_rules import PARTITIONS_MAX
+from penstock.metadata.commands import DeclareStream, DeleteStream
+from penstock.metadata.effects import StreamDeclared
+from penstock.metadata.topology import VhostTopology
+from penstock.model.arguments import Arguments
+from penstock.model.errors import InvalidArgumentError, Thing
+from penstock.model.names import QueueId, QueueName, check_name
+from penstock.model.records import Access
+from penstock.vhost.actor import Actor
+from penstock.vhost.owner import Owner
+from penstock.vhost.ports import GroupState, Shard, StreamState
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """Where a partition begins and ends; see `StreamState`."""
+
+    name: QueueName
+    state: StreamState
+    at_timestamp: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatus:
+    name: str
+    arguments: Arguments
+    partitions: tuple[PartitionStatus, ...]
+
+
+class GroupStatus(NamedTuple):
+    name: str
+    partition: QueueName
+    offset: int | None
+    lag: int
+    reader_count: int
+
+
+class Streams:
+    """Those of one vhost."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._topology: VhostTopology = owner.topology
+
+    # ------------------------------------------------------------ as wholes
+
+    async def declare(self, actor: Actor, command: DeclareStream) -> StreamDeclared:
+        """Needs to configure the stream's name and those of all its partitions."""
+        for name in _names(command):
+            actor.require(Access.CONFIGURE, self._thing(name))
+        outcome = await self._owner.submit(command)
+        assert isinstance(outcome.answer, StreamDeclared)
+        return outcome.answer
+
+    async def delete(self, actor: Actor, name: str) -> int:
+        """Gives the number of messages that went with it."""
+        actor.require(Access.CONFIGURE, self._thing(name))
+        for partition in await self._owner.read(lambda: rules.partitions(self._topology, name)):
+            actor.require(Access.CONFIGURE, self._thing(partition))
+        return (await self._owner.submit(DeleteStream(name))).dropped_count
+
+    async def statuses(self, actor: Actor, name: str | None = None) -> list[StreamStatus]:
+        """In the order of their names; or only the one, which must be there."""
+        actor.require_entry(Thing("vhost", self._topology.vhost))
+        return await self._owner.read(lambda: self._status_list(name))
+
+    # ------------------------------------------------------------ offsets
+
+    async def offsets(self, actor: Actor, name: str, timestamp_ms: int | None) -> list[PartitionStatus]:
+        """Of all partitions of a stream, or of one partition."""
+        actor.require_entry(Thing("vhost", self._topology.vhost))
+        found = await self._owner.read(lambda: self._partitions(rules.partitions(self._topology, name)))
+        if timestamp_ms is None:
+            return found
+        ids = [self._topology.queues[status.name].id for status in found]
+        offsets = await asyncio.to_thread(self._offsets_at, ids, timestamp_ms)
+        return [
+            PartitionStatus(status.name, status.state, offset) for status, offset in zip(found, offsets, strict=True)
+        ]
+
+    async def admit_read(self, actor: Actor, partition: QueueName, group: str, *, single_active: bool) -> QueueId:
+        """Gives the number by which the engine knows the partition."""
+        actor.require(Access.READ, self._queue(partition))
+        if group:
+            self._check_group(group)
+        elif single_active:
+            raise InvalidArgumentError(
+                self._thing(partition),
+                "is to be read by a single active reader of no group",
+                "name the group whose readers take turns",
+                field="group",
+            )
+        return await self._owner.read(lambda: rules.stream_queue(self._topology, partition).id)
+
+    # ------------------------------------------------------------ groups and producers
+
+    async def store_offset(self, actor: Actor, partition: QueueName, group: str, offset: int) -> None:
+        """Returns when it is on the disk."""
+        actor.require(Access.READ, self._queue(partition))
+        self._check_group(group)
+        queue_id, state = await self._owner.read(lambda: self._stream_state(partition))
+        if offset >= state[1]:
+            raise InvalidArgumentError(
+                self._thing(partition),
+                f"has no offset {offset} yet: the next message gets {state[1]}",
+                "store the offset of the last message that was read",
+                field="offset",
+            )
+        await asyncio.to_thread(self._shard.store_offset, queue_id, group, offset)
+
+    async def groups(self, actor: Actor, name: str) -> list[GroupStatus]:
+        """Of all partitions of a stream, or of one partition; in the order of the groups' names."""
+        actor.require_entry(Thing("vhost", self._topology.vhost))
+        return await self._owner.read(lambda: self._groups(rules.partitions(self._topology, name)))
+
+    async def delete_group(self, actor: Actor, name: str, group: str) -> bool:
+        """Gives whether anything was stored."""
+        self._check_group(group)
+        partitions = await self._owner.read(lambda: rules.partitions(self._topology, name))
+        for partition in partitions:
+            actor.require(Access.READ, self._queue(partition))
+        ids = [self._topology.queues[partition].id for partition in partitions]
+        return any([await asyncio.to_thread(self._shard.delete_group, queue_id, group) for queue_id in ids])
+
+    async def producer_sequence(self, actor: Actor, producer: str) -> int | None:
+        """The highest that is stored."""
+        actor.require_entry(Thing("vhost", self._topology.vhost))
+        check_name("producer", producer)
+        return await self._owner.read(lambda: self._shard.producer_sequence(producer))
+
+    # ------------------------------------------------------------ for those who watch
+
+    def states_now(self, count_max: int) -> list[PartitionStatus]:
+        """The first partitions by name. While a change settles there are none to tell: the next look has them."""
+        if self._owner.is_settling or self._owner.stopped is not None:
+            return []
+        return self._partitions(sorted(self._topology.streams)[:count_max])
+
+    def groups_now(self, partitions: list[QueueName]) -> list[GroupStatus]:
+        """To be called right after `states_now`, with names that it gave."""
+        return self._groups(partitions)
+
+    @property
+    def partition_count(self) -> int:
+        return len(self._topology.streams)
+
+    # ------------------------------------------------------------ parts
+
+    @property
+    def _shard(self) -> Shard:
+        return self._owner.shard
+
+    def _status_list(self, wanted: str | None) -> list[StreamStatus]:
+        names = rules.stream_names(self._topology) if wanted is None else [wanted]
+        return [self._status(name) for name in names]
+
+    def _status(self, name: str) -> StreamStatus:
+        partitions = rules.partitions(self._topology, name)
+        arguments = self._topology.queues[partitions[0]].arguments if partitions else {}
+        return StreamStatus(name, arguments, tuple(self._partitions(partitions)))
+
+    def _partitions(self, names: list[QueueName]) -> list[PartitionStatus]:
+        states = self._shard.stream_states([self._topology.queues[name].id for name in names])
+        return [PartitionStatus(name, state) for name, state in zip(names, states, strict=True)]
+
+    def _stream_state(self, partition: QueueName) -> tuple[QueueId, StreamState]:
+        queue = rules.stream_queue(self._topology, partition)
+        return queue.id, self._shard.stream_states([queue.id])[0]
+
+    def _offsets_at(self, ids: list[QueueId], timestamp_ms: int) -> list[int]:
+        return [self._shard.offset_at(queue_id, timestamp_ms) for queue_id in ids]
+
+    def _groups(self, partitions: list[QueueName]) -> list[GroupStatus]:
+        found: list[GroupStatus] = []
+        for partition in self._partitions(partitions):
+            queue_id = self._topology.queues[partition.name].id
+            found += (_group_status(partition, group) for group in self._shard.stream_groups(queue_id))
+        return sorted(found, key=lambda group: (group.name, partitions.index(group.partition)))
+
+    def _check_group(self, group: str) -> None:
+        thing = Thing("group", group[:64], self._topology.vhost)
+        if not group:
+            raise InvalidArgumentError(thing, "has no name", "name the group", field="group")
+        check_name("group", group)
+
+    def _thing(self, name: str) -> Thing:
+        return Thing("stream", name, self._topology.vhost)
+
+    def _queue(self, name: str) -> Thing:
+        return Thing("queue", name, self._topology.vhost)
+
+
+def _names(command: DeclareStream) -> list[str]:
+    """Bounded, because the count is the client's and is judged only later."""
+    if command.partition_count <= 1:
+        return [command.name]
+    count = min(command.partition_count, PARTITIONS_MAX)
+    return [command.name, *(f"{command.name}-{number}" for number in range(count))]
+
+
+def _group_status(partition: PartitionStatus, group: GroupState) -> GroupStatus:
+    """Offsets may skip numbers, so that the lag is never more than there are messages."""
+    name, offset, reader_count = group
+    first, next_, count = partition.state[:3]
+    behind = next_ - (first if offset is None else max(first, offset + 1))
+    return GroupStatus(name, partition.name, offset, max(0, min(behind, count)), reader_count)
