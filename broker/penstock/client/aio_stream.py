@@ -14,7 +14,7 @@ from penstock.client.places import Place
 from penstock.client.properties import Properties, encode_properties
 from penstock.client.reading import AsyncStreamReader, ReadingLimits
 from penstock.client.records import Group, PartitionOffsets, StreamInfo
-from penstock.client.stream import address_of, key_bytes, now_ms
+from penstock.client.stream import KeyedBody, address_of, key_bytes, now_ms
 from penstock.client.transport import ReaderOptions, ReaderPort
 from penstock.client.values import Value
 
@@ -111,6 +111,16 @@ class AsyncStream:
         fields = await self._fields(properties, headers)
         return await _all([self._send(body, fields, key) for body in bodies])
 
+    async def publish_keyed(
+        self,
+        messages: Iterable[KeyedBody],
+        properties: Properties | None = None,
+        headers: Mapping[str, Value] | None = None,
+    ) -> int:
+        """Publishes pairs of key and body; returns their number once all are confirmed."""
+        fields = await self._fields(properties, headers)
+        return await _all([self._send(body, fields, key) for key, body in messages])
+
     async def publisher(self, producer: str) -> "AsyncStreamPublisher":
         """A publisher with a name: `async with await stream.publisher("name") as publisher`."""
         if not producer:
@@ -169,6 +179,9 @@ class AsyncStreamPublisher:
 
     async def publish_many(self, bodies: Iterable[bytes], key: "bytes | str | None" = None) -> int:
         return await _all([self.publish(body, key) for body in bodies])
+
+    async def publish_keyed(self, messages: Iterable[KeyedBody]) -> int:
+        return await _all([self.publish(body, key) for key, body in messages])
 
     async def close(self) -> None:
         await self._host.end_publishing(self._producer)

@@ -86,6 +86,24 @@ class Publishing:
         self._raise_failures(spans)
         return count
 
+    def publish_keyed(
+        self, messages: Iterable[tuple[bytes | None, bytes]], address: tuple[Any, ...], sequence: int
+    ) -> int:
+        """The same for messages with a key each; `sequence` is the first one's, or 0."""
+        spans: list[tuple[int, int]] = []
+        count = 0
+        for key, body in messages:
+            try:
+                number = self._queue(body, (*address, key, sequence + count if sequence else 0))
+            except NothingSentError as ended:
+                raise ended.args[0] from ended
+            _extend(spans, number, number)
+            count += 1
+        for first, last in spans:
+            self._await(first, last)
+        self._raise_failures(spans)
+        return count
+
     def close(self, timeout_ms: int) -> None:
         if not self.is_ended:
             self._port.flush(timeout_ms)

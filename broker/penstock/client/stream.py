@@ -2,11 +2,11 @@
 until it is asked to."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from threading import Lock
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeAlias, TypeVar
 
 from penstock.client import stream_calls
 from penstock.client.admin import Steps
@@ -21,6 +21,9 @@ from penstock.client.values import Value
 __all__ = ["Stream", "StreamPublisher"]
 
 T = TypeVar("T")
+
+# A key, or None, and a body.
+KeyedBody: TypeAlias = tuple["bytes | str | None", bytes]
 
 
 class Host(Protocol):
@@ -128,6 +131,16 @@ class Stream:
             return self._host.publishing().publish_many(bodies, *fields)
         return self._host.keyed_publishing().publish_many(bodies, *fields, (key_bytes(key), 0))
 
+    def publish_keyed(
+        self,
+        messages: Iterable[KeyedBody],
+        properties: Properties | None = None,
+        headers: Mapping[str, Value] | None = None,
+    ) -> int:
+        """Publishes pairs of key and body; returns their number once all are confirmed."""
+        fields = self._fields(properties, headers)
+        return self._host.keyed_publishing().publish_keyed(key_pairs(messages), fields, 0)
+
     def publisher(self, producer: str) -> "StreamPublisher":
         """A publisher with a name, which stores nothing twice though it repeats itself. One at a time may have it."""
         if not producer:
@@ -181,7 +194,7 @@ class StreamPublisher:
         fields = self._fields(properties, headers)
         with self._order:
             chosen = self._next(sequence)
-            self._publishing.publish(body, *fields, (key_bytes(key), chosen))
+            self._publishing.publish_keyed([(key_bytes(key), body)], fields, chosen)
             self.last_sequence = max(self.last_sequence, chosen)
         return chosen
 
@@ -198,6 +211,21 @@ class StreamPublisher:
         with self._order:
             first = self._next(sequence)
             count = self._publishing.publish_many(bodies, *fields, (key_bytes(key), first))
+            self.last_sequence = max(self.last_sequence, first + count - 1)
+        return count
+
+    def publish_keyed(
+        self,
+        messages: Iterable[KeyedBody],
+        properties: Properties | None = None,
+        headers: Mapping[str, Value] | None = None,
+        sequence: int | None = None,
+    ) -> int:
+        """The same for pairs of key and body."""
+        fields = self._fields(properties, headers)
+        with self._order:
+            first = self._next(sequence)
+            count = self._publishing.publish_keyed(key_pairs(messages), fields, first)
             self.last_sequence = max(self.last_sequence, first + count - 1)
         return count
 
@@ -229,6 +257,10 @@ def address_of(name: str, partitions: tuple[str, ...]) -> tuple[str, str]:
 
 def now_ms() -> int:
     return int(time.time() * 1_000)
+
+
+def key_pairs(messages: Iterable[KeyedBody]) -> Iterator[tuple[bytes | None, bytes]]:
+    return ((key_bytes(key), body) for key, body in messages)
 
 
 def key_bytes(key: "bytes | str | None") -> bytes | None:
