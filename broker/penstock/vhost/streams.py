@@ -3,6 +3,7 @@ read from the disk runs on a thread; a stream that is deleted meanwhile is refus
 """
 
 import asyncio
+import heapq
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -140,10 +141,11 @@ class Streams:
     # ------------------------------------------------------------ for those who watch
 
     def states_now(self, count_max: int) -> list[PartitionStatus]:
-        """The first partitions by name. While a change settles there are none to tell: the next look has them."""
-        if self._owner.is_settling or self._owner.stopped is not None:
+        """The first partitions by name; those that are being declared come later."""
+        if self._owner.stopped is not None:
             return []
-        return self._partitions(sorted(self._topology.streams)[:count_max])
+        there = (name for name in self._topology.streams if self._owner.is_applied(self._topology.queues[name].id))
+        return self._partitions(heapq.nsmallest(count_max, there))
 
     def groups_now(self, partitions: list[QueueName]) -> list[GroupStatus]:
         """To be called right after `states_now`, with names that it gave."""
