@@ -5,7 +5,7 @@ BIN := .venv/bin
 RUST := $(shell find broker/rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup run demo build test test-rust test-python test-crash test-conformance long-model long-disk-use long-fuzz bench bench-docs fmt lint proto lock clean
+.PHONY: help setup run demo build test test-rust test-python test-crash test-conformance long-model long-disk-use long-fuzz bench bench-streams bench-docs fmt lint proto lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -53,6 +53,10 @@ long-fuzz: ## ten minutes of fuzzing a target (needs nightly Rust and cargo-fuzz
 
 bench: setup ## the table of docs/benchmarks.md, measured here
 	@PYTHONPATH=tests $(BIN)/python -m bench
+
+bench-streams: setup ## the rows about streams (BACKLOG=1000000 for one of 1 GB)
+	@PYTHONPATH=tests $(BIN)/python -m bench --backlog $${BACKLOG:-10000000} \
+		--rows stream-append stream-read stream-read-python stream-time
 
 bench-docs: setup ## the same, written to docs/benchmarks.md
 	@PYTHONPATH=tests $(BIN)/python -m bench --update-docs
