@@ -37,9 +37,7 @@ def test_the_python_of_a_document_runs(
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_the_commands_of_a_document_run_in_their_order(broker: Broker, vhost: str, document: str) -> None:
-    lines = [
-        line for block in blocks(document, "") for line in block.splitlines() if ".venv/bin/penstock " in line
-    ]
+    lines = [line for block in blocks(document, "") for line in block.splitlines() if ".venv/bin/penstock " in line]
     assert len(lines) > 1
 
     environment = {**os.environ, "PENSTOCK_URI": broker.uri(vhost)}

@@ -70,7 +70,11 @@ class AsyncStream:
             plan = await self._host.run(stream_calls.plan_reading(self._host.vhost, self.name, wanted, now_ms()))
             return [self._host.open_reader(options) for options in plan]
 
-        reader = AsyncStreamReader(open_ports, self._host.stream_error, limits, asyncio.get_running_loop())
+        async def store(partition: str, offset: int) -> None:
+            if group:
+                await self.store(group, offset, partition)
+
+        reader = AsyncStreamReader(open_ports, self._host.stream_error, limits, store, asyncio.get_running_loop())
         self._host.keep(reader)
         return reader
 

@@ -92,13 +92,14 @@ class PureReader:
             self._changed.notify_all()
 
     def close(self) -> None:
+        """Nothing waits for an offset that was stored in passing: whoever needs it to be there stores it by a call."""
         with self._changed:
             self._is_closed = True
+            stream = self._stream
             self._changed.notify_all()
-        # The sending side ends by itself once the last stored offset is out; then the broker ends the stream.
+        if stream is not None:
+            stream.cancel()
         self._thread.join(CLOSE_SECONDS)
-        if self._stream is not None:
-            self._stream.cancel()
         self._wake.close()
 
     # ------------------------------------------------------------ the sending thread (grpcio's)
@@ -110,13 +111,12 @@ class PureReader:
                 self._changed.wait_for(lambda: self._has_request(life))
                 if self._life != life:
                     return
+                if self._is_closed:
+                    return
                 stored, self._stored = self._stored, None
                 credit, self._credit_due = self._credit_due, 0
-                is_last = self._is_closed
             if stored is not None:
                 yield streams_pb2.ReadRequest(stored=streams_pb2.Stored(offset=stored)).SerializeToString()
-            if is_last:
-                return
             if credit:
                 yield streams_pb2.ReadRequest(credit=streams_pb2.Credit(responses=credit)).SerializeToString()
 

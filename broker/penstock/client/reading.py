@@ -1,21 +1,25 @@
 """Iterating over what a stream holds, for a thread and for a loop: the partitions together, each in its order.
 
-Messages are taken in batches and handed out one by one. Ending the iteration ends the readers; what was stored for the
-group until then is told to the broker first.
+Messages are taken in batches and handed out one by one. Ending the iteration ends the readers; the offsets that were
+stored for the group in passing are stored once more before, by calls, so that they are there when it has ended.
 """
 
 import asyncio
+import logging
 from asyncio import AbstractEventLoop, Event
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from select import POLLIN, poll
 from types import TracebackType
 from typing import Self
 
-from penstock.client.errors import from_status
+from penstock.client.errors import PenstockError, from_status
 from penstock.client.stream_messages import StreamMessage
 from penstock.client.transport import ReaderPort
 
 __all__ = ["AsyncStreamReader", "ReadingLimits", "StreamReader"]
+
+_log = logging.getLogger("penstock")
 
 BATCH_MAX = 256
 # Long enough to cost nothing, short enough that a pending signal is handled soon.
@@ -40,6 +44,7 @@ class Readers:
         self.ports = ports
         self._error = error
         self._by_partition = {port.partition: port for port in ports}
+        self.stored: dict[str, int] = {}
 
     @property
     def active_partitions(self) -> list[str]:
@@ -55,6 +60,7 @@ class Readers:
             raise from_status(*error.args) from error
 
     def store(self, message: StreamMessage) -> None:
+        self.stored[message.partition] = message.offset
         self._by_partition[message.partition].store(message.offset)
 
     def close(self) -> None:
@@ -65,8 +71,15 @@ class Readers:
 class StreamReader:
     """What `Stream.read` gives. The end of an iteration ends it, unless a `with` says how long it lives."""
 
-    def __init__(self, ports: Sequence[ReaderPort], error: type[Exception], limits: ReadingLimits) -> None:
+    def __init__(
+        self,
+        ports: Sequence[ReaderPort],
+        error: type[Exception],
+        limits: ReadingLimits,
+        store: Callable[[str, int], None],
+    ) -> None:
         self._readers = Readers(ports, error)
+        self._store = store
         self._limits = limits
         self._left = limits.count
         self._is_entered = False
@@ -110,8 +123,14 @@ class StreamReader:
             self._readers.store(done)
 
     def close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            for partition, offset in self._readers.stored.items():
+                with _unless_gone(partition):
+                    self._store(partition, offset)
+        finally:
             self._readers.close()
 
     def __enter__(self) -> Self:
@@ -150,9 +169,11 @@ class AsyncStreamReader:
         open_ports: Callable[[], Awaitable[Sequence[ReaderPort]]],
         error: type[Exception],
         limits: ReadingLimits,
+        store: Callable[[str, int], Awaitable[None]],
         loop: AbstractEventLoop,
     ) -> None:
         self._open_ports = open_ports
+        self._store = store
         self._error = error
         self._limits = limits
         self._left = limits.count
@@ -208,7 +229,13 @@ class AsyncStreamReader:
             return
         self._is_closed = True
         self._woken.set()
-        if self._readers is not None:
+        if self._readers is None:
+            return
+        try:
+            for partition, offset in self._readers.stored.items():
+                with _unless_gone(partition):
+                    await self._store(partition, offset)
+        finally:
             await self._loop.run_in_executor(None, self._readers.close)
 
     async def __aenter__(self) -> Self:
@@ -255,6 +282,15 @@ class AsyncStreamReader:
             for descriptor in watched:
                 self._loop.remove_reader(descriptor)
         return not self._is_closed
+
+
+@contextmanager
+def _unless_gone(partition: str) -> Iterator[None]:
+    """With its stream an offset goes, too; without a broker the group goes on further back, and sees messages again."""
+    try:
+        yield
+    except PenstockError as error:
+        _log.warning("the offset of a group was not stored for '%s': %s", partition, error)
 
 
 def _is_readable(ports: Sequence[ReaderPort], timeout_ms: int) -> bool:

@@ -76,7 +76,7 @@ class Stream:
         wanted = stream_calls.Reading(from_, until, group, single_active)
         plan = self._host.run(stream_calls.plan_reading(self._host.vhost, self.name, wanted, now_ms()))
         ports = [self._host.open_reader(options) for options in plan]
-        reader = StreamReader(ports, self._host.stream_error, limits)
+        reader = StreamReader(ports, self._host.stream_error, limits, lambda *where: self._store(group, *where))
         self._host.keep(reader)
         return reader
 
@@ -93,6 +93,10 @@ class Stream:
     def store(self, group: str, offset: int, partition: str | None = None) -> None:
         """The group is done with everything up to this offset; returns when that is on the disk."""
         self._host.run(stream_calls.store_offset(self._host.vhost, partition or self.name, group, offset))
+
+    def _store(self, group: str, partition: str, offset: int) -> None:
+        if group:
+            self.store(group, offset, partition)
 
     def groups(self) -> list[Group]:
         return self._host.run(stream_calls.list_groups(self._host.vhost, self.name))

@@ -37,9 +37,7 @@ def declare(state: VhostTopology, command: DeclareStream) -> Decision:
     check_partition_count(thing, command.partition_count)
     if not command.name:
         raise InvalidArgumentError(thing, "has no name", "name the stream", field="name")
-    found = _partition_count(state, command.name)
-    if found not in (0, command.partition_count):
-        raise PreconditionFailedError.mismatch(thing, "partitions", str(command.partition_count), str(found))
+    _check_partition_count(state, command)
     wanted = _parts(command)
     _check_all(state, wanted)
     decision = Decision(StreamDeclared(tuple(one.name for one in wanted.queues), is_new=False))
@@ -152,13 +150,18 @@ def _check_places(state: VhostTopology, binds: Sequence[Bind]) -> None:
             bindings.check_place(state, one.binding)
 
 
-def _partition_count(state: VhostTopology, name: str) -> int:
-    """As it is there: 0 when it is not."""
-    exchange = _exchange(state, name)
-    if exchange is not None:
-        return exchange.partition_count or len(list(state.bindings_from(exchange.name)))
-    queue = state.queues.get(QueueName(name))
-    return 1 if queue is not None and queue.is_stream else 0
+def _check_partition_count(state: VhostTopology, command: DeclareStream) -> None:
+    """It is for ever. What was put together by hand has none that could be declared again."""
+    exchange = _exchange(state, command.name)
+    queue = state.queues.get(QueueName(command.name))
+    found: int | None = None
+    if exchange is not None and (command.partition_count == 1 or exchange.partition_count != command.partition_count):
+        found = exchange.partition_count or len(list(state.bindings_from(exchange.name)))
+    elif queue is not None and queue.is_stream and command.partition_count > 1:
+        found = 1
+    if found is not None:
+        thing = state.thing("stream", command.name)
+        raise PreconditionFailedError.mismatch(thing, "partitions", str(command.partition_count), str(found))
 
 
 def _exchange(state: VhostTopology, name: str) -> Exchange | None:

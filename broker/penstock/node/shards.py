@@ -4,7 +4,7 @@ nothing else, and anything but a storage error stays what it is: a bug."""
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-from penstock.model.errors import NotFoundError, StorageError, Thing
+from penstock.model.errors import InvalidArgumentError, NotFoundError, StorageError, Thing
 from penstock.native import Backup, Shard
 from penstock.native import NotFoundError as NativeNotFoundError
 from penstock.native import StorageError as NativeStorageError
@@ -79,7 +79,11 @@ class CarefulShard:
 
     def store_offset(self, queue_id: int, group: str, offset: int, /) -> None:
         with self._faults(), self._absences():
-            self._shard.store_offset(queue_id, group, offset)
+            try:
+                self._shard.store_offset(queue_id, group, offset)
+            except ValueError as error:
+                thing = Thing("group", group, self._shard.name)
+                raise InvalidArgumentError(thing, f"cannot store an offset: {error}", "use another group") from error
 
     def delete_group(self, queue_id: int, group: str, /) -> bool:
         with self._faults(), self._absences():

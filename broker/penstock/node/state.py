@@ -121,8 +121,7 @@ class BrokerState:
         for vhost in self._vhosts.all() if self._vhosts is not None else []:
             room = PARTITION_SERIES_MAX - len(totals.partitions)
             try:
-                states = vhost.streams.states_now(room)
-                groups = vhost.streams.groups_now([status.name for status in states])
+                states, groups = vhost.streams.states_now(room)
             except (FaultError, RefusedError):
                 continue  # its log has failed; `reason_not_live` tells so
             left_out += vhost.streams.partition_count - len(states)

@@ -4,6 +4,7 @@ read from the disk runs on a thread; a stream that is deleted meanwhile is refus
 
 import asyncio
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from penstock.metadata.topology import VhostTopology
 from penstock.model.arguments import Arguments
 from penstock.model.errors import InvalidArgumentError, Thing
 from penstock.model.names import QueueId, QueueName, check_name
-from penstock.model.records import Access
+from penstock.model.records import Access, Queue
 from penstock.vhost.actor import Actor
 from penstock.vhost.owner import Owner
 from penstock.vhost.ports import GroupState, Shard, StreamState
@@ -72,18 +73,24 @@ class Streams:
     async def statuses(self, actor: Actor, name: str | None = None) -> list[StreamStatus]:
         """In the order of their names; or only the one, which must be there."""
         actor.require_entry(Thing("vhost", self._topology.vhost))
-        return await self._owner.read(lambda: self._status_list(name))
+        streams = await self._owner.read(lambda: self._found(name))
+        partitions = [queue for _, queues in streams for queue in queues]
+        found = {status.name: status for status in await self._states(partitions)}
+        return [
+            StreamStatus(each, queues[0].arguments if queues else {}, tuple(found[queue.name] for queue in queues))
+            for each, queues in streams
+        ]
 
     # ------------------------------------------------------------ offsets
 
     async def offsets(self, actor: Actor, name: str, timestamp_ms: int | None) -> list[PartitionStatus]:
         """Of all partitions of a stream, or of one partition."""
         actor.require_entry(Thing("vhost", self._topology.vhost))
-        found = await self._owner.read(lambda: self._partitions(rules.partitions(self._topology, name)))
+        queues = await self._owner.read(lambda: self._queues(name))
+        found = await self._states(queues)
         if timestamp_ms is None:
             return found
-        ids = [self._topology.queues[status.name].id for status in found]
-        offsets = await asyncio.to_thread(self._offsets_at, ids, timestamp_ms)
+        offsets = await asyncio.to_thread(self._offsets_at, queues, timestamp_ms)
         return [
             PartitionStatus(status.name, status.state, offset) for status, offset in zip(found, offsets, strict=True)
         ]
@@ -108,29 +115,31 @@ class Streams:
         """Returns when it is on the disk."""
         actor.require(Access.READ, self._queue(partition))
         self._check_group(group)
-        queue_id, state = await self._owner.read(lambda: self._stream_state(partition))
-        if offset >= state[1]:
+        queue = await self._owner.read(lambda: rules.stream_queue(self._topology, partition))
+        next_ = (await self._states([queue]))[0].state[1]
+        if offset >= next_:
             raise InvalidArgumentError(
                 self._thing(partition),
-                f"has no offset {offset} yet: the next message gets {state[1]}",
+                f"has no offset {offset} yet: the next message gets {next_}",
                 "store the offset of the last message that was read",
                 field="offset",
             )
-        await asyncio.to_thread(self._shard.store_offset, queue_id, group, offset)
+        await asyncio.to_thread(self._shard.store_offset, queue.id, group, offset)
 
     async def groups(self, actor: Actor, name: str) -> list[GroupStatus]:
         """Of all partitions of a stream, or of one partition; in the order of the groups' names."""
         actor.require_entry(Thing("vhost", self._topology.vhost))
-        return await self._owner.read(lambda: self._groups(rules.partitions(self._topology, name)))
+        queues = await self._owner.read(lambda: self._queues(name))
+        return self._groups(await self._states(queues), queues)
 
     async def delete_group(self, actor: Actor, name: str, group: str) -> bool:
         """Gives whether anything was stored."""
         self._check_group(group)
-        partitions = await self._owner.read(lambda: rules.partitions(self._topology, name))
-        for partition in partitions:
-            actor.require(Access.READ, self._queue(partition))
-        ids = [self._topology.queues[partition].id for partition in partitions]
-        return any([await asyncio.to_thread(self._shard.delete_group, queue_id, group) for queue_id in ids])
+        queues = await self._owner.read(lambda: self._queues(name))
+        for queue in queues:
+            actor.require(Access.READ, self._queue(queue.name))
+        deleted = [self._shard.delete_group(queue.id, group) for queue in queues]
+        return any(deleted)
 
     async def producer_sequence(self, actor: Actor, producer: str) -> int | None:
         """The highest that is stored."""
@@ -140,16 +149,14 @@ class Streams:
 
     # ------------------------------------------------------------ for those who watch
 
-    def states_now(self, count_max: int) -> list[PartitionStatus]:
-        """The first partitions by name; those that are being declared come later."""
+    def states_now(self, count_max: int) -> tuple[list[PartitionStatus], list[GroupStatus]]:
+        """The first partitions by name, and their groups; those that are being declared come later."""
         if self._owner.stopped is not None:
-            return []
+            return [], []
         there = (name for name in self._topology.streams if self._owner.is_applied(self._topology.queues[name].id))
-        return self._partitions(heapq.nsmallest(count_max, there))
-
-    def groups_now(self, partitions: list[QueueName]) -> list[GroupStatus]:
-        """To be called right after `states_now`, with names that it gave."""
-        return self._groups(partitions)
+        queues = [self._topology.queues[name] for name in heapq.nsmallest(count_max, there)]
+        states = _statuses(queues, self._shard.stream_states([queue.id for queue in queues]))
+        return states, self._groups(states, queues)
 
     @property
     def partition_count(self) -> int:
@@ -161,32 +168,26 @@ class Streams:
     def _shard(self) -> Shard:
         return self._owner.shard
 
-    def _status_list(self, wanted: str | None) -> list[StreamStatus]:
+    def _found(self, wanted: str | None) -> list[tuple[str, list[Queue]]]:
         names = rules.stream_names(self._topology) if wanted is None else [wanted]
-        return [self._status(name) for name in names]
+        return [(name, self._queues(name)) for name in names]
 
-    def _status(self, name: str) -> StreamStatus:
-        partitions = rules.partitions(self._topology, name)
-        arguments = self._topology.queues[partitions[0]].arguments if partitions else {}
-        return StreamStatus(name, arguments, tuple(self._partitions(partitions)))
+    def _queues(self, name: str) -> list[Queue]:
+        return [self._topology.queues[partition] for partition in rules.partitions(self._topology, name)]
 
-    def _partitions(self, names: list[QueueName]) -> list[PartitionStatus]:
-        states = self._shard.stream_states([self._topology.queues[name].id for name in names])
-        return [PartitionStatus(name, state) for name, state in zip(names, states, strict=True)]
+    async def _states(self, queues: Sequence[Queue]) -> list[PartitionStatus]:
+        """A stream that went meanwhile holds nothing."""
+        states = await asyncio.to_thread(self._shard.stream_states, [queue.id for queue in queues])
+        return _statuses(queues, states)
 
-    def _stream_state(self, partition: QueueName) -> tuple[QueueId, StreamState]:
-        queue = rules.stream_queue(self._topology, partition)
-        return queue.id, self._shard.stream_states([queue.id])[0]
+    def _offsets_at(self, queues: Sequence[Queue], timestamp_ms: int) -> list[int]:
+        return [self._shard.offset_at(queue.id, timestamp_ms) for queue in queues]
 
-    def _offsets_at(self, ids: list[QueueId], timestamp_ms: int) -> list[int]:
-        return [self._shard.offset_at(queue_id, timestamp_ms) for queue_id in ids]
-
-    def _groups(self, partitions: list[QueueName]) -> list[GroupStatus]:
+    def _groups(self, partitions: Sequence[PartitionStatus], queues: Sequence[Queue]) -> list[GroupStatus]:
         found: list[GroupStatus] = []
-        for partition in self._partitions(partitions):
-            queue_id = self._topology.queues[partition.name].id
-            found += (_group_status(partition, group) for group in self._shard.stream_groups(queue_id))
-        return sorted(found, key=lambda group: (group.name, partitions.index(group.partition)))
+        for partition, queue in zip(partitions, queues, strict=True):
+            found += (_group_status(partition, group) for group in self._shard.stream_groups(queue.id))
+        return sorted(found, key=lambda group: group.name)
 
     def _check_group(self, group: str) -> None:
         thing = Thing("group", group[:64], self._topology.vhost)
@@ -199,6 +200,10 @@ class Streams:
 
     def _queue(self, name: str) -> Thing:
         return Thing("queue", name, self._topology.vhost)
+
+
+def _statuses(queues: Sequence[Queue], states: Sequence[StreamState]) -> list[PartitionStatus]:
+    return [PartitionStatus(queue.name, state) for queue, state in zip(queues, states, strict=True)]
 
 
 def _names(command: DeclareStream) -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 import penstock
 from penstock.client.aio import Connection as AioConnection
 from penstock.client.opening import Options
+from penstock.client.transport import StatusError
 from penstock.client.uri import Address
 from penstock.v1 import streams_pb2 as wire
 from support.fake_reader import FakeReader
@@ -45,6 +46,11 @@ def broker() -> FakeBroker:
 @pytest.fixture
 def transport(broker: FakeBroker) -> FakeTransport:
     return FakeTransport(broker)
+
+
+def stored(broker: FakeBroker) -> list[tuple[str, str, int]]:
+    requests = [wire.StoreOffsetRequest.FromString(payload) for name, payload in broker.calls if name == "StoreOffset"]
+    return [(request.partition, request.group, request.offset) for request in requests]
 
 
 def published(transport: FakeTransport) -> list[tuple[bytes, str, str, bytes | None, int]]:
@@ -145,6 +151,23 @@ def test_auto_store_tells_what_was_followed_by_a_wish_for_more(transport: FakeTr
                 break
 
     assert transport.readers[0].stored == [2]
+    assert stored(transport.broker) == [("orders", "g", 2)]
+
+
+def test_what_cannot_be_stored_when_a_reading_ends_is_a_warning(
+    transport: FakeTransport, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: bytes) -> bytes:
+        raise StatusError(5, "no such stream", b"")
+
+    transport.broker.answers["StoreOffset"] = refuse
+    with connect_to(transport) as connection:
+        reader = connection.stream("orders").read(group="g", auto_store=True, count=1)
+        transport.readers[0].put(1)
+        assert len(list(reader)) == 1
+
+    assert "no such stream" in caplog.text
+    assert transport.readers[0].is_closed
 
 
 def test_a_message_knows_when_and_where_it_was_stored(transport: FakeTransport) -> None:
@@ -179,7 +202,7 @@ def test_a_loop_reads_and_publishes_like_a_thread(broker: FakeBroker, transport:
         assert await stream.publish_many([b"b", b"c"]) == 2
         async with await stream.publisher("import") as publisher:
             await asyncio.gather(publisher.publish(b"d"), publisher.publish(b"e"))
-        async with stream.read(from_="first", until="next", auto_store=True) as reader:
+        async with stream.read(from_="first", until="next", group="g", auto_store=True) as reader:
             asyncio.get_running_loop().call_soon(fill, transport.readers)
             found = sorted([(message.partition, message.offset) async for message in reader])
         assert found == [("clicks-0", 1), ("clicks-0", 2), ("clicks-1", 1), ("clicks-1", 2)]
@@ -194,6 +217,7 @@ def test_a_loop_reads_and_publishes_like_a_thread(broker: FakeBroker, transport:
         (b"e", None, 43),
     }
     assert [reader.stored for reader in transport.readers] == [[2], [2]]
+    assert sorted(stored(broker)) == [("clicks-0", "g", 2), ("clicks-1", "g", 2)]
     assert all(reader.is_closed for reader in transport.readers)
 
 

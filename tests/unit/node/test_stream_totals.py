@@ -52,11 +52,11 @@ def test_a_stream_that_is_being_declared_is_seen_later() -> None:
         declaring = asyncio.ensure_future(streams.declare(actor(), DeclareStream("new")))
         await storage.definitions[VhostName("a")].entered.wait()
 
-        assert [status.name for status in streams.states_now(10)] == ["old"]
+        assert [status.name for status in streams.states_now(10)[0]] == ["old"]
 
         storage.definitions[VhostName("a")].go()
         await declaring
-        assert [status.name for status in streams.states_now(10)] == ["new", "old"]
+        assert [status.name for status in streams.states_now(10)[0]] == ["new", "old"]
         await tasks.end()
 
     asyncio.run(run())
