@@ -92,7 +92,7 @@ async fn publish(options: Options, counters: Arc<Counters>, confirms: Arc<Mutex<
     let channel = options.channel()?;
     let (sender, mut receiver) = mpsc::channel(REQUESTS_MAX);
     let mut open = Vec::new();
-    encode_publish_open(&mut open, &options.vhost, options.level_number().unwrap_or_default());
+    encode_publish_open(&mut open, &options.vhost, options.level_number().unwrap_or_default(), "");
     let _ = sender.send(Bytes::from(open)).await;
     let mut responses = channel.stream(PUBLISH, stream::poll_fn(move |context| receiver.poll_recv(context))).await?;
     let pace = tokio::spawn(pace(options, Arc::clone(&counters), Arc::clone(&confirms), sender));
