@@ -59,6 +59,7 @@ class Engine:
         """Counters over all shards: published_total, confirmed_total, delivered_total, settled_total, returned_total,
         published_bytes_total, delivered_bytes_total, log_bytes_written_total, syncs_total, sync_seconds_total,
         compaction_bytes_total, compactions_given_up_total, segments, mapped_bytes, connections, consumers,
+        readers, expired_total,
         damaged_records_total, quarantined_segments, disk_full (1 while publishers are refused for want of room),
         disk_free_bytes."""
     def take_notices(self) -> list[tuple[bool, str]]:
@@ -90,24 +91,26 @@ class Shard:
     def remove_route(self, exchange: str, key: str, match: bytes | None, to_exchange: bool, destination: str) -> None: ...
     def queue_counts(self, ids: Sequence[int]) -> list[tuple[int, int, int, int, int]]:
         """Per queue: ready, unsettled, ready_bytes, unsettled_bytes, consumers."""
+    def stream_states(self, ids: Sequence[int]) -> list[tuple[int, int, int, int, int, int, int]]:
+        """Per stream: first, next, count, bytes, first_timestamp_ms, last_timestamp_ms, readers; zeros for what is none. This and
+        the next read records: they may wait for the disk (without the GIL)."""
+    def offset_at(self, id: int, timestamp_ms: int) -> int:
+        """The first offset of a stream that was stored then or later; the next one when everything is older."""
+    def stream_groups(self, id: int) -> list[tuple[str, int | None, int]]:
+        """A stream's groups by name: name, stored offset, readers."""
+    def store_offset(self, id: int, group: str, offset: int) -> None:
+        """Remembers how far a group has read, and waits (without the GIL) until that is on the disk: for a thread. Raises
+        ValueError when the offset is not there yet."""
+    def delete_group(self, id: int, group: str) -> bool:
+        """Forgets how far a group has read; says whether it had stored anything."""
+    def producer_sequence(self, name: str) -> int | None:
+        """The highest sequence that is stored of a named producer."""
     def damages(self) -> list[tuple[str, int, int, list[str]]]:
         """Files with damage found since the shard was opened: name, byte of the first damage, bad records, names of queues."""
     def totals(self) -> tuple[int, int]:
         """Ready and unsettled over all queues."""
     def route(self, exchange: str, key: str, headers: bytes | None) -> list[str]:
         """The names of the queues a message would reach, sorted. For tests: the pure router is its oracle."""
-    def stream_states(self, ids: Sequence[int]) -> list[tuple[int, int, int, int, int, int, int]]:
-        """Per stream: first, next, count, bytes, first_timestamp_ms, last_timestamp_ms, readers. Raises NotFoundError."""
-    def offset_at(self, id: int, timestamp_ms: int) -> int:
-        """The first offset stored at that time or later, or the next one (may read from the disk, without the GIL)."""
-    def stream_groups(self, id: int) -> list[tuple[str, int | None, int]]:
-        """Name, stored offset, readers of each group that stored one or has readers."""
-    def store_offset(self, id: int, group: str, offset: int) -> None:
-        """Returns when it is on the disk (blocking, without the GIL). Raises NotFoundError and StorageError."""
-    def delete_group(self, id: int, group: str) -> bool:
-        """Whether an offset was stored."""
-    def producer_sequence(self, name: str) -> int | None:
-        """The highest sequence that is stored of a producer."""
     def begin_backup(self) -> Backup:
         """Fixes what a copy of the log holds: everything stored until now. Raises StorageError."""
     def close(self, *, delete: bool) -> None:

@@ -19,9 +19,11 @@ pub enum Metric {
     CompactionsGivenUp,
     Connections,
     Consumers,
+    Readers,
+    Expired,
 }
 
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 16] = [
     "published_total",
     "published_bytes_total",
     "confirmed_total",
@@ -36,6 +38,8 @@ const NAMES: [&str; 14] = [
     "compactions_given_up_total",
     "connections",
     "consumers",
+    "readers",
+    "expired_total",
 ];
 
 /// One counter per [`Metric`].

@@ -15,9 +15,11 @@ mod outcomes;
 mod permits;
 mod publish;
 mod pull;
+mod read;
 mod responses;
 mod server;
 mod status;
+mod streams;
 
 pub use calls::{Answer, Call, Calls, Kind, Refusal};
 pub use server::{Server, ServerOptions};

@@ -17,8 +17,8 @@ use crate::segment::{Located, Segment};
 #[derive(Clone, Debug)]
 pub struct Portion {
     pub segment: Arc<Segment>,
-    /// Ascending, with the bytes of their bodies.
-    pub runs: Vec<(SequenceRange, u64)>,
+    /// Ascending, with the bytes of their bodies where none of the run lies below what was asked for.
+    pub runs: Vec<(SequenceRange, Option<u64>)>,
     /// Where the record of the last of them begins.
     pub last_offset: u32,
 }
@@ -131,10 +131,11 @@ impl Lookup {
         }
     }
 
-    /// The queue's runs from that number on, cut where it lies within one; such a one's bytes are those of the whole run.
-    fn runs_from(&self, queue: QueueId, from: Sequence) -> Result<Vec<(SequenceRange, u64)>, LogError> {
+    /// The queue's runs from that number on, cut where it lies within one; such a one's bytes are not known.
+    fn runs_from(&self, queue: QueueId, from: Sequence) -> Result<Vec<(SequenceRange, Option<u64>)>, LogError> {
         let cut = |first: u64, count: usize, bytes: u64| {
             let last = Sequence(first.saturating_add(count as u64).saturating_sub(1));
+            let bytes = (first >= from.0).then_some(bytes);
             SequenceRange::new(Sequence(first).max(from), last).map(|range| (range, bytes))
         };
         Ok(match self {
