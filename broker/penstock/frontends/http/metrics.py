@@ -18,6 +18,7 @@ COUNTERS: dict[str, tuple[str, str]] = {
     "delivered_total": ("penstock_messages_delivered", "Deliveries, repeated ones included."),
     "delivered_bytes_total": ("penstock_delivered_bytes", "Bytes of the bodies delivered."),
     "settled_total": ("penstock_messages_settled", "Messages acknowledged or rejected."),
+    "expired_total": ("penstock_messages_expired", "Messages that streams gave up for their age or size."),
     "log_bytes_written_total": ("penstock_log_bytes_written", "Bytes written to logs."),
     "damaged_records_total": ("penstock_damaged_records", "Records that could not be read: dropped, never delivered."),
     "compaction_bytes_total": ("penstock_compaction_bytes", "Bytes that rewriting mostly dead segments wrote."),
@@ -31,6 +32,7 @@ COUNTERS: dict[str, tuple[str, str]] = {
 GAUGES: dict[str, tuple[str, str]] = {
     "connections": ("penstock_connections", "Open connections."),
     "consumers": ("penstock_consumers", "Consumers."),
+    "readers": ("penstock_readers", "Readers of streams."),
     "quarantined_segments": ("penstock_quarantined_segments", "Files of logs with records that cannot be read."),
     "disk_full": ("penstock_disk_full", "1 while publishers are refused because the disk is full."),
     "disk_free_bytes": ("penstock_disk_free_bytes", "Bytes that are free on the disk of the data directory."),
