@@ -1,5 +1,6 @@
 """What of streams outlives the process: messages under their offsets, groups, producers, readers under way."""
 
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
@@ -8,6 +9,7 @@ import pytest
 
 import penstock
 from support import Broker
+from support.broker import penstock_command
 from support.waiting import eventually
 
 
@@ -91,6 +93,35 @@ def test_a_named_publisher_goes_on_through_a_kill_and_nothing_is_stored_twice(ow
         found = [message.body for message in connection.stream("events").read("first", until="next")]
 
     assert found == bodies
+
+
+@pytest.mark.slow
+def test_when_the_active_reader_s_process_is_killed_another_takes_over(own_broker: Broker) -> None:
+    with penstock.connect(own_broker.uri()) as connection:
+        connection.declare_stream("events")
+        events = connection.stream("events")
+        # Longer than a pipe takes: the victim cannot have printed, and stored, all of them.
+        events.publish_many([b"%07d" % number + b"x" * 193 for number in range(2_000)])
+        command = [penstock_command(), "stream", "read", "events", "--from", "first", "--group", "g", "--single-active"]
+        with subprocess.Popen([*command, "--uri", own_broker.uri()], stdout=subprocess.PIPE) as victim:
+            assert victim.stdout is not None
+            try:
+                printed = [int(victim.stdout.readline()[:7]) for _ in range(1_000)]
+                heir = events.read("first", group="g", single_active=True)
+                eventually(lambda: events.info().reader_count, 2)
+                assert heir.active_partitions == []
+            finally:
+                victim.kill()
+        found = []
+        for message in heir:
+            found.append(int(message.body[:7]))
+            if found[-1] == 1_999:
+                break
+
+    # What was printed and not stored comes again; nothing is passed over.
+    assert printed == list(range(1_000))
+    assert found[0] <= 1_500
+    assert found == list(range(found[0], found[-1] + 1))
 
 
 @pytest.mark.slow
