@@ -158,14 +158,15 @@ impl StreamReader {
             return Ok(None);
         };
         let mut guard = self.shard.lock()?;
-        let stream = self.shard.entry(&mut guard, self.queue)?.stream.as_ref();
-        let Some(stream) = stream else { return Ok(None) };
+        let QueueEntry { machine, stream: Some(stream), .. } = self.shard.entry(&mut guard, self.queue)? else {
+            return Ok(None);
+        };
         let active = stream.is_active(self.id, group);
         if self.told_active == Some(active) {
             return Ok(None);
         }
         if active && let Some(offset) = stream.offset_of(group) {
-            self.next = Sequence(offset).next();
+            self.next = Sequence(offset).next().max(machine.settled().below());
         }
         self.told_active = Some(active);
         Ok(Some(Turn { active, begin: self.next.0 }))

@@ -64,13 +64,15 @@ impl Shard {
             }
         }
         let bytes = self.bytes_of(id, &portion)?;
-        let (Some((first, _)), Some((last, _))) = (portion.runs.first(), portion.runs.last()) else { return Ok(0) };
+        let Some((last, _)) = portion.runs.last() else { return Ok(0) };
         let mut guard = self.lock()?;
         if guard.closed || guard.stopped.is_some() {
             return Ok(0);
         }
         let Some(entry) = guard.queues.get_mut(&id) else { return Ok(0) };
-        let settled = entry.machine.settle_fresh(SequenceRange { first: first.first, last: last.last }, bytes);
+        // From the lower end on, so that what no segment holds goes too and is in nobody's way.
+        let first = entry.machine.settled().below();
+        let settled = entry.machine.settle_fresh(SequenceRange { first, last: last.last }, bytes);
         entry.wake(0);
         guard.log_settled(id, Outcome::Expire, &settled)?;
         Ok(settled.count)

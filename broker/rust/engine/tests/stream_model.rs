@@ -124,7 +124,7 @@ impl Pair {
             }
             Step::Restart => {
                 self.readers.clear();
-                self.house.take().unwrap().engine.close().unwrap();
+                self.house.take().unwrap().close();
                 self.house = Some(open(self.directory.path()));
             }
         }
@@ -168,7 +168,7 @@ impl Pair {
             ReadFrom::Timestamp(number % (self.model.now_ms + 2)),
             ReadFrom::LastCount(number),
         ][from];
-        let group = (number % 3 == 0).then_some(GROUPS[0]);
+        let group = number.is_multiple_of(3).then_some(GROUPS[0]);
         let opened = self.house().shard.read(STREAM, settings(from, group)).unwrap();
         let stored = group.and_then(|group| self.model.groups.get(group));
         let begin = stored.map_or(self.model.begin(from), |offset| (offset + 1).max(self.model.first()));

@@ -83,7 +83,7 @@ fn times_never_go_back_also_when_the_clock_does_or_a_new_process_starts() {
         let house = open(directory.path());
         publish_at(&house, 1000, &["a"]);
         publish_at(&house, 400, &["b"]);
-        house.engine.close().unwrap();
+        house.close();
     }
     let house = open(directory.path());
     publish_at(&house, 500, &["c"]);
@@ -143,7 +143,7 @@ fn a_group_goes_on_behind_its_stored_offset_also_after_a_start() {
         for _ in 0..20 {
             publish(&house, &[body.as_str(); 60]);
         }
-        house.engine.close().unwrap();
+        house.close();
     }
     let house = open(directory.path());
 
@@ -260,7 +260,7 @@ fn a_start_finds_what_retention_left() {
         fill_segments(&house, 1);
         house.shard.retain(2).unwrap();
         let standing = house.shard.stream_states(&[STREAM]).unwrap()[0];
-        house.engine.close().unwrap();
+        house.close();
         standing
     };
 
@@ -284,7 +284,7 @@ fn what_a_producer_sends_again_is_confirmed_and_not_stored_again_also_after_a_st
         publish_as(&house, &session, &[1, 2, 5]);
         assert_eq!(publish_as(&house, &session, &[2, 5, 6]), [Fate::Stored(Level::Os); 3]);
         assert_eq!(house.shard.producer_sequence("p").unwrap(), Some(6));
-        house.engine.close().unwrap();
+        house.close();
     }
     let house = open(directory.path());
     let session = house.shard.open_producer("p").unwrap();

@@ -15,7 +15,7 @@ pub(crate) fn of_engine(error: &EngineError) -> Status {
         | EngineError::BeyondEnd { .. }
         | EngineError::GroupName { .. } => Status::invalid_argument(text),
         EngineError::TooMany { .. } => Status::resource_exhausted(text),
-        EngineError::ProducerTaken(_) => Status::aborted(text),
+        EngineError::ProducerTaken(_) => Status::failed_precondition(text),
         _ if error.is_full() => Status::resource_exhausted(text),
         EngineError::Log(_) | EngineError::Io { .. } => Status::data_loss(text),
         EngineError::Stopped(..) | EngineError::Closed(_) => Status::unavailable(text),

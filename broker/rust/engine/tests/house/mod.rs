@@ -17,6 +17,18 @@ pub struct House {
     pub shard: Arc<Shard>,
 }
 
+impl House {
+    /// Stops it, and waits until no thread has its files in hand: in a process that ends, none would.
+    pub fn close(self) {
+        self.engine.close().unwrap();
+        let shard = Arc::downgrade(&self.shard);
+        drop(self);
+        while shard.strong_count() > 0 {
+            std::thread::yield_now();
+        }
+    }
+}
+
 /// A message as a reader sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Say {
