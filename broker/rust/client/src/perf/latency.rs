@@ -40,7 +40,7 @@ pub(super) async fn run(options: Options) -> String {
     }
     let counters = Arc::new(Counters::new());
     let confirms = Arc::new(Mutex::new(Confirms { sent_ns: VecDeque::new(), round_trips: histogram() }));
-    let consuming = Arc::new(consume::Consuming::new(Arc::clone(&counters), 1));
+    let consuming = Arc::new(consume::Consuming::new(Arc::clone(&counters), 1, options.stream));
     let consumer: Option<JoinHandle<()>> =
         (options.consumers > 0).then(|| tokio::spawn(consume::run(options.clone(), Arc::clone(&consuming), 0)));
 
@@ -69,7 +69,7 @@ pub(super) async fn run(options: Options) -> String {
 /// Takes what an earlier run left in the queue, so that it does not stand before what is to be timed.
 async fn drain(options: &Options) {
     let counters = Arc::new(Counters::new());
-    let consuming = Arc::new(consume::Consuming::new(Arc::clone(&counters), options.ack_batch));
+    let consuming = Arc::new(consume::Consuming::new(Arc::clone(&counters), options.ack_batch, options.stream));
     let consumer = tokio::spawn(consume::run(options.clone(), Arc::clone(&consuming), 0));
     let is_empty = || {
         let last = Duration::from_nanos(counters.last_consumed_ns.load(Ordering::Relaxed));

@@ -3,7 +3,8 @@
 //! exist; messages go to them by the default exchange.
 //!
 //! Options: `target`, `authorization`, `vhost`, `size`, `batch`, `publishers`, `consumers`, `queues`, `in_flight`, `seconds`,
-//! `messages`, `until_empty`, `level` ("os", "disk" or nothing), `prefetch`, `ack_batch`, `rate` (for `latency`).
+//! `messages`, `until_empty`, `level` ("os", "disk" or nothing), `prefetch`, `ack_batch`, `rate` (for `latency`), `stream`
+//! (the queues are streams: what would consume reads from the first message on, and settles nothing).
 
 mod consume;
 mod latency;
@@ -20,6 +21,7 @@ use report::failed;
 
 pub(crate) const PUBLISH: &str = "/penstock.v1.MessagingService/Publish";
 pub(crate) const CONSUME: &str = "/penstock.v1.MessagingService/Consume";
+pub(crate) const READ: &str = "/penstock.v1.StreamService/Read";
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default)]
@@ -40,6 +42,7 @@ struct Options {
     prefetch: u32,
     ack_batch: u64,
     rate: f64,
+    stream: bool,
 }
 
 impl Default for Options {
@@ -61,6 +64,7 @@ impl Default for Options {
             prefetch: 4_000,
             ack_batch: 1,
             rate: 1_000.0,
+            stream: false,
         }
     }
 }
