@@ -72,6 +72,10 @@ long-fuzz: ## ten minutes of fuzzing a target (needs nightly Rust and cargo-fuzz
 bench: setup ## the table of docs/benchmarks.md, measured here
 	@PYTHONPATH=tests $(BIN)/python -m bench
 
+bench-streams: setup ## the rows about streams (BACKLOG=1000000 for one of 1 GB)
+	@PYTHONPATH=tests $(BIN)/python -m bench --backlog $${BACKLOG:-10000000} \
+		--rows stream-append stream-read stream-read-python stream-time
+
 bench-docs: setup ## the same, written to docs/benchmarks.md
 	@PYTHONPATH=tests $(BIN)/python -m bench --update-docs
 

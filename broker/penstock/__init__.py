@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock import aio
-    from penstock.client import PERSISTENT, TRANSIENT, Connection, Message, Properties, Timestamp, connect
+    from penstock.client import (
+        PERSISTENT,
+        TRANSIENT,
+        Connection,
+        Message,
+        Properties,
+        Stream,
+        StreamMessage,
+        StreamPublisher,
+        StreamReader,
+        Timestamp,
+        connect,
+    )
     from penstock.client.errors import (
         AccessRefusedError,
         AlreadyExistsError,
@@ -56,6 +68,10 @@ __all__ = [
     "Properties",
     "RefusedError",
     "ReturnedError",
+    "Stream",
+    "StreamMessage",
+    "StreamPublisher",
+    "StreamReader",
     "Timestamp",
     "TooLargeError",
     "aio",

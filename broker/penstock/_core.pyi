@@ -60,6 +60,7 @@ class Engine:
         """Counters over all shards: published_total, confirmed_total, delivered_total, settled_total, returned_total,
         published_bytes_total, delivered_bytes_total, log_bytes_written_total, syncs_total, sync_seconds_total,
         compaction_bytes_total, compactions_given_up_total, segments, mapped_bytes, connections, consumers,
+        readers, expired_total,
         damaged_records_total, quarantined_segments, disk_full (1 while publishers are refused for want of room),
         disk_free_bytes."""
     def take_notices(self) -> list[tuple[bool, str]]:
@@ -78,8 +79,9 @@ class Shard:
         """Why nothing is stored or confirmed any more: a write or a sync that failed."""
     def retain_queues(self, ids: Sequence[int]) -> int:
         """Once, after the definitions are read: queues of the log that are not among `ids` are deleted. Gives their number."""
-    def put_queues(self, queues: Sequence[tuple[int, str, bool, str | None]]) -> None:
-        """Per queue: id, name, auto_delete, level. The lock is held once for all of them: at most a thousand or so."""
+    def put_queues(self, queues: Sequence[tuple[int, str, bool, str | None, tuple[int, int] | None]]) -> None:
+        """Per queue: id, name, auto_delete, level, and of a stream (max_age_ms, max_bytes), 0 for no bound. The lock is held once
+        for all of them: at most a thousand or so."""
     def delete_queue(self, id: int) -> int:
         """Ends its consumers, drops its messages; gives their number, unsettled ones included."""
     def purge_queue(self, id: int) -> int:
@@ -93,6 +95,20 @@ class Shard:
     def remove_route(self, exchange: str, key: str, match: bytes | None, to_exchange: bool, destination: str) -> None: ...
     def queue_counts(self, ids: Sequence[int]) -> list[tuple[int, int, int, int, int]]:
         """Per queue: ready, unsettled, ready_bytes, unsettled_bytes, consumers."""
+    def stream_states(self, ids: Sequence[int]) -> list[tuple[int, int, int, int, int, int, int]]:
+        """Per stream: first, next, count, bytes, first_timestamp_ms, last_timestamp_ms, readers; zeros for what is none. This and
+        the next read records: they may wait for the disk (without the GIL)."""
+    def offset_at(self, id: int, timestamp_ms: int) -> int:
+        """The first offset of a stream that was stored then or later; the next one when everything is older."""
+    def stream_groups(self, id: int) -> list[tuple[str, int | None, int]]:
+        """A stream's groups by name: name, stored offset, readers."""
+    def store_offset(self, id: int, group: str, offset: int) -> None:
+        """Remembers how far a group has read, and waits (without the GIL) until that is on the disk: for a thread. Raises
+        ValueError when the offset is not there yet."""
+    def delete_group(self, id: int, group: str) -> bool:
+        """Forgets how far a group has read; says whether it had stored anything."""
+    def producer_sequence(self, name: str) -> int | None:
+        """The highest sequence that is stored of a named producer."""
     def damages(self) -> list[tuple[str, int, int, list[str]]]:
         """Files with damage found since the shard was opened: name, byte of the first damage, bad records, names of queues."""
     def totals(self) -> tuple[int, int]:
@@ -120,7 +136,7 @@ class Call:
     kind: "call" (a unary method; `method` is its name, such as "DeclareQueue"),
     "publish" (a publish stream opens: answered with admit(vhost)),
     "permit" (`subject` is an exchange that a publish stream of `vhost` wants to write: answered with admit(vhost)),
-    "consume", "get", "settle" (`payload` is ConsumeOpen, GetRequest, SettleRequest: answered with admit(vhost, queue_id)),
+    "consume", "read", "get", "settle" (`payload` is the first request of the stream or the request: answered with admit(vhost, queue_id)),
     "disconnected" (the connection ended: no answer), "unused" (the auto-delete queue `subject` of `vhost` lost its last consumer: no answer).
     """
     kind: str

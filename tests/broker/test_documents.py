@@ -12,7 +12,7 @@ from support import Broker
 from support.broker import penstock_command
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = ("README.md", "docs/getting-started.md")
+DOCUMENTS = ("README.md", "docs/getting-started.md", "docs/streams.md")
 DEFAULT_URI = "penstock://guest:guest@127.0.0.1:5680/"
 
 
@@ -37,13 +37,12 @@ def test_the_python_of_a_document_runs(
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_the_commands_of_a_document_run_in_their_order(broker: Broker, vhost: str, document: str) -> None:
-    lines = [
-        line for block in blocks(document, "") for line in block.splitlines() if line.startswith(".venv/bin/penstock ")
-    ]
+    lines = [line for block in blocks(document, "") for line in block.splitlines() if ".venv/bin/penstock " in line]
     assert len(lines) > 1
 
     environment = {**os.environ, "PENSTOCK_URI": broker.uri(vhost)}
     for line in lines:
-        command = [penstock_command(), *shlex.split(line)[1:]]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=30)
+        command = line.replace(".venv/bin/penstock", shlex.quote(penstock_command()))
+        shell = ["bash", "-o", "pipefail", "-c", command]
+        done = subprocess.run(shell, env=environment, capture_output=True, text=True, check=False, timeout=30)
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"

@@ -20,9 +20,10 @@ from support.argument_strategies import values
 from support.machine import Machine
 
 QUEUES = ("qa", "qb", "qc", "qd", "qe", "qf", "qg", "qh")
+STREAMS = QUEUES[5:]
 EXCHANGES = ("xa", "xb", "xc")
 SOURCES = (*EXCHANGES, "amq.direct", "amq.topic", "amq.headers", "amq.fanout")
-KEYS = ("", "a", "a.b", "a.b.c", "*", "#", "a.#", "*.b", "#.c", "a.*.c", "#.b.#", ".", "a..")
+KEYS = ("", "a", "a.b", "a.b.c", "*", "#", "a.#", "*.b", "#.c", "a.*.c", "#.b.#", ".", "a..", "0", "1", "2")
 SENT_KEYS = ("", "a", "b", "a.b", "a.c", "a.b.c", "a.x.c", "x.b.y", "b.c", ".", "a..", "#", "*", *QUEUES)
 NAMES = ("n", "m", "x-n")
 simple: st.SearchStrategy[Value] = st.sampled_from([None, None, True, 0, 1, 2**40, 1.0, "1", b"1", [1], {"n": 1}])
@@ -35,7 +36,7 @@ bound_tables = st.builds(
 exchanges = st.tuples(
     st.just("exchange"),
     st.sampled_from(EXCHANGES),
-    st.sampled_from(["direct", "fanout", "topic", "headers"]),
+    st.sampled_from(["direct", "fanout", "topic", "headers", "x-super-stream"]),
     st.sampled_from([None, "", "nowhere", *SOURCES]),
 )
 bindings = st.tuples(
@@ -81,7 +82,8 @@ def test_a_message_goes_where_the_pure_router_says(
     machine = Machine()
     machine.state.next_queue_id = QueueId(max(machine.state.next_queue_id, shard.highest_queue_id + 1))
     for name in QUEUES:
-        machine.queue(name, durable=False)
+        arguments: Arguments = {"x-queue-type": "stream"} if name in STREAMS else {}
+        machine.queue(name, arguments=arguments, durable=name in STREAMS)
     for command in (*declared, *bound, *changed):
         with suppress(RefusedError):
             perform(machine, *command)

@@ -5,16 +5,17 @@ It knows the default exchange only, settles at once, and never reconnects. `hold
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Condition
 
 from penstock.client.messages import ReceivedMessage
 from penstock.client.opening import Options
 from penstock.client.sync import Connection
-from penstock.client.transport import ConsumerOptions, Outcome, PublisherOptions, StatusError
+from penstock.client.transport import ConsumerOptions, Outcome, PublisherOptions, ReaderOptions, StatusError
 from penstock.client.uri import Address
 from penstock.client.wake import Wake
 from penstock.v1 import admin_pb2, message_pb2, messaging_pb2
+from support.fake_reader import FakeReader
 
 __all__ = ["FakeBroker", "FakeConsumer", "FakePublisher", "FakeQueue", "FakeTransport", "connect_to"]
 
@@ -164,6 +165,7 @@ class FakePublisher:
         self._held: dict[int, Outcome] = {}
         self._last = 0
         self._settled = 0
+        self.keyed: list[tuple[bytes, str, str, bytes | None, int]] = []
         self.is_holding = False
         self.is_closed = False
         self.ended: StatusError | None = None
@@ -181,8 +183,11 @@ class FakePublisher:
         routing_key: str = "",
         properties: bytes | None = None,
         mandatory: bool = False,
+        key: bytes | None = None,
+        sequence: int = 0,
     ) -> int:
         with self._broker.changed:
+            self.keyed.append((body, exchange, routing_key, key, sequence))
             if self.ended is not None:
                 raise StatusError(*self.ended.args)
             if len(routing_key) > 255:
@@ -204,9 +209,13 @@ class FakePublisher:
         routing_key: str = "",
         properties: bytes | None = None,
         mandatory: bool = False,
+        key: bytes | None = None,
+        sequence: int = 0,
     ) -> int:
-        for body in bodies:
-            number = self.publish(body, exchange, routing_key, properties, mandatory)
+        for place, body in enumerate(bodies):
+            number = self.publish(
+                body, exchange, routing_key, properties, mandatory, key, sequence + place if sequence else 0
+            )
             assert number, "the fake does not wait for room"
         return self._last
 
@@ -364,11 +373,13 @@ class FakeTransport:
     """One connection to a FakeBroker."""
 
     rpc_error: type[Exception] = StatusError
+    stream_error: type[Exception] = StatusError
 
     def __init__(self, broker: FakeBroker, in_flight_max: int = 65_536) -> None:
         self.broker = broker
         self.publishers: list[FakePublisher] = []
         self.consumers: list[FakeConsumer] = []
+        self.readers: list[FakeReader] = []
         self.is_closed = False
         self._in_flight_max = in_flight_max
 
@@ -376,9 +387,16 @@ class FakeTransport:
         return self.broker.call(method, payload)
 
     def publisher(self, options: PublisherOptions) -> FakePublisher:
-        limited = PublisherOptions(options.vhost, options.level, in_flight_max=self._in_flight_max)
+        limited = replace(options, in_flight_max=self._in_flight_max)
         self.publishers.append(FakePublisher(self.broker, limited))
         return self.publishers[-1]
+
+    def keyed_publisher(self, options: PublisherOptions) -> FakePublisher:
+        return self.publisher(options)
+
+    def reader(self, options: ReaderOptions) -> FakeReader:
+        self.readers.append(FakeReader(options))
+        return self.readers[-1]
 
     def consumer(self, options: ConsumerOptions) -> FakeConsumer:
         self.consumers.append(FakeConsumer(self.broker, options))

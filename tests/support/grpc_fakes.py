@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 
 from penstock.auth import Permission, User, Users
 from penstock.frontends.grpc import Context, GrpcFrontend
-from penstock.frontends.ports import Damage, NodeState, Recovery, VhostTotals, WrittenBackup
+from penstock.frontends.ports import (
+    Damage,
+    GroupTotals,
+    NodeState,
+    PartitionTotals,
+    Recovery,
+    StreamTotals,
+    VhostTotals,
+    WrittenBackup,
+)
 from penstock.model.errors import NotAuthenticatedError, Thing
 from penstock.model.names import ConnectionId, UserName, VhostName
 from penstock.vhost import Actor, Vhosts
@@ -72,6 +81,10 @@ class FakeNode:
 
     def vhost_totals(self) -> list[VhostTotals]:
         return [VhostTotals("/", 3, 20, 4), VhostTotals('odd "one"', 1, 1, 0)]
+
+    def stream_totals(self) -> StreamTotals:
+        partitions = [PartitionTotals("/", "clicks-0", 5, 9, 400, 2)]
+        return StreamTotals(partitions, [GroupTotals("/", "clicks-0", "billing", 3)], 7, 1)
 
     def reason_not_ready(self) -> str:
         return ""

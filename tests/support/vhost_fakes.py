@@ -3,6 +3,7 @@ definitions file in memory whose writing can be held up or fail, a storage of su
 """
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +16,9 @@ from penstock.model.names import ConnectionId, UserName, VhostName
 from penstock.model.records import Access
 from penstock.routing import headers as headers_rule
 from penstock.routing import topic
+from penstock.routing.murmur3 import murmur3
 from penstock.vhost.actor import Actor
-from penstock.vhost.ports import NewQueue, NewRoute, OpenedVhost, QueueCounts
+from penstock.vhost.ports import GroupState, NewQueue, NewRoute, OpenedVhost, QueueCounts, StreamState
 
 Route = tuple[str, bytes | None, bool, str]
 NO_COUNTS: QueueCounts = (0, 0, 0, 0, 0)
@@ -39,6 +41,8 @@ class FakeShard:
         self.counts: dict[str, QueueCounts] = {}
         self.exchanges: dict[str, tuple[str, str | None]] = {}
         self.routes: dict[str, set[Route]] = {}
+        self.streams: dict[int, FakeStream] = {}
+        self.producers: dict[str, int] = {}
         self.is_closed = False
 
     def retain_queues(self, ids: Sequence[int]) -> int:
@@ -54,12 +58,15 @@ class FakeShard:
             self.auto_delete.add(name)
 
     def put_queues(self, queues: Sequence[NewQueue]) -> None:
-        for queue_id, name, auto_delete, level in queues:
+        for queue_id, name, auto_delete, level, retention in queues:
             self.put_queue(queue_id, name, auto_delete=auto_delete, level=level)
+            if retention is not None:
+                self.streams[queue_id] = FakeStream(tuple(retention))
 
     def delete_queue(self, queue_id: int, /) -> int:
         self._check(queue_id in self.queues, f"no queue {queue_id}")
         name = self.queues.pop(queue_id)
+        self.streams.pop(queue_id, None)
         bound = [route for routes in self.routes.values() for route in routes if route[2:] == (False, name)]
         self._check(not bound, f"queue {name} still has routes")
         self.auto_delete.discard(name)
@@ -105,6 +112,28 @@ class FakeShard:
     def begin_backup(self) -> "FakeBackup":
         return FakeBackup(sorted(self.queues.values()))
 
+    def stream_states(self, ids: Sequence[int]) -> list[StreamState]:
+        return [self.stream(queue_id).state() for queue_id in ids]
+
+    def offset_at(self, queue_id: int, timestamp_ms: int, /) -> int:
+        return self.stream(queue_id).offset_at(timestamp_ms)
+
+    def stream_groups(self, queue_id: int, /) -> list[GroupState]:
+        return [(name, offset, 0) for name, offset in self.stream(queue_id).groups.items()]
+
+    def store_offset(self, queue_id: int, group: str, offset: int, /) -> None:
+        self.stream(queue_id).groups[group] = offset
+
+    def delete_group(self, queue_id: int, group: str, /) -> bool:
+        return self.stream(queue_id).groups.pop(group, None) is not None
+
+    def producer_sequence(self, name: str, /) -> int | None:
+        return self.producers.get(name)
+
+    def stream(self, queue_id: int) -> "FakeStream":
+        self._check(queue_id in self.streams, f"no stream {queue_id}")
+        return self.streams[queue_id]
+
     def totals(self) -> tuple[int, int]:
         return sum(count[0] for count in self.counts.values()), sum(count[1] for count in self.counts.values())
 
@@ -138,12 +167,33 @@ class FakeShard:
             return headers_rule.matches(decode_table(route[1]), headers)
         if kind == "topic":
             return topic.matches(route[0], key)
+        if kind == "x-super-stream":
+            places = sorted(int(each[0]) for each in self.routes[exchange])
+            return int(route[0]) == places[murmur3(key.encode()) % len(places)]
         return kind == "fanout" or route[0] == key
 
     @staticmethod
     def _check(holds: bool, problem: str) -> None:
         if not holds:
             raise FakeShardError(problem)
+
+
+class FakeStream:
+    """A stream's messages as nothing but the times at which they were stored, from offset `first` on."""
+
+    def __init__(self, retention: tuple[int, ...]) -> None:
+        self.retention = retention
+        self.first = 1
+        self.times: list[int] = []
+        self.groups: dict[str, int | None] = {}
+
+    def state(self) -> StreamState:
+        bounds = (self.times[0], self.times[-1]) if self.times else (0, 0)
+        count = len(self.times)
+        return (self.first, self.first + count, count, 100 * count, *bounds, 0)
+
+    def offset_at(self, timestamp_ms: int) -> int:
+        return self.first + bisect_left(self.times, timestamp_ms)
 
 
 class FakeBackup:

@@ -22,6 +22,7 @@ from penstock.cli import (
     queues,
     serve,
     status,
+    streams,
     users,
     vhosts,
 )
@@ -102,6 +103,7 @@ app.command("status")(status.status)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
 app.add_typer(queues.app, name="queue")
+app.add_typer(streams.app, name="stream")
 app.add_typer(exchanges.app, name="exchange")
 app.add_typer(bindings.app, name="binding")
 app.add_typer(vhosts.app, name="vhost")

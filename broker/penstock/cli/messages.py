@@ -7,7 +7,7 @@ line.
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     from penstock import Message, Properties
 
-__all__ = ["consume", "get", "publish"]
+__all__ = ["advance", "chunks", "consume", "described_properties", "get", "lines", "publish"]
+
+T = TypeVar("T")
 
 CHUNK = 1_000
 REQUEUE_IDLE_SECONDS = 1.0
@@ -51,16 +53,16 @@ def publish(
 
     fields = read_fields(prop)
     properties = _properties(fields, read_fields(header))
-    bodies = _lines() if body == "-" else iter([body.encode()])
+    bodies = lines() if body == "-" else iter([body.encode()])
     count = 0
     if not exchange and not routing_key and mandatory is not False:
         raise ValueError("a message without an exchange needs --routing-key, the name of a queue")
     is_mandatory = not exchange if mandatory is None else mandatory
     with connected(context, uri, level=level) as connection, progress(is_json) as shown:
         try:
-            for chunk in _chunks(bodies):
+            for chunk in chunks(bodies):
                 count += connection.publish_many(chunk, exchange, routing_key, properties, mandatory=is_mandatory)
-                _advance(shown, "publishing", count)
+                advance(shown, "publishing", count)
         except ReturnedError as error:
             if exchange:
                 raise
@@ -145,11 +147,6 @@ def _print_message(message: "Message", is_json: bool) -> None:
 
 
 def _described(message: "Message") -> dict[str, Any]:
-    properties = {
-        name: value
-        for name, value in asdict(message.properties).items()
-        if value is not None and name not in ("headers", "delivery_mode")
-    }
     described: dict[str, Any] = {
         "exchange": message.exchange,
         "routing_key": message.routing_key,
@@ -158,13 +155,22 @@ def _described(message: "Message") -> dict[str, Any]:
         "delivery_count": message.delivery_count,
         "stored_at_ms": message.stored_at_ms,
         "delivery_mode": message.properties.delivery_mode,
-        "properties": properties,
+        "properties": described_properties(message.properties),
         "headers": dict(message.headers),
     }
     try:
         return {"body": message.body.decode(), **described}
     except UnicodeDecodeError:
         return {"body_base64": message.body, **described}
+
+
+def described_properties(properties: "Properties") -> dict[str, Any]:
+    """Those that are set, but for what is told beside them."""
+    return {
+        name: value
+        for name, value in asdict(properties).items()
+        if value is not None and name not in ("headers", "delivery_mode")
+    }
 
 
 def _properties(fields: dict[str, Any], headers: dict[str, Any]) -> "Properties":
@@ -179,13 +185,13 @@ def _properties(fields: dict[str, Any], headers: dict[str, Any]) -> "Properties"
     return Properties(headers=headers, **given)
 
 
-def _lines() -> Iterator[bytes]:
+def lines() -> Iterator[bytes]:
     for line in sys.stdin.buffer:
         yield line.rstrip(b"\r\n")
 
 
-def _chunks(bodies: Iterator[bytes]) -> Iterator[list[bytes]]:
-    chunk: list[bytes] = []
+def chunks(bodies: Iterator[T]) -> Iterator[list[T]]:
+    chunk: list[T] = []
     for body in bodies:
         chunk.append(body)
         if len(chunk) == CHUNK:
@@ -195,7 +201,7 @@ def _chunks(bodies: Iterator[bytes]) -> Iterator[list[bytes]]:
         yield chunk
 
 
-def _advance(shown: "Progress | None", what: str, count: int) -> None:
+def advance(shown: "Progress | None", what: str, count: int) -> None:
     if shown is None:
         return
     if not shown.tasks:

@@ -45,11 +45,14 @@ def throughput(
     ] = None,
     messages: Annotated[int | None, typer.Option("--messages", min=1, help="End after so many, if sooner.")] = None,
     until_empty: Annotated[bool, typer.Option("--until-empty", help="Consume until nothing is left.")] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="Streams in place of queues; nobody consumes them.")] = False,
     level: Level = "os",
     uri: Uri = DEFAULT_URI,
     is_json: Json = False,
 ) -> None:
     """Publish and consume as fast as it goes; each publisher and consumer has a connection of its own."""
+    if stream and consumers:
+        raise typer.BadParameter("streams are read, not consumed; add --consumers 0", param_hint="--stream")
     options = {
         "size": size,
         "batch": batch,
@@ -66,7 +69,7 @@ def throughput(
     limit = _limit(seconds, messages is not None or (until_empty and publishers == 0))
     if limit is not None:
         options["seconds"] = limit
-    _measure(context, uri, is_json, "measure_throughput", options)
+    _measure(context, uri, is_json, "measure_throughput", options, is_stream=stream)
 
 
 @app.command()
@@ -84,7 +87,14 @@ def latency(
     _measure(context, uri, is_json, "measure_latency", options)
 
 
-def _measure(context: typer.Context, uri: str, is_json: bool, name: str, options: dict[str, Any]) -> None:
+def _measure(
+    context: typer.Context,
+    uri: str,
+    is_json: bool,
+    name: str,
+    options: dict[str, Any],
+    is_stream: bool = False,
+) -> None:
     from penstock.client.uri import parse_uri
 
     address = parse_uri(uri)
@@ -96,7 +106,8 @@ def _measure(context: typer.Context, uri: str, is_json: bool, name: str, options
     measure = _native(name)
     with connected(context, uri) as connection:
         for number in range(1, options["queues"] + 1):
-            connection.declare_queue(f"perf-{number}")
+            declare = connection.declare_stream if is_stream else connection.declare_queue
+            declare(f"perf-{number}")
         before = connection.status()
         figures = _watched(measure, options, is_json)
         after = connection.status()

@@ -12,6 +12,7 @@ __all__ = ["app"]
 app = typer.Typer(help="Queues of the URI's vhost.", no_args_is_help=True)
 COLUMNS = (
     "name",
+    "type",
     "durable",
     "exclusive",
     "auto_delete",

@@ -6,6 +6,9 @@ It speaks to a broker over gRPC only: through the native module where that is th
 from penstock.client.consuming import AsyncConsumption, Consumption
 from penstock.client.messages import Message
 from penstock.client.properties import PERSISTENT, TRANSIENT, Properties
+from penstock.client.reading import AsyncStreamReader, StreamReader
+from penstock.client.stream import Stream, StreamPublisher
+from penstock.client.stream_messages import StreamMessage
 from penstock.client.sync import Connection, connect
 from penstock.client.uri import Address, format_uri, parse_uri
 from penstock.client.values import Timestamp, Value
@@ -15,10 +18,15 @@ __all__ = [
     "TRANSIENT",
     "Address",
     "AsyncConsumption",
+    "AsyncStreamReader",
     "Connection",
     "Consumption",
     "Message",
     "Properties",
+    "Stream",
+    "StreamMessage",
+    "StreamPublisher",
+    "StreamReader",
     "Timestamp",
     "Value",
     "connect",

@@ -13,9 +13,10 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from weakref import WeakSet
 
-from penstock.client import admin
+from penstock.client import admin, stream_calls
 from penstock.client.admin import Call, Steps
 from penstock.client.aio_publishing import AsyncPublishing
+from penstock.client.aio_stream import AsyncStream
 from penstock.client.consuming import AsyncConsumption
 from penstock.client.errors import ClosedError, PenstockError, from_status
 from penstock.client.got import GotMessage, get_call, read_got
@@ -23,7 +24,19 @@ from penstock.client.messages import Message
 from penstock.client.opening import Options, greet, open_transport
 from penstock.client.properties import Properties, encode_properties
 from penstock.client.publishing import Publishing
-from penstock.client.records import Binding, DeclaredQueue, Exchange, Permission, Queue, Status, User, Vhost
+from penstock.client.records import (
+    Binding,
+    DeclaredQueue,
+    DeclaredStream,
+    Exchange,
+    Permission,
+    Queue,
+    Status,
+    StreamInfo,
+    User,
+    Vhost,
+)
+from penstock.client.stream_hosts import AsyncStreamHost
 from penstock.client.transport import ConsumerOptions, Transport
 from penstock.client.values import Value
 
@@ -57,6 +70,7 @@ class Connection:
         self._bulk: Publishing | None = None
         self._consumptions: WeakSet[AsyncConsumption] = WeakSet()
         self._behind: set[Future[Any]] = set()
+        self._streams = AsyncStreamHost(transport, options, self._run, self._own_publishing)
         self._is_closed = False
 
     def __await__(self) -> Generator[Any, None, Self]:
@@ -75,6 +89,7 @@ class Connection:
         if self._is_closed:
             return
         self._is_closed = True
+        await self._streams.close()
         for consumption in list(self._consumptions):
             await consumption.close()
         if self._behind:
@@ -103,10 +118,7 @@ class Connection:
         Messages that wait share batches: publish many before awaiting, or from many tasks.
         """
         encoded = encode_properties(properties, headers) if properties is not None or headers else None
-        publishing = self._publishing
-        if publishing is None:
-            publishing = self._begin_publishing()
-        return publishing.publish(body, exchange, routing_key, encoded, mandatory)
+        return self._own_publishing().publish(body, exchange, routing_key, encoded, mandatory)
 
     async def publish_many(
         self,
@@ -181,6 +193,32 @@ class Connection:
 
     async def list_queues(self) -> list[Queue]:
         return await self._run(admin.list_queues(self._vhost))
+
+    # ------------------------------------------------------------ streams
+
+    def stream(self, name: str) -> AsyncStream:
+        """A stream, or one of its partitions, to publish to and to read; nothing is asked of the broker yet."""
+        self._check_open()
+        return AsyncStream(self._streams, name)
+
+    async def declare_stream(
+        self,
+        name: str,
+        partitions: int = 1,
+        max_age: str | None = None,
+        max_bytes: int | None = None,
+        arguments: Mapping[str, Value] | None = None,
+    ) -> DeclaredStream:
+        """Makes the stream, or checks that it is as asked. `max_age`: a number and a unit of s, m, h, D, M, Y."""
+        wanted = stream_calls.stream_arguments(max_age, max_bytes, arguments)
+        return await self._run(stream_calls.declare_stream(self._vhost, name, partitions, wanted))
+
+    async def delete_stream(self, name: str) -> int:
+        """With all its partitions; gives the number of messages that went with it."""
+        return await self._run(stream_calls.delete_stream(self._vhost, name))
+
+    async def list_streams(self) -> list[StreamInfo]:
+        return await self._run(stream_calls.list_streams(self._vhost))
 
     # ------------------------------------------------------------ exchanges and bindings
 
@@ -331,6 +369,9 @@ class Connection:
         error = None if task.cancelled() else task.exception()
         if isinstance(error, PenstockError):
             _log.warning("a message from get was not settled and returns to its queue: %s", error)
+
+    def _own_publishing(self) -> AsyncPublishing:
+        return self._publishing or self._begin_publishing()
 
     def _begin_publishing(self) -> AsyncPublishing:
         self._check_open()

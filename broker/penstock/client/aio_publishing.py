@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from penstock.client.errors import CANCELLED, MESSAGE_REFUSALS, from_status
 from penstock.client.outcomes import PendingFutures
@@ -22,8 +22,8 @@ __all__ = ["AsyncPublishing"]
 # A run of this many messages does not wait for the end of the loop's turn; each costs the broker a wake-up.
 RUN_SENT = 500
 
-# Exchange, routing key, properties, mandatory.
-Address: TypeAlias = "tuple[str, str, bytes | None, bool]"
+# Exchange, routing key, properties, mandatory; of messages with keys: key and sequence.
+Address: TypeAlias = "tuple[Any, ...]"
 
 
 class _Run(NamedTuple):
@@ -64,11 +64,18 @@ class AsyncPublishing:
         self._closing: set[Future[None]] = set()
 
     def publish(
-        self, body: bytes, exchange: str, routing_key: str, properties: bytes | None, mandatory: bool
+        self,
+        body: bytes,
+        exchange: str,
+        routing_key: str,
+        properties: bytes | None,
+        mandatory: bool,
+        *keyed: bytes | int | None,
     ) -> "Future[None]":
+        """`keyed` is a key and a sequence, for ports that take them."""
         if type(body) is not bytes:
             raise TypeError(f"a body must be bytes, not {type(body).__name__}")
-        address = (exchange, routing_key, properties, mandatory)
+        address = (exchange, routing_key, properties, mandatory, *keyed)
         if address != self._address:
             self._begin_run(address)
         future = self._create_future()

@@ -7,17 +7,21 @@ thread to be told what it could have read itself.
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from threading import Condition, Lock
+from typing import Any, TypeAlias
 
 from penstock.client.errors import MESSAGE_REFUSALS, DeadlineError, PenstockError, from_status
 from penstock.client.outcomes import Outcomes
 from penstock.client.transport import Outcome, PublisherPort
 
-__all__ = ["NothingSentError", "Publishing"]
+__all__ = ["Keyed", "NothingSentError", "Publishing"]
 
 # Long enough to cost nothing, short enough that a pending signal is handled soon.
 WAIT_MS = 200
 CHUNK = 1_000
 NEVER = 2**64
+
+# A message's key, and its producer's sequence or 0.
+Keyed: TypeAlias = tuple[bytes | None, int]
 
 
 class NothingSentError(Exception):
@@ -41,26 +45,60 @@ class Publishing:
     def is_ended(self) -> bool:
         return self._ended is not None
 
-    def publish(self, body: bytes, exchange: str, routing_key: str, properties: bytes | None, mandatory: bool) -> None:
-        """Returns when the broker confirmed the message; raises what it said otherwise."""
-        number = self._queue(body, exchange, routing_key, properties, mandatory)
+    def publish(
+        self,
+        body: bytes,
+        exchange: str,
+        routing_key: str,
+        properties: bytes | None,
+        mandatory: bool,
+        keyed: Keyed | None = None,
+    ) -> None:
+        """Returns when the broker confirmed the message; raises what it said otherwise. `keyed` is for ports that take
+        it."""
+        number = self._queue(body, (exchange, routing_key, properties, mandatory, *(keyed or ())))
         self._await(number, number)
         self._raise_failures([(number, number)])
 
     def publish_many(
-        self, bodies: Iterable[bytes], exchange: str, routing_key: str, properties: bytes | None, mandatory: bool
+        self,
+        bodies: Iterable[bytes],
+        exchange: str,
+        routing_key: str,
+        properties: bytes | None,
+        mandatory: bool,
+        keyed: Keyed | None = None,
     ) -> int:
         """The same for many; gives their number. The first refusal is raised once all have an outcome."""
+        address = (exchange, routing_key, properties, mandatory)
         spans: list[tuple[int, int]] = []
         count = 0
         try:
             for chunk in _chunks(bodies):
                 with self._numbering:
-                    last = self._port.publish_many(chunk, exchange, routing_key, properties, mandatory)
+                    last = self._port.publish_many(chunk, *address, *_advanced(keyed, count))
                 _extend(spans, last - len(chunk) + 1, last)
                 count += len(chunk)
         except self._rpc_error as error:
             raise self._refused(error) from error
+        for first, last in spans:
+            self._await(first, last)
+        self._raise_failures(spans)
+        return count
+
+    def publish_keyed(
+        self, messages: Iterable[tuple[bytes | None, bytes]], address: tuple[Any, ...], sequence: int
+    ) -> int:
+        """The same for messages with a key each; `sequence` is the first one's, or 0."""
+        spans: list[tuple[int, int]] = []
+        count = 0
+        for key, body in messages:
+            try:
+                number = self._queue(body, (*address, key, sequence + count if sequence else 0))
+            except NothingSentError as ended:
+                raise ended.args[0] from ended
+            _extend(spans, number, number)
+            count += 1
         for first, last in spans:
             self._await(first, last)
         self._raise_failures(spans)
@@ -71,11 +109,11 @@ class Publishing:
             self._port.flush(timeout_ms)
         self._port.close()
 
-    def _queue(self, body: bytes, exchange: str, routing_key: str, properties: bytes | None, mandatory: bool) -> int:
+    def _queue(self, body: bytes, address: tuple[Any, ...]) -> int:
         while True:
             try:
                 with self._numbering:
-                    number = self._port.publish(body, exchange, routing_key, properties, mandatory)
+                    number = self._port.publish(body, *address)
                 if number:
                     return number
                 self._read(NEVER, NEVER)
@@ -142,6 +180,14 @@ class Publishing:
             self._ended = ended
             self._changed.notify_all()
         return from_status(*ended)
+
+
+def _advanced(keyed: Keyed | None, count: int) -> tuple[()] | Keyed:
+    """What goes with the messages behind the first `count`."""
+    if keyed is None:
+        return ()
+    key, sequence = keyed
+    return key, sequence + count if sequence else 0
 
 
 def _chunks(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:

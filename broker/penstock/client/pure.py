@@ -14,12 +14,16 @@ from penstock.client.backoff import Backoff
 from penstock.client.errors import UNKNOWN
 from penstock.client.pure_consumer import PureConsumer
 from penstock.client.pure_publisher import PurePublisher
+from penstock.client.pure_reader import PureReader
 from penstock.client.streams import Stream
 from penstock.client.transport import (
     ConsumerOptions,
     ConsumerPort,
+    KeyedPublisherPort,
     PublisherOptions,
     PublisherPort,
+    ReaderOptions,
+    ReaderPort,
     StatusError,
     TransportOptions,
 )
@@ -34,6 +38,7 @@ class PureTransport:
     """One channel of grpcio."""
 
     rpc_error: type[Exception] = StatusError
+    stream_error: type[Exception] = StatusError
 
     def __init__(self, address: Address, options: TransportOptions) -> None:
         self._channel = _channel(address, options)
@@ -54,6 +59,12 @@ class PureTransport:
 
     def publisher(self, options: PublisherOptions) -> PublisherPort:
         return PurePublisher(self, options, Backoff(random))
+
+    def keyed_publisher(self, options: PublisherOptions) -> KeyedPublisherPort:
+        return PurePublisher(self, options, Backoff(random))
+
+    def reader(self, options: ReaderOptions) -> ReaderPort:
+        return PureReader(self, options, Backoff(random))
 
     def consumer(self, options: ConsumerOptions) -> ConsumerPort:
         return PureConsumer(self, options, Backoff(random))

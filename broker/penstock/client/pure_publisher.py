@@ -25,6 +25,7 @@ METHOD = "/penstock.v1.MessagingService/Publish"
 BATCH_BYTES_MAX = 256 * 1024
 CLOSE_SECONDS = 5.0
 NAME_BYTES_MAX = 255
+KEY_BYTES_MAX = 65_535
 
 
 class _Message(NamedTuple):
@@ -34,6 +35,8 @@ class _Message(NamedTuple):
     routing_key: str
     properties: bytes | None
     mandatory: bool
+    key: bytes | None
+    sequence: int
 
 
 class PurePublisher:
@@ -70,13 +73,15 @@ class PurePublisher:
         routing_key: str = "",
         properties: bytes | None = None,
         mandatory: bool = False,
+        key: bytes | None = None,
+        sequence: int = 0,
     ) -> int:
-        _refuse_long_names(exchange, routing_key)
+        _refuse_long_names(exchange, routing_key, key)
         with self._changed:
             self._check()
             if self._last - self._settled.settled_through >= self._options.in_flight_max:
                 return 0
-            return self._keep(body, exchange, routing_key, properties, mandatory)
+            return self._keep(body, exchange, routing_key, properties, mandatory, key, sequence)
 
     def publish_many(
         self,
@@ -85,15 +90,19 @@ class PurePublisher:
         routing_key: str = "",
         properties: bytes | None = None,
         mandatory: bool = False,
+        key: bytes | None = None,
+        sequence: int = 0,
     ) -> int:
-        _refuse_long_names(exchange, routing_key)
+        _refuse_long_names(exchange, routing_key, key)
+        step = 1 if sequence else 0
         with self._changed:
             for body in bodies:
                 self._check()
                 while self._last - self._settled.settled_through >= self._options.in_flight_max:
                     self._changed.wait()
                     self._check()
-                self._keep(body, exchange, routing_key, properties, mandatory)
+                self._keep(body, exchange, routing_key, properties, mandatory, key, sequence)
+                sequence += step
             return self._last
 
     def take(self) -> list[Outcome]:
@@ -131,9 +140,18 @@ class PurePublisher:
         if self._is_closed:
             raise StatusError(UNAVAILABLE, "the publisher is closed", b"")
 
-    def _keep(self, body: bytes, exchange: str, routing_key: str, properties: bytes | None, mandatory: bool) -> int:
+    def _keep(
+        self,
+        body: bytes,
+        exchange: str,
+        routing_key: str,
+        properties: bytes | None,
+        mandatory: bool,
+        key: bytes | None,
+        sequence: int,
+    ) -> int:
         self._last += 1
-        self._kept.append(_Message(self._last, body, exchange, routing_key, properties, mandatory))
+        self._kept.append(_Message(self._last, body, exchange, routing_key, properties, mandatory, key, sequence))
         if len(self._kept) == self._sent + 1:
             self._changed.notify_all()
         return self._last
@@ -161,7 +179,7 @@ class PurePublisher:
 
     def _requests(self, life: int) -> Iterator[bytes]:
         options = self._options
-        opening = messaging_pb2.PublishOpen(vhost=options.vhost)
+        opening = messaging_pb2.PublishOpen(vhost=options.vhost, producer=options.producer)
         opening.level = messaging_pb2.Level.Name(options.level)  # type: ignore[assignment]
         yield messaging_pb2.PublishRequest(open=opening).SerializeToString()
         while True:
@@ -179,8 +197,8 @@ class PurePublisher:
         batch: list[_Message] = []
         size = 0
         for message in islice(self._kept, self._sent, self._sent + self._options.batch_max):
-            size += len(message.body) + len(message.properties or b"")
-            if batch and (size > BATCH_BYTES_MAX or message.mandatory != batch[0].mandatory):
+            size += len(message.body) + len(message.properties or b"") + len(message.key or b"")
+            if batch and (size > BATCH_BYTES_MAX or not _follows(message, batch[-1])):
                 break
             batch.append(message)
         for message in batch:
@@ -241,9 +259,18 @@ class PurePublisher:
             self._wake.set()
 
 
-def _refuse_long_names(*names: str) -> None:
+def _follows(message: _Message, before: _Message) -> bool:
+    """Whether it can be in the batch of the one before: a batch says once what is mandatory, and its first sequence."""
+    sequence = before.sequence + 1 if before.sequence else 0
+    return message.mandatory == before.mandatory and message.sequence == sequence
+
+
+def _refuse_long_names(exchange: str, routing_key: str, key: bytes | None) -> None:
     """The broker would end the stream, and with it the messages of others."""
-    for name in names:
+    if key is not None and len(key) > KEY_BYTES_MAX:
+        text = f"a message's key has {len(key)} bytes; at most {KEY_BYTES_MAX} fit"
+        raise StatusError(INVALID_ARGUMENT, text, b"")
+    for name in (exchange, routing_key):
         if len(name.encode()) > NAME_BYTES_MAX:
             text = f"an exchange's name or a routing key has {len(name.encode())} bytes; at most {NAME_BYTES_MAX} fit"
             raise StatusError(INVALID_ARGUMENT, text, b"")
@@ -255,6 +282,7 @@ def _encode(messages: list[_Message]) -> bytes:
     request = messaging_pb2.PublishRequest()
     batch = request.batch
     batch.exchange, batch.routing_key, batch.mandatory = head.exchange, head.routing_key, head.mandatory
+    batch.producer_sequence = head.sequence
     add = batch.messages.add
     for message in messages:
         out = add(body=message.body)
@@ -262,6 +290,8 @@ def _encode(messages: list[_Message]) -> bytes:
             out.exchange = message.exchange
         if message.routing_key != head.routing_key:
             out.routing_key = message.routing_key
+        if message.key is not None:
+            out.key = message.key
         if message.properties is not None:
             out.properties.MergeFrom(message_pb2.Properties.FromString(message.properties))
     return request.SerializeToString()

@@ -12,11 +12,15 @@ __all__ = [
     "Binding",
     "Damage",
     "DeclaredQueue",
+    "DeclaredStream",
     "Exchange",
+    "Group",
+    "PartitionOffsets",
     "Permission",
     "Queue",
     "Recovery",
     "Status",
+    "StreamInfo",
     "User",
     "Vhost",
 ]
@@ -43,6 +47,54 @@ class Queue:
     ready_bytes: int
     unsettled_bytes: int
     consumer_count: int
+
+    @property
+    def type(self) -> str:
+        """`classic`, or `stream`: read with `Connection.stream`."""
+        return str(self.arguments.get("x-queue-type", "classic"))
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredStream:
+    """`partitions` are the names of its queues, in order."""
+
+    name: str
+    partitions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    name: str
+    partitions: tuple[str, ...]
+    arguments: Mapping[str, Value]
+    message_count: int
+    bytes: int
+    reader_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOffsets:
+    """`first` is the first offset that is there, `next` the one that the next message gets."""
+
+    partition: str
+    first: int
+    next: int
+    message_count: int
+    bytes: int
+    first_timestamp_ms: int
+    last_timestamp_ms: int
+    at_timestamp: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """How far the readers of a group are done with a partition; `lag` are the messages behind that."""
+
+    name: str
+    partition: str
+    offset: int | None
+    lag: int
+    reader_count: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 from weakref import WeakSet
 
-from penstock.client import admin
+from penstock.client import admin, stream_calls
 from penstock.client.admin import Call, Steps
 from penstock.client.consuming import Consumption
 from penstock.client.errors import ClosedError, from_status
@@ -18,7 +18,20 @@ from penstock.client.messages import Message
 from penstock.client.opening import Options, greet, open_transport
 from penstock.client.properties import Properties, encode_properties
 from penstock.client.publishing import NothingSentError, Publishing
-from penstock.client.records import Binding, DeclaredQueue, Exchange, Permission, Queue, Status, User, Vhost
+from penstock.client.records import (
+    Binding,
+    DeclaredQueue,
+    DeclaredStream,
+    Exchange,
+    Permission,
+    Queue,
+    Status,
+    StreamInfo,
+    User,
+    Vhost,
+)
+from penstock.client.stream import Stream
+from penstock.client.stream_hosts import StreamHost
 from penstock.client.transport import ConsumerOptions, Transport
 from penstock.client.values import Value
 
@@ -57,6 +70,7 @@ class Connection:
         self._lock = Lock()
         self._publishing: Publishing | None = None
         self._consumptions: WeakSet[Consumption] = WeakSet()
+        self._streams = StreamHost(transport, options, self._run, self._publisher)
         self._is_closed = False
 
     def __enter__(self) -> Self:
@@ -74,6 +88,7 @@ class Connection:
                 return
             self._is_closed = True
             publishing, self._publishing = self._publishing, None
+        self._streams.close(self._options.timeout_ms)
         for consumption in list(self._consumptions):
             consumption.close()
         if publishing is not None:
@@ -168,6 +183,32 @@ class Connection:
 
     def list_queues(self) -> list[Queue]:
         return self._run(admin.list_queues(self._vhost))
+
+    # ------------------------------------------------------------ streams
+
+    def stream(self, name: str) -> Stream:
+        """A stream, or one of its partitions, to publish to and to read; nothing is asked of the broker yet."""
+        self._check_open()
+        return Stream(self._streams, name)
+
+    def declare_stream(
+        self,
+        name: str,
+        partitions: int = 1,
+        max_age: str | None = None,
+        max_bytes: int | None = None,
+        arguments: Mapping[str, Value] | None = None,
+    ) -> DeclaredStream:
+        """Makes the stream, or checks that it is as asked. `max_age`: a number and a unit of s, m, h, D, M, Y."""
+        wanted = stream_calls.stream_arguments(max_age, max_bytes, arguments)
+        return self._run(stream_calls.declare_stream(self._vhost, name, partitions, wanted))
+
+    def delete_stream(self, name: str) -> int:
+        """With all its partitions; gives the number of messages that went with it."""
+        return self._run(stream_calls.delete_stream(self._vhost, name))
+
+    def list_streams(self) -> list[StreamInfo]:
+        return self._run(stream_calls.list_streams(self._vhost))
 
     # ------------------------------------------------------------ exchanges and bindings
 

@@ -9,13 +9,17 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from penstock.client.messages import Message
+from penstock.client.stream_messages import StreamMessage
 
 __all__ = [
     "ConsumerOptions",
     "ConsumerPort",
+    "KeyedPublisherPort",
     "Outcome",
     "PublisherOptions",
     "PublisherPort",
+    "ReaderOptions",
+    "ReaderPort",
     "StatusError",
     "Transport",
     "TransportOptions",
@@ -44,6 +48,7 @@ class PublisherOptions:
     in_flight_max: int = 65_536
     batch_max: int = 1_000
     reconnect: bool = True
+    producer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,20 @@ class ConsumerOptions:
     auto_ack: bool = False
     exclusive: bool = False
     consumer_tag: str = ""
+    reconnect: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderOptions:
+    """`start` is a serialised penstock.v1.Start; `credit` how many responses may be under way or wait."""
+
+    vhost: str
+    partition: str
+    start: bytes = b""
+    end: int | None = None
+    credit: int = 8
+    group: str = ""
+    single_active: bool = False
     reconnect: bool = True
 
 
@@ -108,6 +127,55 @@ class ConsumerPort(Protocol):
     def close(self) -> None: ...
 
 
+class KeyedPublisherPort(PublisherPort, Protocol):
+    """A publish stream whose messages can have a key and, if it has a name, sequences that count up."""
+
+    def publish(
+        self,
+        body: bytes,
+        exchange: str = "",
+        routing_key: str = "",
+        properties: bytes | None = None,
+        mandatory: bool = False,
+        key: bytes | None = None,
+        sequence: int = 0,
+    ) -> int: ...
+
+    def publish_many(
+        self,
+        bodies: Sequence[bytes],
+        exchange: str = "",
+        routing_key: str = "",
+        properties: bytes | None = None,
+        mandatory: bool = False,
+        key: bytes | None = None,
+        sequence: int = 0,
+    ) -> int:
+        """`sequence` is the first one's."""
+
+
+class ReaderPort(Protocol):
+    """A read stream of one partition. It goes on behind the last message that it brought, also after it broke."""
+
+    @property
+    def partition(self) -> str: ...
+    @property
+    def wake_fd(self) -> int: ...
+    @property
+    def is_active(self) -> bool:
+        """Whether it is its group's reader of the partition."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it has brought everything up to its end, and all of it was taken."""
+
+    def take(self, count_max: int) -> Sequence[StreamMessage]:
+        """What has arrived, at most count_max; makes wake_fd unreadable when nothing is left."""
+
+    def store(self, offset: int) -> None: ...
+    def close(self) -> None: ...
+
+
 class Transport(Protocol):
     """One connection.
 
@@ -116,9 +184,15 @@ class Transport(Protocol):
 
     @property
     def rpc_error(self) -> type[Exception]: ...
+    @property
+    def stream_error(self) -> type[Exception]:
+        """The same for keyed publishers and readers, which another module may carry."""
+
     def call(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
         """A unary call, from any thread."""
 
     def publisher(self, options: PublisherOptions) -> PublisherPort: ...
+    def keyed_publisher(self, options: PublisherOptions) -> KeyedPublisherPort: ...
     def consumer(self, options: ConsumerOptions) -> ConsumerPort: ...
+    def reader(self, options: ReaderOptions) -> ReaderPort: ...
     def close(self) -> None: ...

@@ -42,6 +42,38 @@ class VhostTotals:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionTotals:
+    """One partition of a stream in figures."""
+
+    vhost: str
+    partition: str
+    first_offset: int
+    next_offset: int
+    bytes: int
+    reader_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTotals:
+    """How far a group is behind in a partition."""
+
+    vhost: str
+    partition: str
+    group: str
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTotals:
+    """The first streams by name, and how many partitions and groups are not among them."""
+
+    partitions: list[PartitionTotals] = field(default_factory=list)
+    groups: list[GroupTotals] = field(default_factory=list)
+    partitions_left_out: int = 0
+    groups_left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Recovery:
     """What the last start had to do."""
 
@@ -99,6 +131,7 @@ class Node(Protocol):
         ...
 
     def vhost_totals(self) -> list[VhostTotals]: ...
+    def stream_totals(self) -> StreamTotals: ...
     def damages(self) -> list[Damage]: ...
     def reason_not_ready(self) -> str:
         """Empty when clients are served."""

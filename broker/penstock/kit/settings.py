@@ -17,5 +17,10 @@ CREDENTIALS_MAX = 16_384
 # A definitions file is rewritten when more frames than this are dead, and they are more than half of it.
 DEAD_FRAMES_MAX = 8_192
 
+# Partitions and groups that a scrape has series for. More would make it slow and Prometheus heavy; the lists and the
+# command line show all.
+PARTITION_SERIES_MAX = 200
+GROUP_SERIES_MAX = 1_000
+
 # Objects a page of a listing holds when the caller asks for more or names no number.
 PAGE_SIZE_MAX = 1_000

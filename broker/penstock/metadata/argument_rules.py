@@ -4,6 +4,7 @@ that was promised a limit must have it. Arguments without the prefix `x-` are th
 
 from typing import Final
 
+from penstock.model.ages import age_ms
 from penstock.model.arguments import Arguments, Value, check_arguments, show
 from penstock.model.errors import InvalidArgumentError, Thing
 from penstock.model.names import ExchangeName, exchange_name
@@ -11,15 +12,25 @@ from penstock.model.records import (
     ALTERNATE_KEYS,
     X_LEVEL,
     X_MATCH,
+    X_MAX_AGE,
+    X_MAX_LENGTH_BYTES,
+    X_PARTITIONS,
     X_QUEUE_TYPE,
     Binding,
+    DestinationKind,
     ExchangeKind,
     HeadersMatch,
     Level,
+    QueueKind,
+    kind_of_queue,
 )
 
-QUEUE_TYPES: Final = ("classic",)
-QUEUE_TYPES_LATER: Final = frozenset({"quorum", "stream", "mqtt"})
+QUEUE_TYPES: Final = tuple(QueueKind)
+QUEUE_TYPES_LATER: Final = frozenset({"quorum", "mqtt"})
+STREAM_ARGUMENTS: Final = frozenset({X_MAX_AGE, X_MAX_LENGTH_BYTES})
+PARTITIONS_MAX: Final = 1_000
+"""Far more than a machine has use for, and few enough to be declared in one write."""
+BYTES_MAX: Final = 2**62
 EXCHANGE_TYPES_LATER: Final = frozenset(
     {"x-delayed-message", "x-consistent-hash", "x-modulus-hash", "x-local-random", "x-random", "x-recent-history"}
 )
@@ -86,22 +97,53 @@ def check_queue_arguments(thing: Thing, arguments: Arguments) -> None:
             _check_choice(thing, key, arguments[key], QUEUE_TYPES, QUEUE_TYPES_LATER)
         elif key == X_LEVEL:
             _check_choice(thing, key, arguments[key], tuple(Level), frozenset({"replicated"}))
-        elif key.startswith("x-"):
+    is_stream = kind_of_queue(arguments) is QueueKind.STREAM
+    for key in sorted(arguments):
+        if key in (X_QUEUE_TYPE, X_LEVEL) or not key.startswith("x-"):
+            continue
+        if is_stream:
+            _check_stream_argument(thing, key, arguments[key])
+        elif key == X_MAX_AGE:
+            way_out = f"declare it with '{X_QUEUE_TYPE}' = 'stream', or leave the argument out"
+            raise _invalid(thing, key, f"has an argument '{key}' that only streams take", way_out)
+        else:
             _refuse_argument(thing, key, QUEUE_ARGUMENTS_LATER)
 
 
-def check_exchange_arguments(thing: Thing, arguments: Arguments) -> None:
+def _check_stream_argument(thing: Thing, key: str, value: Value) -> None:
+    if key not in STREAM_ARGUMENTS:
+        if key not in QUEUE_ARGUMENTS_LATER:
+            _refuse_argument(thing, key, QUEUE_ARGUMENTS_LATER)
+        way_out = f"leave it out; a stream's bounds are '{X_MAX_AGE}' and '{X_MAX_LENGTH_BYTES}'"
+        raise _invalid(thing, key, f"has an argument '{key}' that a stream does not take", way_out)
+    rule = f"has an argument '{key}' whose value {show(value)} is not understood"
+    if key == X_MAX_AGE and (not isinstance(value, str) or age_ms(value) is None):
+        raise _invalid(thing, key, rule, "write a number and a unit of Y, M, D, h, m or s, such as '7D' or '12h'")
+    is_size = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= BYTES_MAX
+    if key == X_MAX_LENGTH_BYTES and not is_size:
+        raise _invalid(thing, key, rule, "write a number of bytes, at least 1")
+
+
+def check_exchange_arguments(thing: Thing, arguments: Arguments, kind: ExchangeKind) -> None:
     check_arguments(thing, arguments)
     named: set[ExchangeName] = set()
     for key in sorted(arguments):
         if key in ALTERNATE_KEYS:
             named.add(_alternate(thing, key, arguments[key]))
+        elif key == X_PARTITIONS and kind is ExchangeKind.SUPER_STREAM:
+            check_partition_count(thing, arguments[key])
         elif key.startswith("x-"):
             _refuse_argument(thing, key, EXCHANGE_ARGUMENTS_LATER)
     if len(named) > 1:
         raise _invalid(
             thing, ALTERNATE_KEYS[1], "has two different alternate exchanges", "send one of the two arguments"
         )
+
+
+def check_partition_count(thing: Thing, value: Value) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= PARTITIONS_MAX:
+        way_out = f"send a number from 1 to {PARTITIONS_MAX:,}"
+        raise _invalid(thing, "partitions", f"has a number of partitions {show(value)} that cannot be", way_out)
 
 
 def check_exchange_kind(thing: Thing, kind: str) -> ExchangeKind:
@@ -114,9 +156,24 @@ def check_exchange_kind(thing: Thing, kind: str) -> ExchangeKind:
 def check_binding_arguments(thing: Thing, binding: Binding, kind: ExchangeKind) -> None:
     """`kind` is the source's. Only a headers exchange looks at the arguments; others keep them for the client."""
     check_arguments(thing, binding.arguments)
+    if kind is ExchangeKind.SUPER_STREAM:
+        _check_partition(thing, binding)
     if kind is ExchangeKind.HEADERS and X_MATCH in binding.arguments:
         choices = tuple(match.value for match in HeadersMatch)
         _check_choice(thing, X_MATCH, binding.arguments[X_MATCH], choices, frozenset())
+
+
+def _check_partition(thing: Thing, binding: Binding) -> None:
+    """The key is the partition's number, written the one way in which numbers are written."""
+    key = binding.routing_key
+    is_number = key.isascii() and key.isdecimal() and key == str(int(key)) and int(key) < PARTITIONS_MAX
+    if binding.destination_kind is not DestinationKind.QUEUE or not is_number:
+        raise _invalid(
+            thing,
+            "routing_key",
+            "does not tell which partition of the stream a queue is",
+            f"bind stream queues, with keys from '0' to '{PARTITIONS_MAX - 1}'",
+        )
 
 
 def _alternate(thing: Thing, key: str, value: Value) -> ExchangeName:

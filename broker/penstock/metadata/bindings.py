@@ -6,9 +6,9 @@ from penstock.metadata.commands import Bind, Unbind
 from penstock.metadata.effects import Decision, Done, PersistBound
 from penstock.metadata.removal import remove_binding
 from penstock.metadata.topology import VhostTopology
-from penstock.model.errors import AccessRefusedError, NotFoundError, Thing
+from penstock.model.errors import AccessRefusedError, NotFoundError, PreconditionFailedError, Thing
 from penstock.model.names import DEFAULT_EXCHANGE, ConnectionId, ExchangeName, QueueName
-from penstock.model.records import Binding, DestinationKind, Exchange
+from penstock.model.records import Binding, DestinationKind, Exchange, ExchangeKind
 
 
 def bind(state: VhostTopology, command: Bind) -> Decision:
@@ -17,6 +17,7 @@ def bind(state: VhostTopology, command: Bind) -> Decision:
     check_binding_arguments(binding_thing(state, wanted), wanted, source.kind)
     if state.binding(wanted) is not None:
         return Decision(Done(0))
+    check_place(state, wanted)
     binding = Binding(
         wanted.source, wanted.destination_kind, wanted.destination, wanted.routing_key, dict(wanted.arguments)
     )
@@ -36,8 +37,31 @@ def unbind(state: VhostTopology, command: Unbind) -> Decision:
         way_out = "list the bindings: key and arguments must be those of the bind"
         raise NotFoundError(binding_thing(state, wanted), way_out)
     decision = Decision(Done())
+    if found.destination_kind is DestinationKind.QUEUE and source.partition_count:
+        queues.check_is_no_partition(state, QueueName(found.destination))
     remove_binding(state, found, decision)
     return decision
+
+
+def check_place(state: VhostTopology, wanted: Binding) -> None:
+    """A partition's place takes one stream queue, and a queue has one place."""
+    source = state.exchanges[wanted.source]
+    if source.kind is not ExchangeKind.SUPER_STREAM:
+        return
+    queue = state.queues.get(QueueName(wanted.destination))
+    if queue is not None and not queue.is_stream:
+        raise PreconditionFailedError(
+            state.thing("queue", queue.name), "is no stream", "declare it with 'x-queue-type' = 'stream'"
+        )
+    for other in state.bindings_from(wanted.source):
+        is_same = (other.routing_key == wanted.routing_key, other.destination == wanted.destination)
+        if is_same[0] is not is_same[1]:
+            raise PreconditionFailedError.mismatch(
+                state.thing("stream", wanted.source),
+                f"partition {wanted.routing_key}" if is_same[0] else f"the place of '{wanted.destination}'",
+                wanted.destination if is_same[0] else wanted.routing_key,
+                other.destination if is_same[0] else other.routing_key,
+            )
 
 
 def binding_thing(state: VhostTopology, binding: Binding) -> Thing:

@@ -90,6 +90,22 @@ class QueueUnused:
     consumer_count: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class DeclareStream:
+    """`arguments` are those of its queues. With one partition it is a queue of that name, and nothing else."""
+
+    name: str
+    partition_count: int = 1
+    arguments: Arguments = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteStream:
+    """With all its partitions."""
+
+    name: str
+
+
 Command: TypeAlias = (
     DeclareExchange
     | DeleteExchange
@@ -100,4 +116,6 @@ Command: TypeAlias = (
     | Unbind
     | ConnectionClosed
     | QueueUnused
+    | DeclareStream
+    | DeleteStream
 )

@@ -5,15 +5,17 @@ of decisions; if it cannot, it must not go on with this state.
 """
 
 from penstock.metadata import bindings as binding_rules
-from penstock.metadata import exchanges, queues
+from penstock.metadata import exchanges, queues, streams
 from penstock.metadata.commands import (
     Bind,
     Command,
     ConnectionClosed,
     DeclareExchange,
     DeclareQueue,
+    DeclareStream,
     DeleteExchange,
     DeleteQueue,
+    DeleteStream,
     PurgeQueue,
     QueueUnused,
     Unbind,
@@ -22,7 +24,7 @@ from penstock.metadata.effects import Decision
 from penstock.metadata.topology import VhostTopology
 
 
-def decide(state: VhostTopology, command: Command) -> Decision:
+def decide(state: VhostTopology, command: Command) -> Decision:  # noqa: C901, PLR0911 - one branch a command
     match command:
         case DeclareExchange():
             return exchanges.declare(state, command)
@@ -42,3 +44,7 @@ def decide(state: VhostTopology, command: Command) -> Decision:
             return queues.connection_closed(state, command)
         case QueueUnused():
             return queues.unused(state, command)
+        case DeclareStream():
+            return streams.declare(state, command)
+        case DeleteStream():
+            return streams.delete(state, command)

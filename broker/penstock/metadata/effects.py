@@ -116,13 +116,21 @@ class ExchangeDeclared:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamDeclared:
+    """`partitions` are the names of its queues, in order; `is_new` when any part of it is."""
+
+    partitions: tuple[QueueName, ...]
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """How many things the command itself made or took away: 0 when everything was so already."""
 
     count: int = 1
 
 
-Answer: TypeAlias = QueueDeclared | ExchangeDeclared | Done
+Answer: TypeAlias = QueueDeclared | ExchangeDeclared | StreamDeclared | Done
 
 
 @dataclass(slots=True)

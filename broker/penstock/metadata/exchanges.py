@@ -14,12 +14,13 @@ from penstock.metadata.topology import PREDECLARED_NAMES, VhostTopology
 from penstock.model.arguments import Arguments, difference, show
 from penstock.model.errors import (
     AccessRefusedError,
+    InvalidArgumentError,
     NotFoundError,
     PreconditionFailedError,
     Thing,
 )
 from penstock.model.names import DEFAULT_EXCHANGE, ExchangeName, is_reserved
-from penstock.model.records import ALTERNATE_KEYS, Exchange
+from penstock.model.records import ALTERNATE_KEYS, Exchange, ExchangeKind
 
 
 def declare(state: VhostTopology, command: DeclareExchange) -> Decision:
@@ -58,6 +59,10 @@ def delete(state: VhostTopology, command: DeleteExchange) -> Decision:
         raise AccessRefusedError(thing, "is predeclared and cannot be deleted", "delete its bindings instead")
     if command.name not in state.exchanges:
         raise NotFoundError(thing)
+    if state.exchanges[command.name].partition_count:
+        raise PreconditionFailedError(
+            thing, "belongs to the stream of that name", "delete the stream", field="partitions"
+        )
     if command.if_unused and state.is_source(command.name):
         raise PreconditionFailedError(
             thing, "has bindings", "delete them first, or delete with if_unused=false", field="if_unused"
@@ -76,7 +81,16 @@ def get(state: VhostTopology, name: ExchangeName) -> Exchange:
 
 def check_publish(state: VhostTopology, name: ExchangeName) -> None:
     """Raises when clients cannot publish to it."""
-    if get(state, name).internal:
+    exchange = get(state, name)
+    there_count = len(list(state.bindings_from(name))) if exchange.partition_count else 0
+    if there_count < exchange.partition_count:
+        raise PreconditionFailedError(
+            state.thing("stream", name),
+            f"has {there_count} of its {exchange.partition_count} partitions",
+            "declare it again, which adds what is missing",
+            field="partitions",
+        )
+    if exchange.internal:
         raise AccessRefusedError(
             state.thing("exchange", name), "is internal", "publish to an exchange that is bound to it"
         )
@@ -85,7 +99,11 @@ def check_publish(state: VhostTopology, name: ExchangeName) -> None:
 def _wanted(state: VhostTopology, command: DeclareExchange) -> Exchange:
     thing = state.thing("exchange", command.name)
     kind = check_exchange_kind(thing, command.kind)
-    check_exchange_arguments(thing, command.arguments)
+    check_exchange_arguments(thing, command.arguments, kind)
+    if kind is ExchangeKind.SUPER_STREAM and (not command.durable or command.auto_delete):
+        raise InvalidArgumentError(
+            thing, "is a stream's and must outlive a start", "declare it durable and not auto-delete", field="durable"
+        )
     return Exchange(command.name, kind, command.durable, command.auto_delete, command.internal, dict(command.arguments))
 
 

@@ -8,6 +8,7 @@ from penstock.metadata.topology import VhostTopology
 from penstock.model.arguments import Arguments, difference, show
 from penstock.model.errors import (
     AccessRefusedError,
+    InvalidArgumentError,
     LimitReachedError,
     LockedError,
     NotFoundError,
@@ -22,7 +23,7 @@ from penstock.model.names import (
     QueueName,
     is_reserved,
 )
-from penstock.model.records import X_QUEUE_TYPE, Queue
+from penstock.model.records import X_QUEUE_TYPE, DestinationKind, Queue, QueueKind, kind_of_queue
 
 
 def declare(state: VhostTopology, command: DeclareQueue) -> Decision:
@@ -50,6 +51,8 @@ def check(state: VhostTopology, command: DeclareQueue) -> Queue | None:
     if command.passive:
         return get(state, command.name, command.connection)
     check_queue_arguments(thing, command.arguments)
+    if kind_of_queue(command.arguments) is QueueKind.STREAM:
+        _check_stream_flags(thing, command)
     found = state.queues.get(command.name)
     if found is not None:
         _check_owner(thing, found, command.connection)
@@ -64,6 +67,7 @@ def check(state: VhostTopology, command: DeclareQueue) -> Queue | None:
 def delete(state: VhostTopology, command: DeleteQueue) -> Decision:
     thing = state.thing("queue", command.name)
     get(state, command.name, command.connection)
+    check_is_no_partition(state, command.name)
     if command.if_unused and command.consumer_count:
         raise PreconditionFailedError(
             thing,
@@ -115,6 +119,44 @@ def get(state: VhostTopology, name: QueueName, connection: ConnectionId) -> Queu
     return queue
 
 
+def check_is_no_partition(state: VhostTopology, name: QueueName) -> None:
+    """What was declared with a number of partitions keeps them all: without one, keys would move."""
+    for binding in state.bindings_to(DestinationKind.QUEUE, name):
+        if state.exchanges[binding.source].partition_count:
+            raise PreconditionFailedError(
+                state.thing("queue", name),
+                f"is a partition of the stream '{binding.source}'",
+                "delete the stream, which takes its partitions along",
+                field="partitions",
+            )
+
+
+def check_consume(state: VhostTopology, queue: Queue) -> None:
+    """Raises for a queue whose messages are not to be taken out."""
+    if queue.is_stream:
+        raise InvalidArgumentError(
+            state.thing("queue", queue.name),
+            "is a stream: its messages are read and stay",
+            "read it: StreamService.Read, `connection.stream(name).read()` or `penstock stream read`",
+            field="queue",
+        )
+
+
+def _check_stream_flags(thing: Thing, command: DeclareQueue) -> None:
+    for field, given, wanted in (
+        ("durable", command.durable, True),
+        ("exclusive", command.exclusive, False),
+        ("auto_delete", command.auto_delete, False),
+    ):
+        if given is not wanted:
+            raise InvalidArgumentError(
+                thing,
+                f"is a stream and is declared with {field}={show(given)}",
+                f"declare it with {field}={show(wanted)}",
+                field=field,
+            )
+
+
 def _check_owner(thing: Thing, queue: Queue, connection: ConnectionId) -> None:
     if queue.owner is not None and queue.owner != connection:
         raise LockedError(thing)
@@ -135,8 +177,8 @@ def _check_same(thing: Thing, command: DeclareQueue, found: Queue) -> None:
 
 
 def _comparable(arguments: Arguments) -> Arguments:
-    """There is one queue type; naming it or not is the same."""
-    return {key: value for key, value in arguments.items() if key != X_QUEUE_TYPE}
+    """Naming the type that a queue has anyway, or not, is the same."""
+    return {**arguments, X_QUEUE_TYPE: kind_of_queue(arguments).value}
 
 
 def _server_named(random: str) -> QueueName:

@@ -41,6 +41,7 @@ class VhostTopology:
         self.next_queue_id = next_queue_id
         self.exchanges: dict[ExchangeName, Exchange] = {exchange.name: exchange for exchange in PREDECLARED}
         self.queues: dict[QueueName, Queue] = {}
+        self.streams: dict[QueueName, None] = {}
         self.exchange_names = NameIndex(self.exchanges)
         self.queue_names = NameIndex()
         self.binding_count = 0
@@ -111,6 +112,8 @@ class VhostTopology:
         assert queue.name not in self.queues
         self.queues[queue.name] = queue
         self.queue_names.add(queue.name)
+        if queue.is_stream:
+            self.streams[queue.name] = None
         self.next_queue_id = max(self.next_queue_id, QueueId(queue.id + 1))
         if queue.owner is not None:
             self._by_owner.setdefault(queue.owner, {})[queue.name] = None
@@ -120,6 +123,7 @@ class VhostTopology:
         assert (DestinationKind.QUEUE, name) not in self._by_destination
         owner = self.queues.pop(name).owner
         self.queue_names.remove(name)
+        self.streams.pop(name, None)
         if owner is not None:
             del self._by_owner[owner][name]
             if not self._by_owner[owner]:
@@ -157,6 +161,7 @@ class VhostTopology:
         assert self.exchanges.keys() >= PREDECLARED_NAMES
         assert set(self.exchange_names) == self.exchanges.keys()
         assert set(self.queue_names) == self.queues.keys()
+        assert set(self.streams) == {queue.name for queue in self.queues.values() if queue.is_stream}
         ids = [queue.id for queue in self.queues.values()]
         assert len(set(ids)) == len(ids)
         assert all(0 < number < self.next_queue_id for number in ids)

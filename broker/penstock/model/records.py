@@ -6,8 +6,9 @@ Compare arguments with `model.arguments`, never with `==`, which takes 1 for Tru
 
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
+from penstock.model.ages import age_ms
 from penstock.model.arguments import Arguments, Frozen, freeze_arguments
 from penstock.model.names import ConnectionId, ExchangeName, QueueId, QueueName, RoutingKey
 
@@ -17,6 +18,15 @@ class ExchangeKind(StrEnum):
     FANOUT = "fanout"
     TOPIC = "topic"
     HEADERS = "headers"
+    SUPER_STREAM = "x-super-stream"
+    """Gives each message to one of its queues, chosen by the hash of the message's key."""
+
+
+class QueueKind(StrEnum):
+    """What becomes of messages: a classic queue is emptied by its consumers, a stream is read and kept."""
+
+    CLASSIC = "classic"
+    STREAM = "stream"
 
 
 class DestinationKind(StrEnum):
@@ -52,7 +62,18 @@ NO_KEY: Final = RoutingKey("")
 X_MATCH: Final = "x-match"
 X_LEVEL: Final = "x-level"
 X_QUEUE_TYPE: Final = "x-queue-type"
+X_MAX_AGE: Final = "x-max-age"
+X_MAX_LENGTH_BYTES: Final = "x-max-length-bytes"
+X_PARTITIONS: Final = "x-partitions"
+"""Of an x-super-stream exchange that was declared as a stream: how many partitions it must have."""
 ALTERNATE_KEYS: Final = ("alternate-exchange", "x-alternate-exchange")
+
+
+class Retention(NamedTuple):
+    """What a stream keeps; 0 is no bound."""
+
+    age_ms_max: int
+    bytes_max: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +93,12 @@ class Exchange:
             if isinstance(value, str):
                 return ExchangeName(value)
         return None
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions a stream was declared with; 0 for an exchange that was declared as no more than that."""
+        value = self.arguments.get(X_PARTITIONS)
+        return value if isinstance(value, int) and self.kind is ExchangeKind.SUPER_STREAM else 0
 
     @property
     def is_persistent(self) -> bool:
@@ -103,6 +130,22 @@ class Queue:
         value = self.arguments.get(X_LEVEL)
         return Level(value) if isinstance(value, str) else None
 
+    @property
+    def kind(self) -> QueueKind:
+        return kind_of_queue(self.arguments)
+
+    @property
+    def is_stream(self) -> bool:
+        return self.kind is QueueKind.STREAM
+
+    @property
+    def retention(self) -> Retention | None:
+        """None for a queue that is no stream."""
+        if not self.is_stream:
+            return None
+        age, size = self.arguments.get(X_MAX_AGE), self.arguments.get(X_MAX_LENGTH_BYTES)
+        return Retention((age_ms(age) or 0) if isinstance(age, str) else 0, size if isinstance(size, int) else 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Binding:
@@ -127,7 +170,8 @@ class Binding:
 @dataclass(frozen=True, slots=True)
 class Route:
     """What of a binding decides where a message goes: a fanout exchange looks at nothing, a headers exchange at the
-    arguments, the others at the key. Several bindings can be one route."""
+    arguments, the others at the key (of an x-super-stream exchange: the partition's number). Several bindings can be
+    one route."""
 
     source: ExchangeName
     key: RoutingKey
@@ -141,8 +185,16 @@ class Route:
         return (self.source, self.key, matched, self.destination_kind, self.destination)
 
 
+def kind_of_queue(arguments: Arguments) -> QueueKind:
+    """Classic unless the arguments say otherwise. Expects arguments that were checked."""
+    return QueueKind(str(arguments.get(X_QUEUE_TYPE, QueueKind.CLASSIC)))
+
+
+KEYED: Final = frozenset({ExchangeKind.DIRECT, ExchangeKind.TOPIC, ExchangeKind.SUPER_STREAM})
+
+
 def route_of(binding: Binding, kind: ExchangeKind) -> Route:
     """`kind` is the source's."""
-    key = binding.routing_key if kind in (ExchangeKind.DIRECT, ExchangeKind.TOPIC) else NO_KEY
+    key = binding.routing_key if kind in KEYED else NO_KEY
     arguments = binding.arguments if kind is ExchangeKind.HEADERS else None
     return Route(binding.source, key, arguments, binding.destination_kind, binding.destination)

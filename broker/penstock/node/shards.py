@@ -4,10 +4,11 @@ nothing else, and anything but a storage error stays what it is: a bug."""
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-from penstock.model.errors import StorageError, Thing
+from penstock.model.errors import InvalidArgumentError, NotFoundError, StorageError, Thing
 from penstock.native import Backup, Shard
+from penstock.native import NotFoundError as NativeNotFoundError
 from penstock.native import StorageError as NativeStorageError
-from penstock.vhost.ports import NewQueue, NewRoute, QueueCounts
+from penstock.vhost.ports import GroupState, NewQueue, NewRoute, QueueCounts, StreamState
 
 
 class CarefulShard:
@@ -68,12 +69,48 @@ class CarefulShard:
         with self._faults():
             return self._shard.totals()
 
+    def stream_states(self, ids: Sequence[int]) -> list[StreamState]:
+        with self._faults(), self._absences():
+            return self._shard.stream_states(ids)
+
+    def offset_at(self, queue_id: int, timestamp_ms: int, /) -> int:
+        with self._faults(), self._absences():
+            return self._shard.offset_at(queue_id, timestamp_ms)
+
+    def stream_groups(self, queue_id: int, /) -> list[GroupState]:
+        with self._faults(), self._absences():
+            return self._shard.stream_groups(queue_id)
+
+    def store_offset(self, queue_id: int, group: str, offset: int, /) -> None:
+        with self._faults(), self._absences():
+            try:
+                self._shard.store_offset(queue_id, group, offset)
+            except ValueError as error:
+                thing = Thing("group", group, self._shard.name)
+                raise InvalidArgumentError(thing, f"cannot store an offset: {error}", "use another group") from error
+
+    def delete_group(self, queue_id: int, group: str, /) -> bool:
+        with self._faults(), self._absences():
+            return self._shard.delete_group(queue_id, group)
+
+    def producer_sequence(self, name: str, /) -> int | None:
+        with self._faults():
+            return self._shard.producer_sequence(name)
+
     def close(self, *, delete: bool) -> None:
         with self._faults():
             self._shard.close(delete=delete)
 
     def _faults(self) -> AbstractContextManager[None]:
         return _faults(self._shard.name, "mend the disk, then restart the broker")
+
+    @contextmanager
+    def _absences(self) -> Iterator[None]:
+        """A stream can go while a thread asks for it."""
+        try:
+            yield
+        except NativeNotFoundError as error:
+            raise NotFoundError(Thing("stream", str(error), self._shard.name)) from error
 
 
 class CarefulBackup:

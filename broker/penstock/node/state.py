@@ -2,13 +2,24 @@
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
-from penstock.frontends.ports import Damage, NodeState, Recovery, VhostTotals
+from penstock.frontends.ports import (
+    Damage,
+    GroupTotals,
+    NodeState,
+    PartitionTotals,
+    Recovery,
+    StreamTotals,
+    VhostTotals,
+)
 from penstock.kit.clock import Clock
-from penstock.model.errors import FaultError
+from penstock.kit.settings import GROUP_SERIES_MAX, PARTITION_SERIES_MAX
+from penstock.model.errors import FaultError, RefusedError
+from penstock.vhost.streams import PartitionStatus
 from penstock.vhost.vhosts import Vhosts
 
 _STATM = Path("/proc/self/statm")
@@ -104,6 +115,22 @@ class BrokerState:
             totals.append(VhostTotals(vhost.name, vhost.queue_count, ready_count, unsettled_count))
         return totals
 
+    def stream_totals(self) -> StreamTotals:
+        totals = StreamTotals()
+        left_out = groups_left_out = 0
+        for vhost in self._vhosts.all() if self._vhosts is not None else []:
+            room = PARTITION_SERIES_MAX - len(totals.partitions)
+            try:
+                states, groups = vhost.streams.states_now(room)
+            except (FaultError, RefusedError):
+                continue  # its log has failed; `reason_not_live` tells so
+            left_out += vhost.streams.partition_count - len(states)
+            shown = groups[: GROUP_SERIES_MAX - len(totals.groups)]
+            groups_left_out += len(groups) - len(shown)
+            totals.partitions.extend(_partition_totals(vhost.name, status) for status in states)
+            totals.groups.extend(GroupTotals(vhost.name, group.partition, group.name, group.lag) for group in shown)
+        return replace(totals, partitions_left_out=left_out, groups_left_out=groups_left_out)
+
     def reason_not_started(self) -> str:
         return self.phase.value if self.phase is Phase.STARTING else ""
 
@@ -116,3 +143,8 @@ class BrokerState:
             return ""
         faults = [f"vhost '{vhost.name}' has stopped: {vhost.fault}" for vhost in self._vhosts.all() if vhost.fault]
         return "; ".join(faults)
+
+
+def _partition_totals(vhost: str, status: PartitionStatus) -> PartitionTotals:
+    first, next_, _, size, _, _, reader_count = status.state
+    return PartitionTotals(vhost, status.name, first, next_, size, reader_count)

@@ -2,7 +2,8 @@
 read, not to be fast: it looks at every binding of every exchange on the way.
 
 Each exchange matches with its own bindings; an exchange is visited once, so cycles end; an exchange that matched
-nothing itself hands the message to its alternate exchange, whatever others matched.
+nothing itself hands the message to its alternate exchange, whatever others matched. Only an x-super-stream exchange
+looks at the message's own key: its hash chooses one of the partitions in the order of their numbers.
 """
 
 from collections.abc import Iterable
@@ -13,6 +14,7 @@ from penstock.model.names import DEFAULT_EXCHANGE, ExchangeName, QueueName, Rout
 from penstock.model.records import Binding, DestinationKind, Exchange, ExchangeKind
 from penstock.routing import headers as headers_rule
 from penstock.routing import topic
+from penstock.routing.murmur3 import murmur3
 
 
 class Routable(Protocol):
@@ -24,14 +26,19 @@ class Routable(Protocol):
 
 
 def route(
-    vhost: Routable, exchange: ExchangeName, key: RoutingKey, headers: Arguments = NO_ARGUMENTS
+    vhost: Routable,
+    exchange: ExchangeName,
+    key: RoutingKey,
+    headers: Arguments = NO_ARGUMENTS,
+    message_key: bytes | None = None,
 ) -> list[QueueName]:
     """The names of the queues, sorted, each once. An exchange that is not there leads nowhere."""
+    hashed = murmur3(key.encode() if message_key is None else message_key)
     queues: set[QueueName] = set()
     visited = {exchange}
     waiting = [exchange]
     while waiting:
-        found_queues, found_exchanges = _step(vhost, waiting.pop(), key, headers)
+        found_queues, found_exchanges = _step(vhost, waiting.pop(), key, headers, hashed)
         queues |= found_queues
         waiting += found_exchanges - visited
         visited |= found_exchanges
@@ -39,7 +46,7 @@ def route(
 
 
 def _step(
-    vhost: Routable, name: ExchangeName, key: RoutingKey, headers: Arguments
+    vhost: Routable, name: ExchangeName, key: RoutingKey, headers: Arguments, hashed: int
 ) -> tuple[set[QueueName], set[ExchangeName]]:
     if name == DEFAULT_EXCHANGE:
         queue = QueueName(key)
@@ -47,7 +54,12 @@ def _step(
     exchange = vhost.exchange(name)
     if exchange is None:
         return set(), set()
-    matched = [binding for binding in vhost.bindings_from(name) if _matches(exchange.kind, binding, key, headers)]
+    bindings = list(vhost.bindings_from(name))
+    if exchange.kind is ExchangeKind.SUPER_STREAM:
+        partitions = sorted(bindings, key=lambda binding: int(binding.routing_key))
+        matched = [partitions[hashed % len(partitions)]] if partitions else []
+    else:
+        matched = [binding for binding in bindings if _matches(exchange.kind, binding, key, headers)]
     if not matched and exchange.alternate is not None:
         return set(), {exchange.alternate}
     queues = {QueueName(one.destination) for one in matched if one.destination_kind is DestinationKind.QUEUE}
@@ -65,3 +77,5 @@ def _matches(kind: ExchangeKind, binding: Binding, key: RoutingKey, headers: Arg
             return topic.matches(binding.routing_key, key)
         case ExchangeKind.HEADERS:
             return headers_rule.matches(binding.arguments, headers)
+        case ExchangeKind.SUPER_STREAM:
+            raise AssertionError("partitions are chosen among themselves")

@@ -37,36 +37,42 @@ class PublishRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[PublishOpen, _Mapping]] = ..., batch: _Optional[_Union[PublishBatch, _Mapping]] = ...) -> None: ...
 
 class PublishOpen(_message.Message):
-    __slots__ = ("vhost", "level")
+    __slots__ = ("vhost", "level", "producer")
     VHOST_FIELD_NUMBER: _ClassVar[int]
     LEVEL_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_FIELD_NUMBER: _ClassVar[int]
     vhost: str
     level: Level
-    def __init__(self, vhost: _Optional[str] = ..., level: _Optional[_Union[Level, str]] = ...) -> None: ...
+    producer: str
+    def __init__(self, vhost: _Optional[str] = ..., level: _Optional[_Union[Level, str]] = ..., producer: _Optional[str] = ...) -> None: ...
 
 class PublishBatch(_message.Message):
-    __slots__ = ("exchange", "routing_key", "mandatory", "messages")
+    __slots__ = ("exchange", "routing_key", "mandatory", "messages", "producer_sequence")
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     ROUTING_KEY_FIELD_NUMBER: _ClassVar[int]
     MANDATORY_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     exchange: str
     routing_key: str
     mandatory: bool
     messages: _containers.RepeatedCompositeFieldContainer[Message]
-    def __init__(self, exchange: _Optional[str] = ..., routing_key: _Optional[str] = ..., mandatory: bool = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ...) -> None: ...
+    producer_sequence: int
+    def __init__(self, exchange: _Optional[str] = ..., routing_key: _Optional[str] = ..., mandatory: bool = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., producer_sequence: _Optional[int] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("body", "exchange", "routing_key", "properties")
+    __slots__ = ("body", "exchange", "routing_key", "properties", "key")
     BODY_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     ROUTING_KEY_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
     body: bytes
     exchange: str
     routing_key: str
     properties: _message_pb2.Properties
-    def __init__(self, body: _Optional[bytes] = ..., exchange: _Optional[str] = ..., routing_key: _Optional[str] = ..., properties: _Optional[_Union[_message_pb2.Properties, _Mapping]] = ...) -> None: ...
+    key: bytes
+    def __init__(self, body: _Optional[bytes] = ..., exchange: _Optional[str] = ..., routing_key: _Optional[str] = ..., properties: _Optional[_Union[_message_pb2.Properties, _Mapping]] = ..., key: _Optional[bytes] = ...) -> None: ...
 
 class PublishResponse(_message.Message):
     __slots__ = ("confirmed", "returned", "rejected")
@@ -161,7 +167,7 @@ class Deliveries(_message.Message):
     def __init__(self, deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ...) -> None: ...
 
 class Delivery(_message.Message):
-    __slots__ = ("sequence", "body", "exchange", "routing_key", "properties", "redelivered", "delivery_count", "stored_at_ms")
+    __slots__ = ("sequence", "body", "exchange", "routing_key", "properties", "redelivered", "delivery_count", "stored_at_ms", "key")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
@@ -170,6 +176,7 @@ class Delivery(_message.Message):
     REDELIVERED_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_COUNT_FIELD_NUMBER: _ClassVar[int]
     STORED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     body: bytes
     exchange: str
@@ -178,7 +185,8 @@ class Delivery(_message.Message):
     redelivered: bool
     delivery_count: int
     stored_at_ms: int
-    def __init__(self, sequence: _Optional[int] = ..., body: _Optional[bytes] = ..., exchange: _Optional[str] = ..., routing_key: _Optional[str] = ..., properties: _Optional[_Union[_message_pb2.Properties, _Mapping]] = ..., redelivered: bool = ..., delivery_count: _Optional[int] = ..., stored_at_ms: _Optional[int] = ...) -> None: ...
+    key: bytes
+    def __init__(self, sequence: _Optional[int] = ..., body: _Optional[bytes] = ..., exchange: _Optional[str] = ..., routing_key: _Optional[str] = ..., properties: _Optional[_Union[_message_pb2.Properties, _Mapping]] = ..., redelivered: bool = ..., delivery_count: _Optional[int] = ..., stored_at_ms: _Optional[int] = ..., key: _Optional[bytes] = ...) -> None: ...
 
 class ConsumeCancelled(_message.Message):
     __slots__ = ("reason",)

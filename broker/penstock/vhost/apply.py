@@ -41,7 +41,7 @@ def _apply_batch(shard: Shard, batch: list[Change]) -> None:
     queues = [change.queue for change in batch if isinstance(change, PutQueue)]
     routes = [change.route for change in batch if isinstance(change, AddRoute)]
     if queues:
-        shard.put_queues([(queue.id, queue.name, queue.auto_delete, queue.level) for queue in queues])
+        shard.put_queues([(queue.id, queue.name, queue.auto_delete, queue.level, queue.retention) for queue in queues])
     if routes:
         shard.add_routes([compile_route(route) for route in routes])
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from penstock.metadata import VhostTopology, decide
 from penstock.metadata.commands import Bind, Command
-from penstock.metadata.effects import Done, ExchangeDeclared, QueueDeclared
+from penstock.metadata.effects import Done, ExchangeDeclared, QueueDeclared, StreamDeclared
 from penstock.model.errors import InvalidArgumentError, PreconditionFailedError, RefusedError
 from penstock.model.names import VhostName
 from penstock.vhost.actor import Actor
@@ -145,7 +145,7 @@ async def _submit_all(vhosts: Vhosts, commands: Sequence[tuple[VhostName, Comman
 
 def _has_changed(outcome: Outcome) -> bool:
     match outcome.answer:
-        case QueueDeclared(is_new=is_new) | ExchangeDeclared(is_new=is_new):
+        case QueueDeclared(is_new=is_new) | ExchangeDeclared(is_new=is_new) | StreamDeclared(is_new=is_new):
             return is_new
         case Done(count):
             return count > 0

@@ -24,7 +24,7 @@ from penstock.model.names import (
     routing_key,
     vhost_name,
 )
-from penstock.model.records import Binding, DestinationKind
+from penstock.model.records import X_QUEUE_TYPE, Binding, DestinationKind, QueueKind
 
 JSON = dict[str, Any]
 
@@ -45,6 +45,15 @@ ABOUT_THE_OTHER_BROKER: Final = frozenset(
     }
 )
 PARAMETERS_OF_THE_OTHER_CLUSTER: Final = frozenset({"cluster_name", "cluster_tags", "internal_cluster_id"})
+LAYOUT_OF_THE_OTHER_BROKER: Final = frozenset(
+    {
+        "x-initial-cluster-size",
+        "x-queue-leader-locator",
+        "x-stream-filter-size-bytes",
+        "x-stream-max-segment-size-bytes",
+    }
+)
+"""How RabbitMQ lays a stream's files and replicas out, which says nothing about what the stream holds."""
 NOT_SUPPORTED_YET: Final = ("policies", "parameters", "topic_permissions")
 LISTS: Final = ("users", "permissions", "vhosts", "exchanges", "queues", "bindings", "global_parameters")
 VHOST_KEYS: Final = frozenset({"name", "description", "tags", "metadata", "default_queue_type", "limits"})
@@ -104,6 +113,7 @@ def write_topology(entries: Iterable[Entry], vhost: VhostName | None) -> dict[st
                     {
                         "name": queue.name,
                         **place,
+                        "type": queue.kind.value,
                         "durable": queue.durable,
                         "auto_delete": queue.auto_delete,
                         "arguments": _write_arguments(queue.arguments),
@@ -187,15 +197,20 @@ class _Reader:
         if not name:
             raise _bad(item, "is a queue without a name")
         queue_type = item.get("type")
-        if queue_type not in (None, "classic"):
+        if queue_type not in (None, *QueueKind):
             self._problem(f"queue '{name}': the type '{queue_type}' is not supported yet")
+        arguments = _read_arguments(item)
+        if queue_type == QueueKind.STREAM:
+            arguments.setdefault(X_QUEUE_TYPE, queue_type)
+        if arguments.get(X_QUEUE_TYPE) == QueueKind.STREAM:
+            arguments = {key: value for key, value in arguments.items() if key not in LAYOUT_OF_THE_OTHER_BROKER}
         command = DeclareQueue(
             name,
             NO_CONNECTION,
             _flag(item, "durable", default=True),
             exclusive=False,
             auto_delete=_flag(item, "auto_delete"),
-            arguments=_read_arguments(item),
+            arguments=arguments,
             may_be_reserved=True,
         )
         self._found.queues.append((self._place(item), command))

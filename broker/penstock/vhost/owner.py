@@ -13,7 +13,7 @@ from penstock.metadata import VhostTopology, decide
 from penstock.metadata.commands import Command, DeleteQueue, QueueUnused
 from penstock.metadata.effects import Answer, Decision, Entry
 from penstock.model.errors import DiskFullError, FaultError, RefusedError, StoppedError, Thing
-from penstock.model.names import QueueName
+from penstock.model.names import QueueId, QueueName
 from penstock.vhost.apply import apply_changes
 from penstock.vhost.ports import DefinitionsBackup, DefinitionsFile, LogBackup, QueueCounts, Shard
 
@@ -107,6 +107,10 @@ class Owner:
         """For use in a `look`."""
         return self.shard.queue_counts([self.topology.queues[name].id for name in names])
 
+    def is_applied(self, queue_id: QueueId) -> bool:
+        """Whether the engine has this queue of the topology, also while a round settles."""
+        return queue_id < self._applied_below
+
     async def run(self) -> None:
         cause = "its owner ended by a bug"
         try:
@@ -198,7 +202,7 @@ class Owner:
     def _counts_now(self, name: QueueName) -> QueueCounts:
         """A queue declared in this very round is not in the engine yet, and so is empty."""
         queue = self.topology.queues.get(name)
-        if queue is None or queue.id >= self._applied_below:
+        if queue is None or not self.is_applied(queue.id):
             return NO_COUNTS
         return self.shard.queue_counts([queue.id])[0]
 

@@ -15,8 +15,12 @@ from penstock.model.records import Access
 QueueCounts = tuple[int, int, int, int, int]
 """Ready, unsettled, ready bytes, unsettled bytes, consumers."""
 
-NewQueue = tuple[int, str, bool, str | None]
-"""Id, name, auto_delete, level."""
+NewQueue = tuple[int, str, bool, str | None, tuple[int, int] | None]
+"""Id, name, auto_delete, level; of a stream: the greatest age in milliseconds and the most bytes, 0 for no bound."""
+StreamState = tuple[int, int, int, int, int, int, int]
+"""First, next, count, bytes, first and last timestamp in milliseconds, readers."""
+GroupState = tuple[str, int | None, int]
+"""Name, stored offset, readers."""
 NewRoute = tuple[str, str, bytes | None, bool, str]
 """Exchange, key, match, to_exchange, destination."""
 
@@ -71,6 +75,16 @@ class Shard(Protocol):
     ) -> None: ...
     def queue_counts(self, ids: Sequence[int]) -> list[QueueCounts]: ...
     def totals(self) -> tuple[int, int]: ...
+    def stream_states(self, ids: Sequence[int]) -> list[StreamState]: ...
+    def offset_at(self, queue_id: int, timestamp_ms: int, /) -> int:
+        """The first offset stored at that time or later; the next one when there is none. May read from the disk."""
+
+    def stream_groups(self, queue_id: int, /) -> list[GroupState]: ...
+    def store_offset(self, queue_id: int, group: str, offset: int, /) -> None:
+        """Returns when it is on the disk."""
+
+    def delete_group(self, queue_id: int, group: str, /) -> bool: ...
+    def producer_sequence(self, name: str, /) -> int | None: ...
     def begin_backup(self) -> LogBackup: ...
     def close(self, *, delete: bool) -> None: ...
 

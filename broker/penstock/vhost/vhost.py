@@ -33,6 +33,7 @@ from penstock.model.records import ALTERNATE_KEYS, Access, Binding, DestinationK
 from penstock.vhost.actor import Actor
 from penstock.vhost.owner import NO_COUNTS, Outcome, Owner
 from penstock.vhost.ports import DefinitionsBackup, LogBackup, QueueCounts
+from penstock.vhost.streams import Streams
 
 PAGE_SIZE_MAX = 1_000
 
@@ -84,6 +85,7 @@ class Vhost:
         self._owner = owner
         self._topology = owner.topology
         self._make_token = make_token
+        self.streams = Streams(owner)
 
     # ------------------------------------------------------------ queues
 
@@ -178,7 +180,7 @@ class Vhost:
     async def admit_consume(self, actor: Actor, queue: QueueName) -> QueueId:
         """For consuming, getting and settling alike. Gives the number by which the engine knows the queue."""
         actor.require(Access.READ, self._queue(queue))
-        return await self._owner.read(lambda: queues.get(self._topology, queue, actor.connection).id)
+        return await self._owner.read(lambda: self._consumed(queue, actor).id)
 
     async def connection_closed(self, connection: ConnectionId) -> None:
         """Its exclusive queues go. To be called when the connection's own calls have been answered."""
@@ -246,6 +248,11 @@ class Vhost:
     def _require_binding(self, actor: Actor, binding: Binding) -> None:
         actor.require(Access.WRITE, Thing(binding.destination_kind.value, binding.destination, self.name))
         actor.require(Access.READ, self._exchange(binding.source))
+
+    def _consumed(self, name: QueueName, actor: Actor) -> Queue:
+        queue = queues.get(self._topology, name, actor.connection)
+        queues.check_consume(self._topology, queue)
+        return queue
 
     def _status_now(self, name: QueueName) -> QueueStatus:
         queue = self._topology.queues.get(name)

@@ -217,9 +217,12 @@ func (*PublishRequest_Open) isPublishRequest_Request() {}
 func (*PublishRequest_Batch) isPublishRequest_Request() {}
 
 type PublishOpen struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Vhost         string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
-	Level         Level                  `protobuf:"varint,2,opt,name=level,proto3,enum=penstock.v1.Level" json:"level,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vhost string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	Level Level                  `protobuf:"varint,2,opt,name=level,proto3,enum=penstock.v1.Level" json:"level,omitempty"`
+	// With a name, messages may carry sequences, and one whose sequence is not above the highest stored of this producer is
+	// confirmed without being stored again. One stream at a time may use a name.
+	Producer      string `protobuf:"bytes,3,opt,name=producer,proto3" json:"producer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -268,16 +271,25 @@ func (x *PublishOpen) GetLevel() Level {
 	return Level_LEVEL_UNSPECIFIED
 }
 
+func (x *PublishOpen) GetProducer() string {
+	if x != nil {
+		return x.Producer
+	}
+	return ""
+}
+
 type PublishBatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For the messages that name none themselves. The empty exchange routes to the queue named by the routing key.
 	Exchange   string `protobuf:"bytes,1,opt,name=exchange,proto3" json:"exchange,omitempty"`
 	RoutingKey string `protobuf:"bytes,2,opt,name=routing_key,json=routingKey,proto3" json:"routing_key,omitempty"`
 	// For all messages of the batch: one that reaches no queue is returned instead of confirmed.
-	Mandatory     bool       `protobuf:"varint,3,opt,name=mandatory,proto3" json:"mandatory,omitempty"`
-	Messages      []*Message `protobuf:"bytes,4,rep,name=messages,proto3" json:"messages,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Mandatory bool       `protobuf:"varint,3,opt,name=mandatory,proto3" json:"mandatory,omitempty"`
+	Messages  []*Message `protobuf:"bytes,4,rep,name=messages,proto3" json:"messages,omitempty"`
+	// The producer's sequence of the first message; the others count up from it. 0: they have none.
+	ProducerSequence uint64 `protobuf:"varint,5,opt,name=producer_sequence,json=producerSequence,proto3" json:"producer_sequence,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *PublishBatch) Reset() {
@@ -338,12 +350,21 @@ func (x *PublishBatch) GetMessages() []*Message {
 	return nil
 }
 
+func (x *PublishBatch) GetProducerSequence() uint64 {
+	if x != nil {
+		return x.ProducerSequence
+	}
+	return 0
+}
+
 type Message struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Body          []byte                 `protobuf:"bytes,1,opt,name=body,proto3" json:"body,omitempty"`
-	Exchange      *string                `protobuf:"bytes,2,opt,name=exchange,proto3,oneof" json:"exchange,omitempty"`
-	RoutingKey    *string                `protobuf:"bytes,3,opt,name=routing_key,json=routingKey,proto3,oneof" json:"routing_key,omitempty"`
-	Properties    *Properties            `protobuf:"bytes,4,opt,name=properties,proto3" json:"properties,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Body       []byte                 `protobuf:"bytes,1,opt,name=body,proto3" json:"body,omitempty"`
+	Exchange   *string                `protobuf:"bytes,2,opt,name=exchange,proto3,oneof" json:"exchange,omitempty"`
+	RoutingKey *string                `protobuf:"bytes,3,opt,name=routing_key,json=routingKey,proto3,oneof" json:"routing_key,omitempty"`
+	Properties *Properties            `protobuf:"bytes,4,opt,name=properties,proto3" json:"properties,omitempty"`
+	// What a partitioned stream is routed by, and what readers see; at most 65,535 bytes.
+	Key           []byte `protobuf:"bytes,5,opt,name=key,proto3,oneof" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -402,6 +423,13 @@ func (x *Message) GetRoutingKey() string {
 func (x *Message) GetProperties() *Properties {
 	if x != nil {
 		return x.Properties
+	}
+	return nil
+}
+
+func (x *Message) GetKey() []byte {
+	if x != nil {
+		return x.Key
 	}
 	return nil
 }
@@ -1073,6 +1101,7 @@ type Delivery struct {
 	DeliveryCount uint32 `protobuf:"varint,7,opt,name=delivery_count,json=deliveryCount,proto3" json:"delivery_count,omitempty"`
 	// When the broker stored it: milliseconds since 1970-01-01 UTC.
 	StoredAtMs    uint64 `protobuf:"varint,8,opt,name=stored_at_ms,json=storedAtMs,proto3" json:"stored_at_ms,omitempty"`
+	Key           []byte `protobuf:"bytes,9,opt,name=key,proto3,oneof" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1161,6 +1190,13 @@ func (x *Delivery) GetStoredAtMs() uint64 {
 		return x.StoredAtMs
 	}
 	return 0
+}
+
+func (x *Delivery) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
 }
 
 // The broker ended the consumer; the stream ends after it.
@@ -1442,16 +1478,18 @@ const file_penstock_v1_messaging_proto_rawDesc = "" +
 	"\x0ePublishRequest\x12.\n" +
 	"\x04open\x18\x01 \x01(\v2\x18.penstock.v1.PublishOpenH\x00R\x04open\x121\n" +
 	"\x05batch\x18\x02 \x01(\v2\x19.penstock.v1.PublishBatchH\x00R\x05batchB\t\n" +
-	"\arequest\"M\n" +
+	"\arequest\"i\n" +
 	"\vPublishOpen\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12(\n" +
-	"\x05level\x18\x02 \x01(\x0e2\x12.penstock.v1.LevelR\x05level\"\x9b\x01\n" +
+	"\x05level\x18\x02 \x01(\x0e2\x12.penstock.v1.LevelR\x05level\x12\x1a\n" +
+	"\bproducer\x18\x03 \x01(\tR\bproducer\"\xc8\x01\n" +
 	"\fPublishBatch\x12\x1a\n" +
 	"\bexchange\x18\x01 \x01(\tR\bexchange\x12\x1f\n" +
 	"\vrouting_key\x18\x02 \x01(\tR\n" +
 	"routingKey\x12\x1c\n" +
 	"\tmandatory\x18\x03 \x01(\bR\tmandatory\x120\n" +
-	"\bmessages\x18\x04 \x03(\v2\x14.penstock.v1.MessageR\bmessages\"\xba\x01\n" +
+	"\bmessages\x18\x04 \x03(\v2\x14.penstock.v1.MessageR\bmessages\x12+\n" +
+	"\x11producer_sequence\x18\x05 \x01(\x04R\x10producerSequence\"\xd9\x01\n" +
 	"\aMessage\x12\x12\n" +
 	"\x04body\x18\x01 \x01(\fR\x04body\x12\x1f\n" +
 	"\bexchange\x18\x02 \x01(\tH\x00R\bexchange\x88\x01\x01\x12$\n" +
@@ -1459,9 +1497,11 @@ const file_penstock_v1_messaging_proto_rawDesc = "" +
 	"routingKey\x88\x01\x01\x127\n" +
 	"\n" +
 	"properties\x18\x04 \x01(\v2\x17.penstock.v1.PropertiesR\n" +
-	"propertiesB\v\n" +
+	"properties\x12\x15\n" +
+	"\x03key\x18\x05 \x01(\fH\x02R\x03key\x88\x01\x01B\v\n" +
 	"\t_exchangeB\x0e\n" +
-	"\f_routing_key\"\xa9\x01\n" +
+	"\f_routing_keyB\x06\n" +
+	"\x04_key\"\xa9\x01\n" +
 	"\x0fPublishResponse\x120\n" +
 	"\tconfirmed\x18\x01 \x03(\v2\x12.penstock.v1.RangeR\tconfirmed\x121\n" +
 	"\breturned\x18\x02 \x03(\v2\x15.penstock.v1.ReturnedR\breturned\x121\n" +
@@ -1506,7 +1546,7 @@ const file_penstock_v1_messaging_proto_rawDesc = "" +
 	"Deliveries\x125\n" +
 	"\n" +
 	"deliveries\x18\x01 \x03(\v2\x15.penstock.v1.DeliveryR\n" +
-	"deliveries\"\x9b\x02\n" +
+	"deliveries\"\xba\x02\n" +
 	"\bDelivery\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x12\n" +
 	"\x04body\x18\x02 \x01(\fR\x04body\x12\x1a\n" +
@@ -1519,7 +1559,9 @@ const file_penstock_v1_messaging_proto_rawDesc = "" +
 	"\vredelivered\x18\x06 \x01(\bR\vredelivered\x12%\n" +
 	"\x0edelivery_count\x18\a \x01(\rR\rdeliveryCount\x12 \n" +
 	"\fstored_at_ms\x18\b \x01(\x04R\n" +
-	"storedAtMs\"*\n" +
+	"storedAtMs\x12\x15\n" +
+	"\x03key\x18\t \x01(\fH\x00R\x03key\x88\x01\x01B\x06\n" +
+	"\x04_key\"*\n" +
 	"\x10ConsumeCancelled\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"p\n" +
 	"\n" +
@@ -1655,6 +1697,7 @@ func file_penstock_v1_messaging_proto_init() {
 		(*ConsumeResponse_Deliveries)(nil),
 		(*ConsumeResponse_Cancelled)(nil),
 	}
+	file_penstock_v1_messaging_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.frontends.grpc.calls import METHODS
 from penstock.v1 import admin_pb2 as admin
+from penstock.v1 import streams_pb2 as wire
 from support.grpc_fakes import FakeCall, World, basic, play
 
 NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT, FAILED_PRECONDITION, UNIMPLEMENTED = 5, 7, 3, 9, 12
@@ -26,9 +27,11 @@ def declare(name="q", vhost="", **fields):
 
 
 def test_every_method_of_the_contract_has_a_handler():
+    streams = wire.DESCRIPTOR.services_by_name["StreamService"]
+    unary = [method for method in streams.methods if not method.client_streaming]
     service = admin.DESCRIPTOR.services_by_name["AdminService"]
 
-    assert {method.name: method.input_type.name for method in service.methods} == {
+    assert {method.name: method.input_type.name for method in (*service.methods, *unary)} == {
         name: method.request.DESCRIPTOR.name for name, method in METHODS.items()
     }
 

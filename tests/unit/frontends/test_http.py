@@ -48,6 +48,11 @@ def test_the_metrics_page_has_the_engines_figures():
     assert "penstock_syncs_total 5.0" in page
     assert 'penstock_queue_messages_ready{vhost="/"} 20.0' in page
     assert 'penstock_queue_messages_ready{vhost="odd \\"one\\""} 1.0' in page
+    assert 'penstock_stream_first_offset{partition="clicks-0",vhost="/"} 5.0' in page
+    assert 'penstock_stream_next_offset{partition="clicks-0",vhost="/"} 9.0' in page
+    assert 'penstock_stream_group_lag{group="billing",partition="clicks-0",vhost="/"} 3.0' in page
+    assert "penstock_stream_partitions_not_shown 7.0" in page
+    assert "penstock_stream_groups_not_shown 1.0" in page
     assert 'penstock_build_info{version="1.2.3"} 1.0' in page
     assert "process_resident_memory_bytes" in page
 

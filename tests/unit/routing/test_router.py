@@ -3,11 +3,12 @@
 import pytest
 
 from penstock.metadata import VhostTopology, decide
-from penstock.metadata.commands import Bind, DeclareExchange, DeclareQueue
+from penstock.metadata.commands import Bind, DeclareExchange, DeclareQueue, DeclareStream
 from penstock.model.arguments import Arguments
 from penstock.model.names import ConnectionId, ExchangeName, QueueName, RoutingKey, VhostName
 from penstock.model.records import Binding, DestinationKind
 from penstock.routing import route
+from penstock.routing.murmur3 import murmur3
 
 ME = ConnectionId(1)
 
@@ -138,3 +139,21 @@ def test_an_alternate_that_is_not_there_or_the_default_one_is_followed_as_far_as
 
     assert world.route("lost", "a") == []
     assert world.route("home", "a") == ["a"]
+
+
+def test_a_stream_places_a_message_by_its_key_or_by_its_routing_key(world: World) -> None:
+    decide(world.state, DeclareStream("clicks", 12))
+    exchange = ExchangeName("clicks")
+
+    for text in ("", "anna", "ben", "carla", "a.b.c"):
+        wanted = [f"clicks-{murmur3(text.encode()) % 12}"]
+        assert route(world.state, exchange, RoutingKey(text)) == wanted
+        assert route(world.state, exchange, RoutingKey("other"), message_key=text.encode()) == wanted
+
+
+def test_a_stream_without_partitions_hands_on_to_its_alternate(world: World) -> None:
+    world.exchange("rest", "fanout")
+    world.bind("rest", "a")
+    world.exchange("empty", "x-super-stream", alternate="rest")
+
+    assert world.route("empty", "key") == ["a"]

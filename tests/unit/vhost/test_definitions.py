@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.metadata.commands import DeclareExchange, DeclareQueue
+from penstock.metadata.commands import DeclareExchange, DeclareQueue, DeclareStream
 from penstock.model.arguments import Arguments, Decimal, Timestamp
 from penstock.model.errors import AccessRefusedError, InvalidArgumentError, NotFoundError, PreconditionFailedError
 from penstock.model.names import ConnectionId, ExchangeName, QueueName, RoutingKey, VhostName
@@ -355,5 +355,44 @@ def test_an_import_shares_syncs() -> None:
         await one.take({"vhosts": [{"name": "blue"}], "queues": queues})
 
         assert len(one.storage.definitions[BLUE].batches) <= 4
+
+    play(scenario)
+
+
+def test_stream_queues_of_rabbitmq_come_in_without_what_is_about_its_files_and_replicas() -> None:
+    async def scenario(one: World, other: World) -> None:
+        arguments = {
+            "x-queue-type": "stream",
+            "x-max-age": "7D",
+            "x-max-length-bytes": 20_000_000_000,
+            "x-stream-max-segment-size-bytes": 100_000_000,
+            "x-initial-cluster-size": 3,
+            "x-queue-leader-locator": "least-leaders",
+        }
+        queues = [{"name": "s", "type": "stream", "durable": True, "auto_delete": False, "arguments": arguments}]
+        await one.vhosts.make(BLUE)
+
+        assert (await one.take({"queues": queues}, BLUE))["queues"] == 1
+
+        (status,) = await one.vhosts.get(BLUE).list_queues(actor())
+        assert set(status.queue.arguments) == {"x-queue-type", "x-max-age", "x-max-length-bytes"}
+        queues[0]["arguments"] = {"x-queue-type": "classic", "x-initial-cluster-size": 3}
+        with pytest.raises(InvalidArgumentError, match="x-initial-cluster-size"):
+            await one.take({"queues": queues}, BLUE)
+
+    play(scenario)
+
+
+def test_a_partitioned_stream_travels_whole() -> None:
+    async def scenario(one: World, other: World) -> None:
+        await one.vhosts.make(BLUE)
+        await one.vhosts.get(BLUE).streams.declare(actor(), DeclareStream("clicks", 3, {"x-max-age": "1h"}))
+        exported = await export_definitions(one.vhosts, one.users, actor(), "1.0")
+
+        await other.take(exported)
+
+        (status,) = await other.vhosts.get(BLUE).streams.statuses(actor())
+        assert [partition.name for partition in status.partitions] == ["clicks-0", "clicks-1", "clicks-2"]
+        assert await export_definitions(other.vhosts, other.users, actor(), "1.0") == exported
 
     play(scenario)

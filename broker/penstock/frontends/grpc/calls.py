@@ -7,12 +7,13 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from penstock.frontends.grpc import account_calls, node_calls, topology_calls, vhost_calls
+from penstock.frontends.grpc import account_calls, node_calls, stream_calls, topology_calls, vhost_calls
 from penstock.frontends.grpc.caller import Caller
 from penstock.frontends.grpc.context import Context
 from penstock.frontends.grpc.errors import Refusal, unimplemented
 from penstock.model.errors import InvalidArgumentError, Thing
 from penstock.v1 import admin_pb2 as admin
+from penstock.v1 import streams_pb2 as streams
 
 _Request = TypeVar("_Request", bound=Message)
 Handler = Callable[[Context, Caller, _Request], Awaitable[Message]]
@@ -54,6 +55,14 @@ METHODS: dict[str, Method] = {
     "ExportDefinitions": _method(admin.ExportDefinitionsRequest, vhost_calls.export_definitions),
     "ImportDefinitions": _method(admin.ImportDefinitionsRequest, vhost_calls.import_definitions),
     "Backup": _method(admin.BackupRequest, node_calls.backup),
+    "ListStreams": _method(streams.ListStreamsRequest, stream_calls.list_streams),
+    "DeclareStream": _method(streams.DeclareStreamRequest, stream_calls.declare_stream),
+    "DeleteStream": _method(streams.DeleteStreamRequest, stream_calls.delete_stream),
+    "GetOffsets": _method(streams.GetOffsetsRequest, stream_calls.get_offsets),
+    "StoreOffset": _method(streams.StoreOffsetRequest, stream_calls.store_offset),
+    "ListGroups": _method(streams.ListGroupsRequest, stream_calls.list_groups),
+    "DeleteGroup": _method(streams.DeleteGroupRequest, stream_calls.delete_group),
+    "GetProducer": _method(streams.GetProducerRequest, stream_calls.get_producer),
 }
 
 

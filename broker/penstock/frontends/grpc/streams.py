@@ -1,5 +1,5 @@
-"""Admission to the message paths: may this caller publish here, consume from or get from that queue? The listener keeps
-the answer and moves messages without asking again, until it is told to forget."""
+"""Admission to the message paths: may this caller publish here, consume, read or get from that queue? The listener
+keeps the answer and moves messages without asking again, until it is told to forget."""
 
 from dataclasses import dataclass
 from typing import TypeVar
@@ -12,7 +12,7 @@ from penstock.frontends.grpc.convert import existing_queue_name, vhost_of
 from penstock.frontends.grpc.ports import Asked
 from penstock.model.errors import InvalidArgumentError, Thing
 from penstock.model.names import QueueId, VhostName, exchange_name
-from penstock.v1 import messaging_pb2
+from penstock.v1 import messaging_pb2, streams_pb2
 
 _Request = TypeVar("_Request", bound=Message)
 
@@ -34,6 +34,8 @@ async def admit(context: Context, caller: Caller, asked: Asked) -> Admission:
     if asked.kind == "consume":
         opened = _parsed(messaging_pb2.ConsumeRequest, asked).open
         return await _admit_queue(context, caller, opened.vhost, opened.queue)
+    if asked.kind == "read":
+        return await _admit_reader(context, caller, asked)
     if asked.kind == "get":
         wanted = _parsed(messaging_pb2.GetRequest, asked)
         return await _admit_queue(context, caller, wanted.vhost, wanted.queue)
@@ -60,6 +62,16 @@ async def _admit_queue(context: Context, caller: Caller, vhost_text: str, queue:
     name = vhost_of(vhost_text)
     vhost = context.vhosts.get(name)
     queue_id = await vhost.admit_consume(caller.actor(name), existing_queue_name(queue))
+    return Admission(vhost.name, queue_id)
+
+
+async def _admit_reader(context: Context, caller: Caller, asked: Asked) -> Admission:
+    opened = _parsed(streams_pb2.ReadRequest, asked).open
+    name = vhost_of(opened.vhost)
+    vhost = context.vhosts.get(name)
+    queue_id = await vhost.streams.admit_read(
+        caller.actor(name), existing_queue_name(opened.partition), opened.group, single_active=opened.single_active
+    )
     return Admission(vhost.name, queue_id)
 
 

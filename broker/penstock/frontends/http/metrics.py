@@ -1,5 +1,5 @@
 """The broker's figures for Prometheus: read from the engine when they are scraped, never kept. No series per queue, so
-that a scrape costs the same with ten queues and with a hundred thousand."""
+that a scrape costs the same with ten queues and with a hundred thousand; of streams, a bounded number."""
 
 from collections.abc import Iterator
 
@@ -18,6 +18,7 @@ COUNTERS: dict[str, tuple[str, str]] = {
     "delivered_total": ("penstock_messages_delivered", "Deliveries, repeated ones included."),
     "delivered_bytes_total": ("penstock_delivered_bytes", "Bytes of the bodies delivered."),
     "settled_total": ("penstock_messages_settled", "Messages acknowledged or rejected."),
+    "expired_total": ("penstock_messages_expired", "Messages that streams gave up for their age or size."),
     "log_bytes_written_total": ("penstock_log_bytes_written", "Bytes written to logs."),
     "damaged_records_total": ("penstock_damaged_records", "Records that could not be read: dropped, never delivered."),
     "compaction_bytes_total": ("penstock_compaction_bytes", "Bytes that rewriting mostly dead segments wrote."),
@@ -32,12 +33,21 @@ COUNTERS: dict[str, tuple[str, str]] = {
 GAUGES: dict[str, tuple[str, str]] = {
     "connections": ("penstock_connections", "Open connections."),
     "consumers": ("penstock_consumers", "Consumers."),
+    "readers": ("penstock_readers", "Readers of streams."),
     "quarantined_segments": ("penstock_quarantined_segments", "Files of logs with records that cannot be read."),
     "disk_full": ("penstock_disk_full", "1 while publishers are refused because the disk is full."),
     "disk_free_bytes": ("penstock_disk_free_bytes", "Bytes that are free on the disk of the data directory."),
     "segments": ("penstock_log_segments", "Segment files."),
     "mapped_bytes": ("penstock_log_mapped_bytes", "Bytes of segments mapped into memory."),
 }
+
+
+PARTITION_GAUGES: tuple[tuple[str, str], ...] = (
+    ("penstock_stream_first_offset", "The first offset that is there."),
+    ("penstock_stream_next_offset", "The offset that the next message gets."),
+    ("penstock_stream_bytes", "Bytes of the messages that are there."),
+    ("penstock_stream_readers", "Readers."),
+)
 
 
 class BrokerCollector(Collector):
@@ -57,6 +67,7 @@ class BrokerCollector(Collector):
         for key, (name, text) in GAUGES.items():
             yield GaugeMetricFamily(name, text, value=metrics.get(key, 0.0))
         yield from self._vhosts()
+        yield from self._streams()
         state = self._node.state()
         yield InfoMetricFamily("penstock_build", "The broker's version.", value={"version": state.version})
         yield GaugeMetricFamily("penstock_uptime_seconds", "Time since the start.", value=state.uptime_seconds)
@@ -77,6 +88,25 @@ class BrokerCollector(Collector):
             ready.add_metric([vhost.name], vhost.ready_count)
             unsettled.add_metric([vhost.name], vhost.unsettled_count)
         yield from (queues, ready, unsettled)
+
+    def _streams(self) -> Iterator[Metric]:
+        totals = self._node.stream_totals()
+        gauges = [GaugeMetricFamily(name, text, labels=["vhost", "partition"]) for name, text in PARTITION_GAUGES]
+        for each in totals.partitions:
+            figures = (each.first_offset, each.next_offset, each.bytes, each.reader_count)
+            for gauge, figure in zip(gauges, figures, strict=True):
+                gauge.add_metric([each.vhost, each.partition], figure)
+        lag = GaugeMetricFamily(
+            "penstock_stream_group_lag",
+            "Messages behind a group's stored offset.",
+            labels=["vhost", "partition", "group"],
+        )
+        for group in totals.groups:
+            lag.add_metric([group.vhost, group.partition, group.group], group.lag)
+        yield from (*gauges, lag)
+        for what, count in (("partitions", totals.partitions_left_out), ("groups", totals.groups_left_out)):
+            text = f"The number of {what} that have no series here."
+            yield GaugeMetricFamily(f"penstock_stream_{what}_not_shown", text, value=count)
 
 
 def make_registry(node: Node) -> CollectorRegistry:

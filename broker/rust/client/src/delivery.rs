@@ -32,6 +32,7 @@ struct Entry {
     exchange: Range<u32>,
     routing_key: Range<u32>,
     properties: Option<Range<u32>>,
+    key: Option<Range<u32>>,
     sequence: u64,
     stored_at_ms: u64,
     delivery_count: u32,
@@ -94,6 +95,7 @@ impl Entry {
             exchange: place(view.exchange),
             routing_key: place(view.routing_key),
             properties: view.properties.map(place),
+            key: view.key.map(place),
             sequence: view.sequence,
             stored_at_ms: view.stored_at_ms,
             delivery_count: view.delivery_count,
@@ -113,6 +115,7 @@ impl Entry {
             redelivered: self.redelivered,
             delivery_count: self.delivery_count,
             stored_at_ms: self.stored_at_ms,
+            key: self.key.as_ref().map(part),
         }
     }
 }

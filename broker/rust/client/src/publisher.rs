@@ -412,7 +412,7 @@ impl Stream for Requests {
         if !this.is_opened {
             this.is_opened = true;
             let mut open = Vec::new();
-            encode_publish_open(&mut open, &this.shared.settings.vhost, this.shared.settings.level);
+            encode_publish_open(&mut open, &this.shared.settings.vhost, this.shared.settings.level, "");
             return Poll::Ready(Some(open.into()));
         }
         if let Some(request) = state.next_request() {

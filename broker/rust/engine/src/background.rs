@@ -8,14 +8,18 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::error::EngineError;
 use crate::notices::Notices;
 use crate::shard::Shard;
 use crate::space::Space;
 
 /// How often somebody looks whether there is room on the disk.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// How often somebody looks whether streams hold what is too old.
+const RETAIN_EVERY: Duration = Duration::from_secs(5);
 
 /// What compaction writes at once: a few milliseconds of a disk.
 const SLICE_BYTES: u64 = 1 << 20;
@@ -49,6 +53,7 @@ impl Background {
             next_slice: now,
             next_look: now + LOOK_EVERY,
             next_unmap: now + idle,
+            next_retain: now + RETAIN_EVERY,
             idle,
             rate,
             keeper,
@@ -84,8 +89,7 @@ pub(crate) struct RoomKeeper {
 
 impl RoomKeeper {
     fn look(&self, shards: &Mutex<Vec<Weak<Shard>>>) {
-        let open: Vec<Arc<Shard>> =
-            shards.lock().map(|shards| shards.iter().filter_map(Weak::upgrade).collect()).unwrap_or_default();
+        let open = open_shards(shards);
         if self.space.is_full() {
             for shard in &open {
                 match shard.make_room() {
@@ -127,6 +131,7 @@ struct Pauses {
     next_slice: Instant,
     next_look: Instant,
     next_unmap: Instant,
+    next_retain: Instant,
     idle: Duration,
     /// Bytes a second.
     rate: u64,
@@ -135,7 +140,7 @@ struct Pauses {
 
 impl Pauses {
     fn wait(&self, now: Instant) -> Duration {
-        let next = self.next_look.min(self.next_unmap);
+        let next = self.next_look.min(self.next_unmap).min(self.next_retain);
         let next = if self.may_compact() { next.min(self.next_slice) } else { next };
         next.saturating_duration_since(now)
     }
@@ -155,6 +160,12 @@ impl Pauses {
         if now >= self.next_unmap {
             self.next_unmap = now + self.idle;
             tidy(shards);
+        }
+        if now >= self.next_retain {
+            self.next_retain = now + RETAIN_EVERY;
+            for shard in open_shards(shards) {
+                stop_unless_full(&shard, shard.retain_and_free(clock_ms()));
+            }
         }
         if now >= self.next_slice
             && self.may_compact()
@@ -184,6 +195,8 @@ fn pause(bytes: u64, rate: u64, patience: f64) -> Duration {
 /// Folds what there is to fold; says whether there was no room on the disk for it.
 fn fold_all(shard: &Weak<Shard>) -> bool {
     let Some(shard) = shard.upgrade() else { return false };
+    // What goes over its limit goes with the segments that this fold covers.
+    stop_unless_full(&shard, shard.retain(clock_ms()).map(|_| ()));
     loop {
         match shard.fold_once() {
             Ok(true) => {}
@@ -199,16 +212,29 @@ fn fold_all(shard: &Weak<Shard>) -> bool {
 
 /// What can wait until nobody has asked for anything for a while.
 fn tidy(shards: &Mutex<Vec<Weak<Shard>>>) {
-    let open: Vec<Arc<Shard>> = {
-        let Ok(mut shards) = shards.lock() else { return };
+    if let Ok(mut shards) = shards.lock() {
         shards.retain(|shard| shard.strong_count() > 0);
-        shards.iter().filter_map(Weak::upgrade).collect()
-    };
-    for shard in open {
-        shard.unmap_idle();
-        match shard.free_when_empty() {
-            Err(error) if !error.is_full() => shard.stop(&error.to_string()),
-            _ => {}
-        }
     }
+    for shard in open_shards(shards) {
+        shard.unmap_idle();
+        stop_unless_full(&shard, shard.free_when_empty());
+    }
+}
+
+fn open_shards(shards: &Mutex<Vec<Weak<Shard>>>) -> Vec<Arc<Shard>> {
+    shards.lock().map(|shards| shards.iter().filter_map(Weak::upgrade).collect()).unwrap_or_default()
+}
+
+/// What finds no room on the disk is tried again.
+fn stop_unless_full(shard: &Shard, result: Result<(), EngineError>) {
+    if let Err(error) = result
+        && !error.is_full()
+    {
+        shard.stop(&error.to_string());
+    }
+}
+
+fn clock_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -20,9 +20,11 @@ pub enum Metric {
     TlsFailures,
     Connections,
     Consumers,
+    Readers,
+    Expired,
 }
 
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 17] = [
     "published_total",
     "published_bytes_total",
     "confirmed_total",
@@ -38,6 +40,8 @@ const NAMES: [&str; 15] = [
     "tls_failures_total",
     "connections",
     "consumers",
+    "readers",
+    "expired_total",
 ];
 
 /// One counter per [`Metric`].

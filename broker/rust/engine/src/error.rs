@@ -5,7 +5,7 @@ use std::io;
 use penstock_log::LogError;
 use penstock_queue::{QueueError, RoutingError};
 
-/// Refusals (`NoQueue`, `NoExchange`, `Queue`, `Routing`) are the caller's doing; the others are faults of the disk or the end of the shard.
+/// `Log`, `Io`, `Stopped` and `Closed` are faults of the disk or the end of the shard; the others are refusals, the caller's doing.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     #[error("queue {0} is not in shard '{1}'")]
@@ -20,6 +20,18 @@ pub enum EngineError {
     Log(#[from] LogError),
     #[error("cannot {action} {what}: {source}")]
     Io { action: &'static str, what: String, source: io::Error },
+    #[error("queue '{0}' is a stream, which nobody consumes; read it with StreamService.Read")]
+    IsStream(String),
+    #[error("queue '{0}' is no stream and cannot be read; consume it with MessagingService.Consume")]
+    NotStream(String),
+    #[error("offset {offset} is not there yet: the next message of stream '{stream}' gets {next}; store one below it")]
+    BeyondEnd { stream: String, offset: u64, next: u64 },
+    #[error("a group's name has 1 to {bytes_max} bytes, this one has {bytes}; choose another")]
+    GroupName { bytes: usize, bytes_max: usize },
+    #[error("there are {max} {what} already, and there cannot be more; delete some of them")]
+    TooMany { what: &'static str, max: usize },
+    #[error("another publish stream has opened producer '{0}' since; one at a time may use a name")]
+    ProducerTaken(String),
     #[error("shard '{0}' stopped: {1}")]
     Stopped(String, String),
     #[error("shard '{0}' is closed")]

@@ -11,11 +11,16 @@ mod engine;
 mod error;
 mod level;
 mod notices;
+mod offsets;
+mod producers;
 mod publish;
+mod reader;
+mod retention;
 mod shard;
 mod signal;
 mod space;
 mod state;
+mod stream;
 mod subscription;
 mod topology;
 
@@ -24,13 +29,17 @@ pub use engine::{Engine, EngineOptions};
 pub use error::EngineError;
 pub use level::Level;
 pub use notices::{Notice, Notices};
+pub use offsets::{GROUP_BYTES_MAX, GroupStanding, StreamStanding};
 pub use penstock_log::{
-    DamagedRecord, LogError, MessageView, Payload, Position, Recovery, Repaired, Segment, SegmentReport, Target,
-    inspect,
+    DamagedRecord, LogError, MessageView, Payload, Position, Producer, Recovery, Repaired, Segment, SegmentReport,
+    Target, inspect,
 };
 pub use penstock_queue::{Destination, ExchangeKind, QueueId, Sequence, SequenceRange, Settle, Taken};
+pub use producers::ProducerSession;
 pub use publish::{Fate, Publication, Published};
+pub use reader::{Progress, ReadFrom, ReadRange, ReadSettings, StreamReader, Turn};
 pub use shard::{Backup, Damage, QueueCounts, Shard};
 pub use signal::Signal;
+pub use stream::StreamSettings;
 pub use subscription::{Filled, Picked, Subscription, SubscriptionOptions, Unused};
 pub use topology::{QueueSettings, RouteSettings};

@@ -7,6 +7,7 @@ use penstock_wire::is_same;
 use crate::counters::Metric;
 use crate::error::EngineError;
 use crate::level::Level;
+use crate::producers::ProducerSession;
 use crate::shard::Shard;
 use crate::state::State;
 
@@ -28,7 +29,7 @@ pub struct Publication<'a> {
 /// What became of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// In its queues; the confirm waits for this level.
+    /// In its queues, perhaps since an earlier publish; the confirm waits for this level.
     Stored(Level),
     /// It reached no queue, and nobody minds: nothing was stored.
     Unroutable,
@@ -59,14 +60,31 @@ impl Shard {
         now_ms: u64,
         fates: &mut Vec<Fate>,
     ) -> Result<Published, EngineError> {
+        self.publish_as(None, batch, level, now_ms, fates)
+    }
+
+    /// The same for a named producer. A message whose sequence is not above the highest stored of it is not stored again.
+    ///
+    /// # Errors
+    /// As [`Shard::publish`]; `ProducerTaken` once another session has the name.
+    pub fn publish_as(
+        &self,
+        producer: Option<&ProducerSession>,
+        batch: &[Publication<'_>],
+        level: Option<Level>,
+        now_ms: u64,
+        fates: &mut Vec<Fate>,
+    ) -> Result<Published, EngineError> {
         let (published, stored, has_sealed) = {
             let mut guard = self.lock()?;
             let state = &mut *guard;
             state.check(self.name())?;
+            producer.map_or(Ok(()), |session| state.producers.check(session))?;
+            state.stored_at_ms = state.stored_at_ms.max(now_ms);
             let (stored, refused) = if self.is_full() {
                 (Stored::default(), Some(self.full()))
             } else {
-                state.store_all(batch, level, now_ms, fates)?
+                state.store_all(batch, level, fates)?
             };
             if refused.as_ref().is_some_and(EngineError::is_full) {
                 self.ran_out(state.log.room());
@@ -97,7 +115,6 @@ impl State {
         &mut self,
         batch: &[Publication<'_>],
         level: Option<Level>,
-        now_ms: u64,
         fates: &mut Vec<Fate>,
     ) -> Result<(Stored, Option<EngineError>), EngineError> {
         let mut stored = Stored::default();
@@ -110,10 +127,14 @@ impl State {
                 fates.push(if publication.mandatory { Fate::Returned } else { Fate::Unroutable });
                 continue;
             }
+            if publication.payload.producer().is_some_and(|producer| self.producers.has_stored(producer)) {
+                fates.push(Fate::Stored(Level::of(level, self.matched_level(), publication.persistent)));
+                continue;
+            }
             if let Err(refused) = self.log.reserve(&publication.payload, self.matched.queues.len()) {
                 return Ok((stored, Some(refused.into())));
             }
-            match self.store(publication, level, now_ms) {
+            match self.store(publication, level) {
                 Ok(fate) => fates.push(fate),
                 Err(error) => {
                     self.stopped = Some(error.to_string());
@@ -126,13 +147,16 @@ impl State {
         Ok((stored, None))
     }
 
-    fn store(&mut self, publication: &Publication<'_>, level: Option<Level>, now_ms: u64) -> Result<Fate, EngineError> {
+    fn store(&mut self, publication: &Publication<'_>, level: Option<Level>) -> Result<Fate, EngineError> {
         let queues_level = self.assign_sequences(publication.payload.body_bytes());
         if self.targets.is_empty() {
             return Ok(Fate::Unroutable);
         }
         for targets in self.targets.chunks(TARGETS_MAX) {
-            self.log.append_message(&publication.payload, now_ms, targets)?;
+            self.log.append_message(&publication.payload, self.stored_at_ms, targets)?;
+        }
+        if let Some(producer) = publication.payload.producer() {
+            self.producers.stored(producer);
         }
         Ok(Fate::Stored(Level::of(level, queues_level, publication.persistent)))
     }
@@ -141,18 +165,21 @@ impl State {
     fn find_targets(&mut self, publication: &Publication<'_>) -> bool {
         let last = &mut self.last_route;
         let generation = Some(self.routing.generation());
+        let own_key = publication.payload.key();
+        let is_plain = publication.headers.is_none() && own_key.is_none();
         if last.generation == generation
-            && publication.headers.is_none()
+            && is_plain
             && is_same(&last.exchange, publication.exchange)
             && is_same(&last.key, publication.key)
         {
             return true;
         }
         last.generation = None;
-        if self.routing.route(publication.exchange, publication.key, publication.headers, &mut self.matched).is_err() {
+        let Publication { exchange, key, headers, .. } = *publication;
+        if self.routing.route_keyed(exchange, key, own_key, headers, &mut self.matched).is_err() {
             return false;
         }
-        if publication.headers.is_none() {
+        if is_plain {
             last.exchange.clear();
             last.exchange.extend_from_slice(publication.exchange);
             last.key.clear();
@@ -160,6 +187,12 @@ impl State {
             last.generation = generation;
         }
         true
+    }
+
+    /// The strictest level that a matched queue asks for.
+    fn matched_level(&self) -> Option<Level> {
+        let entries = self.matched.queues.iter().filter_map(|queue| self.queues.get(queue));
+        entries.map(|entry| entry.level).max().flatten()
     }
 
     /// Gives the message its number in every matched queue; says the strictest level that a queue asks for.

@@ -16,8 +16,10 @@ use crate::counters::{Counters, Metric};
 use crate::damage::{DamagedFile, Damages};
 use crate::error::EngineError;
 use crate::notices::Notices;
+use crate::producers::Producers;
 use crate::space::Space;
 use crate::state::{QueueEntry, State};
+use crate::stream::groups_in;
 
 /// Queues that are looked at under one hold of the lock.
 const QUEUES_AT_ONCE: usize = 4096;
@@ -85,6 +87,8 @@ pub struct Shard {
     fold_waits: AtomicBool,
     /// Where the log ended when room was made last.
     freed_until: AtomicU64,
+    /// Where the log ended when somebody looked for what streams hold too long.
+    retained_until: AtomicU64,
     around: Surroundings,
     recovery: Recovery,
     recovery_ms: f64,
@@ -110,6 +114,9 @@ impl Shard {
             let recovered_below = machine.next();
             state.queues.insert(id, QueueEntry { recovered_below, ..QueueEntry::new("", machine, false, None) });
         }
+        state.stored_at_ms = state.log.newest_time()?;
+        state.recovered_groups = groups_in(&opened.state.marks);
+        state.producers = Producers::of_start(&opened.state.marks, &opened.state.producers);
         state.damages = Damages::of_start(&opened.quarantined);
         for found in state.damages.files() {
             around.counters.add(Metric::DamagedRecords, found.records);
@@ -125,6 +132,7 @@ impl Shard {
             sync_waits: AtomicBool::new(false),
             fold_waits: AtomicBool::new(false),
             freed_until: AtomicU64::new(0),
+            retained_until: AtomicU64::new(0),
             around,
             recovery: opened.recovery,
             recovery_ms,
@@ -239,9 +247,7 @@ impl Shard {
             return Ok(());
         }
         for entry in guard.queues.values() {
-            for signal in entry.signals.values() {
-                signal.cancel(&format!("virtual host '{}' was closed", self.name));
-            }
+            entry.cancel(&format!("virtual host '{}' was closed", self.name));
         }
         let result = if delete { Ok(()) } else { guard.log.close() };
         let end = guard.log.end();

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use penstock_log::{Log, Outcome, Target};
 use penstock_queue::{AckSet, Matched, Queue, QueueId, Routing, Sequence, SequenceRange, Settled, SubscriptionId};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::damage::Damages;
 use crate::error::EngineError;
 use crate::level::Level;
+use crate::producers::Producers;
 use crate::signal::Signal;
+use crate::stream::Stream;
 use crate::topology::QueueSettings;
 
 /// A queue with what the engine knows of it beside the machine.
@@ -26,6 +28,8 @@ pub(crate) struct QueueEntry {
     pub fresh_count: u64,
     /// Messages below this number were stored by an earlier process: their records may be damaged.
     pub recovered_below: Sequence,
+    /// Who reads it, when it is a stream.
+    pub stream: Option<Stream>,
 }
 
 impl QueueEntry {
@@ -39,15 +43,27 @@ impl QueueEntry {
             pull_count: 0,
             fresh_count: 0,
             recovered_below: Sequence(0),
+            stream: None,
         }
     }
 
     pub fn consumer_count(&self) -> usize {
-        self.signals.len().saturating_sub(self.pull_count)
+        let readers = self.stream.as_ref().map_or(0, Stream::reader_count);
+        self.signals.len().saturating_sub(self.pull_count) + readers
+    }
+
+    /// Ends whoever consumes or reads it.
+    pub fn cancel(&self, reason: &str) {
+        self.signals.values().for_each(|signal| signal.cancel(reason));
+        self.stream.iter().for_each(|stream| stream.cancel(reason));
     }
 
     /// Rings as many consumers as `fresh_count` new ready messages can feed, turn by turn.
     pub fn wake(&mut self, fresh_count: u64) {
+        if let Some(stream) = &mut self.stream {
+            stream.wake();
+            return;
+        }
         for _ in 0..fresh_count.min(self.signals.len() as u64) {
             let Some(id) = self.machine.next_to_wake() else { return };
             if let Some(signal) = self.signals.get(&id) {
@@ -68,6 +84,8 @@ pub(crate) struct LastRoute {
 pub(crate) struct State {
     pub log: Log,
     pub queues: FxHashMap<QueueId, QueueEntry>,
+    /// Those of them that are streams, and perhaps some that are gone.
+    pub streams: FxHashSet<QueueId>,
     pub routing: Routing,
     pub matched: Matched,
     pub last_route: LastRoute,
@@ -78,6 +96,11 @@ pub(crate) struct State {
     /// The number that the first message of a new queue gets; above 1 once a start had to skip numbers.
     pub first_sequence: Sequence,
     pub damages: Damages,
+    /// Offsets of groups whose streams did not get their names yet.
+    pub recovered_groups: FxHashMap<QueueId, BTreeMap<String, u64>>,
+    pub producers: Producers,
+    /// When the last message was stored: no later one says an earlier time.
+    pub stored_at_ms: u64,
     /// Why the shard stopped, once it has.
     pub stopped: Option<String>,
     pub closed: bool,
@@ -88,6 +111,7 @@ impl State {
         State {
             log,
             queues: FxHashMap::default(),
+            streams: FxHashSet::default(),
             routing: Routing::default(),
             matched: Matched::default(),
             last_route: LastRoute::default(),
@@ -96,6 +120,9 @@ impl State {
             sealed_seen: 0,
             first_sequence,
             damages: Damages::default(),
+            recovered_groups: FxHashMap::default(),
+            producers: Producers::default(),
+            stored_at_ms: 0,
             stopped: None,
             closed: false,
         }
@@ -103,7 +130,7 @@ impl State {
 
     /// Adds a queue, or gives a recovered one its name.
     pub fn put_queue(&mut self, settings: QueueSettings<'_>) {
-        let QueueSettings { id, name, auto_delete, level } = settings;
+        let QueueSettings { id, name, auto_delete, level, stream } = settings;
         self.routing.put_queue(name, id);
         let first = self.first_sequence;
         let new = || Queue::recovered(first, AckSet::starting_at(first), 0, 0, BTreeMap::new());
@@ -111,6 +138,13 @@ impl State {
         entry.name = name.to_owned();
         entry.auto_delete = auto_delete;
         entry.level = level;
+        let groups = self.recovered_groups.remove(&id).unwrap_or_default();
+        self.streams.extend(stream.map(|_| id));
+        match (stream, &mut entry.stream) {
+            (Some(settings), Some(stream)) => stream.settings = settings,
+            (Some(settings), none) => *none = Some(Stream::new(settings, groups)),
+            (None, stream) => *stream = None,
+        }
     }
 
     /// Refuses to go on once the shard is closed or a write has failed.

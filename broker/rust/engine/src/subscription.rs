@@ -59,7 +59,7 @@ impl Shard {
     /// Adds a consumer to a queue.
     ///
     /// # Errors
-    /// `NoQueue`; `Queue` when another consumer is exclusive or this one cannot be.
+    /// `NoQueue`; `IsStream`; `Queue` when another consumer is exclusive or this one cannot be.
     pub fn subscribe(
         self: &Arc<Self>,
         queue: QueueId,
@@ -70,6 +70,9 @@ impl Shard {
             let mut guard = self.lock()?;
             guard.check(self.name())?;
             let entry = self.entry(&mut guard, queue)?;
+            if entry.stream.is_some() {
+                return Err(EngineError::IsStream(entry.name.clone()));
+            }
             let prefetch = if options.pull { 0 } else { options.prefetch };
             let settings = SubscriptionSettings { prefetch, auto_ack: options.auto_ack, exclusive: options.exclusive };
             let id = entry.machine.subscribe(settings)?;
@@ -360,7 +363,7 @@ impl Drop for Subscription {
 }
 
 /// Whether a directory was to blame for an error, and was made again.
-fn mend(state: &mut State, error: &LogError) -> Result<bool, EngineError> {
+pub(crate) fn mend(state: &mut State, error: &LogError) -> Result<bool, EngineError> {
     let LogError::Damaged { path, .. } = error else { return Ok(false) };
     let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     Ok(state.log.mend_directory(&file)?)

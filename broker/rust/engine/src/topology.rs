@@ -8,6 +8,7 @@ use penstock_queue::{Destination, ExchangeKind, Matched, QueueId};
 use crate::error::EngineError;
 use crate::level::Level;
 use crate::shard::Shard;
+use crate::stream::StreamSettings;
 
 /// A queue as topology has it.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +17,8 @@ pub struct QueueSettings<'a> {
     pub name: &'a str,
     pub auto_delete: bool,
     pub level: Option<Level>,
+    /// Given for a stream.
+    pub stream: Option<StreamSettings>,
 }
 
 /// A route as topology has it.
@@ -38,6 +41,7 @@ impl Shard {
         let gone: Vec<QueueId> = guard.queues.keys().filter(|id| !known.contains(id)).copied().collect();
         for &id in &gone {
             guard.queues.remove(&id);
+            guard.recovered_groups.remove(&id);
             guard.log.append_delete(id)?;
         }
         guard.write()?;
@@ -55,7 +59,7 @@ impl Shard {
         auto_delete: bool,
         level: Option<Level>,
     ) -> Result<(), EngineError> {
-        self.put_queues([QueueSettings { id, name, auto_delete, level }])
+        self.put_queues([QueueSettings { id, name, auto_delete, level, stream: None }])
     }
 
     /// The same for many under one hold of the lock: callers bound their number.
@@ -79,9 +83,7 @@ impl Shard {
         let mut guard = self.lock()?;
         let entry = guard.queues.remove(&id).ok_or_else(|| EngineError::NoQueue(id.0, self.name().to_owned()))?;
         guard.routing.remove_queue(&entry.name);
-        for signal in entry.signals.values() {
-            signal.cancel(&format!("queue '{}' was deleted", entry.name));
-        }
+        entry.cancel(&format!("queue '{}' was deleted", entry.name));
         match guard.log.append_delete(id) {
             // The definitions decide: the next start deletes what they do not name.
             Err(error) if error.is_full() => {}
@@ -97,7 +99,10 @@ impl Shard {
     /// `NoQueue`; `Log` when the purge cannot be written.
     pub fn purge_queue(&self, id: QueueId) -> Result<u64, EngineError> {
         let mut guard = self.lock()?;
-        let settled = self.entry(&mut guard, id)?.machine.purge();
+        let entry = self.entry(&mut guard, id)?;
+        let settled = entry.machine.purge();
+        // A reader may have come to its end.
+        entry.wake(0);
         guard.log_settled(id, Outcome::Drop, &settled)?;
         Ok(settled.count)
     }

@@ -13,6 +13,7 @@ use crate::directory::write_whole;
 use crate::disk::Disk;
 use crate::error::{Damage, LogError};
 use crate::fold::{FoldState, FoldedQueue};
+use crate::marks::owner_of_producer;
 use crate::record::{Position, le_u32};
 use crate::segment::FORMAT;
 
@@ -115,7 +116,7 @@ pub(crate) fn encode(log_id: &[u8; 16], state: &FoldState) -> Vec<u8> {
     put_u64(&mut out, state.first_sequence.0);
     put_u32(&mut out, state.highest_queue_id.0);
     put_u32(&mut out, state.queues.len() as u32);
-    put_u32(&mut out, state.marks.len() as u32);
+    put_u32(&mut out, (state.marks.len() + state.producers.len()) as u32);
     put_u32(&mut out, 0);
     let mut ids: Vec<_> = state.queues.keys().copied().collect();
     ids.sort_unstable();
@@ -125,12 +126,12 @@ pub(crate) fn encode(log_id: &[u8; 16], state: &FoldState) -> Vec<u8> {
         }
     }
     for ((owner, key), value) in &state.marks {
-        put_u32(&mut out, owner.len() as u32);
-        put_u32(&mut out, key.len() as u32);
-        put_u32(&mut out, value.len() as u32);
-        for part in [owner, key, value] {
-            out.extend_from_slice(part);
-        }
+        put_mark(&mut out, [owner, key, value]);
+    }
+    let mut producers: Vec<_> = state.producers.iter().collect();
+    producers.sort_unstable();
+    for (&id, sequence) in producers {
+        put_mark(&mut out, [&owner_of_producer(id), &[], &sequence.to_le_bytes()]);
     }
     let crc = crc32c::crc32c(&out);
     put_u32(&mut out, crc);
@@ -156,6 +157,15 @@ fn put_queue(out: &mut Vec<u8>, id: QueueId, queue: &FoldedQueue) {
     for (sequence, count) in &queue.delivery_counts {
         put_u64(out, sequence.0);
         put_u32(out, *count);
+    }
+}
+
+fn put_mark(out: &mut Vec<u8>, parts: [&[u8]; 3]) {
+    for part in parts {
+        put_u32(out, part.len() as u32);
+    }
+    for part in parts {
+        out.extend_from_slice(part);
     }
 }
 
@@ -196,8 +206,8 @@ fn state_in(content: &[u8]) -> Option<([u8; 16], FoldState)> {
     }
     for _ in 0..marks {
         let lengths = [fields.u32()?, fields.u32()?, fields.u32()?];
-        let [owner, key, value] = lengths.map(|length| fields.take(length as usize).map(<[u8]>::to_vec));
-        state.marks.insert((owner?, key?), value?);
+        let [owner, key, value] = lengths.map(|length| fields.take(length as usize));
+        state.put_mark(owner?, key?, value?);
     }
     fields.0.is_empty().then_some((log_id, state))
 }
@@ -267,15 +277,18 @@ mod tests {
     fn states() -> impl Strategy<Value = FoldState> {
         let queues = prop::collection::hash_map(any::<u32>().prop_map(QueueId), queues(), 0..6);
         let bytes = || prop::collection::vec(any::<u8>(), 0..9);
-        let marks = prop::collection::btree_map((bytes(), bytes()), bytes(), 0..4);
-        (queues, marks, any::<[u64; 3]>(), any::<u32>()).prop_map(
-            |(queues, marks, [position, epoch, first], highest)| FoldState {
+        let value = prop::collection::vec(any::<u8>(), 1..9);
+        let marks = prop::collection::btree_map((bytes(), bytes()), value, 0..4);
+        let producers = prop::collection::hash_map(any::<u64>(), any::<u64>(), 0..4);
+        (queues, marks, producers, any::<[u64; 3]>(), any::<u32>()).prop_map(
+            |(queues, marks, producers, [position, epoch, first], highest)| FoldState {
                 position: Position(position),
                 epoch,
                 queues: queues.into_iter().collect(),
                 highest_queue_id: QueueId(highest),
                 first_sequence: Sequence(first),
                 marks,
+                producers: producers.into_iter().collect(),
             },
         )
     }

@@ -11,7 +11,7 @@ use penstock_queue::{QueueId, Sequence};
 
 use crate::disk::Disk;
 use crate::error::{Damage, LogError};
-use crate::index::MemoryIndex;
+use crate::index::{MemoryIndex, Reach};
 use crate::map::Map;
 use crate::record::{Target, le_u32, le_u64};
 use crate::segment::FORMAT;
@@ -209,6 +209,38 @@ impl Directory {
     fn next_stored(&self, queue: QueueId, from: Sequence) -> Result<Option<Sequence>, LogError> {
         let own = self.entries()?.filter(|entry| entry.queue == queue);
         Ok(own.filter_map(|entry| first_at(from, entry.first, u64::from(entry.count))).min())
+    }
+
+    /// The same by a binary search, and whether there is any message of the queue.
+    pub(crate) fn reach(&self, queue: QueueId, from: Sequence) -> Result<Reach, LogError> {
+        let mut reach = Reach::Absent;
+        for entry in self.own_entries(queue, from)? {
+            match first_at(from, entry.first, u64::from(entry.count)) {
+                Some(first) => return Ok(Reach::At(first)),
+                None => reach = Reach::Below,
+            }
+        }
+        Ok(reach)
+    }
+
+    /// The queue's entries from the last one on that begins at or below `from`.
+    pub(crate) fn own_entries(
+        &self,
+        queue: QueueId,
+        from: Sequence,
+    ) -> Result<impl Iterator<Item = Entry> + '_, LogError> {
+        let (entries, _) = self.parts()?;
+        let entry_at = |index: usize| entries.get(index * ENTRY_BYTES..(index + 1) * ENTRY_BYTES).map(Entry::decode);
+        let (mut low, mut high) = (0, entries.len() / ENTRY_BYTES);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match entry_at(middle) {
+                Some(entry) if (entry.queue, entry.first) <= (queue, from) => low = middle + 1,
+                _ => high = middle,
+            }
+        }
+        let begin = low - usize::from(low.checked_sub(1).and_then(entry_at).is_some_and(|entry| entry.queue == queue));
+        Ok((begin..).map_while(entry_at).take_while(move |entry| entry.queue == queue))
     }
 
     fn find(&self, queue: QueueId, from: Sequence, count_max: usize) -> Result<Option<Vec<u32>>, LogError> {

@@ -7,9 +7,9 @@ use penstock_queue::{QueueId, SequenceRange};
 
 use crate::error::LogError;
 use crate::record::{
-    FLAG_LONG_PROPERTIES, HEADER_BYTES, KIND_DELETE, KIND_EPOCH, KIND_MESSAGE, KIND_SETTLE, MESSAGE_FIXED_BYTES,
-    MessageView, Outcome, Position, RANGE_BYTES, RECORD_BYTES_MAX, RawMessage, TARGET_BYTES, TARGETS_MAX, Target,
-    crc_of, head_crc, seed_of,
+    FLAG_KEY, FLAG_LONG_PROPERTIES, FLAG_PRODUCER, HEADER_BYTES, KIND_DELETE, KIND_EPOCH, KIND_MARK, KIND_MESSAGE,
+    KIND_SETTLE, MESSAGE_FIXED_BYTES, MarkView, MessageView, Outcome, PRODUCER_BYTES, Position, Producer, RANGE_BYTES,
+    RECORD_BYTES_MAX, RawMessage, TARGET_BYTES, TARGETS_MAX, Target, crc_of, head_crc, seed_of,
 };
 
 /// What a message carries, with its checksum.
@@ -19,6 +19,8 @@ pub struct Payload<'a> {
     routing_key: &'a [u8],
     properties: &'a [u8],
     body: &'a [u8],
+    key: Option<&'a [u8]>,
+    producer: Option<Producer>,
     crc: u32,
     bytes: u32,
 }
@@ -42,7 +44,31 @@ impl<'a> Payload<'a> {
             return Err(LogError::RecordTooLarge { bytes, bytes_max });
         }
         let crc = crc_of(0, [exchange, routing_key, properties, body]);
-        Ok(Payload { exchange, routing_key, properties, body, crc, bytes: bytes as u32 })
+        Ok(Payload { exchange, routing_key, properties, body, key: None, producer: None, crc, bytes: bytes as u32 })
+    }
+
+    /// The same with a key, which routes it to a partition and is handed on to readers.
+    pub fn with_key(self, key: &'a [u8]) -> Result<Payload<'a>, LogError> {
+        if key.len() > u16::MAX as usize {
+            return Err(LogError::FieldTooLong { field: "the key", bytes: key.len(), bytes_max: u16::MAX as usize });
+        }
+        Ok(Payload { key: Some(key), ..self })
+    }
+
+    /// The same with who published it, which folds remember.
+    #[must_use]
+    pub fn with_producer(self, producer: Producer) -> Payload<'a> {
+        Payload { producer: Some(producer), ..self }
+    }
+
+    #[must_use]
+    pub fn key(&self) -> Option<&'a [u8]> {
+        self.key
+    }
+
+    #[must_use]
+    pub fn producer(&self) -> Option<Producer> {
+        self.producer
     }
 
     #[must_use]
@@ -56,8 +82,32 @@ impl<'a> Payload<'a> {
 
     /// How many bytes its record has with that many targets; the targets are within their bound.
     pub(crate) fn record_bytes(&self, targets: usize) -> usize {
+        HEADER_BYTES + MESSAGE_FIXED_BYTES + targets * TARGET_BYTES + self.optional_bytes() + self.bytes as usize
+    }
+
+    fn optional_bytes(&self) -> usize {
         let long = if self.has_long_properties() { 4 } else { 0 };
-        HEADER_BYTES + MESSAGE_FIXED_BYTES + targets * TARGET_BYTES + long + self.bytes as usize
+        long + self.key.map_or(0, |key| 2 + key.len()) + self.producer.map_or(0, |_| PRODUCER_BYTES)
+    }
+
+    fn flags(&self) -> u8 {
+        let long = if self.has_long_properties() { FLAG_LONG_PROPERTIES } else { 0 };
+        long | self.key.map_or(0, |_| FLAG_KEY) | self.producer.map_or(0, |_| FLAG_PRODUCER)
+    }
+
+    fn put_optional(&self, out: &mut Vec<u8>) {
+        if self.has_long_properties() {
+            out.extend_from_slice(&(self.properties.len() as u32).to_le_bytes());
+        }
+        if let Some(key) = self.key {
+            out.extend_from_slice(&(key.len() as u16).to_le_bytes());
+            out.extend_from_slice(key);
+        }
+        if let Some(producer) = self.producer {
+            out.extend_from_slice(&producer.id.get().to_le_bytes());
+            out.extend_from_slice(&[0; 4]);
+            out.extend_from_slice(&producer.sequence.to_le_bytes());
+        }
     }
 }
 
@@ -80,8 +130,7 @@ pub(crate) fn encode_message(
     let start = out.len();
     let length = payload.record_bytes(targets.len());
     out.reserve(length);
-    let long = payload.has_long_properties();
-    let flags = if long { FLAG_LONG_PROPERTIES } else { 0 };
+    let flags = payload.flags();
     let mut fixed = [0; FIXED_BYTES + TARGET_BYTES];
     let (header, head) = fixed.split_at_mut(HEADER_BYTES);
     fill_header(header, length as u32, [KIND_MESSAGE, flags], targets.len() as u16, stamp.position);
@@ -89,9 +138,9 @@ pub(crate) fn encode_message(
     head[..6].copy_from_slice(&stored_at_ms.to_le_bytes()[..6]);
     head[6] = payload.exchange.len() as u8;
     head[7] = payload.routing_key.len() as u8;
-    let short_properties = if long { 0 } else { payload.properties.len() as u16 };
+    let short_properties = if payload.has_long_properties() { 0 } else { payload.properties.len() as u16 };
     head[8..10].copy_from_slice(&short_properties.to_le_bytes());
-    if let ([target], false) = (targets, long) {
+    if let ([target], 0) = (targets, flags) {
         // Nearly every message is such: all that has a fixed size is put together before it goes to the buffer.
         fixed[FIXED_BYTES..].copy_from_slice(&target_bytes(target));
         let crc = crc_of(stamp.seed, [&fixed[..20], &fixed[HEADER_BYTES..]]);
@@ -102,9 +151,7 @@ pub(crate) fn encode_message(
         for target in targets {
             out.extend_from_slice(&target_bytes(target));
         }
-        if long {
-            out.extend_from_slice(&(payload.properties.len() as u32).to_le_bytes());
-        }
+        payload.put_optional(out);
         seal_head(out, start, stamp.seed);
     }
     for part in [payload.exchange, payload.routing_key, payload.properties, payload.body] {
@@ -171,6 +218,21 @@ pub(crate) const DELETE_BYTES: usize = HEADER_BYTES + 4;
 pub(crate) fn encode_delete(out: &mut Vec<u8>, stamp: Stamp, queue: QueueId) {
     let start = begin(out, stamp, DELETE_BYTES, KIND_DELETE, 0);
     out.extend_from_slice(&queue.0.to_le_bytes());
+    seal_head(out, start, stamp.seed);
+}
+
+pub(crate) fn mark_bytes(mark: &MarkView<'_>) -> usize {
+    HEADER_BYTES + 8 + mark.owner.len() + mark.key.len() + mark.value.len()
+}
+
+pub(crate) fn encode_mark(out: &mut Vec<u8>, stamp: Stamp, mark: &MarkView<'_>) {
+    let start = begin(out, stamp, mark_bytes(mark), KIND_MARK, 0);
+    out.extend_from_slice(&(mark.owner.len() as u16).to_le_bytes());
+    out.extend_from_slice(&(mark.key.len() as u16).to_le_bytes());
+    out.extend_from_slice(&(mark.value.len() as u32).to_le_bytes());
+    for part in [mark.owner, mark.key, mark.value] {
+        out.extend_from_slice(part);
+    }
     seal_head(out, start, stamp.seed);
 }
 
@@ -317,6 +379,40 @@ mod tests {
         Settlement { queue: QueueId(3), outcome: Outcome::Requeue, count: 2, bytes: 77 }
     }
 
+    const MARK: MarkView<'_> = MarkView { owner: b"owner", key: b"key", value: b"a value" };
+
+    fn with_all(payload: Payload<'_>) -> Payload<'_> {
+        let producer = Producer { id: 0x0102_0304_0506_0708.try_into().unwrap(), sequence: 99 };
+        payload.with_key(b"a key").unwrap().with_producer(producer)
+    }
+
+    #[test]
+    fn a_key_and_a_producer_are_laid_out_as_the_format_draws_them() {
+        let payload = with_all(Payload::new(b"", b"k", b"", b"body").unwrap());
+
+        let record = message_record(&payload, &[target(7, 42)]);
+
+        assert_eq!(record.len(), payload.record_bytes(1));
+        assert_eq!(record[5], 0b110);
+        assert_eq!(record[46..53], *b"\x05\0a key");
+        assert_eq!(record[53..61], [8, 7, 6, 5, 4, 3, 2, 1]);
+        assert_eq!(record[61..65], [0; 4], "the epoch");
+        assert_eq!(record[65..73], 99_u64.to_le_bytes());
+        let Record::Message(view) = decode_record(&record, SEGMENT_ID).unwrap().record else { panic!("a message") };
+        view.verify().unwrap();
+        assert_eq!((view.key, view.producer), (payload.key(), payload.producer()));
+        assert_eq!((view.routing_key, view.body), (&b"k"[..], &b"body"[..]));
+        assert_eq!(outline(&record), None, "those are read whole");
+    }
+
+    #[test]
+    fn a_key_longer_than_its_length_can_say_is_refused() {
+        let payload = Payload::new(b"", b"", b"", b"").unwrap();
+
+        assert!(payload.with_key(&[0; 65_535]).is_ok());
+        assert!(matches!(payload.with_key(&[0; 65_536]), Err(LogError::FieldTooLong { .. })));
+    }
+
     /// One record of each kind that is written.
     fn records() -> Vec<Vec<u8>> {
         let payload = Payload::new(b"exchange", b"key", b"prop", b"some body").unwrap();
@@ -327,11 +423,14 @@ mod tests {
         encode_delete(&mut delete, stamp(), QueueId(12));
         let mut epoch = Vec::new();
         encode_epoch(&mut epoch, stamp(), 5, true);
-        vec![message_record(&payload, &[target(1, 1), target(2, 9)]), settle, delete, epoch]
+        let mut mark = Vec::new();
+        encode_mark(&mut mark, stamp(), &MARK);
+        let keyed = message_record(&with_all(payload), &[target(1, 1)]);
+        vec![message_record(&payload, &[target(1, 1), target(2, 9)]), settle, delete, epoch, mark, keyed]
     }
 
     #[test]
-    fn settle_delete_and_epoch_are_read_back() {
+    fn settle_delete_epoch_and_mark_are_read_back() {
         let records = records();
         let read = |at: usize| decode_record(&records[at], SEGMENT_ID).unwrap();
 
@@ -341,7 +440,9 @@ mod tests {
         assert_eq!(settle.ranges().map(|range| (range.first.0, range.last.0)).collect::<Vec<_>>(), [(4, 9), (4, 9)]);
         assert_eq!(read(2).record, Record::Delete(QueueId(12)));
         assert_eq!(read(3).record, Record::Epoch { epoch: 5, raise: true });
-        assert_eq!([settle_bytes(2), DELETE_BYTES, EPOCH_BYTES], [1, 2, 3].map(|at| read(at).length as usize));
+        assert_eq!(read(4).record, Record::Mark(MARK));
+        let lengths = [settle_bytes(2), DELETE_BYTES, EPOCH_BYTES, mark_bytes(&MARK)];
+        assert_eq!(lengths, [1, 2, 3, 4].map(|at| read(at).length as usize));
     }
 
     fn verified(bytes: &[u8]) -> Result<(), DecodeError> {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use penstock_queue::{AckSet, QueueId, Sequence, SequenceRange};
 use rustc_hash::FxHashMap;
 
+use crate::marks;
 use crate::record::{Outcome, Outline, Position, Record, SettleView, Target};
 
 /// How far a raise moves a queue's next number: further than any start can have handed out without storing.
@@ -40,6 +41,8 @@ pub struct FoldState {
     pub first_sequence: Sequence,
     /// Values that owners keep under keys.
     pub marks: BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>>,
+    /// The highest number that was stored of each producer.
+    pub producers: FxHashMap<u64, u64>,
 }
 
 impl Default for FoldState {
@@ -51,6 +54,7 @@ impl Default for FoldState {
             highest_queue_id: QueueId(0),
             first_sequence: Sequence::FIRST,
             marks: BTreeMap::new(),
+            producers: FxHashMap::default(),
         }
     }
 }
@@ -131,6 +135,10 @@ impl FoldState {
                 for target in message.targets() {
                     self.stored(target, body_bytes);
                 }
+                if let Some(producer) = message.producer {
+                    let highest = self.producers.entry(producer.id.get()).or_default();
+                    *highest = producer.sequence.max(*highest);
+                }
             }
             Record::Settle(settle) => {
                 self.name(settle.queue);
@@ -141,10 +149,9 @@ impl FoldState {
             Record::Delete(queue) => {
                 self.name(*queue);
                 self.queues.remove(queue);
+                marks::forget_groups(&mut self.marks, *queue);
             }
-            Record::Mark(mark) => {
-                self.marks.insert((mark.owner.to_vec(), mark.key.to_vec()), mark.value.to_vec());
-            }
+            Record::Mark(mark) => self.put_mark(mark.owner, mark.key, mark.value),
             Record::Epoch { epoch, raise } => {
                 self.epoch = self.epoch.max(*epoch);
                 if *raise {
@@ -161,6 +168,17 @@ impl FoldState {
             self.stored(target, outline.body_bytes);
         }
         self.position = end;
+    }
+
+    /// The last value counts; an empty one forgets the key.
+    pub(crate) fn put_mark(&mut self, owner: &[u8], key: &[u8], value: &[u8]) {
+        if let Some((id, sequence)) = marks::producer_in(owner, value) {
+            self.producers.insert(id, sequence);
+        } else if value.is_empty() {
+            self.marks.remove(&(owner.to_vec(), key.to_vec()));
+        } else {
+            self.marks.insert((owner.to_vec(), key.to_vec()), value.to_vec());
+        }
     }
 
     /// Whether any of `count` numbers from `first` on is not settled.
@@ -235,8 +253,10 @@ impl FoldState {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-    use crate::encode::{Payload, Settlement, Stamp, encode_epoch, encode_message, encode_settle};
-    use crate::record::decode_record;
+    use crate::encode::{
+        Payload, Settlement, Stamp, encode_delete, encode_epoch, encode_mark, encode_message, encode_settle,
+    };
+    use crate::record::{MarkView, Producer, decode_record};
 
     const QUEUE: QueueId = QueueId(4);
 
@@ -325,6 +345,50 @@ mod tests {
         assert_eq!(runs(6, 2), []);
         assert_eq!(state.live_count(QUEUE, Sequence(1), 20), 14);
         assert_eq!(state.live_count(QueueId(99), Sequence(1), 20), 0);
+    }
+
+    #[test]
+    fn the_last_mark_counts_and_an_empty_one_forgets() {
+        let mut state = FoldState::default();
+        let mut put = |value: &[u8]| {
+            let owner = marks::owner_of_groups(QUEUE);
+            let mark = MarkView { owner: &owner, key: b"group", value };
+            apply(&mut state, |out, stamp| encode_mark(out, stamp, &mark));
+            state.marks.values().cloned().collect::<Vec<_>>()
+        };
+
+        assert_eq!(put(b"1"), [b"1"]);
+        assert_eq!(put(b"2"), [b"2"]);
+        assert!(put(b"").is_empty());
+    }
+
+    #[test]
+    fn the_marks_of_groups_go_with_their_queue() {
+        let mut state = FoldState::default();
+        for queue in [QUEUE, QueueId(QUEUE.0 + 1)] {
+            let owner = marks::owner_of_groups(queue);
+            let mark = MarkView { owner: &owner, key: b"group", value: b"1" };
+            apply(&mut state, |out, stamp| encode_mark(out, stamp, &mark));
+        }
+
+        apply(&mut state, |out, stamp| encode_delete(out, stamp, QUEUE));
+
+        let owners: Vec<_> = state.marks.keys().map(|(owner, _)| owner.clone()).collect();
+        assert_eq!(owners, [marks::owner_of_groups(QueueId(QUEUE.0 + 1))]);
+    }
+
+    #[test]
+    fn the_highest_number_of_a_producer_is_kept() {
+        let mut state = FoldState::default();
+        for (at, sequence) in (1..).zip([5, 9, 7]) {
+            let producer = Producer { id: 3.try_into().unwrap(), sequence };
+            let payload = Payload::new(b"", b"", b"", b"12345").unwrap().with_producer(producer);
+            let target = Target { queue: QUEUE, sequence: Sequence(at) };
+            apply(&mut state, |out, stamp| encode_message(out, stamp, &payload, 1, &[target]));
+        }
+
+        assert_eq!(state.producers.into_iter().collect::<Vec<_>>(), [(3, 9)]);
+        assert_eq!(state.queues[&QUEUE].count, 3);
     }
 
     #[test]

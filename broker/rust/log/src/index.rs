@@ -18,6 +18,16 @@ pub(crate) struct Run {
     pub(crate) offsets: Vec<u32>,
 }
 
+/// Whether a segment has messages of a queue at or above a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// None of the queue at all.
+    Absent,
+    /// Only lower ones.
+    Below,
+    At(Sequence),
+}
+
 #[derive(Debug)]
 struct QueueRuns {
     queue: QueueId,
@@ -89,6 +99,23 @@ impl MemoryIndex {
         }
         let after = runs.earlier.partition_point(|run| run.first <= from.0);
         from_in(runs.earlier.get(after.checked_sub(1)?)?, from)
+    }
+
+    /// The queue's first number at or above `from`.
+    pub(crate) fn reach(&self, queue: QueueId, from: Sequence) -> Reach {
+        let Some(runs) = self.slots.get(&queue).and_then(|&slot| self.queues.get(slot)) else { return Reach::Absent };
+        let passed = runs.earlier.partition_point(|run| run.first.saturating_add(run.offsets.len() as u64) <= from.0);
+        let run = runs.earlier.get(passed).unwrap_or(&runs.current);
+        if run.first.saturating_add(run.offsets.len() as u64) <= from.0 {
+            return Reach::Below;
+        }
+        Reach::At(from.max(Sequence(run.first)))
+    }
+
+    /// The runs of one queue, ascending.
+    pub(crate) fn own_runs(&self, queue: QueueId) -> impl Iterator<Item = &Run> {
+        let own = self.slots.get(&queue).and_then(|&slot| self.queues.get(slot));
+        own.into_iter().flat_map(|runs| self.runs_of(runs)).map(|(_, run)| run)
     }
 
     /// All runs, by queue and first number.

@@ -25,8 +25,9 @@ mod log;
 mod manifest;
 #[allow(unsafe_code)]
 mod map;
-mod reading;
+pub mod marks;
 mod record;
+mod record_reader;
 mod recovery;
 mod repair;
 mod rewriting;
@@ -42,10 +43,10 @@ pub use error::{Damage, LogError};
 pub use fold::{FoldState, FoldedQueue, RAISE};
 pub use fold_ticket::{FoldTicket, Folded, Retired};
 pub use inspect::{DamagedRecord, SegmentReport, inspect};
-pub use log::{Log, LogOptions, LogStats, Opened, Passed, Room};
+pub use log::{Log, LogOptions, LogStats, Opened, Passed, Portion, Room};
 pub use record::{
-    DecodeError, Decoded, MarkView, MessageView, Outcome, Position, RANGES_MAX, RECORD_BYTES_MAX, Record, SettleView,
-    TARGETS_MAX, Target, decode_record,
+    DecodeError, Decoded, MarkView, MessageView, Outcome, Position, Producer, RANGES_MAX, RECORD_BYTES_MAX, Record,
+    SettleView, TARGETS_MAX, Target, decode_record,
 };
 pub use recovery::Recovery;
 pub use repair::{Repaired, repair};

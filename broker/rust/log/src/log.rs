@@ -4,6 +4,7 @@
 //! returned; synced <= written <= appended. Whoever holds a log holds its lock: what takes long leaves as a ticket.
 
 mod quarantine;
+mod reading;
 mod recent;
 mod room;
 mod upkeep;
@@ -17,6 +18,7 @@ use std::sync::{Arc, Mutex};
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 use rustc_hash::FxHashMap;
 
+pub use self::reading::Portion;
 pub use self::recent::Passed;
 use self::recent::Recent;
 use self::room::Purpose;
@@ -29,13 +31,13 @@ use crate::damage::Quarantined;
 use crate::directory::Lookup;
 use crate::disk::{Disk, RealDisk};
 use crate::encode::{
-    DELETE_BYTES, EPOCH_BYTES, Payload, Settlement, Stamp, encode_delete, encode_epoch, encode_message, encode_settle,
-    settle_bytes,
+    DELETE_BYTES, EPOCH_BYTES, Payload, Settlement, Stamp, encode_delete, encode_epoch, encode_mark, encode_message,
+    encode_settle, mark_bytes, settle_bytes,
 };
 use crate::error::LogError;
 use crate::fold::FoldState;
 use crate::fold_ticket::{Keeper, Retired};
-use crate::record::{Outcome, Position, RANGES_MAX, RECORD_BYTES_MAX, Record, TARGETS_MAX, Target};
+use crate::record::{MarkView, Outcome, Position, RANGES_MAX, RECORD_BYTES_MAX, Record, TARGETS_MAX, Target};
 use crate::recovery::{Recovered, Recovery, Sealed, number_of, recover};
 use crate::segment::{Located, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
 use crate::sync::{SyncTicket, SyncedFile, Unsynced};
@@ -217,6 +219,15 @@ impl Log {
         let stamp = self.place(DELETE_BYTES, Purpose::Upkeep)?;
         encode_delete(&mut self.tail, stamp, queue);
         self.hints.get_mut().remove(&queue);
+        Ok(self.appended())
+    }
+
+    /// Appends a value that an owner keeps under a key; an empty one forgets the key. Gives the position after it.
+    pub fn append_mark(&mut self, owner: &[u8], key: &[u8], value: &[u8]) -> Result<Position, LogError> {
+        check_count("bytes of a mark's owner or key", owner.len().max(key.len()), 0, u16::MAX as usize)?;
+        let mark = MarkView { owner, key, value };
+        let stamp = self.place(mark_bytes(&mark), Purpose::Upkeep)?;
+        encode_mark(&mut self.tail, stamp, &mark);
         Ok(self.appended())
     }
 

@@ -4,6 +4,8 @@
 //! under one of its two checksums. The head's checksum starts from the segment's random id, so that bytes of an earlier
 //! life of a file are not records. This module knows nothing of files.
 
+use std::num::NonZeroU64;
+
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 
 /// Bytes before a record's head: length, kind, flags, count, position and the two checksums.
@@ -22,8 +24,8 @@ pub(crate) const KIND_MARK: u8 = 4;
 pub(crate) const KIND_EPOCH: u8 = 5;
 
 pub(crate) const FLAG_LONG_PROPERTIES: u8 = 1;
-const FLAG_KEY: u8 = 1 << 1;
-const FLAG_PRODUCER: u8 = 1 << 2;
+pub(crate) const FLAG_KEY: u8 = 1 << 1;
+pub(crate) const FLAG_PRODUCER: u8 = 1 << 2;
 const FLAG_EXPIRES: u8 = 1 << 3;
 const FLAG_DUE: u8 = 1 << 4;
 const FLAG_PRIORITY: u8 = 1 << 5;
@@ -31,7 +33,7 @@ const FLAG_GROUP: u8 = 1 << 6;
 const FLAGS_KNOWN: u8 =
     FLAG_LONG_PROPERTIES | FLAG_KEY | FLAG_PRODUCER | FLAG_EXPIRES | FLAG_DUE | FLAG_PRIORITY | FLAG_GROUP;
 
-const PRODUCER_BYTES: usize = 20;
+pub(crate) const PRODUCER_BYTES: usize = 20;
 pub(crate) const MESSAGE_FIXED_BYTES: usize = 10;
 pub(crate) const TARGET_BYTES: usize = 12;
 pub(crate) const RANGE_BYTES: usize = 16;
@@ -45,6 +47,13 @@ pub struct Position(pub u64);
 pub struct Target {
     pub queue: QueueId,
     pub sequence: Sequence,
+}
+
+/// Who published a message, and the number that it has there. The epoch between the two is reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Producer {
+    pub id: NonZeroU64,
+    pub sequence: u64,
 }
 
 /// What became of settled messages. A requeued one stays in its queue and counts one delivery more.
@@ -127,6 +136,8 @@ pub struct MessageView<'a> {
     pub routing_key: &'a [u8],
     pub properties: &'a [u8],
     pub body: &'a [u8],
+    pub key: Option<&'a [u8]>,
+    pub producer: Option<Producer>,
     targets: &'a [u8],
     bytes: &'a [u8],
     head_bytes: u32,
@@ -315,11 +326,12 @@ fn message_in(record: &[u8], flags: u8, count: usize, seed: u32) -> Result<Messa
     let stored_at_ms = u64::from_le_bytes([t0, t1, t2, t3, t4, t5, 0, 0]);
     let mut properties_bytes = u16::from_le_bytes([n0, n1]) as usize;
     let targets = head.take(count * TARGET_BYTES)?;
+    let (mut key, mut producer) = (None, None);
     if flags != 0 {
         if flags & FLAG_LONG_PROPERTIES != 0 {
             properties_bytes = le_u32(head.take(4)?) as usize;
         }
-        skip_optional(&mut head, flags)?;
+        (key, producer) = optional_in(&mut head, flags)?;
     }
     let head_bytes = (record.len() - head.0.len()) as u32;
     let exchange = head.take(exchange_bytes as usize)?;
@@ -331,6 +343,8 @@ fn message_in(record: &[u8], flags: u8, count: usize, seed: u32) -> Result<Messa
         routing_key,
         properties,
         body: head.0,
+        key,
+        producer,
         targets,
         bytes: record,
         head_bytes,
@@ -338,18 +352,24 @@ fn message_in(record: &[u8], flags: u8, count: usize, seed: u32) -> Result<Messa
     })
 }
 
-/// Nothing acts on these yet; they are passed over so that what follows is found.
-fn skip_optional(head: &mut Fields<'_>, flags: u8) -> Result<(), DecodeError> {
+/// The key and the producer. Nothing acts on what comes after them yet; it is passed over so that what follows is found.
+fn optional_in<'a>(head: &mut Fields<'a>, flags: u8) -> Result<(Option<&'a [u8]>, Option<Producer>), DecodeError> {
+    let (mut key, mut producer) = (None, None);
     if flags & FLAG_KEY != 0 {
         let &[b0, b1] = head.array::<2>()?;
-        head.take(u16::from_le_bytes([b0, b1]) as usize)?;
+        key = Some(head.take(u16::from_le_bytes([b0, b1]) as usize)?);
     }
-    for (flag, bytes) in [(FLAG_PRODUCER, PRODUCER_BYTES), (FLAG_EXPIRES, 8), (FLAG_DUE, 8), (FLAG_PRIORITY, 1)] {
+    if flags & FLAG_PRODUCER != 0 {
+        let fields = head.array::<PRODUCER_BYTES>()?;
+        let sequence = le_u64(fields.get(12..).unwrap_or_default());
+        producer = NonZeroU64::new(le_u64(fields)).map(|id| Producer { id, sequence });
+    }
+    for (flag, bytes) in [(FLAG_EXPIRES, 8), (FLAG_DUE, 8), (FLAG_PRIORITY, 1)] {
         if flags & flag != 0 {
             head.take(bytes)?;
         }
     }
-    Ok(())
+    Ok((key, producer))
 }
 
 /// The kinds that are all head and have no payload.

@@ -20,8 +20,8 @@ use crate::error::{Damage, LogError};
 use crate::fold::FoldState;
 use crate::index::MemoryIndex;
 use crate::manifest;
-use crate::reading::RecordReader;
 use crate::record::{Position, Target};
+use crate::record_reader::RecordReader;
 use crate::segment::{Segment, SegmentHeader, directory_path, rewritten_path};
 
 /// So many bytes are written between syncs, so that none of them has much to do.

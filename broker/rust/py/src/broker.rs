@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use penstock_engine::{
     Backup, DamagedRecord, Destination, Engine, EngineError, EngineOptions, ExchangeKind, Level, QueueId,
-    QueueSettings, RouteSettings, Shard,
+    QueueSettings, RouteSettings, Shard, StreamSettings, StreamStanding,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -101,8 +101,10 @@ pub(crate) struct PyShard {
 }
 
 type Counts = (u64, u64, u64, u64, u64);
-/// Number, name, whether it goes with its last consumer, level.
-type NewQueue = (u32, String, bool, Option<String>);
+/// Number, name, whether it goes with its last consumer, level, and the largest age and size of a stream.
+type NewQueue = (u32, String, bool, Option<String>, Option<(u64, u64)>);
+/// First, next, count, bytes, first and last time, readers.
+type Standing = (u64, u64, u64, u64, u64, u64, u64);
 /// Exchange, key, match, whether the destination is an exchange, destination.
 type NewRoute = (String, String, Option<Vec<u8>>, bool, String);
 
@@ -136,12 +138,14 @@ impl PyShard {
     }
 
     fn put_queues(&self, py: Python<'_>, queues: Vec<NewQueue>) -> PyResult<()> {
-        let levels = queues.iter().map(|(_, _, _, level)| level_of(level.as_deref())).collect::<PyResult<Vec<_>>>()?;
-        let settings = queues.iter().zip(levels).map(|((id, name, auto_delete, _), level)| QueueSettings {
+        let levels =
+            queues.iter().map(|(_, _, _, level, _)| level_of(level.as_deref())).collect::<PyResult<Vec<_>>>()?;
+        let settings = queues.iter().zip(levels).map(|((id, name, auto_delete, _, stream), level)| QueueSettings {
             id: QueueId(*id),
             name,
             auto_delete: *auto_delete,
             level,
+            stream: stream.map(|(max_age_ms, max_bytes)| StreamSettings { max_age_ms, max_bytes }),
         });
         self.with(py, |shard| shard.put_queues(settings))
     }
@@ -161,6 +165,7 @@ impl PyShard {
             "fanout" => ExchangeKind::Fanout,
             "topic" => ExchangeKind::Topic,
             "headers" => ExchangeKind::Headers,
+            "x-super-stream" => ExchangeKind::Partitions,
             other => return Err(PyValueError::new_err(format!("exchange type '{other}' is not known"))),
         };
         self.with(py, |shard| shard.put_exchange(name, kind, alternate))
@@ -202,6 +207,38 @@ impl PyShard {
             (ready, unsettled, counts.ready_bytes, counts.unsettled_bytes, counts.consumer_count)
         });
         Ok(tuples.collect())
+    }
+
+    fn stream_states(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<Vec<Standing>> {
+        let ids: Vec<QueueId> = ids.into_iter().map(QueueId).collect();
+        let states = self.with(py, |shard| shard.stream_states(&ids))?;
+        let tuple = |standing: StreamStanding| {
+            let (first_ms, last_ms) = (standing.first_timestamp_ms, standing.last_timestamp_ms);
+            let StreamStanding { first, next, count, bytes, reader_count, .. } = standing;
+            (first, next, count, bytes, first_ms, last_ms, reader_count)
+        };
+        Ok(states.into_iter().map(tuple).collect())
+    }
+
+    fn offset_at(&self, py: Python<'_>, id: u32, timestamp_ms: u64) -> PyResult<u64> {
+        self.with(py, |shard| shard.offset_at(QueueId(id), timestamp_ms))
+    }
+
+    fn stream_groups(&self, py: Python<'_>, id: u32) -> PyResult<Vec<(String, Option<u64>, u64)>> {
+        let groups = self.with(py, |shard| shard.stream_groups(QueueId(id)))?;
+        Ok(groups.into_iter().map(|group| (group.name, group.offset, group.reader_count)).collect())
+    }
+
+    fn store_offset(&self, py: Python<'_>, id: u32, group: &str, offset: u64) -> PyResult<()> {
+        self.with(py, |shard| shard.sync_to(shard.store_offset(QueueId(id), group, offset)?))
+    }
+
+    fn delete_group(&self, py: Python<'_>, id: u32, group: &str) -> PyResult<bool> {
+        self.with(py, |shard| shard.delete_group(QueueId(id), group))
+    }
+
+    fn producer_sequence(&self, py: Python<'_>, name: &str) -> PyResult<Option<u64>> {
+        self.with(py, |shard| shard.producer_sequence(name))
     }
 
     fn damages(&self, py: Python<'_>) -> Vec<(String, u64, u64, Vec<String>)> {

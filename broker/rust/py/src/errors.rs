@@ -23,7 +23,14 @@ pub(crate) fn of_engine(error: EngineError) -> PyErr {
     let text = error.to_string();
     match error {
         EngineError::NoQueue(..) | EngineError::NoExchange(..) => NotFoundError::new_err(text),
-        EngineError::Queue(_) | EngineError::Routing(_) => PyValueError::new_err(text),
+        EngineError::Queue(_)
+        | EngineError::Routing(_)
+        | EngineError::IsStream(_)
+        | EngineError::NotStream(_)
+        | EngineError::BeyondEnd { .. }
+        | EngineError::GroupName { .. }
+        | EngineError::TooMany { .. }
+        | EngineError::ProducerTaken(_) => PyValueError::new_err(text),
         EngineError::Log(_) | EngineError::Io { .. } | EngineError::Stopped(..) | EngineError::Closed(_) => {
             StorageError::new_err(text)
         }

@@ -118,6 +118,7 @@ impl PyCall {
             Kind::Publish => "publish",
             Kind::Permit => "permit",
             Kind::Consume => "consume",
+            Kind::Read => "read",
             Kind::Get => "get",
             Kind::Settle => "settle",
             Kind::Disconnected => "disconnected",

@@ -59,6 +59,15 @@ impl AckSet {
         self.ranges.range(from.0..).next().map(|(&first, _)| Sequence(first))
     }
 
+    /// The largest number below `end` that is not settled.
+    #[must_use]
+    pub fn last_unsettled(&self, end: Sequence) -> Option<Sequence> {
+        let last = end.0.checked_sub(1)?;
+        // Ranges do not touch, so that the number before one is free.
+        let last = self.range_around(last).map_or(Some(last), |(first, _)| first.checked_sub(1))?;
+        (last >= self.below).then_some(Sequence(last))
+    }
+
     /// Settles a range; numbers that are settled already are passed over, and a range the wrong way round holds nothing.
     pub fn insert(&mut self, range: SequenceRange) {
         let (mut first, mut last) = (range.first.0, range.last.0);

@@ -148,6 +148,24 @@ impl Backlog {
         purged
     }
 
+    /// Settles those messages of a range that were never taken, whose bodies have `bytes` bytes in all.
+    pub(crate) fn settle_fresh(&mut self, range: SequenceRange, bytes: u64) -> Settled {
+        let mut settled = Settled { count: 0, bytes, ranges: Vec::new() };
+        for run in self.fresh_from(range.first.max(self.cursor)) {
+            let Some(run) = SequenceRange::new(run.first, run.last.min(range.last)) else { break };
+            settled.count += run.count();
+            extend(&mut settled.ranges, run);
+        }
+        self.settle(&settled.ranges);
+        self.counts_ahead.retain(|&sequence, _| sequence < range.first || sequence > range.last);
+        // What is settled now may lie in what was known to be clear.
+        self.clear_until = self.cursor;
+        self.pass_settled();
+        self.count -= settled.count;
+        self.bytes = self.bytes.saturating_sub(bytes);
+        settled
+    }
+
     /// With nothing ready and no size to be told, what bytes are left belong to messages whose size was never told.
     pub(crate) fn forget_lost_bytes(&mut self) {
         if self.count == 0 {
@@ -167,7 +185,11 @@ impl Backlog {
 
     /// The runs of ready messages that were never taken.
     fn fresh(&self) -> impl Iterator<Item = SequenceRange> + '_ {
-        let mut from = self.cursor;
+        self.fresh_from(self.cursor)
+    }
+
+    /// The same from a number at or above the cursor on.
+    fn fresh_from(&self, mut from: Sequence) -> impl Iterator<Item = SequenceRange> + '_ {
         std::iter::from_fn(move || {
             let first = self.settled.next_unsettled(from);
             if first >= self.next {

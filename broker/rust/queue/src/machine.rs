@@ -249,6 +249,13 @@ impl Queue {
         self.backlog.purge()
     }
 
+    /// Settles the messages of a range that nobody ever took, whose bodies have `bytes` bytes in all: retention of a stream.
+    pub fn settle_fresh(&mut self, range: SequenceRange, bytes: u64) -> Settled {
+        let settled = self.backlog.settle_fresh(range, bytes);
+        self.forget_lost_bytes();
+        settled
+    }
+
     /// Whose turn it is to take: the next subscription with credit, while anything is ready. It moves the turn on, so it is
     /// asked at most [`Queue::wakes`] times in a row.
     pub fn next_to_wake(&mut self) -> Option<SubscriptionId> {

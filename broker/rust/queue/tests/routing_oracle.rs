@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 const QUEUES: [&str; 4] = ["q0", "q1", "a", "b.c"];
 const EXCHANGES: [&str; 4] = ["e0", "e1", "e2", "e3"];
-const KINDS: [ExchangeKind; 4] =
-    [ExchangeKind::Direct, ExchangeKind::Fanout, ExchangeKind::Topic, ExchangeKind::Headers];
+const KINDS: [ExchangeKind; 5] =
+    [ExchangeKind::Direct, ExchangeKind::Fanout, ExchangeKind::Topic, ExchangeKind::Headers, ExchangeKind::Partitions];
 
 /// A value in the tests' own form; `bytes` writes it as AMQP does.
 #[derive(Clone, Debug, PartialEq)]
@@ -119,10 +119,14 @@ impl Naive {
             return;
         }
         let Some(&(kind, alternate)) = self.exchanges.get(exchange) else { return };
-        let matching: Vec<_> = self
-            .routes
-            .iter()
-            .filter(|route| route.source == exchange && is_match(kind, &route.key, &route.arguments, key, headers))
+        let own: Vec<&Route> = self.routes.iter().filter(|route| route.source == exchange).collect();
+        let picked = partition_of(&own, key);
+        let matching: Vec<_> = own
+            .into_iter()
+            .filter(|route| match kind {
+                ExchangeKind::Partitions => Some(&route.key) == picked.as_ref(),
+                _ => is_match(kind, &route.key, &route.arguments, key, headers),
+            })
             .collect();
         for route in &matching {
             match route.to {
@@ -143,7 +147,37 @@ fn is_match(kind: ExchangeKind, pattern: &str, arguments: &Table, key: &str, hea
         ExchangeKind::Fanout => true,
         ExchangeKind::Topic => is_topic_match(&words(pattern), &words(key)),
         ExchangeKind::Headers => is_headers_match(arguments, headers),
+        ExchangeKind::Partitions => false,
     }
+}
+
+/// The binding key of the partition that a key belongs to.
+fn partition_of(routes: &[&Route], key: &str) -> Option<String> {
+    let mut keys: Vec<&String> = routes.iter().map(|route| &route.key).collect();
+    keys.sort_by_key(|key| (key.parse().unwrap_or(u64::MAX), (*key).clone()));
+    keys.dedup();
+    let at = murmur3(key.as_bytes()) as usize;
+    keys.get(at.checked_rem(keys.len())?).map(|key| (*key).clone())
+}
+
+/// As its author wrote it down, byte by byte.
+fn murmur3(bytes: &[u8]) -> u32 {
+    let scramble = |word: u32| word.wrapping_mul(0xcc9e2d51).rotate_left(15).wrapping_mul(0x1b873593);
+    let mut hash = 0u32;
+    for chunk in bytes.chunks(4) {
+        let mut word = [0; 4];
+        word[..chunk.len()].copy_from_slice(chunk);
+        hash ^= scramble(u32::from_le_bytes(word));
+        if chunk.len() == 4 {
+            hash = hash.rotate_left(13).wrapping_mul(5).wrapping_add(0xe6546b64);
+        }
+    }
+    hash ^= bytes.len() as u32;
+    hash ^= hash >> 16;
+    hash = hash.wrapping_mul(0x85ebca6b);
+    hash ^= hash >> 13;
+    hash = hash.wrapping_mul(0xc2b2ae35);
+    hash ^ (hash >> 16)
 }
 
 fn is_topic_match(pattern: &[String], words: &[String]) -> bool {
@@ -180,7 +214,7 @@ enum Step {
 }
 
 fn keys() -> impl Strategy<Value = String> {
-    let word = prop::sample::select(vec!["a", "b", "c", "", "*", "#", "q0"]);
+    let word = prop::sample::select(vec!["a", "b", "c", "", "*", "#", "q0", "1", "10"]);
     prop::collection::vec(word, 1..5).prop_map(|words| words.join("."))
 }
 

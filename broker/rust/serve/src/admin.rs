@@ -36,13 +36,16 @@ impl Service<http::Request<Body>> for Admin {
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let admin = self.clone();
-        Box::pin(async move {
-            let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-            let mut grpc = Grpc::new(BytesCodec).max_decoding_message_size(admin.message_bytes_max);
-            grpc = grpc.max_encoding_message_size(usize::MAX);
-            Ok(grpc.unary(Asking { calls: admin.calls, method }, request).await)
-        })
+        Box::pin(async move { Ok(ask(admin.calls, admin.message_bytes_max, request).await) })
     }
+}
+
+/// Hands a unary call to Python, by its method's name.
+pub(crate) async fn ask(calls: Arc<Calls>, bytes_max: usize, request: http::Request<Body>) -> http::Response<Body> {
+    let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+    let mut grpc = Grpc::new(BytesCodec).max_decoding_message_size(bytes_max);
+    grpc = grpc.max_encoding_message_size(usize::MAX);
+    grpc.unary(Asking { calls, method }, request).await
 }
 
 struct Asking {

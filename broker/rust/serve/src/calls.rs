@@ -25,6 +25,7 @@ pub enum Kind {
     /// A publish stream wants to write an exchange.
     Permit,
     Consume,
+    Read,
     Get,
     Settle,
     /// A connection ended.

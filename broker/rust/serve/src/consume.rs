@@ -93,7 +93,7 @@ impl ConsumeStream {
                 Ok(false) => return None,
                 Err(failed) => return Some(Err(failed)),
             }
-            let subscription = self.subscription.as_ref()?;
+            let mut subscription = self.subscription.as_ref()?;
             if let Some(reason) = subscription.signal().cancelled() {
                 self.ended = true;
                 return Some(Ok(FramedMessage::of(64, |out| encode_consume_cancelled(out, reason))));
@@ -107,7 +107,7 @@ impl ConsumeStream {
                 self.pending.extend(filled);
             }
             if !self.pending.is_empty() {
-                match self.pending.encode(subscription).await {
+                match self.pending.encode(&mut subscription).await {
                     Ok(None) => continue,
                     Ok(Some(response)) => return Some(Ok(response)),
                     Err(failed) => return Some(Err(failed)),

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use penstock_engine::{
-    EngineError, Filled, LogError, MessageView, Picked, QueueId, Segment, Sequence, Subscription, Target,
+    EngineError, Filled, LogError, MessageView, Picked, QueueId, Segment, Sequence, StreamReader, Subscription, Target,
 };
 use penstock_wire::grpc::deliveries::{DeliveriesEncoder, DeliveryRef};
 use tonic::Status;
@@ -21,13 +21,54 @@ const MESSAGE_BYTES_ABOUT: usize = 128;
 /// The pages of a sealed segment are looked after this many bytes at a time.
 const CHUNK_BYTES: u32 = 1 << 20;
 
-/// Messages that were taken and not yet sent, in order.
+/// Whoever found the messages and has to know what became of them.
+pub(crate) trait Recipient {
+    fn queue(&self) -> QueueId;
+
+    /// Says how large the messages were that went out.
+    fn sent(&mut self, sizes: &[(Sequence, u32)]) -> Result<(), EngineError>;
+
+    /// Drops a message that cannot be read; says whether what was found behind it is to be found again.
+    fn drop_damaged(&mut self, sequence: Sequence, error: &LogError) -> Result<bool, EngineError>;
+}
+
+impl Recipient for &Subscription {
+    fn queue(&self) -> QueueId {
+        Subscription::queue(self)
+    }
+
+    fn sent(&mut self, sizes: &[(Sequence, u32)]) -> Result<(), EngineError> {
+        Subscription::sent(self, sizes)
+    }
+
+    /// What it holds stays with it.
+    fn drop_damaged(&mut self, sequence: Sequence, error: &LogError) -> Result<bool, EngineError> {
+        Subscription::drop_damaged(self, sequence, error).map(|()| false)
+    }
+}
+
+impl Recipient for StreamReader {
+    fn queue(&self) -> QueueId {
+        StreamReader::queue(self)
+    }
+
+    fn sent(&mut self, sizes: &[(Sequence, u32)]) -> Result<(), EngineError> {
+        StreamReader::sent(self, sizes);
+        Ok(())
+    }
+
+    fn drop_damaged(&mut self, sequence: Sequence, error: &LogError) -> Result<bool, EngineError> {
+        StreamReader::drop_damaged(self, sequence, error).map(|()| true)
+    }
+}
+
+/// Messages that were found and not yet sent, in order.
 #[derive(Default)]
 pub(crate) struct Pending {
     runs: VecDeque<Run>,
     sizes: Vec<(Sequence, u32)>,
-    /// Messages that cannot be read: they are dropped before anything else is sent.
-    damaged: Vec<(Sequence, LogError)>,
+    /// A message that cannot be read: it is dropped before anything behind it is sent.
+    damaged: Option<(Sequence, LogError)>,
 }
 
 struct Run {
@@ -48,44 +89,51 @@ impl Pending {
         }
     }
 
-    /// Encodes one response's worth and tells the subscription what went out; `None` when nothing of it could be read.
-    pub async fn encode(&mut self, subscription: &Subscription) -> Result<Option<FramedMessage>, Status> {
+    /// Encodes one response's worth and tells the recipient what went out; `None` when nothing of it could be read.
+    pub async fn encode(&mut self, recipient: &mut impl Recipient) -> Result<Option<FramedMessage>, Status> {
         self.warm().await?;
         self.sizes.clear();
-        let queue = subscription.queue();
+        let queue = recipient.queue();
         let out = FramedMessage::new(self.bytes_about(), |out| {
             let mut encoder = DeliveriesEncoder::begin(out);
             self.push(&mut encoder, queue, RESPONSE_BYTES)?;
             encoder.finish();
             Ok::<(), Status>(())
         })?;
-        self.tell(subscription)?;
+        self.tell(recipient)?;
         Ok((!self.sizes.is_empty()).then_some(out))
     }
 
     /// Encodes everything that is pending as the answer to a Get.
-    pub async fn encode_all(&mut self, subscription: &Subscription, ready_count: u64) -> Result<Vec<u8>, Status> {
+    pub async fn encode_all(&mut self, mut subscription: &Subscription, ready_count: u64) -> Result<Vec<u8>, Status> {
         let mut out = Vec::new();
         let mut encoder = DeliveriesEncoder::begin_get(&mut out);
         self.sizes.clear();
         while !self.is_empty() {
             self.warm().await?;
             self.push(&mut encoder, subscription.queue(), usize::MAX)?;
+            self.drop_damaged(&mut subscription)?;
         }
         encoder.finish_get(ready_count);
-        self.tell(subscription)?;
+        self.tell(&mut subscription)?;
         Ok(out)
     }
 
-    /// Tells the subscription what went out and what cannot be read.
-    fn tell(&mut self, subscription: &Subscription) -> Result<(), Status> {
-        for (sequence, error) in self.damaged.drain(..) {
-            subscription.drop_damaged(sequence, &error).map_err(|error| status::of_engine(&error))?;
-        }
+    /// Tells the recipient what went out and what cannot be read.
+    fn tell(&mut self, recipient: &mut impl Recipient) -> Result<(), Status> {
+        self.drop_damaged(recipient)?;
         if self.sizes.is_empty() {
             return Ok(());
         }
-        subscription.sent(&self.sizes).map_err(|error| status::of_engine(&error))
+        recipient.sent(&self.sizes).map_err(|error| status::of_engine(&error))
+    }
+
+    fn drop_damaged(&mut self, recipient: &mut impl Recipient) -> Result<(), Status> {
+        let Some((sequence, error)) = self.damaged.take() else { return Ok(()) };
+        if recipient.drop_damaged(sequence, &error).map_err(|error| status::of_engine(&error))? {
+            self.runs.clear();
+        }
+        Ok(())
     }
 
     /// A guess at the size of the next response, so that a few small messages do not take a large buffer.
@@ -101,7 +149,10 @@ impl Pending {
             run.warm_count -= 1;
             match run.segment.message_for(picked.offset, Target { queue, sequence: picked.taken.sequence }) {
                 Ok(view) => self.sizes.push(push_one(encoder, &view, picked)?),
-                Err(error @ LogError::Damaged { .. }) => self.damaged.push((picked.taken.sequence, error)),
+                Err(error @ LogError::Damaged { .. }) => {
+                    self.damaged = Some((picked.taken.sequence, error));
+                    break;
+                }
                 Err(error) => return Err(status::of_engine(&EngineError::Log(error))),
             }
             if encoder.size() >= bytes_max {
@@ -117,32 +168,24 @@ impl Pending {
     /// Makes sure that the next messages can be read without waiting for the disk, so that a cold read never blocks other
     /// streams and a bad sector is an error. What is written to is always there.
     async fn warm(&mut self) -> Result<(), Status> {
-        while let Some(run) = self.runs.front_mut() {
-            let picked = run.picked.as_slice();
-            let Some(first) = picked.first().filter(|_| run.warm_count == 0) else { return Ok(()) };
-            if !run.segment.is_sealed() {
-                run.warm_count = picked.len();
-                return Ok(());
-            }
-            let (from, limit) = (first.offset, first.offset.saturating_add(CHUNK_BYTES));
-            let chunk = picked.iter().take_while(|picked| (from..limit).contains(&picked.offset));
-            let (warm_count, last) =
-                chunk.fold((0, from), |(count, last), picked| (count + 1, last.max(picked.offset)));
-            if run.segment.is_resident(from, last) || bring_in(&run.segment, from, last).await?.is_ok() {
-                run.warm_count = warm_count;
-                return Ok(());
-            }
-            // Somewhere in there are sectors that cannot be read: one message at a time, and those they lie in are dropped.
-            match bring_in(&run.segment, from, from).await? {
-                Ok(()) => {
-                    run.warm_count = 1;
-                    return Ok(());
-                }
-                Err(error) => self.damaged.extend(run.picked.next().map(|picked| (picked.taken.sequence, error))),
-            }
-            if run.picked.as_slice().is_empty() {
-                self.runs.pop_front();
-            }
+        let Some(run) = self.runs.front_mut() else { return Ok(()) };
+        let picked = run.picked.as_slice();
+        let Some(first) = picked.first().filter(|_| run.warm_count == 0) else { return Ok(()) };
+        if !run.segment.is_sealed() {
+            run.warm_count = picked.len();
+            return Ok(());
+        }
+        let (from, limit) = (first.offset, first.offset.saturating_add(CHUNK_BYTES));
+        let chunk = picked.iter().take_while(|picked| (from..limit).contains(&picked.offset));
+        let (warm_count, last) = chunk.fold((0, from), |(count, last), picked| (count + 1, last.max(picked.offset)));
+        if run.segment.is_resident(from, last) || bring_in(&run.segment, from, last).await?.is_ok() {
+            run.warm_count = warm_count;
+            return Ok(());
+        }
+        // Somewhere in there are sectors that cannot be read: one message at a time, and those they lie in are dropped.
+        match bring_in(&run.segment, from, from).await? {
+            Ok(()) => run.warm_count = 1,
+            Err(error) => self.damaged = run.picked.next().map(|picked| (picked.taken.sequence, error)),
         }
         Ok(())
     }
@@ -172,6 +215,7 @@ fn push_one(
         redelivered: picked.taken.delivery_count > 0,
         delivery_count: picked.taken.delivery_count,
         stored_at_ms: view.stored_at_ms,
+        key: view.key,
     };
     encoder.push(&delivery).map_err(|error| Status::data_loss(error.to_string()))?;
     Ok((picked.taken.sequence, u32::try_from(view.body.len()).unwrap_or(u32::MAX)))

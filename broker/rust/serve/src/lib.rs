@@ -16,9 +16,11 @@ mod outcomes;
 mod permits;
 mod publish;
 mod pull;
+mod read;
 mod responses;
 mod server;
 mod status;
+mod streams;
 mod tls;
 
 pub use calls::{Answer, Call, Calls, Kind, Refusal};

@@ -31,8 +31,8 @@ const PREFETCH_DEFAULT: u32 = 1000;
 /// No consumer holds more: settling in the middle of what is held costs by its number.
 pub(crate) const PREFETCH_MAX: u32 = 65_535;
 
-/// What a request may hold beside a message's body: its properties and names.
-const ENVELOPE_BYTES_MAX: usize = (1 << 20) + (64 << 10);
+/// What a request may hold beside a message's body: its properties, key and names.
+const ENVELOPE_BYTES_MAX: usize = (1 << 20) + (128 << 10);
 
 /// What every call needs.
 #[derive(Clone)]
@@ -126,14 +126,18 @@ impl Messaging {
 
     async fn open_publish(self, caller: Caller, mut input: Streaming<Bytes>) -> Result<PublishStream, Status> {
         let first = input.message().await?.ok_or_else(status::not_opened)?;
-        let PublishFrame::Open { level, .. } = parse_publish(&first).map_err(|error| status::of_wire(&error))? else {
-            return Err(status::not_opened());
-        };
+        let parsed = parse_publish(&first).map_err(|error| status::of_wire(&error))?;
+        let PublishFrame::Open { level, producer, .. } = parsed else { return Err(status::not_opened()) };
         let level = level_of(level)?;
         let mut call = Call::new(Kind::Publish, &caller);
-        call.payload = first;
+        call.payload = first.clone();
         let (vhost, _) = self.calls.admit(call).await?;
-        let opened = Opened { shard: self.shard(&vhost)?, level, message_bytes_max: self.message_bytes_max };
+        let shard = self.shard(&vhost)?;
+        let producer = match producer {
+            "" => None,
+            name => Some(shard.open_producer(name).map_err(|error| status::of_engine(&error))?),
+        };
+        let opened = Opened { shard, level, producer, message_bytes_max: self.message_bytes_max };
         Ok(PublishStream::new(input, self.calls, caller, self.stopping, opened))
     }
 
@@ -161,13 +165,13 @@ impl Messaging {
         Ok(ConsumeStream::new(input, self.calls, caller, self.stopping, (shard, subscription, &tag)))
     }
 
-    fn shard(&self, vhost: &str) -> Result<Arc<Shard>, Status> {
+    pub(crate) fn shard(&self, vhost: &str) -> Result<Arc<Shard>, Status> {
         self.engine.shard(vhost).ok_or_else(|| Status::not_found(format!("virtual host '{vhost}' is not there")))
     }
 }
 
 /// Who calls, and the messages of the request.
-fn receive(request: http::Request<Body>, bytes_max: usize) -> Result<(Caller, Streaming<Bytes>), Status> {
+pub(crate) fn receive(request: http::Request<Body>, bytes_max: usize) -> Result<(Caller, Streaming<Bytes>), Status> {
     let (parts, body) = request.into_parts();
     let peer = parts.extensions.get::<Peer>().ok_or_else(no_connection)?.clone();
     let caller = Caller::of(&peer, &MetadataMap::from_headers(parts.headers));

@@ -8,7 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use penstock_engine::{EngineError, Fate, Level, Metric, Payload, Position, Publication, Shard};
+use penstock_engine::{
+    EngineError, Fate, Level, Metric, Payload, Position, Producer, ProducerSession, Publication, Shard,
+};
 use penstock_wire::WireError;
 use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers_of, properties_to_amqp};
 use penstock_wire::grpc::publish::{MessageRef, PublishFrame, parse_publish};
@@ -37,6 +39,7 @@ pub(crate) struct PublishStream {
     stopping: watch::Receiver<bool>,
     shard: Arc<Shard>,
     level: Option<Level>,
+    producer: Option<ProducerSession>,
     message_bytes_max: usize,
     next_number: u64,
     permits: Permits,
@@ -54,6 +57,7 @@ pub(crate) struct PublishStream {
 pub(crate) struct Opened {
     pub shard: Arc<Shard>,
     pub level: Option<Level>,
+    pub producer: Option<ProducerSession>,
     pub message_bytes_max: usize,
 }
 
@@ -114,7 +118,7 @@ impl PublishStream {
         stopping: watch::Receiver<bool>,
         opened: Opened,
     ) -> PublishStream {
-        let Opened { shard, level, message_bytes_max } = opened;
+        let Opened { shard, level, producer, message_bytes_max } = opened;
         PublishStream {
             input,
             calls,
@@ -122,6 +126,7 @@ impl PublishStream {
             stopping,
             shard,
             level,
+            producer,
             message_bytes_max,
             next_number: 1,
             permits: Permits::default(),
@@ -251,9 +256,11 @@ impl PublishStream {
             convert_properties(frames, &mut self.blocks)?;
         }
         let blocks = self.has_properties.then_some(&self.blocks);
-        let round = gather(frames, &mut self.permits, blocks, self.message_bytes_max)?;
+        let limits = Limits { message_bytes_max: self.message_bytes_max, producer: self.producer.as_ref() };
+        let round = gather(frames, &mut self.permits, blocks, limits)?;
         self.fates.clear();
-        let published = self.shard.publish(&round.batch, self.level, now_ms(), &mut self.fates);
+        let producer = self.producer.as_ref();
+        let published = self.shard.publish_as(producer, &round.batch, self.level, now_ms(), &mut self.fates);
         let published = published.map_err(|error| Obstacle::Malformed(status::of_engine(&error)))?;
         let Round { batch, denied, count } = round;
         let synced = self.shard.synced().0;
@@ -282,12 +289,36 @@ impl PublishStream {
     }
 }
 
+/// What a stream's messages may be.
+#[derive(Clone, Copy)]
+struct Limits<'a> {
+    message_bytes_max: usize,
+    /// There for messages with sequences.
+    producer: Option<&'a ProducerSession>,
+}
+
+impl Limits<'_> {
+    /// Who published the message at that place of a batch.
+    fn producer_of(&self, first_sequence: u64, at: usize) -> Result<Option<Producer>, Obstacle> {
+        let malformed = |text: &str| Obstacle::Malformed(Status::invalid_argument(text));
+        if first_sequence == 0 {
+            return Ok(None);
+        }
+        let session = self.producer.ok_or_else(|| malformed(UNNAMED))?;
+        let sequence =
+            first_sequence.checked_add(at as u64).ok_or_else(|| malformed("no sequence is above 2^64 - 1"))?;
+        Ok(Some(Producer { id: session.id(), sequence }))
+    }
+}
+
+const UNNAMED: &str = "a batch with producer_sequence on a stream without a producer; name one in `open`";
+
 /// Reads the messages of a round and looks up their permits. `blocks` has the properties of those that have any.
 fn gather<'a>(
     frames: &'a [Bytes],
     permits: &mut Permits,
     blocks: Option<&'a Blocks>,
-    message_bytes_max: usize,
+    limits: Limits<'_>,
 ) -> Result<Round<'a>, Obstacle> {
     let mut round = Round::default();
     let mut block_index = 0;
@@ -296,7 +327,7 @@ fn gather<'a>(
             return Err(Obstacle::Malformed(status::opened_twice()));
         };
         round.batch.reserve(batch.message_count);
-        for message in batch.messages() {
+        for (at, message) in batch.messages().enumerate() {
             let message = message?;
             let block = match message.properties {
                 None => None,
@@ -306,12 +337,18 @@ fn gather<'a>(
                 }
             };
             let denial = match permits.look_up(message.exchange) {
-                Some(Ok(())) => too_large(message.body.len(), message_bytes_max),
+                Some(Ok(())) => too_large(message.body.len(), limits.message_bytes_max),
                 Some(Err(denial)) => Some(denial.clone()),
                 None => return Err(Obstacle::Unknown(message.exchange.to_vec())),
             };
             match denial {
-                None => round.batch.push(publication(&message, block, batch.mandatory)?),
+                None => {
+                    let mut publication = publication(&message, block, batch.mandatory)?;
+                    if let Some(producer) = limits.producer_of(batch.producer_sequence, at)? {
+                        publication.payload = publication.payload.with_producer(producer);
+                    }
+                    round.batch.push(publication);
+                }
                 Some(denial) => round.denied.push((round.count, denial)),
             }
             round.count += 1;
@@ -344,6 +381,7 @@ fn publication<'a>(
     };
     let (exchange, key) = (message.exchange, message.routing_key);
     let payload = Payload::new(exchange, key, block.unwrap_or(&PERSISTENT_ONLY), message.body)
+        .and_then(|payload| message.key.map_or(Ok(payload), |key| payload.with_key(key)))
         .map_err(|error| Obstacle::Malformed(Status::invalid_argument(error.to_string())))?;
     Ok(Publication { payload, exchange, key, headers, persistent, mandatory })
 }

@@ -17,6 +17,7 @@ use crate::accept::{Door, accept};
 use crate::admin::Admin;
 use crate::calls::Calls;
 use crate::messaging::Messaging;
+use crate::streams::Streams;
 use crate::tls::Tls;
 
 /// HTTP/2 windows: a publisher may be this far ahead of us.
@@ -77,7 +78,8 @@ impl Server {
             message_bytes_max: options.message_bytes_max,
         };
         let admin = Admin { calls: Arc::clone(&calls), message_bytes_max: options.message_bytes_max };
-        let routes = Routes::new(messaging).add_service(admin).add_service(health_service);
+        let streams = Streams { messaging: messaging.clone() };
+        let routes = Routes::new(messaging).add_service(streams).add_service(admin).add_service(health_service);
         let routes = add_reflection(routes, &options.descriptors)?;
         let (tls, served) = watch::channel(options.tls.clone());
         let door = Door::new(engine, Arc::clone(&calls), served);
@@ -128,7 +130,7 @@ impl Server {
         let Ok(guard) = self.runtime.lock() else { return };
         let Some(runtime) = guard.as_ref() else { return };
         runtime.block_on(async {
-            for name in ["", Messaging::NAME, Admin::NAME] {
+            for name in ["", Messaging::NAME, Streams::NAME, Admin::NAME] {
                 self.health.set_service_status(name, status).await;
             }
         });

@@ -51,6 +51,7 @@ fn encode_deliveries(out: &mut Vec<u8>, body: &[u8]) {
             redelivered: false,
             delivery_count: 0,
             stored_at_ms: 1_700_000_000_000,
+            key: None,
         };
         if encoder.push(&delivery).is_err() {
             return;

@@ -35,8 +35,9 @@ prop_compose! {
         exchange in name(), routing_key in name(), properties in properties(),
         redelivered: bool, delivery_count in prop_oneof![Just(0u32), any::<u32>()],
         stored_at_ms in prop_oneof![Just(0), Just(1_700_000_000_000u64), any::<u64>()],
+        key in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..20)),
     ) -> Delivery {
-        Delivery { sequence, body, exchange, routing_key, properties, redelivered, delivery_count, stored_at_ms }
+        Delivery { sequence, body, exchange, routing_key, properties, redelivered, delivery_count, stored_at_ms, key }
     }
 }
 
@@ -55,6 +56,7 @@ fn push_all(encoder: &mut DeliveriesEncoder<'_>, deliveries: &[Delivery]) {
                 redelivered: delivery.redelivered,
                 delivery_count: delivery.delivery_count,
                 stored_at_ms: delivery.stored_at_ms,
+                key: delivery.key.as_deref(),
             })
             .unwrap();
     }
@@ -73,6 +75,7 @@ fn check_deliveries(view: grpc::DeliveriesView<'_>, expected: &[Delivery]) {
                 redelivered: delivery.redelivered,
                 delivery_count: delivery.delivery_count,
                 stored_at_ms: delivery.stored_at_ms,
+                key: delivery.key.map(<[u8]>::to_vec),
             }
         })
         .collect();
@@ -230,6 +233,7 @@ fn a_delivery_with_unreadable_properties_leaves_nothing_behind() {
         redelivered: false,
         delivery_count: 0,
         stored_at_ms: 0,
+        key: None,
     };
 
     assert!(encoder.push(&damaged).is_err());

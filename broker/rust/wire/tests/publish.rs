@@ -6,7 +6,7 @@ mod contract;
 use contract::*;
 use penstock_wire::WireError;
 use penstock_wire::grpc::{
-    BatchEncoder, Outcome, PublishFrame, encode_publish_open, encode_publish_response, parse_publish,
+    BatchEncoder, MessageNames, Outcome, PublishFrame, encode_publish_open, encode_publish_response, parse_publish,
     parse_publish_response,
 };
 use proptest::prelude::*;
@@ -21,13 +21,21 @@ fn message() -> impl Strategy<Value = Message> {
     let properties = proptest::option::of(
         any::<u32>().prop_map(|mode| Properties { delivery_mode: mode % 3, ..Properties::default() }),
     );
-    (body, proptest::option::of(name()), proptest::option::of(name()), properties)
-        .prop_map(|(body, exchange, routing_key, properties)| Message { body, exchange, routing_key, properties })
+    let key = proptest::option::of(proptest::collection::vec(any::<u8>(), 0..20));
+    (body, proptest::option::of(name()), proptest::option::of(name()), properties, key).prop_map(
+        |(body, exchange, routing_key, properties, key)| Message { body, exchange, routing_key, properties, key },
+    )
 }
 
 fn batch() -> impl Strategy<Value = PublishBatch> {
-    (name(), name(), any::<bool>(), proptest::collection::vec(message(), 0..20)).prop_map(
-        |(exchange, routing_key, mandatory, messages)| PublishBatch { exchange, routing_key, mandatory, messages },
+    (name(), name(), any::<bool>(), proptest::collection::vec(message(), 0..20), any::<u64>()).prop_map(
+        |(exchange, routing_key, mandatory, messages, producer_sequence)| PublishBatch {
+            exchange,
+            routing_key,
+            mandatory,
+            messages,
+            producer_sequence,
+        },
     )
 }
 
@@ -37,12 +45,14 @@ fn check_batch(bytes: &[u8], expected: &PublishBatch) {
     assert_eq!(view.routing_key, expected.routing_key.as_bytes());
     assert_eq!(view.mandatory, expected.mandatory);
     assert_eq!(view.message_count, expected.messages.len());
+    assert_eq!(view.producer_sequence, expected.producer_sequence);
     let mut messages = view.messages();
     for message in &expected.messages {
         let found = messages.next().unwrap().unwrap();
         assert_eq!(found.body, message.body);
         assert_eq!(found.exchange, message.exchange.as_ref().unwrap_or(&expected.exchange).as_bytes());
         assert_eq!(found.routing_key, message.routing_key.as_ref().unwrap_or(&expected.routing_key).as_bytes());
+        assert_eq!(found.key, message.key.as_deref());
         assert_eq!(found.properties.map(|bytes| Properties::decode(bytes).unwrap()), message.properties);
     }
     assert!(messages.next().is_none());
@@ -59,11 +69,16 @@ proptest! {
     #[test]
     fn prost_reads_an_encoded_batch_the_same(batch in batch()) {
         let mut encoder = BatchEncoder::begin(Vec::new(), &batch.exchange, &batch.routing_key, batch.mandatory);
+        encoder.put_producer_sequence(batch.producer_sequence);
         for message in &batch.messages {
             let properties = message.properties.as_ref().map(|properties| properties.encode_to_vec());
-            encoder.push_named(
-                &message.body, message.exchange.as_deref(), message.routing_key.as_deref(), properties.as_deref(),
-            );
+            let names = MessageNames {
+                exchange: message.exchange.as_deref(),
+                routing_key: message.routing_key.as_deref(),
+                properties: properties.as_deref(),
+                key: message.key.as_deref(),
+            };
+            encoder.push_message(&message.body, &names);
         }
         let bytes = encoder.finish();
 
@@ -72,16 +87,16 @@ proptest! {
     }
 
     #[test]
-    fn an_open_reads_the_same_both_ways(vhost in name(), level in 0..3u32) {
+    fn an_open_reads_the_same_both_ways(vhost in name(), level in 0..3u32, producer in name()) {
         let mut bytes = Vec::new();
-        encode_publish_open(&mut bytes, &vhost, level);
+        encode_publish_open(&mut bytes, &vhost, level, &producer);
 
-        let open = PublishOpen { vhost: vhost.clone(), level: level as i32 };
+        let open = PublishOpen { vhost: vhost.clone(), level: level as i32, producer: producer.clone() };
         prop_assert_eq!(PublishRequest::decode(&*bytes).unwrap().request, Some(PublishContent::Open(open)));
-        let PublishFrame::Open { vhost: found, level: found_level } = parse_publish(&bytes).unwrap() else {
+        let PublishFrame::Open { vhost: found, level: found_level, producer: named } = parse_publish(&bytes).unwrap() else {
             panic!("not an open");
         };
-        prop_assert_eq!((found, found_level), (vhost.as_str(), level));
+        prop_assert_eq!((found, found_level, named), (vhost.as_str(), level, producer.as_str()));
     }
 
     #[test]
@@ -183,4 +198,18 @@ fn a_request_without_content_is_refused() {
 #[test]
 fn two_batches_in_one_request_are_refused() {
     assert!(matches!(parse_publish(&[0x12, 0, 0x12, 0]), Err(WireError::Repeated { .. })));
+}
+
+#[test]
+fn a_key_that_no_record_can_hold_is_refused() {
+    let publish = |bytes| {
+        let mut encoder = BatchEncoder::begin(Vec::new(), "", "", false);
+        encoder.push_message(b"", &MessageNames { key: Some(&vec![0; bytes]), ..MessageNames::default() });
+        let request = encoder.finish();
+        let PublishFrame::Batch(batch) = parse_publish(&request).unwrap() else { panic!("not a batch") };
+        batch.messages().next().unwrap().map(|message| message.key.map(<[u8]>::len))
+    };
+
+    assert_eq!(publish(65_535), Ok(Some(65_535)));
+    assert!(matches!(publish(65_536), Err(WireError::TooLong { size: 65_536, max: 65_535, .. })));
 }

@@ -1,5 +1,5 @@
 //! A consumer of the load generator: reads deliveries, acknowledges each response's as ranges, and tells latencies by the time
-//! that publishers wrote into the bodies.
+//! that publishers wrote into the bodies. A stream's reader does the same but acknowledges nothing.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,10 +9,14 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::task::AtomicWaker;
-use penstock_wire::grpc::{ConsumeEvent, ConsumeOpen, encode_consume_open, encode_settlement, parse_consume_response};
+use penstock_wire::grpc::{
+    ConsumeEvent, ConsumeOpen, DeliveriesView, ReadEvent, ReadOpen, Start, encode_consume_open, encode_read_open,
+    encode_settlement, parse_consume_response, parse_read_response,
+};
+use tokio::sync::Notify;
 
 use super::report::Counters;
-use super::{CONSUME, Options};
+use super::{CONSUME, Options, READ};
 use crate::error::RpcError;
 use crate::lock::lock;
 
@@ -24,9 +28,12 @@ pub(super) struct Consuming {
     counters: Arc<Counters>,
     acks: Mutex<Acks>,
     ack_batch: u64,
+    is_stream: bool,
     /// The request stream, when there is nothing to acknowledge.
     waker: AtomicWaker,
     is_closing: AtomicBool,
+    /// Told to a reader that it is over.
+    closed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -46,13 +53,15 @@ impl Acks {
 }
 
 impl Consuming {
-    pub(super) fn new(counters: Arc<Counters>, ack_batch: u64) -> Self {
+    pub(super) fn new(counters: Arc<Counters>, ack_batch: u64, is_stream: bool) -> Self {
         Self {
             counters,
             acks: Mutex::default(),
             ack_batch,
+            is_stream,
             waker: AtomicWaker::new(),
             is_closing: AtomicBool::new(false),
+            closed: Notify::new(),
         }
     }
 
@@ -60,6 +69,7 @@ impl Consuming {
     pub(super) fn close(&self) {
         self.is_closing.store(true, Ordering::Release);
         self.waker.wake();
+        self.closed.notify_one();
     }
 
     fn next_request(&self) -> Option<Bytes> {
@@ -75,16 +85,14 @@ impl Consuming {
     }
 
     fn apply(&self, response: &[u8]) -> Result<(), String> {
-        let view = match parse_consume_response(response).map_err(|error| error.to_string())? {
-            ConsumeEvent::Opened { .. } => return Ok(()),
-            ConsumeEvent::Cancelled { reason } => return Err(reason.to_owned()),
-            ConsumeEvent::Deliveries(view) => view,
-        };
+        let Some(view) = self.deliveries_in(response)? else { return Ok(()) };
         let (mut count, mut stamp, mut stamped) = (0, 0, 0);
         let mut acks = lock(&self.acks);
         for delivery in view {
             let delivery = delivery.map_err(|error| error.to_string())?;
-            acks.add(delivery.sequence);
+            if !self.is_stream {
+                acks.add(delivery.sequence);
+            }
             count += 1;
             let Some(bytes) = delivery.body.first_chunk::<8>() else { continue };
             let sent = u64::from_le_bytes(*bytes);
@@ -105,6 +113,23 @@ impl Consuming {
     }
 }
 
+impl Consuming {
+    fn deliveries_in<'a>(&self, response: &'a [u8]) -> Result<Option<DeliveriesView<'a>>, String> {
+        if self.is_stream {
+            return match parse_read_response(response).map_err(|error| error.to_string())? {
+                ReadEvent::Deliveries(view) => Ok(Some(view)),
+                ReadEvent::Cancelled { reason } => Err(reason.to_owned()),
+                ReadEvent::Opened { .. } | ReadEvent::Active { .. } => Ok(None),
+            };
+        }
+        match parse_consume_response(response).map_err(|error| error.to_string())? {
+            ConsumeEvent::Opened { .. } => Ok(None),
+            ConsumeEvent::Cancelled { reason } => Err(reason.to_owned()),
+            ConsumeEvent::Deliveries(view) => Ok(Some(view)),
+        }
+    }
+}
+
 /// Runs one consumer until it is closed.
 pub(super) async fn run(options: Options, consuming: Arc<Consuming>, index: usize) {
     if let Err(error) = converse(&options, &consuming, index).await {
@@ -114,23 +139,45 @@ pub(super) async fn run(options: Options, consuming: Arc<Consuming>, index: usiz
 
 async fn converse(options: &Options, consuming: &Arc<Consuming>, index: usize) -> Result<(), RpcError> {
     let channel = options.channel()?;
-    let mut open = Vec::new();
-    let request = ConsumeOpen {
-        vhost: &options.vhost,
-        queue: &options.queue(index),
-        prefetch: options.prefetch,
-        ..ConsumeOpen::default()
-    };
-    encode_consume_open(&mut open, &request);
-    let requests = Requests { consuming: Arc::clone(consuming), open: Some(open.into()) };
-    let mut responses = channel.stream(CONSUME, requests).await?;
-    while let Some(response) = responses.message().await? {
+    let (method, open) = opening(options, &options.queue(index));
+    let requests = Requests { consuming: Arc::clone(consuming), open: Some(open) };
+    let mut responses = channel.stream(method, requests).await?;
+    // A reader has nothing to say, and a stream that it reads has no end.
+    while let Some(response) = until_closed(consuming, responses.message()).await? {
         if let Err(error) = consuming.apply(&response) {
             consuming.counters.error(error);
             return Ok(());
         }
     }
     Ok(())
+}
+
+fn opening(options: &Options, queue: &str) -> (&'static str, Bytes) {
+    let mut open = Vec::new();
+    if options.stream {
+        let request = ReadOpen { vhost: &options.vhost, partition: queue, start: Start::First, ..ReadOpen::default() };
+        encode_read_open(&mut open, &request);
+        return (READ, open.into());
+    }
+    let prefetch = options.prefetch;
+    let request = ConsumeOpen { vhost: &options.vhost, queue, prefetch, ..ConsumeOpen::default() };
+    encode_consume_open(&mut open, &request);
+    (CONSUME, open.into())
+}
+
+/// The next response; a reader that is closed waits for none.
+async fn until_closed(
+    consuming: &Consuming,
+    response: impl Future<Output = Result<Option<Bytes>, tonic::Status>>,
+) -> Result<Option<Bytes>, tonic::Status> {
+    if !consuming.is_stream {
+        return response.await;
+    }
+    tokio::select! {
+        biased;
+        () = consuming.closed.notified() => Ok(None),
+        response = response => response,
+    }
 }
 
 struct Requests {

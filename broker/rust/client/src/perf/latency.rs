@@ -40,7 +40,7 @@ pub(super) async fn run(options: Options) -> String {
     }
     let counters = Arc::new(Counters::new());
     let confirms = Arc::new(Mutex::new(Confirms { sent_ns: VecDeque::new(), round_trips: histogram() }));
-    let consuming = Arc::new(consume::Consuming::new(Arc::clone(&counters), 1));
+    let consuming = Arc::new(consume::Consuming::new(Arc::clone(&counters), 1, options.stream));
     let consumer: Option<JoinHandle<()>> =
         (options.consumers > 0).then(|| tokio::spawn(consume::run(options.clone(), Arc::clone(&consuming), 0)));
 
@@ -69,7 +69,7 @@ pub(super) async fn run(options: Options) -> String {
 /// Takes what an earlier run left in the queue, so that it does not stand before what is to be timed.
 async fn drain(options: &Options) {
     let counters = Arc::new(Counters::new());
-    let consuming = Arc::new(consume::Consuming::new(Arc::clone(&counters), options.ack_batch));
+    let consuming = Arc::new(consume::Consuming::new(Arc::clone(&counters), options.ack_batch, options.stream));
     let consumer = tokio::spawn(consume::run(options.clone(), Arc::clone(&consuming), 0));
     let is_empty = || {
         let last = Duration::from_nanos(counters.last_consumed_ns.load(Ordering::Relaxed));
@@ -92,7 +92,7 @@ async fn publish(options: Options, counters: Arc<Counters>, confirms: Arc<Mutex<
     let channel = options.channel()?;
     let (sender, mut receiver) = mpsc::channel(REQUESTS_MAX);
     let mut open = Vec::new();
-    encode_publish_open(&mut open, &options.vhost, options.level_number().unwrap_or_default());
+    encode_publish_open(&mut open, &options.vhost, options.level_number().unwrap_or_default(), "");
     let _ = sender.send(Bytes::from(open)).await;
     let mut responses = channel.stream(PUBLISH, stream::poll_fn(move |context| receiver.poll_recv(context))).await?;
     let pace = tokio::spawn(pace(options, Arc::clone(&counters), Arc::clone(&confirms), sender));

@@ -44,7 +44,7 @@ type Consumer = (Arc<consume::Consuming>, JoinHandle<()>);
 type Publisher = (Arc<publish::Publishing>, JoinHandle<()>);
 
 fn start_consumer(options: &Options, counters: &Arc<Counters>, index: usize) -> Consumer {
-    let consuming = Arc::new(consume::Consuming::new(Arc::clone(counters), options.ack_batch));
+    let consuming = Arc::new(consume::Consuming::new(Arc::clone(counters), options.ack_batch, options.stream));
     let task = tokio::spawn(consume::run(options.clone(), Arc::clone(&consuming), index));
     (consuming, task)
 }

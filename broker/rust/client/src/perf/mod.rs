@@ -3,7 +3,8 @@
 //! exist; messages go to them by the default exchange.
 //!
 //! Options: `target`, `authorization`, `vhost`, `size`, `batch`, `publishers`, `consumers`, `queues`, `in_flight`, `seconds`,
-//! `messages`, `until_empty`, `level` ("os", "disk" or nothing), `prefetch`, `ack_batch`, `rate` (for `latency`), `tls`.
+//! `messages`, `until_empty`, `level` ("os", "disk" or nothing), `prefetch`, `ack_batch`, `rate` (for `latency`), `stream`
+//! (the queues are streams: what would consume reads from the first message on, and settles nothing), `tls`.
 
 mod consume;
 mod latency;
@@ -20,6 +21,7 @@ use report::failed;
 
 pub(crate) const PUBLISH: &str = "/penstock.v1.MessagingService/Publish";
 pub(crate) const CONSUME: &str = "/penstock.v1.MessagingService/Consume";
+pub(crate) const READ: &str = "/penstock.v1.StreamService/Read";
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default)]
@@ -41,6 +43,7 @@ struct Options {
     ack_batch: u64,
     rate: f64,
     tls: Option<ChannelTls>,
+    stream: bool,
 }
 
 impl Default for Options {
@@ -63,6 +66,7 @@ impl Default for Options {
             ack_batch: 1,
             rate: 1_000.0,
             tls: None,
+            stream: false,
         }
     }
 }

@@ -136,7 +136,7 @@ struct Requests {
 impl Requests {
     fn new(options: &Options, publishing: Arc<Publishing>, index: usize, quota: u64) -> Self {
         let mut open = Vec::new();
-        encode_publish_open(&mut open, &options.vhost, options.level_number().unwrap_or_default());
+        encode_publish_open(&mut open, &options.vhost, options.level_number().unwrap_or_default(), "");
         // Each publisher begins with another queue.
         let queues: Vec<String> = (0..options.queues).map(|queue| options.queue(index + queue)).collect();
         let templates = queues.iter().map(|queue| Template::new(queue, options.size, options.batch)).collect();

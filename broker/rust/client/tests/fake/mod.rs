@@ -357,6 +357,7 @@ fn deliveries(sequences: &[u64]) -> Vec<u8> {
                 redelivered: sequence % 3 == 0,
                 delivery_count: (sequence % 3 == 0).into(),
                 stored_at_ms: 1_700_000_000_000,
+                key: None,
             })
             .unwrap();
     }

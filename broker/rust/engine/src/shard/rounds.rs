@@ -104,6 +104,17 @@ impl Shard {
         self.make_room()
     }
 
+    /// Expires what streams hold too long or too much of. While nobody writes, no segment would fill up and no fold come: then
+    /// the disk gets it back at once.
+    pub(crate) fn retain_and_free(&self, now_ms: u64) -> Result<(), EngineError> {
+        let end = self.lock()?.log.end().0;
+        let is_quiet = self.retained_until.swap(end, Ordering::Relaxed) == end;
+        if self.retain(now_ms)? > 0 && is_quiet {
+            self.make_room()?;
+        }
+        Ok(())
+    }
+
     /// Gives the disk what was settled since the last time, without waiting for segments to fill up.
     pub(crate) fn make_room(&self) -> Result<(), EngineError> {
         if self.lock()?.log.end().0 == self.freed_until.load(Ordering::Relaxed) {

@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 use rustc_hash::FxHashMap;
 
 use super::headers::{HeaderIndex, HeaderRoutes};
+use super::partitions::Partitions;
 use super::topic::{TopicRoutes, TopicScratch};
-use super::{ExchangeKind, ExchangeNumber, RoutingError, Target};
+use super::{ExchangeKind, ExchangeNumber, Keys, RoutingError, Target};
 use crate::ids::QueueId;
 
 #[derive(Debug)]
@@ -24,6 +25,7 @@ enum Routes {
     Fanout(KeyedTargets),
     Topic(TopicRoutes),
     Headers(HeaderRoutes),
+    Partitions(Partitions),
 }
 
 /// Targets that are reached whatever the key is. The keys make routes distinct: a target stays until the last of them is gone.
@@ -75,6 +77,7 @@ impl Exchange {
             ExchangeKind::Fanout => Routes::Fanout(KeyedTargets::default()),
             ExchangeKind::Topic => Routes::Topic(TopicRoutes::default()),
             ExchangeKind::Headers => Routes::Headers(HeaderRoutes::default()),
+            ExchangeKind::Partitions => Routes::Partitions(Partitions::default()),
         };
         Exchange { alternate, routes }
     }
@@ -85,6 +88,7 @@ impl Exchange {
             Routes::Fanout(_) => ExchangeKind::Fanout,
             Routes::Topic(_) => ExchangeKind::Topic,
             Routes::Headers(_) => ExchangeKind::Headers,
+            Routes::Partitions(_) => ExchangeKind::Partitions,
         }
     }
 
@@ -94,6 +98,7 @@ impl Exchange {
             Routes::Fanout(fanout) => fanout.add(key, target),
             Routes::Topic(topic) => topic.add(key, target),
             Routes::Headers(headers) => headers.add(key, matching, target)?,
+            Routes::Partitions(partitions) => partitions.add(key, target),
         }
         Ok(())
     }
@@ -110,27 +115,33 @@ impl Exchange {
             Routes::Fanout(fanout) => fanout.remove(key, target),
             Routes::Topic(topic) => topic.remove(key, target),
             Routes::Headers(headers) => headers.remove(key, matching, target),
+            Routes::Partitions(partitions) => partitions.remove(key, target),
         }
     }
 
     /// Calls `matched` with the targets of every pattern that a message fits.
     pub(super) fn find<'a>(
         &'a self,
-        key: &[u8],
+        keys: Keys<'_>,
         headers: &mut HeaderIndex<'_>,
         scratch: &mut TopicScratch,
         mut matched: impl FnMut(&'a Targets),
     ) {
         match &self.routes {
-            Routes::Direct(keys) => {
-                if let Some(targets) = keys.get(key) {
+            Routes::Direct(direct) => {
+                if let Some(targets) = direct.get(keys.routing) {
                     matched(targets);
                 }
             }
             Routes::Fanout(fanout) if fanout.targets().is_empty() => (),
             Routes::Fanout(fanout) => matched(fanout.targets()),
-            Routes::Topic(topic) => topic.find(key, scratch, matched),
+            Routes::Topic(topic) => topic.find(keys.routing, scratch, matched),
             Routes::Headers(routes) => routes.find(headers, matched),
+            Routes::Partitions(partitions) => {
+                if let Some(targets) = partitions.pick(keys.own.unwrap_or(keys.routing)) {
+                    matched(targets);
+                }
+            }
         }
     }
 }

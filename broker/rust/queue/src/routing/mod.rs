@@ -5,6 +5,7 @@
 
 mod exchange;
 mod headers;
+mod partitions;
 mod topic;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -24,6 +25,8 @@ pub enum ExchangeKind {
     Fanout,
     Topic,
     Headers,
+    /// Each message goes where one of the routes leads, by the hash of its own key or else of its routing key.
+    Partitions,
 }
 
 /// Where a route leads, by name.
@@ -63,6 +66,13 @@ pub struct Matched {
     /// Exchanges that were asked or are pending.
     visited: FxHashSet<ExchangeNumber>,
     topic: TopicScratch,
+}
+
+/// What a message is routed by beside its headers.
+#[derive(Clone, Copy, Debug)]
+struct Keys<'a> {
+    routing: &'a [u8],
+    own: Option<&'a [u8]>,
 }
 
 /// An exchange as it was declared once: a later one of the same name has another number.
@@ -186,8 +196,7 @@ impl Routing {
         Ok(())
     }
 
-    /// Finds the queues that a message reaches. `headers` is its header table, without its length; one that cannot be read
-    /// counts up to its first bad entry.
+    /// Finds the queues that a message without a key of its own reaches.
     ///
     /// # Errors
     /// When the exchange is not there.
@@ -198,14 +207,31 @@ impl Routing {
         headers: Option<&[u8]>,
         out: &mut Matched,
     ) -> Result<(), NoSuchExchange> {
+        self.route_keyed(exchange, key, None, headers, out)
+    }
+
+    /// Finds the queues that a message reaches. `own_key` is what partitions are chosen by. `headers` is its header table,
+    /// without its length; one that cannot be read counts up to its first bad entry.
+    ///
+    /// # Errors
+    /// When the exchange is not there.
+    pub fn route_keyed(
+        &self,
+        exchange: &[u8],
+        key: &[u8],
+        own_key: Option<&[u8]>,
+        headers: Option<&[u8]>,
+        out: &mut Matched,
+    ) -> Result<(), NoSuchExchange> {
         out.queues.clear();
         out.pending.clear();
         out.visited.clear();
         let mut next = Some(self.number(exchange).ok_or(NoSuchExchange)?);
         out.visited.extend(next);
+        let keys = Keys { routing: key, own: own_key };
         let mut index = HeaderIndex::new(headers.unwrap_or_default());
         while let Some(number) = next {
-            self.ask(number, key, &mut index, out);
+            self.ask(number, keys, &mut index, out);
             next = out.pending.pop();
         }
         if !out.queues.is_sorted_by(|one, other| one < other) {
@@ -215,15 +241,15 @@ impl Routing {
         Ok(())
     }
 
-    fn ask(&self, number: ExchangeNumber, key: &[u8], headers: &mut HeaderIndex<'_>, out: &mut Matched) {
+    fn ask(&self, number: ExchangeNumber, keys: Keys<'_>, headers: &mut HeaderIndex<'_>, out: &mut Matched) {
         if number == DEFAULT {
-            out.queues.extend(self.queues.get(key));
+            out.queues.extend(self.queues.get(keys.routing));
             return;
         }
         let Some(exchange) = self.exchanges.get(&number) else { return };
         let Matched { queues, pending, visited, topic } = out;
         let mut has_matched = false;
-        exchange.find(key, headers, topic, |targets| {
+        exchange.find(keys, headers, topic, |targets| {
             has_matched = true;
             queues.extend(targets.queues());
             pending.extend(targets.exchanges().filter(|&number| visited.insert(number)));

@@ -19,6 +19,8 @@ const PROPERTIES: u64 = bytes_key(5);
 const REDELIVERED: u64 = varint_key(6);
 const DELIVERY_COUNT: u64 = varint_key(7);
 const STORED_AT_MS: u64 = varint_key(8);
+const KEY: u64 = bytes_key(9);
+const FIELD_MAX: u32 = 9;
 
 /// A message on its way out; `exchange` and `routing_key` are UTF-8, `properties_amqp` is the stored AMQP block.
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +33,7 @@ pub struct DeliveryRef<'a> {
     pub redelivered: bool,
     pub delivery_count: u32,
     pub stored_at_ms: u64,
+    pub key: Option<&'a [u8]>,
 }
 
 /// Writes the deliveries of one `ConsumeResponse` or `GetResponse` at the end of a vector.
@@ -78,6 +81,7 @@ impl<'a> DeliveriesEncoder<'a> {
             + field_len(delivery.body.len())
             + name_len(delivery.exchange)
             + name_len(delivery.routing_key)
+            + delivery.key.map_or(0, |key| field_len(key.len()))
             + if delivery.redelivered { 2 } else { 0 }
             + if delivery.delivery_count == 0 { 0 } else { 1 + varint_len(u64::from(delivery.delivery_count)) }
             + self.stored_at.bytes().len();
@@ -97,6 +101,9 @@ impl<'a> DeliveriesEncoder<'a> {
         put_name(out, 4, delivery.routing_key);
         put_bool(out, 6, delivery.redelivered);
         put_uint(out, 7, u64::from(delivery.delivery_count));
+        if let Some(key) = delivery.key {
+            put_bytes(out, 9, key);
+        }
     }
 
     fn push_with_properties(&mut self, delivery: &DeliveryRef<'_>) -> Result<(), WireError> {
@@ -117,6 +124,9 @@ impl<'a> DeliveriesEncoder<'a> {
         end_length(out, properties);
         put_bool(out, 6, delivery.redelivered);
         put_uint(out, 7, u64::from(delivery.delivery_count));
+        if let Some(key) = delivery.key {
+            put_bytes(out, 9, key);
+        }
         end_length(out, contents);
         Ok(())
     }
@@ -251,6 +261,7 @@ pub struct DeliveryView<'a> {
     pub redelivered: bool,
     pub delivery_count: u32,
     pub stored_at_ms: u64,
+    pub key: Option<&'a [u8]>,
 }
 
 /// The deliveries of one response, read as they are asked for. The iteration ends after its first error.
@@ -303,7 +314,8 @@ fn parse_delivery(bytes: &[u8]) -> Result<DeliveryView<'_>, WireError> {
             REDELIVERED => delivery.redelivered = reader.varint()? != 0,
             DELIVERY_COUNT => delivery.delivery_count = reader.varint()? as u32,
             STORED_AT_MS => delivery.stored_at_ms = reader.varint()?,
-            _ => reader.pass(key, 8)?,
+            KEY => delivery.key = Some(reader.bytes()?),
+            _ => reader.pass(key, FIELD_MAX)?,
         }
     }
     Ok(delivery)

@@ -1,4 +1,4 @@
-//! The messages of `penstock.v1.MessagingService`, read where they lie and appended to vectors.
+//! The messages of `penstock.v1.MessagingService` and of reading streams, read where they lie and appended to vectors.
 //!
 //! Fields may come in any order and unknown ones are passed over; a message field that comes twice is refused instead of
 //! merged. Names are checked (UTF-8, at most 255 bytes), bodies are not looked at. What the contents mean (does the exchange
@@ -8,6 +8,7 @@ pub mod consume;
 pub mod deliveries;
 pub mod get;
 pub mod publish;
+pub mod read;
 pub mod settlement;
 
 pub use consume::{
@@ -20,7 +21,11 @@ pub use get::{
     encode_settle_response, parse_get_request, parse_get_response, parse_settle_request, parse_settle_response,
 };
 pub use publish::{
-    BatchEncoder, BatchView, MessageRef, Messages, Outcome, Outcomes, PublishFrame, encode_publish_open,
+    BatchEncoder, BatchView, MessageNames, MessageRef, Messages, Outcome, Outcomes, PublishFrame, encode_publish_open,
     encode_publish_response, parse_publish, parse_publish_response,
+};
+pub use read::{
+    ReadEvent, ReadFrame, ReadOpen, Start, encode_active, encode_credit, encode_read_cancelled, encode_read_open,
+    encode_read_opened, encode_stored, parse_read_request, parse_read_response,
 };
 pub use settlement::{Ranges, SettlementView};

@@ -18,18 +18,27 @@ const BATCH_EXCHANGE: u64 = bytes_key(1);
 const BATCH_ROUTING_KEY: u64 = bytes_key(2);
 const BATCH_MANDATORY: u64 = varint_key(3);
 const BATCH_MESSAGES: u64 = bytes_key(4);
+const BATCH_PRODUCER_SEQUENCE: u64 = varint_key(5);
+/// The highest field that a batch, and that a message is known to have.
+const BATCH_FIELD_MAX: u32 = 5;
+const MESSAGE_FIELD_MAX: u32 = 5;
 const MESSAGE_BODY: u64 = bytes_key(1);
 const MESSAGE_EXCHANGE: u64 = bytes_key(2);
 const MESSAGE_ROUTING_KEY: u64 = bytes_key(3);
 const MESSAGE_PROPERTIES: u64 = bytes_key(4);
+const MESSAGE_KEY: u64 = bytes_key(5);
+
+/// The longest key of a message.
+pub const KEY_BYTES_MAX: usize = u16::MAX as usize;
 
 /// One request of a publish stream.
 #[derive(Debug, Clone, Copy)]
 pub enum PublishFrame<'a> {
-    /// An empty `vhost` means "/". `level` is the number the client sent, known or not.
+    /// An empty `vhost` means "/". `level` is the number the client sent, known or not. An empty `producer` is none.
     Open {
         vhost: &'a str,
         level: u32,
+        producer: &'a str,
     },
     Batch(BatchView<'a>),
 }
@@ -41,6 +50,8 @@ pub struct BatchView<'a> {
     pub routing_key: &'a [u8],
     pub mandatory: bool,
     pub message_count: usize,
+    /// The producer's sequence of the first message; 0 when they have none.
+    pub producer_sequence: u64,
     content: &'a [u8],
 }
 
@@ -52,6 +63,7 @@ pub struct MessageRef<'a> {
     pub routing_key: &'a [u8],
     /// A serialised `penstock.v1.Properties`, not looked at yet.
     pub properties: Option<&'a [u8]>,
+    pub key: Option<&'a [u8]>,
 }
 
 pub fn parse_publish(bytes: &[u8]) -> Result<PublishFrame<'_>, WireError> {
@@ -75,20 +87,28 @@ pub fn parse_publish(bytes: &[u8]) -> Result<PublishFrame<'_>, WireError> {
 
 fn parse_open(bytes: &[u8]) -> Result<PublishFrame<'_>, WireError> {
     let mut reader = Reader::new(bytes, OPEN);
-    let (mut vhost, mut level) = ("", 0);
+    let (mut vhost, mut level, mut producer) = ("", 0, "");
     while let Some((field, wire_type)) = reader.field()? {
         match field {
             1 => vhost = reader.text(field, wire_type, "the name of a vhost", NAME_BYTES_MAX)?,
             2 => level = reader.uint(field, wire_type)? as u32,
+            3 => producer = reader.text(field, wire_type, "the name of a producer", NAME_BYTES_MAX)?,
             _ => reader.skip(wire_type)?,
         }
     }
-    Ok(PublishFrame::Open { vhost, level })
+    Ok(PublishFrame::Open { vhost, level, producer })
 }
 
 fn scan_batch(content: &[u8]) -> Result<BatchView<'_>, WireError> {
     let mut reader = Reader::new(content, BATCH);
-    let mut batch = BatchView { exchange: &[], routing_key: &[], mandatory: false, message_count: 0, content };
+    let mut batch = BatchView {
+        exchange: &[],
+        routing_key: &[],
+        mandatory: false,
+        message_count: 0,
+        producer_sequence: 0,
+        content,
+    };
     while let Some(key) = reader.key()? {
         match key {
             BATCH_MESSAGES => {
@@ -98,7 +118,8 @@ fn scan_batch(content: &[u8]) -> Result<BatchView<'_>, WireError> {
             BATCH_EXCHANGE => batch.exchange = exchange_name(&mut reader)?,
             BATCH_ROUTING_KEY => batch.routing_key = routing_key(&mut reader)?,
             BATCH_MANDATORY => batch.mandatory = reader.varint()? != 0,
-            _ => reader.pass(key, 4)?,
+            BATCH_PRODUCER_SEQUENCE => batch.producer_sequence = reader.varint()?,
+            _ => reader.pass(key, BATCH_FIELD_MAX)?,
         }
     }
     Ok(batch)
@@ -112,6 +133,14 @@ fn exchange_name<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], WireError> {
 #[inline]
 fn routing_key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], WireError> {
     reader.name("a routing key", NAME_BYTES_MAX).map(str::as_bytes)
+}
+
+fn message_key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], WireError> {
+    let key = reader.bytes()?;
+    if key.len() > KEY_BYTES_MAX {
+        return Err(WireError::TooLong { what: "the key of a message", size: key.len(), max: KEY_BYTES_MAX });
+    }
+    Ok(key)
 }
 
 impl<'a> BatchView<'a> {
@@ -151,9 +180,9 @@ impl<'a> Messages<'a> {
                     let bytes = self.reader.bytes()?;
                     return parse_message(bytes, self.exchange, self.routing_key).map(Some);
                 }
-                BATCH_MANDATORY => self.reader.varint().map(|_| ())?,
+                BATCH_MANDATORY | BATCH_PRODUCER_SEQUENCE => self.reader.varint().map(|_| ())?,
                 BATCH_EXCHANGE | BATCH_ROUTING_KEY => self.reader.bytes().map(|_| ())?,
-                _ => self.reader.pass(key, 4)?,
+                _ => self.reader.pass(key, BATCH_FIELD_MAX)?,
             }
         }
         Ok(None)
@@ -167,7 +196,7 @@ fn parse_message<'a>(
     routing_key_default: &'a [u8],
 ) -> Result<MessageRef<'a>, WireError> {
     let mut reader = Reader::new(bytes, MESSAGE);
-    let mut message = MessageRef { body: &[], exchange, routing_key: routing_key_default, properties: None };
+    let mut message = MessageRef { body: &[], exchange, routing_key: routing_key_default, properties: None, key: None };
     while let Some(key) = reader.key()? {
         match key {
             MESSAGE_BODY => message.body = reader.bytes()?,
@@ -178,17 +207,29 @@ fn parse_message<'a>(
                     return Err(WireError::Repeated { what: "the properties of a message" });
                 }
             }
-            _ => reader.pass(key, 4)?,
+            MESSAGE_KEY => message.key = Some(message_key(&mut reader)?),
+            _ => reader.pass(key, MESSAGE_FIELD_MAX)?,
         }
     }
     Ok(message)
 }
 
-pub fn encode_publish_open(out: &mut Vec<u8>, vhost: &str, level: u32) {
+pub fn encode_publish_open(out: &mut Vec<u8>, vhost: &str, level: u32, producer: &str) {
     let contents = begin_length(out, 1);
     put_text(out, 1, vhost);
     put_uint(out, 2, u64::from(level));
+    put_text(out, 3, producer);
     end_length(out, contents);
+}
+
+/// What a message has beside its body, where it has any of its own.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MessageNames<'a> {
+    pub exchange: Option<&'a str>,
+    pub routing_key: Option<&'a str>,
+    /// A serialised `penstock.v1.Properties`.
+    pub properties: Option<&'a [u8]>,
+    pub key: Option<&'a [u8]>,
 }
 
 /// Builds one batch request in a vector of its own, message by message; what was written is never moved.
@@ -209,10 +250,15 @@ impl BatchEncoder {
         Self { bytes, contents, message_count: 0 }
     }
 
+    /// The producer's sequence of the first message; said once, before the first.
+    pub fn put_producer_sequence(&mut self, sequence: u64) {
+        put_uint(&mut self.bytes, 5, sequence);
+    }
+
     /// Appends a message that takes the batch's exchange and routing key.
     #[inline]
     pub fn push(&mut self, body: &[u8], properties: Option<&[u8]>) {
-        self.push_named(body, None, None, properties);
+        self.push_message(body, &MessageNames { properties, ..MessageNames::default() });
     }
 
     /// Appends a message with names of its own, where given.
@@ -223,22 +269,30 @@ impl BatchEncoder {
         routing_key: Option<&str>,
         properties: Option<&[u8]>,
     ) {
+        self.push_message(body, &MessageNames { exchange, routing_key, properties, key: None });
+    }
+
+    /// Appends a message with what it has beside its body.
+    pub fn push_message(&mut self, body: &[u8], names: &MessageNames<'_>) {
         let out = &mut self.bytes;
         let length = field_len(body.len())
-            + exchange.map_or(0, |name| field_len(name.len()))
-            + routing_key.map_or(0, |key| field_len(key.len()))
-            + properties.map_or(0, |properties| field_len(properties.len()));
+            + names.exchange.map_or(0, |name| field_len(name.len()))
+            + names.routing_key.map_or(0, |key| field_len(key.len()))
+            + names.properties.map_or(0, |properties| field_len(properties.len()))
+            + names.key.map_or(0, |key| field_len(key.len()));
         out.reserve(length + 1 + varint_len(length as u64));
         put_len_head(out, 4, length);
         put_bytes(out, 1, body);
-        if let Some(name) = exchange {
-            put_bytes(out, 2, name.as_bytes());
-        }
-        if let Some(key) = routing_key {
-            put_bytes(out, 3, key.as_bytes());
-        }
-        if let Some(properties) = properties {
-            put_bytes(out, 4, properties);
+        let fields = [
+            (2, names.exchange.map(str::as_bytes)),
+            (3, names.routing_key.map(str::as_bytes)),
+            (4, names.properties),
+            (5, names.key),
+        ];
+        for (field, value) in fields {
+            if let Some(value) = value {
+                put_bytes(out, field, value);
+            }
         }
         self.message_count += 1;
     }

@@ -1,4 +1,4 @@
-//! The messages of `proto/penstock/v1/{message,messaging}.proto` as prost reads and writes them: the oracle of the
+//! The messages of `proto/penstock/v1/{message,messaging,streams}.proto` as prost reads and writes them: the oracle of the
 //! hand-written codec. Field numbers and types must follow the `.proto` files.
 #![allow(dead_code)]
 
@@ -110,6 +110,8 @@ pub struct PublishOpen {
     pub vhost: String,
     #[prost(int32, tag = "2")]
     pub level: i32,
+    #[prost(string, tag = "3")]
+    pub producer: String,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -122,6 +124,8 @@ pub struct PublishBatch {
     pub mandatory: bool,
     #[prost(message, repeated, tag = "4")]
     pub messages: Vec<Message>,
+    #[prost(uint64, tag = "5")]
+    pub producer_sequence: u64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -134,6 +138,8 @@ pub struct Message {
     pub routing_key: Option<String>,
     #[prost(message, optional, tag = "4")]
     pub properties: Option<Properties>,
+    #[prost(bytes = "vec", optional, tag = "5")]
+    pub key: Option<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -259,6 +265,8 @@ pub struct Delivery {
     pub delivery_count: u32,
     #[prost(uint64, tag = "8")]
     pub stored_at_ms: u64,
+    #[prost(bytes = "vec", optional, tag = "9")]
+    pub key: Option<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
@@ -295,4 +303,110 @@ pub struct SettleRequest {
 pub struct SettleResponse {
     #[prost(uint64, tag = "1")]
     pub settled_count: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ReadRequest {
+    #[prost(oneof = "ReadContent", tags = "1, 2, 3")]
+    pub request: Option<ReadContent>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum ReadContent {
+    #[prost(message, tag = "1")]
+    Open(ReadOpen),
+    #[prost(message, tag = "2")]
+    Credit(Credit),
+    #[prost(message, tag = "3")]
+    Stored(Stored),
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ReadOpen {
+    #[prost(string, tag = "1")]
+    pub vhost: String,
+    #[prost(string, tag = "2")]
+    pub partition: String,
+    #[prost(message, optional, tag = "3")]
+    pub start: Option<Start>,
+    #[prost(uint64, optional, tag = "4")]
+    pub end: Option<u64>,
+    #[prost(uint32, tag = "5")]
+    pub credit: u32,
+    #[prost(string, tag = "6")]
+    pub group: String,
+    #[prost(bool, tag = "7")]
+    pub single_active: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Start {
+    #[prost(oneof = "StartAt", tags = "1, 2, 3, 4")]
+    pub at: Option<StartAt>,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Oneof)]
+pub enum StartAt {
+    #[prost(int32, tag = "1")]
+    Place(i32),
+    #[prost(uint64, tag = "2")]
+    Offset(u64),
+    #[prost(uint64, tag = "3")]
+    TimestampMs(u64),
+    #[prost(uint64, tag = "4")]
+    LastCount(u64),
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Credit {
+    #[prost(uint32, tag = "1")]
+    pub responses: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Stored {
+    #[prost(uint64, tag = "1")]
+    pub offset: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ReadResponse {
+    #[prost(oneof = "ReadAnswer", tags = "1, 2, 3, 4")]
+    pub response: Option<ReadAnswer>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum ReadAnswer {
+    #[prost(message, tag = "1")]
+    Opened(ReadOpened),
+    #[prost(message, tag = "2")]
+    Deliveries(Deliveries),
+    #[prost(message, tag = "3")]
+    Cancelled(ReadCancelled),
+    #[prost(message, tag = "4")]
+    Active(Active),
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct ReadOpened {
+    #[prost(uint64, tag = "1")]
+    pub first: u64,
+    #[prost(uint64, tag = "2")]
+    pub begin: u64,
+    #[prost(uint64, tag = "3")]
+    pub next: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ReadCancelled {
+    #[prost(string, tag = "1")]
+    pub reason: String,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Active {
+    #[prost(bool, tag = "1")]
+    pub active: bool,
+    #[prost(uint64, tag = "2")]
+    pub begin: u64,
 }

@@ -1,0 +1,207 @@
+"""A stream as a loop uses it; see `stream` for what each verb does."""
+
+import asyncio
+from asyncio import Future
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+from penstock.client import stream_calls
+from penstock.client.admin import Steps
+from penstock.client.aio_publishing import AsyncPublishing
+from penstock.client.places import Place
+from penstock.client.properties import Properties, encode_properties
+from penstock.client.reading import AsyncStreamReader, ReadingLimits
+from penstock.client.records import Group, PartitionOffsets, StreamInfo
+from penstock.client.stream import KeyedBody, address_of, key_bytes, now_ms
+from penstock.client.transport import ReaderOptions, ReaderPort
+from penstock.client.values import Value
+
+__all__ = ["AsyncStream", "AsyncStreamPublisher"]
+
+T = TypeVar("T")
+
+
+class Host(Protocol):
+    """What a stream needs of its connection."""
+
+    @property
+    def vhost(self) -> str: ...
+    async def run(self, steps: Steps[T]) -> T: ...
+    def publishing(self) -> AsyncPublishing:
+        """The connection's own."""
+
+    def keyed_publishing(self, producer: str = "") -> AsyncPublishing:
+        """The one that all streams of the connection share for messages with keys, or the named one."""
+
+    async def end_publishing(self, producer: str) -> None: ...
+    def open_reader(self, options: ReaderOptions) -> ReaderPort: ...
+    def keep(self, reader: AsyncStreamReader) -> None:
+        """It is closed with the connection, if not before."""
+
+    @property
+    def stream_error(self) -> type[Exception]: ...
+
+
+class AsyncStream:
+    """A stream, or one partition of it, by its name."""
+
+    def __init__(self, host: Host, name: str) -> None:
+        self.name = name
+        self._host = host
+        self._address: tuple[str, str] | None = None
+
+    def read(
+        self,
+        from_: Place = "next",
+        until: Place | None = None,
+        count: int | None = None,
+        group: str = "",
+        single_active: bool = False,
+        auto_store: bool = False,
+        idle_timeout: float | None = None,
+    ) -> AsyncStreamReader:
+        """Messages as they come, for `async for`."""
+        limits = ReadingLimits(count, idle_timeout, auto_store)
+        wanted = stream_calls.Reading(from_, until, group, single_active)
+
+        async def open_ports() -> Sequence[ReaderPort]:
+            plan = await self._host.run(stream_calls.plan_reading(self._host.vhost, self.name, wanted, now_ms()))
+            return [self._host.open_reader(options) for options in plan]
+
+        async def store(partition: str, offset: int) -> None:
+            if group:
+                await self.store(group, offset, partition)
+
+        reader = AsyncStreamReader(open_ports, self._host.stream_error, limits, store, asyncio.get_running_loop())
+        self._host.keep(reader)
+        return reader
+
+    async def offsets(self, at: "datetime | str | None" = None) -> list[PartitionOffsets]:
+        return await self._host.run(stream_calls.get_offsets(self._host.vhost, self.name, at, now_ms()))
+
+    async def info(self) -> StreamInfo:
+        return await self._host.run(stream_calls.get_stream(self._host.vhost, self.name))
+
+    async def store(self, group: str, offset: int, partition: str | None = None) -> None:
+        await self._host.run(stream_calls.store_offset(self._host.vhost, partition or self.name, group, offset))
+
+    async def groups(self) -> list[Group]:
+        return await self._host.run(stream_calls.list_groups(self._host.vhost, self.name))
+
+    async def delete_group(self, group: str) -> bool:
+        return await self._host.run(stream_calls.delete_group(self._host.vhost, self.name, group))
+
+    async def publish(
+        self,
+        body: bytes,
+        key: "bytes | str | None" = None,
+        properties: Properties | None = None,
+        headers: Mapping[str, Value] | None = None,
+    ) -> None:
+        """Returns when the broker confirmed the message. Tasks that publish at once share batches."""
+        fields = await self._fields(properties, headers)
+        await self._send(body, fields, key)
+
+    async def publish_many(
+        self,
+        bodies: Iterable[bytes],
+        key: "bytes | str | None" = None,
+        properties: Properties | None = None,
+        headers: Mapping[str, Value] | None = None,
+    ) -> int:
+        """Publishes many with one key, or without; returns their number once all are confirmed."""
+        fields = await self._fields(properties, headers)
+        return await _all([self._send(body, fields, key) for body in bodies])
+
+    async def publish_keyed(
+        self,
+        messages: Iterable[KeyedBody],
+        properties: Properties | None = None,
+        headers: Mapping[str, Value] | None = None,
+    ) -> int:
+        """Publishes pairs of key and body; returns their number once all are confirmed."""
+        fields = await self._fields(properties, headers)
+        return await _all([self._send(body, fields, key) for key, body in messages])
+
+    async def publisher(self, producer: str) -> "AsyncStreamPublisher":
+        """A publisher with a name: `async with await stream.publisher("name") as publisher`."""
+        if not producer:
+            raise ValueError("a publisher's name must not be empty")
+        last_sequence = await self._host.run(stream_calls.last_sequence(self._host.vhost, producer))
+        await self._fields(None, None)
+        return AsyncStreamPublisher(self._host, producer, self._known_fields, last_sequence)
+
+    def _send(self, body: bytes, fields: tuple[Any, ...], key: "bytes | str | None") -> "Future[None]":
+        if key is None:
+            return self._host.publishing().publish(body, *fields)
+        return self._host.keyed_publishing().publish(body, *fields, key_bytes(key), 0)
+
+    async def _fields(self, properties: Properties | None, headers: Mapping[str, Value] | None) -> tuple[Any, ...]:
+        if self._address is None:
+            self._address = address_of(self.name, (await self.info()).partitions)
+        return self._known_fields(properties, headers)
+
+    def _known_fields(self, properties: Properties | None, headers: Mapping[str, Value] | None) -> tuple[Any, ...]:
+        """Mandatory: a message for a stream that is gone must not pass for stored."""
+        assert self._address is not None
+        encoded = encode_properties(properties, headers) if properties is not None or headers else None
+        return (*self._address, encoded, True)
+
+
+class AsyncStreamPublisher:
+    """A named publisher. `last_sequence` is the highest that was given out, here or by an earlier one of the name."""
+
+    def __init__(
+        self,
+        host: Host,
+        producer: str,
+        fields: "Callable[[Properties | None, Mapping[str, Value] | None], tuple[Any, ...]]",
+        last_sequence: int,
+    ) -> None:
+        self._host = host
+        self._producer = producer
+        self._fields = fields
+        self.last_sequence = last_sequence
+
+    def publish(
+        self,
+        body: bytes,
+        key: "bytes | str | None" = None,
+        properties: Properties | None = None,
+        headers: Mapping[str, Value] | None = None,
+        sequence: int | None = None,
+    ) -> "Future[None]":
+        """Sends the message, in the order of the calls; awaiting the future waits for its confirm."""
+        chosen = self.last_sequence + 1 if sequence is None else sequence
+        if not 0 < chosen < 2**64:
+            raise ValueError(f"a sequence is {chosen}; it must be at least 1 and fit into 64 bits")
+        self.last_sequence = max(self.last_sequence, chosen)
+        publishing = self._host.keyed_publishing(self._producer)
+        return publishing.publish(body, *self._fields(properties, headers), key_bytes(key), chosen)
+
+    async def publish_many(self, bodies: Iterable[bytes], key: "bytes | str | None" = None) -> int:
+        return await _all([self.publish(body, key) for body in bodies])
+
+    async def publish_keyed(self, messages: Iterable[KeyedBody]) -> int:
+        return await _all([self.publish(body, key) for key, body in messages])
+
+    async def close(self) -> None:
+        await self._host.end_publishing(self._producer)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+async def _all(futures: "Sequence[Future[None]]") -> int:
+    """Waits for all of them before it raises what the first one says."""
+    for outcome in await asyncio.gather(*futures, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return len(futures)

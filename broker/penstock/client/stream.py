@@ -1,0 +1,271 @@
+"""A stream as a thread uses it: publish, read, see where it stands. It keeps no connection of its own, and does nothing
+until it is asked to."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from threading import Lock
+from types import TracebackType
+from typing import Protocol, Self, TypeAlias, TypeVar
+
+from penstock.client import stream_calls
+from penstock.client.admin import Steps
+from penstock.client.places import Place
+from penstock.client.properties import Properties, encode_properties
+from penstock.client.publishing import NothingSentError, Publishing
+from penstock.client.reading import ReadingLimits, StreamReader
+from penstock.client.records import Group, PartitionOffsets, StreamInfo
+from penstock.client.transport import ReaderOptions, ReaderPort
+from penstock.client.values import Value
+
+__all__ = ["Stream", "StreamPublisher"]
+
+T = TypeVar("T")
+
+# A key, or None, and a body.
+KeyedBody: TypeAlias = tuple["bytes | str | None", bytes]
+
+
+class Host(Protocol):
+    """What a stream needs of its connection."""
+
+    @property
+    def vhost(self) -> str: ...
+    def run(self, steps: Steps[T]) -> T: ...
+    def publishing(self) -> Publishing:
+        """The connection's own."""
+
+    def keyed_publishing(self) -> Publishing:
+        """The one that all streams of the connection share for messages with keys."""
+
+    def named_publishing(self, producer: str) -> Publishing: ...
+    def open_reader(self, options: ReaderOptions) -> ReaderPort: ...
+    def keep(self, closing: "StreamReader | StreamPublisher") -> None:
+        """It is closed with the connection, if not before."""
+
+    @property
+    def stream_error(self) -> type[Exception]: ...
+
+
+class Stream:
+    """A stream, or one partition of it, by its name."""
+
+    def __init__(self, host: Host, name: str) -> None:
+        self.name = name
+        self._host = host
+        self._address: tuple[str, str] | None = None
+
+    # ------------------------------------------------------------ reading
+
+    def read(
+        self,
+        from_: Place = "next",
+        until: Place | None = None,
+        count: int | None = None,
+        group: str = "",
+        single_active: bool = False,
+        auto_store: bool = False,
+        idle_timeout: float | None = None,
+    ) -> StreamReader:
+        """Messages as they come, to iterate over: the partitions together, each in its order.
+
+        `from_` is first, last, next, an offset, -N, a datetime or an age such as '1h'; `until` an offset, 'next' or a
+        datetime. `idle_timeout` seconds without a message end the iteration.
+        """
+        limits = ReadingLimits(count, idle_timeout, auto_store)
+        wanted = stream_calls.Reading(from_, until, group, single_active)
+        plan = self._host.run(stream_calls.plan_reading(self._host.vhost, self.name, wanted, now_ms()))
+        ports = [self._host.open_reader(options) for options in plan]
+        reader = StreamReader(ports, self._host.stream_error, limits, lambda *where: self._store(group, *where))
+        self._host.keep(reader)
+        return reader
+
+    def offsets(self, at: "datetime | str | None" = None) -> list[PartitionOffsets]:
+        """Where each partition begins and ends; with `at`, also the first offset stored at that time or later."""
+        return self._host.run(stream_calls.get_offsets(self._host.vhost, self.name, at, now_ms()))
+
+    def info(self) -> StreamInfo:
+        """Raises NotFoundError when it is not there."""
+        return self._host.run(stream_calls.get_stream(self._host.vhost, self.name))
+
+    # ------------------------------------------------------------ groups
+
+    def store(self, group: str, offset: int, partition: str | None = None) -> None:
+        """The group is done with everything up to this offset; returns when that is on the disk."""
+        self._host.run(stream_calls.store_offset(self._host.vhost, partition or self.name, group, offset))
+
+    def _store(self, group: str, partition: str, offset: int) -> None:
+        if group:
+            self.store(group, offset, partition)
+
+    def groups(self) -> list[Group]:
+        return self._host.run(stream_calls.list_groups(self._host.vhost, self.name))
+
+    def delete_group(self, group: str) -> bool:
+        """Whether anything was stored."""
+        return self._host.run(stream_calls.delete_group(self._host.vhost, self.name, group))
+
+    # ------------------------------------------------------------ publishing
+
+    def publish(
+        self,
+        body: bytes,
+        key: "bytes | str | None" = None,
+        properties: Properties | None = None,
+        headers: Mapping[str, Value] | None = None,
+    ) -> None:
+        """Returns when the broker confirmed the message. Threads that publish at once share batches."""
+        fields = self._fields(properties, headers)
+        if key is None:
+            self._retried(self._host.publishing, lambda publishing: publishing.publish(body, *fields))
+        else:
+            keyed = (key_bytes(key), 0)
+            self._retried(self._host.keyed_publishing, lambda publishing: publishing.publish(body, *fields, keyed))
+
+    def publish_many(
+        self,
+        bodies: Iterable[bytes],
+        key: "bytes | str | None" = None,
+        properties: Properties | None = None,
+        headers: Mapping[str, Value] | None = None,
+    ) -> int:
+        """Publishes many with one key, or without; returns their number once all are confirmed."""
+        fields = self._fields(properties, headers)
+        if key is None:
+            return self._host.publishing().publish_many(bodies, *fields)
+        return self._host.keyed_publishing().publish_many(bodies, *fields, (key_bytes(key), 0))
+
+    def publish_keyed(
+        self,
+        messages: Iterable[KeyedBody],
+        properties: Properties | None = None,
+        headers: Mapping[str, Value] | None = None,
+    ) -> int:
+        """Publishes pairs of key and body; returns their number once all are confirmed."""
+        fields = self._fields(properties, headers)
+        return self._host.keyed_publishing().publish_keyed(key_pairs(messages), fields, 0)
+
+    def publisher(self, producer: str) -> "StreamPublisher":
+        """A publisher with a name, which stores nothing twice though it repeats itself. One at a time may have it."""
+        if not producer:
+            raise ValueError("a publisher's name must not be empty")
+        last_sequence = self._host.run(stream_calls.last_sequence(self._host.vhost, producer))
+        publisher = StreamPublisher(self._host.named_publishing(producer), self._fields, last_sequence)
+        self._host.keep(publisher)
+        return publisher
+
+    def _retried(self, find: Callable[[], Publishing], publish: Callable[[Publishing], None]) -> None:
+        try:
+            publish(find())
+        except NothingSentError:
+            # It ended since the last message; whether a new one can be had, the broker says now.
+            publish(find())
+
+    def _fields(
+        self, properties: Properties | None, headers: Mapping[str, Value] | None
+    ) -> "tuple[str, str, bytes | None, bool]":
+        """Mandatory: a message for a stream that is gone must not pass for stored."""
+        if self._address is None:
+            self._address = address_of(self.name, self.info().partitions)
+        encoded = encode_properties(properties, headers) if properties is not None or headers else None
+        return (*self._address, encoded, True)
+
+
+class StreamPublisher:
+    """A named publisher. Its sequences go on from `last_sequence`, the highest that the broker has stored."""
+
+    def __init__(
+        self,
+        publishing: Publishing,
+        fields: "Callable[[Properties | None, Mapping[str, Value] | None], tuple[str, str, bytes | None, bool]]",
+        last_sequence: int,
+    ) -> None:
+        self._publishing = publishing
+        self._fields = fields
+        self._order = Lock()
+        self._is_closed = False
+        self.last_sequence = last_sequence
+
+    def publish(
+        self,
+        body: bytes,
+        key: "bytes | str | None" = None,
+        properties: Properties | None = None,
+        headers: Mapping[str, Value] | None = None,
+        sequence: int | None = None,
+    ) -> int:
+        """Returns the message's sequence once the broker confirmed that one with it is stored."""
+        fields = self._fields(properties, headers)
+        with self._order:
+            chosen = self._next(sequence)
+            self._publishing.publish_keyed([(key_bytes(key), body)], fields, chosen)
+            self.last_sequence = max(self.last_sequence, chosen)
+        return chosen
+
+    def publish_many(
+        self,
+        bodies: Iterable[bytes],
+        key: "bytes | str | None" = None,
+        properties: Properties | None = None,
+        headers: Mapping[str, Value] | None = None,
+        sequence: int | None = None,
+    ) -> int:
+        """The same for many; `sequence` is the first one's, the others count up. Returns their number."""
+        fields = self._fields(properties, headers)
+        with self._order:
+            first = self._next(sequence)
+            count = self._publishing.publish_many(bodies, *fields, (key_bytes(key), first))
+            self.last_sequence = max(self.last_sequence, first + count - 1)
+        return count
+
+    def publish_keyed(
+        self,
+        messages: Iterable[KeyedBody],
+        properties: Properties | None = None,
+        headers: Mapping[str, Value] | None = None,
+        sequence: int | None = None,
+    ) -> int:
+        """The same for pairs of key and body."""
+        fields = self._fields(properties, headers)
+        with self._order:
+            first = self._next(sequence)
+            count = self._publishing.publish_keyed(key_pairs(messages), fields, first)
+            self.last_sequence = max(self.last_sequence, first + count - 1)
+        return count
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._publishing.close(0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _next(self, sequence: int | None) -> int:
+        if sequence is None:
+            return self.last_sequence + 1
+        if not 0 < sequence < 2**64:
+            raise ValueError(f"a sequence is {sequence}; it must be at least 1 and fit into 64 bits")
+        return sequence
+
+
+def address_of(name: str, partitions: tuple[str, ...]) -> tuple[str, str]:
+    """Exchange and routing key that lead to a stream: its own exchange, or the default one to its queue."""
+    return ("", name) if partitions == (name,) else (name, "")
+
+
+def now_ms() -> int:
+    return int(time.time() * 1_000)
+
+
+def key_pairs(messages: Iterable[KeyedBody]) -> Iterator[tuple[bytes | None, bytes]]:
+    return ((key_bytes(key), body) for key, body in messages)
+
+
+def key_bytes(key: "bytes | str | None") -> bytes | None:
+    return key.encode() if isinstance(key, str) else key

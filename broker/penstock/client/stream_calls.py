@@ -1,0 +1,160 @@
+"""The verbs of streams, without I/O, driven like those of `admin`; and what a reading asks before it begins."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from penstock.client.admin import Steps
+from penstock.client.errors import NotFoundError
+from penstock.client.places import Place, ends_of, start_of, timestamp_of
+from penstock.client.records import DeclaredStream, Group, PartitionOffsets, StreamInfo
+from penstock.client.transport import ReaderOptions
+from penstock.client.values import Value, read_table, write_table
+from penstock.v1 import streams_pb2
+
+__all__ = [
+    "Reading",
+    "declare_stream",
+    "delete_group",
+    "delete_stream",
+    "get_offsets",
+    "get_stream",
+    "last_sequence",
+    "list_groups",
+    "list_streams",
+    "plan_reading",
+    "store_offset",
+    "stream_arguments",
+]
+
+R = TypeVar("R", bound=Message)
+
+SERVICE = "/penstock.v1.StreamService/"
+CREDIT = 8
+"""Responses that may be under way or wait to be taken, for each partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a reading was asked for."""
+
+    from_: Place = "next"
+    until: Place | None = None
+    group: str = ""
+    single_active: bool = False
+
+
+def stream_arguments(
+    max_age: str | None, max_bytes: int | None, arguments: Mapping[str, Value] | None
+) -> dict[str, Value]:
+    bounds = {"x-max-age": max_age, "x-max-length-bytes": max_bytes}
+    return {**(arguments or {}), **{name: value for name, value in bounds.items() if value is not None}}
+
+
+def declare_stream(vhost: str, name: str, partitions: int, arguments: Mapping[str, Value]) -> Steps[DeclaredStream]:
+    request = streams_pb2.DeclareStreamRequest(vhost=vhost, name=name, partitions=partitions)
+    write_table(arguments, request.arguments)
+    answer = yield from _call("DeclareStream", request, streams_pb2.DeclareStreamResponse)
+    return DeclaredStream(name, tuple(answer.partitions))
+
+
+def delete_stream(vhost: str, name: str) -> Steps[int]:
+    request = streams_pb2.DeleteStreamRequest(vhost=vhost, name=name)
+    answer = yield from _call("DeleteStream", request, streams_pb2.DeleteStreamResponse)
+    return answer.dropped_count
+
+
+def list_streams(vhost: str) -> Steps[list[StreamInfo]]:
+    request = streams_pb2.ListStreamsRequest(vhost=vhost)
+    answer = yield from _call("ListStreams", request, streams_pb2.ListStreamsResponse)
+    return [_stream(stream) for stream in answer.streams]
+
+
+def get_stream(vhost: str, name: str) -> Steps[StreamInfo]:
+    request = streams_pb2.ListStreamsRequest(vhost=vhost, name=name)
+    answer = yield from _call("ListStreams", request, streams_pb2.ListStreamsResponse)
+    if not answer.streams:
+        raise NotFoundError(f"no stream '{name}' in vhost '{vhost}'; declare it first")
+    return _stream(answer.streams[0])
+
+
+def get_offsets(vhost: str, stream: str, at: "datetime | str | None", now_ms: int) -> Steps[list[PartitionOffsets]]:
+    partitions = yield from _offsets(vhost, stream, timestamp_of(at, now_ms))
+    return [
+        PartitionOffsets(
+            each.partition,
+            each.first,
+            each.next,
+            each.message_count,
+            each.bytes,
+            each.first_timestamp_ms,
+            each.last_timestamp_ms,
+            each.at_timestamp if each.HasField("at_timestamp") else None,
+        )
+        for each in partitions
+    ]
+
+
+def store_offset(vhost: str, partition: str, group: str, offset: int) -> Steps[None]:
+    request = streams_pb2.StoreOffsetRequest(vhost=vhost, partition=partition, group=group, offset=offset)
+    yield from _call("StoreOffset", request, streams_pb2.StoreOffsetResponse)
+
+
+def list_groups(vhost: str, stream: str) -> Steps[list[Group]]:
+    request = streams_pb2.ListGroupsRequest(vhost=vhost, stream=stream)
+    answer = yield from _call("ListGroups", request, streams_pb2.ListGroupsResponse)
+    return [
+        Group(each.name, each.partition, each.offset if each.HasField("offset") else None, each.lag, each.reader_count)
+        for each in answer.groups
+    ]
+
+
+def delete_group(vhost: str, stream: str, group: str) -> Steps[bool]:
+    request = streams_pb2.DeleteGroupRequest(vhost=vhost, stream=stream, group=group)
+    answer = yield from _call("DeleteGroup", request, streams_pb2.DeleteGroupResponse)
+    return answer.deleted
+
+
+def last_sequence(vhost: str, producer: str) -> Steps[int]:
+    """0 when nothing is stored of it."""
+    request = streams_pb2.GetProducerRequest(vhost=vhost, producer=producer)
+    answer = yield from _call("GetProducer", request, streams_pb2.GetProducerResponse)
+    return answer.sequence
+
+
+def plan_reading(vhost: str, stream: str, reading: Reading, now_ms: int) -> Steps[list[ReaderOptions]]:
+    """A reader for each partition."""
+    start = start_of(reading.from_, now_ms)
+    partitions = yield from _offsets(vhost, stream, timestamp_of(reading.until, now_ms))
+    ends = ends_of(reading.until, partitions)
+    return [
+        ReaderOptions(
+            vhost, each.partition, start.SerializeToString(), end, CREDIT, reading.group, reading.single_active
+        )
+        for each, end in zip(partitions, ends, strict=True)
+    ]
+
+
+def _offsets(vhost: str, stream: str, at_ms: int | None) -> Steps[Sequence[streams_pb2.PartitionOffsets]]:
+    request = streams_pb2.GetOffsetsRequest(vhost=vhost, stream=stream, timestamp_ms=at_ms)
+    answer = yield from _call("GetOffsets", request, streams_pb2.GetOffsetsResponse)
+    return answer.partitions
+
+
+def _call(method: str, request: Message, response: type[R]) -> Steps[R]:
+    answer = yield SERVICE + method, request.SerializeToString()
+    return response.FromString(answer)
+
+
+def _stream(stream: streams_pb2.Stream) -> StreamInfo:
+    return StreamInfo(
+        stream.name,
+        tuple(stream.partitions),
+        read_table(stream.arguments),
+        stream.message_count,
+        stream.bytes,
+        stream.reader_count,
+    )

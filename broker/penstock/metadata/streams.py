@@ -1,0 +1,173 @@
+"""The rules for streams as wholes. A stream is one queue of that type; a partitioned one is an exchange that routes by
+key and a queue for each partition, declared and deleted in one decision.
+
+Entries are in an order in which every beginning of them is harmless: should a power loss cut the write, nobody was
+answered, and what lacks partitions takes no messages until it is declared again or deleted.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from penstock.metadata import bindings, exchanges, queues
+from penstock.metadata.argument_rules import check_partition_count
+from penstock.metadata.commands import Bind, DeclareExchange, DeclareQueue, DeclareStream, DeleteStream
+from penstock.metadata.effects import Decision, Done, StreamDeclared
+from penstock.metadata.removal import remove_exchange, remove_queue
+from penstock.metadata.topology import VhostTopology
+from penstock.model.errors import InvalidArgumentError, LimitReachedError, NotFoundError, PreconditionFailedError
+from penstock.model.names import QUEUE_ID_MAX, ConnectionId, ExchangeName, QueueName, RoutingKey, check_name
+from penstock.model.records import (
+    X_PARTITIONS,
+    X_QUEUE_TYPE,
+    Binding,
+    DestinationKind,
+    Exchange,
+    ExchangeKind,
+    Queue,
+    QueueKind,
+)
+
+NOBODY: Final = ConnectionId(0)
+"""Streams are never exclusive, so that who asks makes no difference."""
+
+
+def declare(state: VhostTopology, command: DeclareStream) -> Decision:
+    thing = state.thing("stream", command.name)
+    check_partition_count(thing, command.partition_count)
+    if not command.name:
+        raise InvalidArgumentError(thing, "has no name", "name the stream", field="name")
+    _check_partition_count(state, command)
+    wanted = _parts(command)
+    _check_all(state, wanted)
+    decision = Decision(StreamDeclared(tuple(one.name for one in wanted.queues), is_new=False))
+    made = [queues.declare(state, one) for one in wanted.queues]
+    if wanted.exchange is not None:
+        made.append(exchanges.declare(state, wanted.exchange))
+        made += (bindings.bind(state, one) for one in wanted.binds)
+    for each in made:
+        decision.entries += each.entries
+        decision.changes += each.changes
+    decision.answer = StreamDeclared(tuple(one.name for one in wanted.queues), is_new=bool(decision.changes))
+    return decision
+
+
+def delete(state: VhostTopology, command: DeleteStream) -> Decision:
+    """Queues first: a stream that lacks some of them can be deleted again, one without its exchange could not."""
+    names = partitions(state, command.name)
+    decision = Decision(Done())
+    for name in names:
+        remove_queue(state, name, decision)
+    if _exchange(state, command.name) is not None:
+        remove_exchange(state, ExchangeName(command.name), decision)
+    return decision
+
+
+def partitions(state: VhostTopology, name: str) -> list[QueueName]:
+    """The queues of a stream, in order; of a single partition: itself. Raises when the name is no stream's."""
+    if _exchange(state, name) is not None:
+        return [QueueName(binding.destination) for binding in routes_in_order(state, ExchangeName(name))]
+    return [stream_queue(state, QueueName(name)).name]
+
+
+def stream_queue(state: VhostTopology, name: QueueName) -> Queue:
+    """A partition's queue. Raises when there is none, or one of another type."""
+    thing = state.thing("stream", name)
+    queue = state.queues.get(name)
+    if queue is None:
+        raise NotFoundError(thing)
+    if not queue.is_stream:
+        way_out = "consume or get its messages, or declare a stream under another name"
+        raise InvalidArgumentError(thing, "is a queue of type 'classic' and no stream", way_out, field="partition")
+    return queue
+
+
+def routes_in_order(state: VhostTopology, name: ExchangeName) -> list[Binding]:
+    return sorted(state.bindings_from(name), key=lambda binding: int(binding.routing_key))
+
+
+def stream_names(state: VhostTopology) -> list[str]:
+    """Streams in the order of their names. Partitions count as parts of theirs, and are not named."""
+    names: set[str] = {exchange.name for exchange in state.exchanges.values() if _is_super(exchange)}
+    names |= {name for name in state.streams if owner_of(state, name) is None}
+    return sorted(names)
+
+
+def owner_of(state: VhostTopology, name: QueueName) -> Exchange | None:
+    """The exchange of the stream that a queue is a partition of."""
+    for binding in state.bindings_to(DestinationKind.QUEUE, name):
+        exchange = state.exchanges[binding.source]
+        if _is_super(exchange):
+            return exchange
+    return None
+
+
+class _Parts:
+    """What a stream consists of, as commands."""
+
+    def __init__(self, queues: list[DeclareQueue], exchange: DeclareExchange | None, binds: list[Bind]) -> None:
+        self.queues = queues
+        self.exchange = exchange
+        self.binds = binds
+
+
+def _parts(command: DeclareStream) -> _Parts:
+    arguments = {X_QUEUE_TYPE: QueueKind.STREAM.value, **command.arguments}
+    wanted = DeclareQueue(QueueName(command.name), NOBODY, arguments=arguments)
+    if command.partition_count == 1:
+        return _Parts([wanted], None, [])
+    names = [QueueName(check_name("stream", f"{command.name}-{number}")) for number in range(command.partition_count)]
+    source = ExchangeName(command.name)
+    kind = ExchangeKind.SUPER_STREAM.value
+    exchange = DeclareExchange(source, kind, arguments={X_PARTITIONS: command.partition_count})
+    binds = [
+        Bind(Binding(source, DestinationKind.QUEUE, name, RoutingKey(str(number))), NOBODY)
+        for number, name in enumerate(names)
+    ]
+    return _Parts([replace(wanted, name=name) for name in names], exchange, binds)
+
+
+def _check_all(state: VhostTopology, wanted: _Parts) -> None:
+    """Everything that could refuse a part, before any is made."""
+    missing_count = sum(queues.check(state, one) is None for one in wanted.queues)
+    if wanted.exchange is not None:
+        exchanges.check(state, wanted.exchange)
+        _check_places(state, wanted.binds)
+    if wanted.queues[0].arguments[X_QUEUE_TYPE] != QueueKind.STREAM:
+        thing = state.thing("stream", wanted.queues[0].name)
+        raise InvalidArgumentError(
+            thing, f"has another '{X_QUEUE_TYPE}' than 'stream'", "leave the argument out", field=X_QUEUE_TYPE
+        )
+    if state.next_queue_id + missing_count - 1 > QUEUE_ID_MAX:
+        thing = state.thing("stream", wanted.queues[0].name)
+        raise LimitReachedError(thing, "finds every number of a queue used up in its vhost", limit=QUEUE_ID_MAX)
+
+
+def _check_places(state: VhostTopology, binds: Sequence[Bind]) -> None:
+    source = binds[0].binding.source
+    if source in state.exchanges:
+        for one in binds:
+            bindings.check_place(state, one.binding)
+
+
+def _check_partition_count(state: VhostTopology, command: DeclareStream) -> None:
+    """It is for ever. What was put together by hand has none that could be declared again."""
+    exchange = _exchange(state, command.name)
+    queue = state.queues.get(QueueName(command.name))
+    found: int | None = None
+    if exchange is not None and (command.partition_count == 1 or exchange.partition_count != command.partition_count):
+        found = exchange.partition_count or len(list(state.bindings_from(exchange.name)))
+    elif queue is not None and queue.is_stream and command.partition_count > 1:
+        found = 1
+    if found is not None:
+        thing = state.thing("stream", command.name)
+        raise PreconditionFailedError.mismatch(thing, "partitions", str(command.partition_count), str(found))
+
+
+def _exchange(state: VhostTopology, name: str) -> Exchange | None:
+    exchange = state.exchanges.get(ExchangeName(name))
+    return exchange if exchange is not None and _is_super(exchange) else None
+
+
+def _is_super(exchange: Exchange) -> bool:
+    return exchange.kind is ExchangeKind.SUPER_STREAM

@@ -1,0 +1,222 @@
+"""The verbs of streams: declaring and deleting them whole, where they begin and end, groups and their offsets. What may
+read from the disk runs on a thread; a stream that is deleted meanwhile is refused like one that was never there.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.metadata import streams as rules
+from penstock.metadata.argument_rules import PARTITIONS_MAX
+from penstock.metadata.commands import DeclareStream, DeleteStream
+from penstock.metadata.effects import StreamDeclared
+from penstock.metadata.topology import VhostTopology
+from penstock.model.arguments import Arguments
+from penstock.model.errors import InvalidArgumentError, Thing
+from penstock.model.names import QueueId, QueueName, check_name
+from penstock.model.records import Access, Queue
+from penstock.vhost.actor import Actor
+from penstock.vhost.owner import Owner
+from penstock.vhost.ports import GroupState, Shard, StreamState
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """Where a partition begins and ends; see `StreamState`."""
+
+    name: QueueName
+    state: StreamState
+    at_timestamp: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatus:
+    name: str
+    arguments: Arguments
+    partitions: tuple[PartitionStatus, ...]
+
+
+class GroupStatus(NamedTuple):
+    name: str
+    partition: QueueName
+    offset: int | None
+    lag: int
+    reader_count: int
+
+
+class Streams:
+    """Those of one vhost."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._topology: VhostTopology = owner.topology
+
+    # ------------------------------------------------------------ as wholes
+
+    async def declare(self, actor: Actor, command: DeclareStream) -> StreamDeclared:
+        """Needs to configure the stream's name and those of all its partitions."""
+        for name in _names(command):
+            actor.require(Access.CONFIGURE, self._thing(name))
+        outcome = await self._owner.submit(command)
+        assert isinstance(outcome.answer, StreamDeclared)
+        return outcome.answer
+
+    async def delete(self, actor: Actor, name: str) -> int:
+        """Gives the number of messages that went with it."""
+        actor.require(Access.CONFIGURE, self._thing(name))
+        for partition in await self._owner.read(lambda: rules.partitions(self._topology, name)):
+            actor.require(Access.CONFIGURE, self._thing(partition))
+        return (await self._owner.submit(DeleteStream(name))).dropped_count
+
+    async def statuses(self, actor: Actor, name: str | None = None) -> list[StreamStatus]:
+        """In the order of their names; or only the one, which must be there."""
+        actor.require_entry(Thing("vhost", self._topology.vhost))
+        streams = await self._owner.read(lambda: self._found(name))
+        partitions = [queue for _, queues in streams for queue in queues]
+        found = {status.name: status for status in await self._states(partitions)}
+        return [
+            StreamStatus(each, queues[0].arguments if queues else {}, tuple(found[queue.name] for queue in queues))
+            for each, queues in streams
+        ]
+
+    # ------------------------------------------------------------ offsets
+
+    async def offsets(self, actor: Actor, name: str, timestamp_ms: int | None) -> list[PartitionStatus]:
+        """Of all partitions of a stream, or of one partition."""
+        actor.require_entry(Thing("vhost", self._topology.vhost))
+        queues = await self._owner.read(lambda: self._queues(name))
+        found = await self._states(queues)
+        if timestamp_ms is None:
+            return found
+        offsets = await asyncio.to_thread(self._offsets_at, queues, timestamp_ms)
+        return [
+            PartitionStatus(status.name, status.state, offset) for status, offset in zip(found, offsets, strict=True)
+        ]
+
+    async def admit_read(self, actor: Actor, partition: QueueName, group: str, *, single_active: bool) -> QueueId:
+        """Gives the number by which the engine knows the partition."""
+        actor.require(Access.READ, self._queue(partition))
+        if group:
+            self._check_group(group)
+        elif single_active:
+            raise InvalidArgumentError(
+                self._thing(partition),
+                "is to be read by a single active reader of no group",
+                "name the group whose readers take turns",
+                field="group",
+            )
+        return await self._owner.read(lambda: rules.stream_queue(self._topology, partition).id)
+
+    # ------------------------------------------------------------ groups and producers
+
+    async def store_offset(self, actor: Actor, partition: QueueName, group: str, offset: int) -> None:
+        """Returns when it is on the disk."""
+        actor.require(Access.READ, self._queue(partition))
+        self._check_group(group)
+        queue = await self._owner.read(lambda: rules.stream_queue(self._topology, partition))
+        next_ = (await self._states([queue]))[0].state[1]
+        if offset >= next_:
+            raise InvalidArgumentError(
+                self._thing(partition),
+                f"has no offset {offset} yet: the next message gets {next_}",
+                "store the offset of the last message that was read",
+                field="offset",
+            )
+        await asyncio.to_thread(self._shard.store_offset, queue.id, group, offset)
+
+    async def groups(self, actor: Actor, name: str) -> list[GroupStatus]:
+        """Of all partitions of a stream, or of one partition; in the order of the groups' names."""
+        actor.require_entry(Thing("vhost", self._topology.vhost))
+        queues = await self._owner.read(lambda: self._queues(name))
+        return self._groups(await self._states(queues), queues)
+
+    async def delete_group(self, actor: Actor, name: str, group: str) -> bool:
+        """Gives whether anything was stored."""
+        self._check_group(group)
+        queues = await self._owner.read(lambda: self._queues(name))
+        for queue in queues:
+            actor.require(Access.READ, self._queue(queue.name))
+        deleted = [self._shard.delete_group(queue.id, group) for queue in queues]
+        return any(deleted)
+
+    async def producer_sequence(self, actor: Actor, producer: str) -> int | None:
+        """The highest that is stored."""
+        actor.require_entry(Thing("vhost", self._topology.vhost))
+        check_name("producer", producer)
+        return await self._owner.read(lambda: self._shard.producer_sequence(producer))
+
+    # ------------------------------------------------------------ for those who watch
+
+    def states_now(self, count_max: int) -> tuple[list[PartitionStatus], list[GroupStatus]]:
+        """The first partitions by name, and their groups; those that are being declared come later."""
+        if self._owner.stopped is not None:
+            return [], []
+        there = (name for name in self._topology.streams if self._owner.is_applied(self._topology.queues[name].id))
+        queues = [self._topology.queues[name] for name in heapq.nsmallest(count_max, there)]
+        states = _statuses(queues, self._shard.stream_states([queue.id for queue in queues]))
+        return states, self._groups(states, queues)
+
+    @property
+    def partition_count(self) -> int:
+        return len(self._topology.streams)
+
+    # ------------------------------------------------------------ parts
+
+    @property
+    def _shard(self) -> Shard:
+        return self._owner.shard
+
+    def _found(self, wanted: str | None) -> list[tuple[str, list[Queue]]]:
+        names = rules.stream_names(self._topology) if wanted is None else [wanted]
+        return [(name, self._queues(name)) for name in names]
+
+    def _queues(self, name: str) -> list[Queue]:
+        return [self._topology.queues[partition] for partition in rules.partitions(self._topology, name)]
+
+    async def _states(self, queues: Sequence[Queue]) -> list[PartitionStatus]:
+        """A stream that went meanwhile holds nothing."""
+        states = await asyncio.to_thread(self._shard.stream_states, [queue.id for queue in queues])
+        return _statuses(queues, states)
+
+    def _offsets_at(self, queues: Sequence[Queue], timestamp_ms: int) -> list[int]:
+        return [self._shard.offset_at(queue.id, timestamp_ms) for queue in queues]
+
+    def _groups(self, partitions: Sequence[PartitionStatus], queues: Sequence[Queue]) -> list[GroupStatus]:
+        found: list[GroupStatus] = []
+        for partition, queue in zip(partitions, queues, strict=True):
+            found += (_group_status(partition, group) for group in self._shard.stream_groups(queue.id))
+        return sorted(found, key=lambda group: group.name)
+
+    def _check_group(self, group: str) -> None:
+        thing = Thing("group", group[:64], self._topology.vhost)
+        if not group:
+            raise InvalidArgumentError(thing, "has no name", "name the group", field="group")
+        check_name("group", group)
+
+    def _thing(self, name: str) -> Thing:
+        return Thing("stream", name, self._topology.vhost)
+
+    def _queue(self, name: str) -> Thing:
+        return Thing("queue", name, self._topology.vhost)
+
+
+def _statuses(queues: Sequence[Queue], states: Sequence[StreamState]) -> list[PartitionStatus]:
+    return [PartitionStatus(queue.name, state) for queue, state in zip(queues, states, strict=True)]
+
+
+def _names(command: DeclareStream) -> list[str]:
+    """Bounded, because the count is the client's and is judged only later."""
+    if command.partition_count <= 1:
+        return [command.name]
+    count = min(command.partition_count, PARTITIONS_MAX)
+    return [command.name, *(f"{command.name}-{number}" for number in range(count))]
+
+
+def _group_status(partition: PartitionStatus, group: GroupState) -> GroupStatus:
+    """Offsets may skip numbers, so that the lag is never more than there are messages."""
+    name, offset, reader_count = group
+    first, next_, count = partition.state[:3]
+    behind = next_ - (first if offset is None else max(first, offset + 1))
+    return GroupStatus(name, partition.name, offset, max(0, min(behind, count)), reader_count)

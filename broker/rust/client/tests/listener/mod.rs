@@ -1,0 +1,154 @@
+//! The broker's listener above a shard of its own. A thread takes its decisions: everybody may do everything, `s` is a stream
+//! and everything else a queue.
+#![allow(clippy::unwrap_used)]
+
+use std::net::SocketAddr;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use penstock_client::{Channel, ChannelSettings, Reader, ReaderSettings};
+use penstock_engine::{Engine, EngineOptions, Payload, Publication, QueueId, QueueSettings, Shard, StreamSettings};
+use penstock_serve::{Answer, Call, Calls, Kind, Server, ServerOptions};
+use penstock_wire::grpc::{ConsumeFrame, ReadFrame, parse_consume_request, parse_read_request};
+
+pub const STREAM: QueueId = QueueId(1);
+const QUEUE: QueueId = QueueId(2);
+const GRACE: Duration = Duration::from_secs(5);
+/// How often whoever waits looks again.
+const LOOK: Duration = Duration::from_millis(2);
+
+pub struct Broker {
+    pub shard: Arc<Shard>,
+    engine: Arc<Engine>,
+    listener: Option<Listener>,
+    address: SocketAddr,
+    _directory: tempfile::TempDir,
+}
+
+impl Broker {
+    pub fn start() -> Broker {
+        let directory = tempfile::tempdir().unwrap();
+        let options = EngineOptions {
+            segment_bytes_min: 64 << 10,
+            segment_bytes_max: 256 << 10,
+            segment_idle: Duration::from_secs(60),
+            disk_free_bytes_min: 0,
+            compaction_bytes_per_second: 0,
+        };
+        let engine = Arc::new(Engine::new(options).unwrap());
+        let shard = engine.open_shard("/", directory.path(), false).unwrap();
+        let queue = |id, name, stream| QueueSettings { id, name, auto_delete: false, level: None, stream };
+        let stream = queue(STREAM, "s", Some(StreamSettings::default()));
+        shard.put_queues([stream, queue(QUEUE, "jobs", None)]).unwrap();
+        let listener = Listener::start(&engine, "127.0.0.1:0");
+        let address = listener.server.address();
+        Broker { shard, engine, listener: Some(listener), address, _directory: directory }
+    }
+
+    /// Ends every connection and listens again at the same place.
+    pub fn restart(&mut self) {
+        drop(self.listener.take());
+        self.listener = Some(Listener::start(&self.engine, &self.address.to_string()));
+    }
+
+    pub fn publish(&self, bodies: &[&str]) {
+        let batch: Vec<Publication<'_>> = bodies.iter().map(|body| published(body)).collect();
+        self.shard.publish(&batch, None, 1, &mut Vec::new()).unwrap();
+    }
+
+    pub fn channel(&self) -> Arc<Channel> {
+        let settings = ChannelSettings {
+            target: self.address.to_string(),
+            authorization: "Basic Z3Vlc3Q6Z3Vlc3Q=".to_owned(),
+            connect_timeout_ms: 5_000,
+            message_bytes_max: 1 << 20,
+            tls: None,
+        };
+        Arc::new(Channel::new(&settings).unwrap())
+    }
+
+    pub fn reader(&self, settings: ReaderSettings) -> Reader {
+        Reader::new(self.channel(), settings).unwrap()
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        drop(self.listener.take());
+        self.engine.close().unwrap();
+    }
+}
+
+fn published(body: &str) -> Publication<'_> {
+    let payload = Payload::new(b"", b"s", b"", body.as_bytes()).unwrap();
+    Publication { payload, exchange: b"", key: b"s", headers: None, persistent: false, mandatory: false }
+}
+
+struct Listener {
+    server: Server,
+    decider: Option<JoinHandle<()>>,
+    stopping: Arc<AtomicBool>,
+}
+
+impl Listener {
+    fn start(engine: &Arc<Engine>, address: &str) -> Listener {
+        let options = ServerOptions {
+            address: address.to_owned(),
+            threads: 1,
+            message_bytes_max: 1 << 20,
+            descriptors: Vec::new(),
+            calls_max: 100,
+            tls: None,
+        };
+        let server = Server::start(Arc::clone(engine), &options).unwrap();
+        let stopping = Arc::<AtomicBool>::default();
+        let (calls, stopped) = (Arc::clone(server.calls()), Arc::clone(&stopping));
+        let decider = Some(std::thread::spawn(move || decide(&calls, &stopped)));
+        Listener { server, decider, stopping }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.server.stop(GRACE);
+        self.stopping.store(true, Ordering::Release);
+        self.decider.take().into_iter().for_each(|decider| decider.join().unwrap());
+    }
+}
+
+fn decide(calls: &Calls, stopping: &AtomicBool) {
+    while !stopping.load(Ordering::Acquire) {
+        for call in calls.take() {
+            let queue_id = if name_in(&call) == "s" { STREAM.0 } else { QUEUE.0 };
+            let admitted = Answer::Admitted { vhost: "/".to_owned(), queue_id };
+            if let Some(reply) = call.reply {
+                // Whoever asked may be gone.
+                let _ = reply.send(Ok(admitted));
+            }
+        }
+        look_again();
+    }
+}
+
+/// What a call wants to consume or read.
+fn name_in(call: &Call) -> String {
+    match call.kind {
+        Kind::Read => match parse_read_request(&call.payload) {
+            Ok(ReadFrame::Open(open)) => open.partition.to_owned(),
+            _ => String::new(),
+        },
+        Kind::Consume => match parse_consume_request(&call.payload) {
+            Ok(ConsumeFrame::Open(open)) => open.queue.to_owned(),
+            _ => String::new(),
+        },
+        _ => String::new(),
+    }
+}
+
+/// Lets the others go on: whoever asks looks again.
+pub fn look_again() {
+    std::thread::sleep(LOOK);
+}

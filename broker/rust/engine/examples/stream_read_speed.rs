@@ -1,0 +1,82 @@
+//! How fast a stream is read in process, from the page cache: `cargo run --release -p penstock-engine --example
+//! stream_read_speed`, with the number of messages and the bytes of each behind it when they should be others than 5,000,000
+//! and 100.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use penstock_engine::{
+    Engine, EngineOptions, Filled, Payload, Progress, Publication, QueueId, QueueSettings, ReadFrom, ReadSettings,
+    Shard, StreamSettings, Target,
+};
+
+const STREAM: QueueId = QueueId(1);
+const BATCH: usize = 1000;
+const ROUNDS: usize = 5;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> Result<()> {
+    let mut numbers = std::env::args().skip(1).map(|text| text.parse::<usize>());
+    let count = numbers.next().transpose()?.unwrap_or(5_000_000);
+    let size = numbers.next().transpose()?.unwrap_or(100);
+    let directory = std::env::temp_dir().join(format!("penstock-stream-read-{}", std::process::id()));
+    let options = EngineOptions {
+        segment_bytes_min: 1 << 20,
+        segment_bytes_max: 64 << 20,
+        segment_idle: Duration::from_secs(60),
+        disk_free_bytes_min: 0,
+        compaction_bytes_per_second: 0,
+    };
+    let engine = Engine::new(options)?;
+    let shard = engine.open_shard("/", &directory, false)?;
+    let stream = Some(StreamSettings::default());
+    shard.put_queues([QueueSettings { id: STREAM, name: "s", auto_delete: false, level: None, stream }])?;
+    append(&shard, count, &vec![b'x'; size])?;
+    for _ in 0..ROUNDS {
+        read(&shard)?;
+    }
+    shard.close(true)?;
+    engine.close()?;
+    Ok(())
+}
+
+fn append(shard: &Arc<Shard>, count: usize, body: &[u8]) -> Result<()> {
+    let started = Instant::now();
+    let mut fates = Vec::new();
+    for _ in 0..count / BATCH {
+        let mut batch = Vec::with_capacity(BATCH);
+        for _ in 0..BATCH {
+            let payload = Payload::new(b"", b"s", b"", body)?;
+            let (exchange, key): (&[u8], &[u8]) = (b"", b"s");
+            batch.push(Publication { payload, exchange, key, headers: None, persistent: false, mandatory: false });
+        }
+        fates.clear();
+        shard.publish(&batch, None, 1, &mut fates)?;
+    }
+    tell("append", count, started);
+    Ok(())
+}
+
+fn read(shard: &Arc<Shard>) -> Result<()> {
+    let settings = ReadSettings { from: ReadFrom::First, end: None, group: None, single_active: false };
+    let mut reader = shard.read(STREAM, settings)?;
+    let started = Instant::now();
+    let (mut found, mut bytes, mut filled) = (0, 0, Vec::new());
+    while reader.fill(4096, &mut filled)? == Progress::Found {
+        for Filled { segment, picked } in filled.drain(..) {
+            for one in picked {
+                let target = Target { queue: STREAM, sequence: one.taken.sequence };
+                bytes += segment.message_for(one.offset, target)?.body.len();
+                found += 1;
+            }
+        }
+    }
+    tell(&format!("read {bytes} bytes"), found, started);
+    Ok(())
+}
+
+fn tell(what: &str, count: usize, started: Instant) {
+    let seconds = started.elapsed().as_secs_f64();
+    println!("{what}: {:.1} M messages/s", count as f64 / seconds / 1e6);
+}

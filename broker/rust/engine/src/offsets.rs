@@ -1,0 +1,221 @@
+//! What is asked about a stream: where it begins and ends, which offset a time has, how far its groups have read.
+//!
+//! What must stay true: records are read without the shard's lock, because their pages may have to come from the disk.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+
+use penstock_log::{Located, LogError, Position, Target, marks};
+use penstock_queue::{QueueId, Sequence};
+
+use crate::error::EngineError;
+use crate::shard::Shard;
+use crate::state::QueueEntry;
+use crate::stream::{GROUPS_MAX, Stream};
+
+/// A stream's groups are kept by names of at most so many bytes.
+pub const GROUP_BYTES_MAX: usize = 255;
+
+/// Where a stream begins and ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamStanding {
+    /// The first offset that is there; equal to `next` when nothing is.
+    pub first: u64,
+    /// The offset that the next message gets.
+    pub next: u64,
+    pub count: u64,
+    pub bytes: u64,
+    /// When the first and the last of them were stored; 0 when nothing is there, or cannot be read.
+    pub first_timestamp_ms: u64,
+    pub last_timestamp_ms: u64,
+    pub reader_count: u64,
+}
+
+/// How far a group has read, and by how many.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupStanding {
+    pub name: String,
+    pub offset: Option<u64>,
+    pub reader_count: u64,
+}
+
+impl Shard {
+    /// How streams stand; those that are not there, or are none, stand at nothing. Reads two records of each: it may block on the disk.
+    ///
+    /// # Errors
+    /// `Stopped` when a bug poisoned the shard; `Log` when a record cannot be read.
+    pub fn stream_states(&self, ids: &[QueueId]) -> Result<Vec<StreamStanding>, EngineError> {
+        ids.iter().map(|&id| self.stream_state(id)).collect()
+    }
+
+    fn stream_state(&self, id: QueueId) -> Result<StreamStanding, EngineError> {
+        let (mut standing, last) = {
+            let guard = self.lock()?;
+            let Some(QueueEntry { machine, stream: Some(stream), .. }) = guard.queues.get(&id) else {
+                return Ok(StreamStanding::default());
+            };
+            let (settled, next) = (machine.settled(), machine.next());
+            let standing = StreamStanding {
+                first: settled.below().min(next).0,
+                next: next.0,
+                count: machine.ready_count(),
+                bytes: machine.ready_bytes(),
+                reader_count: stream.reader_count() as u64,
+                ..StreamStanding::default()
+            };
+            (standing, settled.last_unsettled(next))
+        };
+        if let Some(last) = last {
+            standing.first_timestamp_ms = self.time_at(id, Sequence(standing.first))?.map_or(0, |(_, time)| time);
+            standing.last_timestamp_ms = self.time_at(id, last)?.map_or(0, |(_, time)| time);
+        }
+        Ok(standing)
+    }
+
+    /// The first offset stored at that time or later; the next one when everything is older. Reads a record for each halving
+    /// of the stream: it may block on the disk.
+    ///
+    /// # Errors
+    /// `NoQueue`; `NotStream`; `Log` when a record cannot be read.
+    pub fn offset_at(&self, id: QueueId, timestamp_ms: u64) -> Result<u64, EngineError> {
+        let (mut low, mut high) = {
+            let mut guard = self.lock()?;
+            let (entry, _) = stream_of(self.entry(&mut guard, id)?)?;
+            (entry.settled().below().0, entry.next().0)
+        };
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.time_at(id, Sequence(middle))? {
+                Some((found, time)) if time < timestamp_ms => low = found.0 + 1,
+                _ => high = middle,
+            }
+        }
+        // What was found may be a gap: the first message behind it is meant.
+        Ok(self.time_at(id, Sequence(low))?.map_or(low, |(found, _)| found.0))
+    }
+
+    /// The first message that is there at an offset or behind it, and when it was stored; `None` when there is none, or it
+    /// cannot be read.
+    fn time_at(&self, id: QueueId, from: Sequence) -> Result<Option<(Sequence, u64)>, EngineError> {
+        let located = {
+            let mut guard = self.lock()?;
+            let machine = &self.entry(&mut guard, id)?.machine;
+            let from = machine.settled().next_unsettled(from);
+            if from >= machine.next() {
+                return Ok(None);
+            }
+            guard.log.seek(id, from, 1, 0)
+        };
+        match located.and_then(|located| located.map_or(Ok(None), |located| read_time(id, &located).map(Some))) {
+            Err(LogError::Damaged { .. }) => Ok(None),
+            found => Ok(found?),
+        }
+    }
+
+    /// A stream's groups, by name: those that have stored an offset, or have readers.
+    ///
+    /// # Errors
+    /// `NoQueue`; `NotStream`.
+    pub fn stream_groups(&self, id: QueueId) -> Result<Vec<GroupStanding>, EngineError> {
+        let mut guard = self.lock()?;
+        let (_, stream) = stream_of(self.entry(&mut guard, id)?)?;
+        let standing = |(name, group): (&str, &crate::stream::Group)| GroupStanding {
+            name: name.to_owned(),
+            offset: group.offset,
+            reader_count: group.reader_count as u64,
+        };
+        Ok(stream.groups().map(standing).collect())
+    }
+
+    /// Remembers that a group has done with everything up to an offset. Gives the position that [`Shard::wait_synced`] takes.
+    ///
+    /// # Errors
+    /// `NoQueue`; `NotStream`; `BeyondEnd`; `GroupName`; `TooMany` groups; `Log` when it cannot be written.
+    pub fn store_offset(&self, id: QueueId, group: &str, offset: u64) -> Result<Position, EngineError> {
+        let mut guard = self.lock()?;
+        guard.check(self.name())?;
+        let entry = self.entry(&mut guard, id)?;
+        let (stream_name, next) = (entry.name.clone(), entry.machine.next().0);
+        let (_, stream) = stream_of(entry)?;
+        if offset >= next {
+            return Err(EngineError::BeyondEnd { stream: stream_name, offset, next });
+        }
+        if group.is_empty() || group.len() > GROUP_BYTES_MAX {
+            return Err(EngineError::GroupName { bytes: group.len(), bytes_max: GROUP_BYTES_MAX });
+        }
+        if !stream.has_room_for(group) {
+            return Err(EngineError::TooMany { what: "groups of this stream", max: GROUPS_MAX });
+        }
+        if stream.offset_of(group) == Some(offset) {
+            return Ok(guard.log.end());
+        }
+        guard.log.append_mark(&marks::owner_of_groups(id), group.as_bytes(), &offset.to_le_bytes())?;
+        guard.write()?;
+        stream_of(self.entry(&mut guard, id)?)?.1.store(group, offset);
+        Ok(guard.log.end())
+    }
+
+    /// Forgets how far a group has read; says whether it had stored anything.
+    ///
+    /// # Errors
+    /// `NoQueue`; `NotStream`; `Log` when it cannot be written.
+    pub fn delete_group(&self, id: QueueId, group: &str) -> Result<bool, EngineError> {
+        let mut guard = self.lock()?;
+        guard.check(self.name())?;
+        let (_, stream) = stream_of(self.entry(&mut guard, id)?)?;
+        if stream.offset_of(group).is_none() {
+            return Ok(false);
+        }
+        guard.log.append_mark(&marks::owner_of_groups(id), group.as_bytes(), &[])?;
+        guard.write()?;
+        stream_of(self.entry(&mut guard, id)?)?.1.forget(group);
+        Ok(true)
+    }
+
+    /// Blocks until `position` is on the disk.
+    ///
+    /// # Errors
+    /// As [`Shard::wait_synced`].
+    pub fn sync_to(&self, position: Position) -> Result<(), EngineError> {
+        self.request_sync();
+        block_on(self.wait_synced(position))
+    }
+}
+
+fn stream_of(entry: &mut QueueEntry) -> Result<(&penstock_queue::Queue, &mut Stream), EngineError> {
+    let QueueEntry { name, machine, stream, .. } = entry;
+    Ok((machine, stream.as_mut().ok_or_else(|| EngineError::NotStream(name.clone()))?))
+}
+
+fn read_time(queue: QueueId, located: &Located) -> Result<(Sequence, u64), LogError> {
+    let offset = located.offsets.first().copied().unwrap_or_default();
+    if located.segment.is_sealed() {
+        located.segment.populate(offset, offset)?;
+    }
+    let message = located.segment.message_for(offset, Target { queue, sequence: located.first })?;
+    Ok((located.first, message.stored_at_ms))
+}
+
+/// A thread that waits for a future.
+struct Parked(Thread);
+
+impl Wake for Parked {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Parked(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! A reader of a stream: a cursor that changes nothing, with the place where it goes on and a bell that rings when there is more.
+//!
+//! Finding messages happens under the shard's lock and gives places in segments, as for consumers; the bytes are read after
+//! it. Any number of readers stand on a stream, each wherever it likes.
+
+use std::sync::Arc;
+
+use penstock_log::{LogError, Outcome};
+use penstock_queue::{AckSet, QueueId, Sequence, SequenceRange, Taken};
+
+use crate::counters::Metric;
+use crate::damage::NO_FILE;
+use crate::error::EngineError;
+use crate::shard::Shard;
+use crate::signal::Signal;
+use crate::state::{QueueEntry, State};
+use crate::stream::ReaderId;
+use crate::subscription::{Filled, Picked, mend};
+
+/// Where a reader begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadFrom {
+    /// Behind the last message.
+    Next,
+    First,
+    Last,
+    Offset(u64),
+    /// The first message stored at that time or later.
+    Timestamp(u64),
+    LastCount(u64),
+}
+
+/// How a reader wants to be served.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadSettings<'a> {
+    pub from: ReadFrom,
+    /// It ends before this offset.
+    pub end: Option<u64>,
+    /// Its stored offset, once there is one, counts instead of `from`.
+    pub group: Option<&'a str>,
+    /// Waits until it is the first of its group's readers that said the same.
+    pub single_active: bool,
+}
+
+/// What a stream held when a reader was opened, and where it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadRange {
+    pub first: u64,
+    pub begin: u64,
+    pub next: u64,
+}
+
+/// Whether it is a reader's turn in its group, and where it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    pub active: bool,
+    pub begin: u64,
+}
+
+/// What a fill came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    Found,
+    /// There is nothing yet: the signal will ring.
+    Waiting,
+    /// The reader has come to its end.
+    Ended,
+}
+
+/// See the module.
+pub struct StreamReader {
+    shard: Arc<Shard>,
+    queue: QueueId,
+    id: ReaderId,
+    signal: Arc<Signal>,
+    group: Option<String>,
+    range: ReadRange,
+    next: Sequence,
+    end: Option<Sequence>,
+    /// The segment that it read last.
+    hint: u64,
+    /// Whether it has to wait for its turn, and what it was told of that.
+    single_active: bool,
+    told_active: Option<bool>,
+}
+
+impl Shard {
+    /// Adds a reader to a stream. Beginning at a time reads a few records: it may block on the disk.
+    ///
+    /// # Errors
+    /// `NoQueue`; `NotStream`; `TooMany` groups; `Log` when a record cannot be read.
+    pub fn read(self: &Arc<Self>, queue: QueueId, settings: ReadSettings<'_>) -> Result<StreamReader, EngineError> {
+        let at_time = match settings.from {
+            ReadFrom::Timestamp(timestamp_ms) => Some(self.offset_at(queue, timestamp_ms)?),
+            _ => None,
+        };
+        let mut guard = self.lock()?;
+        guard.check(self.name())?;
+        let entry = self.entry(&mut guard, queue)?;
+        let (machine, name) = (&entry.machine, &entry.name);
+        let stream = entry.stream.as_mut().ok_or_else(|| EngineError::NotStream(name.clone()))?;
+        if settings.group.is_some_and(|group| !stream.has_room_for(group)) {
+            return Err(EngineError::TooMany { what: "groups of this stream", max: crate::stream::GROUPS_MAX });
+        }
+        let (settled, next) = (machine.settled(), machine.next());
+        let first = settled.below().min(next);
+        let wanted = match settings.from {
+            ReadFrom::Next => next,
+            ReadFrom::First => first,
+            ReadFrom::Last => settled.last_unsettled(next).unwrap_or(next),
+            ReadFrom::Offset(offset) => Sequence(offset),
+            ReadFrom::Timestamp(_) => Sequence(at_time.unwrap_or(next.0)),
+            ReadFrom::LastCount(count) => nth_unsettled(settled, machine.ready_count().saturating_sub(count), next),
+        };
+        let stored = settings.group.and_then(|group| stream.offset_of(group));
+        let begin = stored.map_or(wanted, |offset| Sequence(offset).next()).max(first);
+        let (id, signal) = stream.enter(settings.group, settings.single_active);
+        self.counters().add(Metric::Readers, 1);
+        Ok(StreamReader {
+            shard: Arc::clone(self),
+            queue,
+            id,
+            signal,
+            group: settings.group.map(str::to_owned),
+            range: ReadRange { first: first.0, begin: begin.0, next: next.0 },
+            next: begin,
+            end: settings.end.map(Sequence),
+            hint: 0,
+            single_active: settings.single_active && settings.group.is_some(),
+            told_active: None,
+        })
+    }
+}
+
+impl StreamReader {
+    #[must_use]
+    pub fn signal(&self) -> &Arc<Signal> {
+        &self.signal
+    }
+
+    #[must_use]
+    pub fn queue(&self) -> QueueId {
+        self.queue
+    }
+
+    /// How things stood when it was opened.
+    #[must_use]
+    pub fn range(&self) -> ReadRange {
+        self.range
+    }
+
+    /// Whether it is its turn in its group, when that was not told yet.
+    ///
+    /// # Errors
+    /// `NoQueue` once the stream is gone.
+    pub fn turn(&mut self) -> Result<Option<Turn>, EngineError> {
+        let Some(group) = self.group.as_deref().filter(|_| self.single_active && self.told_active != Some(true)) else {
+            return Ok(None);
+        };
+        let mut guard = self.shard.lock()?;
+        let QueueEntry { machine, stream: Some(stream), .. } = self.shard.entry(&mut guard, self.queue)? else {
+            return Ok(None);
+        };
+        let active = stream.is_active(self.id, group);
+        if self.told_active == Some(active) {
+            return Ok(None);
+        }
+        if active && let Some(offset) = stream.offset_of(group) {
+            self.next = Sequence(offset).next().max(machine.settled().below());
+        }
+        self.told_active = Some(active);
+        Ok(Some(Turn { active, begin: self.next.0 }))
+    }
+
+    /// Finds what comes next, at most `count_max` messages.
+    ///
+    /// # Errors
+    /// `NoQueue` once the stream is gone; `Log` when a message's record cannot be found.
+    pub fn fill(&mut self, count_max: u32, filled: &mut Vec<Filled>) -> Result<Progress, EngineError> {
+        if self.single_active && self.told_active != Some(true) {
+            return Ok(Progress::Waiting);
+        }
+        let shard = Arc::clone(&self.shard);
+        let mut guard = shard.lock()?;
+        let found = self.find(&shard, &mut guard, count_max, filled);
+        let passed = guard.log.take_passed();
+        // Letting go of pages takes its time.
+        drop(guard);
+        drop(passed);
+        found
+    }
+
+    fn find(
+        &mut self,
+        shard: &Shard,
+        state: &mut State,
+        count_max: u32,
+        filled: &mut Vec<Filled>,
+    ) -> Result<Progress, EngineError> {
+        loop {
+            let entry = shard.entry(state, self.queue)?;
+            let (settled, next) = (entry.machine.settled(), entry.machine.next());
+            let from = settled.next_unsettled(self.next);
+            if self.end.is_some_and(|end| from.min(next) >= end || self.next >= end) {
+                return Ok(Progress::Ended);
+            }
+            if from >= next {
+                entry.stream.iter_mut().for_each(|stream| stream.wait(self.id));
+                return Ok(Progress::Waiting);
+            }
+            let stop = settled.next_settled(from).unwrap_or(next).min(next).min(self.end.unwrap_or(next));
+            let count = (stop.0 - from.0).min(u64::from(count_max));
+            let located = match state.log.seek(self.queue, from, count as usize, self.hint) {
+                // A directory that changed on the disk is made again from its segment.
+                Err(error) if mend(state, &error)? => continue,
+                located => located?,
+            };
+            if let Some(located) = located.as_ref().filter(|located| located.first == from) {
+                let picked: Vec<Picked> = (from.0..)
+                    .zip(&located.offsets)
+                    .map(|(number, &offset)| Picked {
+                        taken: Taken { sequence: Sequence(number), delivery_count: 0 },
+                        offset,
+                    })
+                    .collect();
+                self.next = Sequence(from.0 + picked.len() as u64);
+                self.hint = located.segment.number();
+                filled.push(Filled { segment: Arc::clone(&located.segment), picked });
+                return Ok(Progress::Found);
+            }
+            let stored = located.map_or(stop, |located| located.first.min(stop));
+            self.drop_lost(state, from, stored)?;
+        }
+    }
+
+    /// Drops messages that an earlier process stored and no segment holds.
+    fn drop_lost(&self, state: &mut State, first: Sequence, end: Sequence) -> Result<(), EngineError> {
+        let recovered_below = self.shard.entry(state, self.queue)?.recovered_below;
+        let range = SequenceRange::new(first, Sequence(end.min(recovered_below).0.saturating_sub(1)));
+        let Some(range) = range.filter(|_| state.stopped.is_none()) else {
+            return Err(self.shard.missing(self.queue, first));
+        };
+        let count = self.drop_range(state, range)?;
+        let is_first = state.damages.note_lost(self.queue, count);
+        self.shard.tell_damage(state, NO_FILE, count, is_first);
+        Ok(())
+    }
+
+    /// Drops a message from the stream whose record cannot be read, so that nobody ever gets it, unless only the directory
+    /// that led to the record was wrong. The reader goes back to its place: what was found behind it is found again.
+    ///
+    /// # Errors
+    /// `NoQueue` once the stream is gone; `Log` when the settlement cannot be written.
+    pub fn drop_damaged(&mut self, sequence: Sequence, error: &LogError) -> Result<(), EngineError> {
+        let LogError::Damaged { path, at, why } = error else { return Ok(()) };
+        let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let shard = Arc::clone(&self.shard);
+        let mut guard = shard.lock()?;
+        let state = &mut *guard;
+        self.next = self.next.min(sequence);
+        // Checking a directory reads all of it: once per file is enough.
+        if !state.damages.has(&file) && state.log.mend_directory(&file)? {
+            return Ok(());
+        }
+        if self.drop_range(state, SequenceRange { first: sequence, last: sequence })? > 0 {
+            state.log.quarantine(&file, *at);
+            let is_first = state.damages.note(&file, *at, &why.to_string(), &[self.queue]);
+            self.shard.tell_damage(state, &file, 1, is_first);
+        }
+        Ok(())
+    }
+
+    /// Gives how many messages that were; another reader may have dropped them before.
+    fn drop_range(&self, state: &mut State, range: SequenceRange) -> Result<u64, EngineError> {
+        let dropped = self.shard.entry(state, self.queue)?.machine.settle_fresh(range, 0);
+        state.log_settled(self.queue, Outcome::Drop, &dropped)?;
+        Ok(dropped.count)
+    }
+
+    /// Counts what was sent.
+    pub fn sent(&self, sizes: &[(Sequence, u32)]) {
+        let bytes: u64 = sizes.iter().map(|&(_, size)| u64::from(size)).sum();
+        self.shard.counters().add(Metric::Delivered, sizes.len() as u64);
+        self.shard.counters().add(Metric::DeliveredBytes, bytes);
+    }
+
+    /// Remembers that its group has done with everything up to an offset; without a group nothing is. Nothing waits for the
+    /// disk.
+    ///
+    /// # Errors
+    /// As [`Shard::store_offset`].
+    pub fn store(&self, offset: u64) -> Result<(), EngineError> {
+        let Some(group) = self.group.as_deref() else { return Ok(()) };
+        self.shard.store_offset(self.queue, group, offset).map(|_| ())
+    }
+
+    fn leave(&self) {
+        self.shard.counters().subtract(Metric::Readers, 1);
+        let Ok(mut guard) = self.shard.lock() else { return };
+        if let Ok(QueueEntry { stream: Some(stream), .. }) = self.shard.entry(&mut guard, self.queue) {
+            stream.leave(self.id, self.group.as_deref());
+        }
+    }
+}
+
+impl Drop for StreamReader {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// The message that so many unsettled ones lie before; `next` when there are no more.
+fn nth_unsettled(settled: &AckSet, mut before: u64, next: Sequence) -> Sequence {
+    let mut from = settled.below();
+    while from < next {
+        let end = settled.next_settled(from).unwrap_or(next).min(next);
+        if end.0 - from.0 > before {
+            return Sequence(from.0 + before);
+        }
+        before -= end.0 - from.0;
+        from = settled.next_unsettled(end);
+    }
+    next
+}

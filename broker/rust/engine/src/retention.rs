@@ -1,0 +1,157 @@
+//! What takes messages off the lower end of a stream: its limits of age and size.
+//!
+//! What must stay true: a stream gives up what a sealed segment holds of it, never a part of that; what is expired is
+//! written down before anybody sees it gone. Records are read without the shard's lock.
+
+use penstock_log::{LogError, Outcome, Portion, Target};
+use penstock_queue::{QueueId, Sequence, SequenceRange};
+
+use crate::counters::Metric;
+use crate::error::EngineError;
+use crate::shard::Shard;
+use crate::state::{QueueEntry, State};
+use crate::subscription::mend;
+
+/// Messages whose sizes are read after one hold of the lock.
+const SIZES_AT_ONCE: usize = 4096;
+
+/// The oldest sealed part of a stream that may have to go.
+struct Oldest {
+    portion: Portion,
+    is_over: bool,
+    max_age_ms: u64,
+}
+
+impl Shard {
+    /// Expires what is beyond the limits of the shard's streams; gives how many messages. May block on the disk.
+    ///
+    /// # Errors
+    /// `Log` when the disk failed; `Stopped` when a bug poisoned the shard.
+    pub fn retain(&self, now_ms: u64) -> Result<u64, EngineError> {
+        let due: Vec<QueueId> = {
+            let mut guard = self.lock()?;
+            if guard.closed || guard.stopped.is_some() {
+                return Ok(0);
+            }
+            let State { queues, streams, .. } = &mut *guard;
+            streams.retain(|id| queues.get(id).is_some_and(|entry| entry.stream.is_some()));
+            streams.iter().filter(|id| queues.get(id).is_some_and(|entry| is_due(entry, now_ms))).copied().collect()
+        };
+        let mut expired = 0;
+        for id in due {
+            loop {
+                let count = self.expire_oldest(id, now_ms)?;
+                if count == 0 {
+                    break;
+                }
+                expired += count;
+            }
+        }
+        self.counters().add(Metric::Expired, expired);
+        Ok(expired)
+    }
+
+    /// Expires what the oldest sealed segment holds of a stream, when that is beyond a limit; gives how many messages.
+    fn expire_oldest(&self, id: QueueId, now_ms: u64) -> Result<u64, EngineError> {
+        let Some(Oldest { portion, is_over, max_age_ms }) = self.oldest(id)? else { return Ok(0) };
+        if !is_over {
+            let too_old_at_ms = last_time(id, &portion)?.saturating_add(max_age_ms);
+            if too_old_at_ms > now_ms {
+                if let Some(QueueEntry { stream: Some(stream), .. }) = self.lock()?.queues.get_mut(&id) {
+                    stream.too_old_at_ms = too_old_at_ms;
+                }
+                return Ok(0);
+            }
+        }
+        let bytes = self.bytes_of(id, &portion)?;
+        let Some((last, _)) = portion.runs.last() else { return Ok(0) };
+        let mut guard = self.lock()?;
+        if guard.closed || guard.stopped.is_some() {
+            return Ok(0);
+        }
+        let Some(entry) = guard.queues.get_mut(&id) else { return Ok(0) };
+        // From the lower end on, so that what no segment holds goes too and is in nobody's way.
+        let first = entry.machine.settled().below();
+        let settled = entry.machine.settle_fresh(SequenceRange { first, last: last.last }, bytes);
+        entry.wake(0);
+        guard.log_settled(id, Outcome::Expire, &settled)?;
+        Ok(settled.count)
+    }
+
+    fn oldest(&self, id: QueueId) -> Result<Option<Oldest>, EngineError> {
+        let mut guard = self.lock()?;
+        let state = &mut *guard;
+        loop {
+            let Some(QueueEntry { machine, stream: Some(stream), .. }) = state.queues.get(&id) else { return Ok(None) };
+            let settings = stream.settings;
+            let is_over = settings.max_bytes > 0 && machine.ready_bytes() > settings.max_bytes;
+            if machine.ready_count() == 0 || !is_over && settings.max_age_ms == 0 {
+                return Ok(None);
+            }
+            match state.log.portion(id, machine.settled().below()) {
+                Err(error) if mend(state, &error)? => {}
+                portion => {
+                    let max_age_ms = settings.max_age_ms;
+                    return Ok(portion?.map(|portion| Oldest { portion, is_over, max_age_ms }));
+                }
+            }
+        }
+    }
+
+    /// How many bytes the bodies have of what is not settled in a portion. Directories say it of whole runs; where a part
+    /// of one is gone, records are read.
+    fn bytes_of(&self, id: QueueId, portion: &Portion) -> Result<u64, EngineError> {
+        let mut bytes = 0;
+        for &(range, of_run) in &portion.runs {
+            let mut from = range.first;
+            loop {
+                let guard = self.lock()?;
+                let Some(entry) = guard.queues.get(&id) else { return Ok(bytes) };
+                let settled = entry.machine.settled();
+                let live = settled.next_unsettled(from);
+                if live > range.last {
+                    break;
+                }
+                let end = settled.next_settled(live).unwrap_or(Sequence(u64::MAX)).min(range.last.next());
+                if let Some(of_run) = of_run.filter(|_| live == range.first && end > range.last) {
+                    bytes += of_run;
+                    break;
+                }
+                let count = (end.0 - live.0).min(SIZES_AT_ONCE as u64) as usize;
+                let located = guard.log.seek(id, live, count, portion.segment.number())?;
+                drop(guard);
+                let Some(located) = located.filter(|located| located.first == live) else { break };
+                from = Sequence(live.0 + located.offsets.len() as u64);
+                if let [first, .., last] | [first @ last] = located.offsets.as_slice() {
+                    let populated = located.segment.populate(*first, *last);
+                    populated.or_else(|error| if_damaged(error, ()))?;
+                }
+                for &offset in &located.offsets {
+                    let body = located.segment.message(offset).map(|message| message.body.len() as u64);
+                    bytes += body.or_else(|error| if_damaged(error, 0))?;
+                }
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+fn is_due(entry: &QueueEntry, now_ms: u64) -> bool {
+    let Some(stream) = &entry.stream else { return false };
+    let settings = stream.settings;
+    let is_over = settings.max_bytes > 0 && entry.machine.ready_bytes() > settings.max_bytes;
+    is_over || settings.max_age_ms > 0 && stream.too_old_at_ms <= now_ms
+}
+
+/// When the last message of a portion was stored; one that cannot be read is as old as can be.
+fn last_time(queue: QueueId, portion: &Portion) -> Result<u64, EngineError> {
+    let sequence = portion.runs.last().map_or(Sequence(0), |(range, _)| range.last);
+    let offset = portion.last_offset;
+    let read = portion.segment.populate(offset, offset);
+    let message = read.and_then(|()| portion.segment.message_for(offset, Target { queue, sequence }));
+    message.map(|message| message.stored_at_ms).or_else(|error| if_damaged(error, 0))
+}
+
+fn if_damaged<T>(error: LogError, instead: T) -> Result<T, EngineError> {
+    if matches!(error, LogError::Damaged { .. }) { Ok(instead) } else { Err(error.into()) }
+}

@@ -1,0 +1,198 @@
+//! What a queue that is a stream has beside its machine: its limits, who reads it, and what its groups have done.
+//!
+//! What must stay true: of a group's readers that want to be the only active one, the first to come is, and they follow each
+//! other in the order of their arrival. It does not know where the readers stand.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use penstock_log::marks;
+use penstock_queue::QueueId;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::signal::Signal;
+
+/// A stream keeps the offsets of at most so many groups.
+pub const GROUPS_MAX: usize = 4096;
+
+/// When the oldest messages go; 0 is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamSettings {
+    pub max_age_ms: u64,
+    pub max_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ReaderId(u64);
+
+/// Readers with one name.
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    /// The last message it has done with.
+    pub offset: Option<u64>,
+    pub reader_count: usize,
+    /// Those that are active one at a time; the first is.
+    turns: VecDeque<ReaderId>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub settings: StreamSettings,
+    /// Nothing is too old before that.
+    pub too_old_at_ms: u64,
+    readers: FxHashMap<ReaderId, Arc<Signal>>,
+    /// Readers that found nothing and want to hear of the next message.
+    waiting: FxHashSet<ReaderId>,
+    groups: BTreeMap<String, Group>,
+    last_reader: u64,
+}
+
+impl Stream {
+    pub fn new(settings: StreamSettings, offsets: BTreeMap<String, u64>) -> Stream {
+        let group = |(name, offset)| (name, Group { offset: Some(offset), ..Group::default() });
+        Stream {
+            settings,
+            too_old_at_ms: 0,
+            readers: FxHashMap::default(),
+            waiting: FxHashSet::default(),
+            groups: offsets.into_iter().map(group).collect(),
+            last_reader: 0,
+        }
+    }
+
+    pub fn reader_count(&self) -> usize {
+        self.readers.len()
+    }
+
+    /// Adds a reader, to a group's turns when it wants to be the only active one.
+    pub fn enter(&mut self, group: Option<&str>, single_active: bool) -> (ReaderId, Arc<Signal>) {
+        self.last_reader += 1;
+        let (id, signal) = (ReaderId(self.last_reader), Arc::<Signal>::default());
+        self.readers.insert(id, Arc::clone(&signal));
+        if let Some(name) = group {
+            let group = self.groups.entry(name.to_owned()).or_default();
+            group.reader_count += 1;
+            if single_active {
+                group.turns.push_back(id);
+            }
+        }
+        (id, signal)
+    }
+
+    /// Takes a reader out; the next one of its group hears that it is its turn.
+    pub fn leave(&mut self, id: ReaderId, group: Option<&str>) {
+        self.readers.remove(&id);
+        self.waiting.remove(&id);
+        let Some((name, group)) = group.and_then(|name| self.groups.get_mut(name).map(|group| (name, group))) else {
+            return;
+        };
+        group.reader_count = group.reader_count.saturating_sub(1);
+        let was_active = group.turns.front() == Some(&id);
+        group.turns.retain(|&turn| turn != id);
+        if was_active && let Some(signal) = group.turns.front().and_then(|next| self.readers.get(next)) {
+            signal.ring();
+        }
+        if group.reader_count == 0 && group.offset.is_none() {
+            self.groups.remove(name);
+        }
+    }
+
+    /// Whether it is that reader's turn in its group.
+    pub fn is_active(&self, id: ReaderId, group: &str) -> bool {
+        self.groups.get(group).is_some_and(|group| group.turns.front() == Some(&id))
+    }
+
+    /// The reader wants to hear of the next message.
+    pub fn wait(&mut self, id: ReaderId) {
+        self.waiting.insert(id);
+    }
+
+    /// There may be something to read.
+    pub fn wake(&mut self) {
+        for id in self.waiting.drain() {
+            self.readers.get(&id).into_iter().for_each(|signal| signal.ring());
+        }
+    }
+
+    pub fn cancel(&self, reason: &str) {
+        self.readers.values().for_each(|signal| signal.cancel(reason));
+    }
+
+    pub fn groups(&self) -> impl Iterator<Item = (&str, &Group)> {
+        self.groups.iter().map(|(name, group)| (name.as_str(), group))
+    }
+
+    /// How far a group has read.
+    pub fn offset_of(&self, group: &str) -> Option<u64> {
+        self.groups.get(group)?.offset
+    }
+
+    pub fn has_room_for(&self, group: &str) -> bool {
+        self.groups.len() < GROUPS_MAX || self.groups.contains_key(group)
+    }
+
+    pub fn store(&mut self, group: &str, offset: u64) {
+        match self.groups.get_mut(group) {
+            Some(group) => group.offset = Some(offset),
+            None => {
+                self.groups.insert(group.to_owned(), Group { offset: Some(offset), ..Group::default() });
+            }
+        }
+    }
+
+    /// Forgets how far a group has read; its readers stay.
+    pub fn forget(&mut self, group: &str) {
+        if let Some(found) = self.groups.get_mut(group) {
+            found.offset = None;
+            if found.reader_count == 0 {
+                self.groups.remove(group);
+            }
+        }
+    }
+}
+
+/// What groups have stored, by stream.
+pub(crate) fn groups_in(found: &BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>>) -> FxHashMap<QueueId, BTreeMap<String, u64>> {
+    let mut groups: FxHashMap<QueueId, BTreeMap<String, u64>> = FxHashMap::default();
+    for ((owner, name), value) in found {
+        if let (Some(queue), Some(offset)) = (marks::queue_of_groups(owner), value.first_chunk()) {
+            let name = String::from_utf8_lossy(name).into_owned();
+            groups.entry(queue).or_default().insert(name, u64::from_le_bytes(*offset));
+        }
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_active_readers_of_a_group_follow_each_other_as_they_came() {
+        let mut stream = Stream::new(StreamSettings::default(), BTreeMap::new());
+        let [first, second, third] = std::array::from_fn(|_| stream.enter(Some("g"), true).0);
+        assert!(stream.is_active(first, "g") && !stream.is_active(second, "g"));
+
+        stream.leave(second, Some("g"));
+        assert!(stream.is_active(first, "g"));
+        stream.leave(first, Some("g"));
+
+        assert!(stream.is_active(third, "g"));
+    }
+
+    #[test]
+    fn a_group_without_readers_stays_for_its_offset_only() {
+        let mut stream = Stream::new(StreamSettings::default(), BTreeMap::new());
+        let (id, _) = stream.enter(Some("g"), false);
+        stream.leave(id, Some("g"));
+        assert_eq!(stream.groups().count(), 0);
+
+        stream.store("g", 7);
+        let (id, _) = stream.enter(Some("g"), false);
+        stream.leave(id, Some("g"));
+
+        assert_eq!(stream.groups().map(|(name, group)| (name, group.offset)).collect::<Vec<_>>(), [("g", Some(7))]);
+        stream.forget("g");
+        assert_eq!(stream.groups().count(), 0);
+    }
+}

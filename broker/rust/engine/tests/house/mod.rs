@@ -1,0 +1,138 @@
+//! An engine with one stream, and what tests do with it.
+#![allow(dead_code)]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use penstock_engine::{
+    Engine, EngineError, EngineOptions, Fate, Filled, Payload, Producer, ProducerSession, Progress, Publication,
+    QueueId, QueueSettings, ReadFrom, ReadSettings, Shard, StreamReader, StreamSettings,
+};
+
+pub const STREAM: QueueId = QueueId(1);
+
+pub struct House {
+    pub engine: Engine,
+    pub shard: Arc<Shard>,
+}
+
+impl House {
+    /// Stops it, and waits until no thread has its files in hand: in a process that ends, none would.
+    pub fn close(self) {
+        self.engine.close().unwrap();
+        let shard = Arc::downgrade(&self.shard);
+        drop(self);
+        while shard.strong_count() > 0 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// A message as a reader sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Say {
+    pub offset: u64,
+    pub body: String,
+    pub key: Option<Vec<u8>>,
+    pub stored_at_ms: u64,
+}
+
+pub fn open(directory: &Path) -> House {
+    open_with(directory, StreamSettings::default())
+}
+
+pub fn open_with(directory: &Path, stream: StreamSettings) -> House {
+    let options = EngineOptions {
+        segment_bytes_min: 64 << 10,
+        segment_bytes_max: 256 << 10,
+        segment_idle: Duration::from_secs(60),
+        disk_free_bytes_min: 0,
+        compaction_bytes_per_second: 64 << 20,
+    };
+    let engine = Engine::new(options).unwrap();
+    let shard = engine.open_shard("/", directory, false).unwrap();
+    let settings = QueueSettings { id: STREAM, name: "s", auto_delete: false, level: None, stream: Some(stream) };
+    shard.put_queues([settings]).unwrap();
+    House { engine, shard }
+}
+
+type Sent<'a> = (&'a str, Option<&'a [u8]>, Option<Producer>);
+
+pub fn publish(house: &House, bodies: &[&str]) {
+    publish_at(house, 1, bodies);
+}
+
+pub fn publish_at(house: &House, now_ms: u64, bodies: &[&str]) {
+    publish_all(house, None, bodies.iter().map(|body| (*body, None, None)), now_ms).unwrap();
+}
+
+pub fn publish_all<'a>(
+    house: &House,
+    session: Option<&ProducerSession>,
+    sent: impl IntoIterator<Item = Sent<'a>>,
+    now_ms: u64,
+) -> Result<Vec<Fate>, EngineError> {
+    let batch: Vec<_> = sent.into_iter().map(|sent| publication("", "s", sent)).collect();
+    let mut fates = Vec::new();
+    house.shard.publish_as(session, &batch, None, now_ms, &mut fates).map(|_| fates)
+}
+
+pub fn publish_to<'a>(
+    house: &House,
+    exchange: &'a str,
+    sent: impl IntoIterator<Item = Sent<'a>>,
+) -> Result<Vec<Fate>, EngineError> {
+    let batch: Vec<_> = sent.into_iter().map(|sent| publication(exchange, "", sent)).collect();
+    let mut fates = Vec::new();
+    house.shard.publish(&batch, None, 1, &mut fates).map(|_| fates)
+}
+
+fn publication<'a>(exchange: &'a str, routing_key: &'a str, (body, key, producer): Sent<'a>) -> Publication<'a> {
+    let (exchange, routing_key) = (exchange.as_bytes(), routing_key.as_bytes());
+    let mut payload = Payload::new(exchange, routing_key, b"", body.as_bytes()).unwrap();
+    if let Some(key) = key {
+        payload = payload.with_key(key).unwrap();
+    }
+    if let Some(producer) = producer {
+        payload = payload.with_producer(producer);
+    }
+    Publication { payload, exchange, key: routing_key, headers: None, persistent: false, mandatory: false }
+}
+
+pub fn settings(from: ReadFrom, group: Option<&str>) -> ReadSettings<'_> {
+    ReadSettings { from, end: None, group, single_active: false }
+}
+
+pub fn reader(house: &House, from: ReadFrom) -> StreamReader {
+    house.shard.read(STREAM, settings(from, None)).unwrap()
+}
+
+pub fn reader_until(house: &House, from: ReadFrom, end: u64) -> StreamReader {
+    house.shard.read(STREAM, ReadSettings { end: Some(end), ..settings(from, None) }).unwrap()
+}
+
+/// What a reader finds before it has to wait or ends.
+pub fn read_all(reader: &mut StreamReader) -> Vec<Say> {
+    let mut found = Vec::new();
+    loop {
+        let mut filled = Vec::new();
+        if reader.fill(7, &mut filled).unwrap() != Progress::Found {
+            return found;
+        }
+        found.extend(filled.iter().flat_map(said));
+    }
+}
+
+pub fn said(filled: &Filled) -> Vec<Say> {
+    let read = filled.picked.iter().map(|one| {
+        let view = filled.segment.message(one.offset).unwrap();
+        Say {
+            offset: one.taken.sequence.0,
+            body: String::from_utf8(view.body.to_vec()).unwrap(),
+            key: view.key.map(<[u8]>::to_vec),
+            stored_at_ms: view.stored_at_ms,
+        }
+    });
+    read.collect()
+}

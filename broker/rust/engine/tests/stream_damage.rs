@@ -1,0 +1,116 @@
+//! Bytes of a stopped shard that changed: what the readers of its stream get, and what it says of the rest.
+#![allow(clippy::unwrap_used)]
+
+mod house;
+
+use std::path::Path;
+
+use house::{House, STREAM, open, reader};
+use penstock_engine::{Filled, LogError, Progress, ReadFrom, StreamReader, Target};
+
+const COUNT: u64 = 1200;
+
+/// A stopped shard with a stream over several segments.
+fn filled(directory: &Path) {
+    let house = open(directory);
+    for number in 1..=COUNT {
+        house::publish(&house, &[&format!("body {number:04} {}", "x".repeat(500))]);
+    }
+    house.close();
+}
+
+/// What a server does: finds, sends what can be read, drops what cannot and goes on behind it.
+fn drain(reader: &mut StreamReader) -> Vec<u64> {
+    let mut got = Vec::new();
+    loop {
+        let mut filled = Vec::new();
+        if reader.fill(100, &mut filled).unwrap() != Progress::Found {
+            return got;
+        }
+        if let Some((sequence, error)) = filled.iter().find_map(|filled| send(filled, &mut got)) {
+            reader.drop_damaged(sequence, &error).unwrap();
+        }
+    }
+}
+
+fn send(filled: &Filled, got: &mut Vec<u64>) -> Option<(penstock_engine::Sequence, LogError)> {
+    for one in &filled.picked {
+        let sequence = one.taken.sequence;
+        match filled.segment.message_for(one.offset, Target { queue: STREAM, sequence }) {
+            Ok(message) => {
+                assert!(message.body.starts_with(format!("body {:04}", sequence.0).as_bytes()));
+                got.push(sequence.0);
+            }
+            Err(error) => return Some((sequence, error)),
+        }
+    }
+    None
+}
+
+fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = std::fs::read(path).unwrap();
+    change(&mut bytes);
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_bad_record_is_dropped_for_every_reader_told_once_and_stays_dropped() {
+    let directory = tempfile::tempdir().unwrap();
+    filled(directory.path());
+    change(&directory.path().join("msgs.0000000002"), |bytes| bytes[3000] ^= 1);
+    let dropped = {
+        let house = open(directory.path());
+        let (mut first, mut second) = (reader(&house, ReadFrom::First), reader(&house, ReadFrom::First));
+
+        let (got, again) = (drain(&mut first), drain(&mut second));
+
+        assert_eq!(got.len() as u64, COUNT - 1);
+        assert!(got.is_sorted());
+        assert_eq!(got, again);
+        let damages = house.shard.damages();
+        assert_eq!((damages.len(), damages[0].records, damages[0].file.as_str()), (1, 1, "msgs.0000000002"));
+        drop((first, second));
+        house.close();
+        (1..=COUNT).find(|offset| !got.contains(offset)).unwrap()
+    };
+
+    let House { engine: _engine, shard } = open(directory.path());
+
+    let standing = shard.stream_states(&[STREAM]).unwrap()[0];
+    assert_eq!((standing.first, standing.next, standing.count), (1, COUNT + 1, COUNT - 1));
+    let mut behind = shard.read(STREAM, house::settings(ReadFrom::Offset(dropped), None)).unwrap();
+    assert_eq!(drain(&mut behind)[0], dropped + 1);
+}
+
+#[test]
+fn what_lay_in_a_segment_that_is_gone_is_dropped_and_what_follows_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    filled(directory.path());
+    std::fs::remove_file(directory.path().join("msgs.0000000002")).unwrap();
+    let house = open(directory.path());
+
+    let got = drain(&mut reader(&house, ReadFrom::First));
+
+    let lost = COUNT - got.len() as u64;
+    assert!(lost > 50, "{lost} are lost");
+    assert_eq!(got.last(), Some(&COUNT));
+    let standing = house.shard.stream_states(&[STREAM]).unwrap()[0];
+    assert_eq!(standing.count, got.len() as u64);
+    assert_eq!(house.shard.offset_at(STREAM, 1).unwrap(), 1);
+}
+
+#[test]
+fn a_directory_with_wrong_offsets_loses_nothing_and_nothing_comes_twice() {
+    let directory = tempfile::tempdir().unwrap();
+    filled(directory.path());
+    change(&directory.path().join("msgs.0000000002.idx"), |bytes| {
+        let place = bytes.len() - 400;
+        bytes[place..place + 4].copy_from_slice(&64_u32.to_le_bytes());
+    });
+    let house = open(directory.path());
+
+    let got = drain(&mut reader(&house, ReadFrom::First));
+
+    assert_eq!(got, (1..=COUNT).collect::<Vec<u64>>());
+    assert_eq!(house.shard.damages(), []);
+}

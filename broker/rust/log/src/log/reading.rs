@@ -1,0 +1,170 @@
+//! Finding what a stream's readers want: any message by its number, the oldest segment's share of a queue, the newest time.
+//!
+//! What must stay true: a queue's numbers ascend from segment to segment, rewritten ones included, so that segments are
+//! searched by halves. Nothing here reads a record but [`Log::newest_time`], which is for a start.
+
+use std::sync::Arc;
+
+use penstock_queue::{QueueId, Sequence, SequenceRange};
+
+use super::Log;
+use crate::directory::Lookup;
+use crate::error::LogError;
+use crate::index::Reach;
+use crate::record_reader::RecordReader;
+use crate::segment::{Located, Segment};
+
+/// What one sealed segment holds of a queue.
+#[derive(Clone, Debug)]
+pub struct Portion {
+    pub segment: Arc<Segment>,
+    /// Ascending, with the bytes of their bodies where none of the run lies below what was asked for.
+    pub runs: Vec<(SequenceRange, Option<u64>)>,
+    /// Where the record of the last of them begins.
+    pub last_offset: u32,
+}
+
+impl Log {
+    /// The queue's first message with that number or a higher one, with those that follow it without a gap in the same
+    /// segment, at most `count_max` in all. `hint` is the number of the segment where it is looked for first.
+    pub fn seek(
+        &self,
+        queue: QueueId,
+        from: Sequence,
+        count_max: usize,
+        hint: u64,
+    ) -> Result<Option<Located>, LogError> {
+        if let Some(found) = self.seek_active(queue, from, count_max) {
+            return Ok(Some(found));
+        }
+        let hinted = self.sealed.partition_point(|sealed| sealed.segment.number() < hint);
+        for sealed in self.sealed.iter().skip(hinted).take(2) {
+            if let Some(offsets) = sealed.lookup.find(queue, from, count_max)? {
+                return Ok(self.located(&sealed.segment, Some(&sealed.lookup), from, offsets));
+            }
+        }
+        let Some((at, first)) = self.first_sealed(queue, from)? else {
+            return Ok(match self.active.index.reach(queue, from) {
+                Reach::At(first) => self.seek_active(queue, first, count_max),
+                Reach::Absent | Reach::Below => None,
+            });
+        };
+        let Some(sealed) = self.sealed.get(at) else { return Ok(None) };
+        let offsets = sealed.lookup.find(queue, first, count_max)?.unwrap_or_default();
+        Ok(self.located(&sealed.segment, Some(&sealed.lookup), first, offsets))
+    }
+
+    /// What the first sealed segment with a message of the queue at or above `from` holds from there on.
+    pub fn portion(&self, queue: QueueId, from: Sequence) -> Result<Option<Portion>, LogError> {
+        let Some((at, from)) = self.first_sealed(queue, from)? else { return Ok(None) };
+        let Some(sealed) = self.sealed.get(at) else { return Ok(None) };
+        let runs = sealed.lookup.runs_from(queue, from)?;
+        let Some(&(last, _)) = runs.last() else { return Ok(None) };
+        let last_offset = sealed.lookup.find(queue, last.last, 1)?.and_then(|offsets| offsets.first().copied());
+        let segment = Arc::clone(&sealed.segment);
+        Ok(last_offset.map(|last_offset| Portion { segment, runs, last_offset }))
+    }
+
+    /// The latest time at which a message was stored that an earlier process left; 0 when it left none that can be read.
+    pub fn newest_time(&self) -> Result<u64, LogError> {
+        for sealed in self.sealed.iter().rev() {
+            let mut offsets = sealed.lookup.last_offsets()?;
+            if !sealed.segment.is_rewritten() {
+                // Records stand in the order in which they were stored.
+                offsets = offsets.into_iter().max().into_iter().collect();
+            }
+            let mut newest = None;
+            let mut records = RecordReader::open(Arc::clone(&sealed.segment))?;
+            for offset in offsets {
+                match records.message(offset) {
+                    Ok(message) => newest = newest.max(Some(message.stored_at_ms)),
+                    Err(LogError::Damaged { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            if let Some(newest) = newest {
+                return Ok(newest);
+            }
+        }
+        Ok(0)
+    }
+
+    fn seek_active(&self, queue: QueueId, from: Sequence, count_max: usize) -> Option<Located> {
+        let offsets = self.active.index.find(queue, from)?;
+        let readable = self.active.segment.readable();
+        let offsets = offsets.iter().take(count_max).take_while(|&&offset| u64::from(offset) < readable);
+        self.located(&self.active.segment, None, from, offsets.copied().collect())
+    }
+
+    /// The place among the sealed segments of the first one with such a message, and the message's number.
+    fn first_sealed(&self, queue: QueueId, from: Sequence) -> Result<Option<(usize, Sequence)>, LogError> {
+        let (mut low, mut high) = (0, self.sealed.len());
+        let mut found = None;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let mut at = middle;
+            let mut reach = Reach::Absent;
+            for sealed in self.sealed.iter().take(high).skip(middle) {
+                reach = sealed.lookup.reach(queue, from)?;
+                if reach != Reach::Absent {
+                    break;
+                }
+                at += 1;
+            }
+            match reach {
+                Reach::Absent => high = middle,
+                Reach::Below => low = at + 1,
+                Reach::At(first) => {
+                    found = Some((at, first));
+                    high = middle;
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Lookup {
+    fn reach(&self, queue: QueueId, from: Sequence) -> Result<Reach, LogError> {
+        match self {
+            Lookup::Memory(index) => Ok(index.reach(queue, from)),
+            Lookup::File(directory) => directory.reach(queue, from),
+            Lookup::Nothing => Ok(Reach::Absent),
+        }
+    }
+
+    /// The queue's runs from that number on, cut where it lies within one; such a one's bytes are not known.
+    fn runs_from(&self, queue: QueueId, from: Sequence) -> Result<Vec<(SequenceRange, Option<u64>)>, LogError> {
+        let cut = |first: u64, count: usize, bytes: u64| {
+            let last = Sequence(first.saturating_add(count as u64).saturating_sub(1));
+            let bytes = (first >= from.0).then_some(bytes);
+            SequenceRange::new(Sequence(first).max(from), last).map(|range| (range, bytes))
+        };
+        Ok(match self {
+            Lookup::Memory(index) => {
+                index.own_runs(queue).filter_map(|run| cut(run.first, run.offsets.len(), run.body_bytes)).collect()
+            }
+            Lookup::File(directory) => {
+                let own = directory.own_entries(queue, from)?;
+                own.filter_map(|entry| cut(entry.first.0, entry.count as usize, entry.body_bytes)).collect()
+            }
+            Lookup::Nothing => Vec::new(),
+        })
+    }
+
+    /// Where the last record of every run begins.
+    fn last_offsets(&self) -> Result<Vec<u32>, LogError> {
+        match self {
+            Lookup::Memory(index) => Ok(index.runs().filter_map(|(_, run)| run.offsets.last().copied()).collect()),
+            Lookup::File(directory) => {
+                let mut offsets = Vec::new();
+                for entry in directory.entries()? {
+                    let last = Sequence(entry.first.0.saturating_add(u64::from(entry.count)).saturating_sub(1));
+                    offsets.extend(directory.offsets(&entry, last, 1)?);
+                }
+                Ok(offsets)
+            }
+            Lookup::Nothing => Ok(Vec::new()),
+        }
+    }
+}

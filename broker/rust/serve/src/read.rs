@@ -1,0 +1,144 @@
+//! A read stream: deliveries go down while the client's stream has room and credit, stored offsets come up.
+//!
+//! The stream of responses drives everything, as with consumers: while the client does not read, nothing more is looked for.
+//! A client that has nothing more to say goes on reading.
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use penstock_engine::{Progress, StreamReader};
+use penstock_wire::grpc::read::{
+    ReadFrame, encode_active, encode_read_cancelled, encode_read_opened, parse_read_request,
+};
+use tokio::sync::watch;
+use tonic::{Status, Streaming};
+
+use crate::deliveries::Pending;
+use crate::responses::{FramedMessage, Responder};
+use crate::server::until_stopped;
+use crate::status;
+
+/// Messages found under one hold of the shard's lock.
+const FILL_MAX: u32 = 1024;
+
+/// Requests read in a row before deliveries get their turn.
+const REQUESTS_MAX: usize = 256;
+
+pub(crate) struct ReadStream {
+    input: Streaming<Bytes>,
+    stopping: watch::Receiver<bool>,
+    reader: StreamReader,
+    /// Responses with deliveries that may still go; without a bound when absent.
+    credit: Option<u32>,
+    pending: Pending,
+    opened: Option<FramedMessage>,
+    input_ended: bool,
+    ended: bool,
+}
+
+impl ReadStream {
+    pub fn new(
+        input: Streaming<Bytes>,
+        stopping: watch::Receiver<bool>,
+        reader: StreamReader,
+        credit: Option<u32>,
+    ) -> ReadStream {
+        let range = reader.range();
+        let opened = FramedMessage::of(64, |out| encode_read_opened(out, range.first, range.begin, range.next));
+        ReadStream {
+            input,
+            stopping,
+            reader,
+            credit,
+            pending: Pending::default(),
+            opened: Some(opened),
+            input_ended: false,
+            ended: false,
+        }
+    }
+}
+
+impl Responder for ReadStream {
+    async fn step(&mut self) -> Option<Result<FramedMessage, Status>> {
+        if let Some(opened) = self.opened.take() {
+            return Some(Ok(opened));
+        }
+        if self.ended {
+            return None;
+        }
+        let next = self.next().await.transpose();
+        self.ended |= !matches!(next, Some(Ok(_)));
+        next
+    }
+}
+
+impl ReadStream {
+    async fn next(&mut self) -> Result<Option<FramedMessage>, Status> {
+        loop {
+            self.read_waiting()?;
+            if let Some(reason) = self.reader.signal().cancelled() {
+                self.ended = true;
+                return Ok(Some(FramedMessage::of(64, |out| encode_read_cancelled(out, reason))));
+            }
+            if *self.stopping.borrow() {
+                return Err(status::stopping());
+            }
+            if let Some(turn) = self.reader.turn().map_err(|error| status::of_engine(&error))? {
+                return Ok(Some(FramedMessage::of(32, |out| encode_active(out, turn.active, turn.begin))));
+            }
+            if self.pending.is_empty() && self.fill()? == Progress::Ended {
+                return Ok(None);
+            }
+            if !self.pending.is_empty() && self.credit != Some(0) {
+                let Some(response) = self.pending.encode(&mut self.reader).await? else { continue };
+                self.credit = self.credit.map(|credit| credit - 1);
+                return Ok(Some(response));
+            }
+            if self.input_ended && self.credit == Some(0) {
+                return Ok(None);
+            }
+            let request = tokio::select! {
+                biased;
+                request = self.input.message(), if !self.input_ended => request,
+                () = self.reader.signal().heard() => continue,
+                () = until_stopped(&mut self.stopping) => continue,
+            };
+            self.apply(request)?;
+        }
+    }
+
+    fn fill(&mut self) -> Result<Progress, Status> {
+        let mut filled = Vec::new();
+        let progress = self.reader.fill(FILL_MAX, &mut filled).map_err(|error| status::of_engine(&error))?;
+        self.pending.extend(filled);
+        Ok(progress)
+    }
+
+    /// Takes the requests that have arrived.
+    fn read_waiting(&mut self) -> Result<(), Status> {
+        for _ in 0..REQUESTS_MAX {
+            if self.input_ended {
+                return Ok(());
+            }
+            let Some(request) = self.input.message().now_or_never() else { return Ok(()) };
+            self.apply(request)?;
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, request: Result<Option<Bytes>, Status>) -> Result<(), Status> {
+        let Some(request) = request? else {
+            self.input_ended = true;
+            return Ok(());
+        };
+        match parse_read_request(&request).map_err(|error| status::of_wire(&error))? {
+            ReadFrame::Open(_) => return Err(status::opened_twice()),
+            ReadFrame::Credit { responses } => {
+                self.credit = self.credit.map(|credit| credit.saturating_add(responses));
+            }
+            ReadFrame::Stored { offset } => {
+                self.reader.store(offset).map_err(|error| status::of_engine(&error))?;
+            }
+        }
+        Ok(())
+    }
+}

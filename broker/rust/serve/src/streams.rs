@@ -1,0 +1,87 @@
+//! `penstock.v1.StreamService`: opens readers after Python admitted them; every other method goes to Python as it came.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use penstock_engine::{QueueId, ReadFrom, ReadSettings};
+use penstock_wire::grpc::read::{ReadFrame, Start, parse_read_request};
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tonic::{Status, Streaming};
+use tower_service::Service;
+
+use crate::admin::ask;
+use crate::calls::{Call, Kind};
+use crate::connection::Caller;
+use crate::messaging::{Messaging, receive};
+use crate::read::ReadStream;
+use crate::responses::respond;
+use crate::status;
+
+#[derive(Clone)]
+pub(crate) struct Streams {
+    pub messaging: Messaging,
+}
+
+impl NamedService for Streams {
+    const NAME: &'static str = "penstock.v1.StreamService";
+}
+
+impl Service<http::Request<Body>> for Streams {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let Messaging { calls, message_bytes_max, .. } = self.messaging.clone();
+        if !request.uri().path().ends_with("/Read") {
+            return Box::pin(async move { Ok(ask(calls, message_bytes_max, request).await) });
+        }
+        let messaging = self.messaging.clone();
+        let opened = receive(request, message_bytes_max);
+        let response = opened.map(|(caller, input)| respond(open_read(messaging, caller, input)));
+        Box::pin(async move { Ok(response.unwrap_or_else(Status::into_http)) })
+    }
+}
+
+async fn open_read(messaging: Messaging, caller: Caller, mut input: Streaming<Bytes>) -> Result<ReadStream, Status> {
+    let first = input.message().await?.ok_or_else(status::not_opened)?;
+    let parsed = parse_read_request(&first).map_err(|error| status::of_wire(&error))?;
+    let ReadFrame::Open(open) = parsed else { return Err(status::not_opened()) };
+    if open.single_active && open.group.is_empty() {
+        return Err(Status::invalid_argument("single_active is about the readers of a group; name a group"));
+    }
+    let mut call = Call::new(Kind::Read, &caller);
+    call.payload = first.clone();
+    let (vhost, queue_id) = messaging.calls.admit(call).await?;
+    let shard = messaging.shard(&vhost)?;
+    let (group, end, single_active) = (open.group.to_owned(), open.end, open.single_active);
+    let from = from_of(open.start);
+    // Looking for a time reads records, which may have to come from the disk.
+    let reading = tokio::task::spawn_blocking(move || {
+        let group = Some(group.as_str()).filter(|group| !group.is_empty());
+        Arc::clone(&shard).read(QueueId(queue_id), ReadSettings { from, end, group, single_active })
+    });
+    let opened = reading.await.map_err(|_| Status::internal("opening a reader failed"))?;
+    let reader = opened.map_err(|error| status::of_engine(&error))?;
+    let credit = Some(open.credit).filter(|&credit| credit > 0);
+    Ok(ReadStream::new(input, messaging.stopping, reader, credit))
+}
+
+fn from_of(start: Start) -> ReadFrom {
+    match start {
+        Start::Next => ReadFrom::Next,
+        Start::First => ReadFrom::First,
+        Start::Last => ReadFrom::Last,
+        Start::Offset(offset) => ReadFrom::Offset(offset),
+        Start::Timestamp(timestamp_ms) => ReadFrom::Timestamp(timestamp_ms),
+        Start::LastCount(count) => ReadFrom::LastCount(count),
+    }
+}

@@ -1,0 +1,143 @@
+"""`penstock stream` over a broker in memory."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from penstock.cli.main import app
+from penstock.client.sync import Connection
+from penstock.v1 import streams_pb2 as wire
+from support.fake_reader import FakeReader
+from support.fake_transport import FakeBroker, FakeTransport, connect_to
+
+Invoke = Callable[..., Result]
+
+
+class FilledTransport(FakeTransport):
+    """Its readers have three messages, and are then at their end."""
+
+    def reader(self, options: Any) -> FakeReader:
+        reader = super().reader(options)
+        reader.put(1, 2, 3)
+        reader.finish()
+        return reader
+
+
+@pytest.fixture
+def transports() -> list[FilledTransport]:
+    return []
+
+
+@pytest.fixture
+def broker() -> FakeBroker:
+    broker = FakeBroker()
+    stream = wire.Stream(name="orders", partitions=["orders"], message_count=3, bytes=2_000)
+    stream.arguments["x-max-age"].string_value = "7D"
+    offsets = wire.PartitionOffsets(partition="orders", first=1, next=4, message_count=3, first_timestamp_ms=1_500)
+    group = wire.Group(name="billing", partition="orders", offset=2, lag=1)
+    broker.publish = lambda *_: (0, "")  # type: ignore[method-assign]
+    for name, answer in (
+        ("ListStreams", wire.ListStreamsResponse(streams=[stream])),
+        ("DeclareStream", wire.DeclareStreamResponse(partitions=["clicks-0", "clicks-1"])),
+        ("DeleteStream", wire.DeleteStreamResponse(dropped_count=7)),
+        ("GetOffsets", wire.GetOffsetsResponse(partitions=[offsets])),
+        ("ListGroups", wire.ListGroupsResponse(groups=[group])),
+        ("DeleteGroup", wire.DeleteGroupResponse(deleted=False)),
+        ("GetProducer", wire.GetProducerResponse()),
+    ):
+        broker.answers[name] = lambda _, answer=answer: answer.SerializeToString()  # type: ignore[misc]
+    return broker
+
+
+@pytest.fixture
+def invoke(broker: FakeBroker, transports: list[FilledTransport]) -> Invoke:
+    def connect(uri: str, **options: Any) -> Connection:
+        transports.append(FilledTransport(broker))
+        return connect_to(transports[-1])
+
+    def run(*arguments: str, stdin: str | bytes = "") -> Result:
+        return CliRunner().invoke(app, ["stream", *arguments], input=stdin, obj=connect)
+
+    return run
+
+
+def published(transports: list[FilledTransport]) -> list[tuple[bytes, bytes | None, int]]:
+    return [(body, key, sequence) for body, _, _, key, sequence in transports[-1].publishers[0].keyed]
+
+
+def test_a_stream_is_declared_with_what_it_keeps(invoke: Invoke, broker: FakeBroker) -> None:
+    done = invoke("declare", "clicks", "--partitions", "2", "--max-age", "7D", "--max-bytes", "1000")
+
+    assert done.stdout == "stream 'clicks' is there with 2 partitions\n"
+    request = wire.DeclareStreamRequest.FromString(broker.calls[-1][1])
+    assert (request.name, request.partitions) == ("clicks", 2)
+    assert request.arguments["x-max-age"].string_value == "7D"
+    assert request.arguments["x-max-length-bytes"].int_value == 1_000
+
+
+def test_streams_are_listed_and_deleted(invoke: Invoke) -> None:
+    listed = json.loads(invoke("list", "--json").stdout)
+
+    assert [(one["name"], one["partitions"], one["message_count"]) for one in listed] == [("orders", ["orders"], 3)]
+    assert "x-max-age=7D" in invoke("list").stdout
+    assert invoke("delete", "orders").stdout == "stream 'orders' deleted with 7 messages\n"
+
+
+def test_lines_are_published_with_their_keys(invoke: Invoke, transports: list[FilledTransport]) -> None:
+    invoke("publish", "orders", "--key-separator", ":", stdin="anna:1\nben:2\n3\n")
+    assert published(transports) == [(b"1", b"anna", 0), (b"2", b"ben", 0), (b"3", None, 0)]
+
+    done = invoke("publish", "orders", "hello", "--key", "anna", "--json")
+    assert published(transports) == [(b"hello", b"anna", 0)]
+    assert json.loads(done.stdout) == {"published": 1}
+
+
+def test_a_producer_s_line_numbers_are_its_sequences(invoke: Invoke, transports: list[FilledTransport]) -> None:
+    invoke("publish", "orders", "--producer", "import", stdin="a\nb\nc\n")
+
+    assert [sequence for _, _, sequence in published(transports)] == [1, 2, 3]
+    assert transports[-1].publishers[0].options.producer == "import"
+
+
+def test_what_is_read_is_printed_and_stays(invoke: Invoke, transports: list[FilledTransport]) -> None:
+    plain = invoke("read", "orders", "--from", "first", "--until", "next")
+    described = [json.loads(line) for line in invoke("read", "orders", "--until", "next", "--json").stdout.splitlines()]
+
+    assert plain.stdout == "1\n2\n3\n"
+    assert [(one["offset"], one["body"], one["partition"], one["key"]) for one in described] == [
+        (1, "1", "orders", None),
+        (2, "2", "orders", None),
+        (3, "3", "orders", None),
+    ]
+    assert transports[-1].readers[0].stored == []
+
+
+def test_a_group_stores_what_was_printed(invoke: Invoke, transports: list[FilledTransport]) -> None:
+    assert invoke("read", "orders", "--group", "billing", "--count", "2").stdout == "1\n2\n"
+
+    assert transports[-1].readers[0].stored == [2]
+
+
+def test_a_place_that_is_none_is_one_line_on_stderr(invoke: Invoke) -> None:
+    done = invoke("read", "orders", "--from", "yesterday")
+
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "'yesterday' is no place in a stream" in done.stderr
+    assert invoke("groups", "orders", "--store", "billing").exit_code == 2
+
+
+def test_offsets_and_groups_are_shown_and_changed(invoke: Invoke, broker: FakeBroker) -> None:
+    assert "1970-01-01T00:00:01.500+00:00" in invoke("offsets", "orders").stdout
+    assert json.loads(invoke("offsets", "orders", "--json").stdout)[0]["next"] == 4
+    groups = json.loads(invoke("groups", "orders", "--json").stdout)
+    assert (groups[0]["name"], groups[0]["lag"]) == ("billing", 1)
+
+    changed = invoke("groups", "orders", "--store", "a=b=7", "--forget", "old")
+    assert "nothing was stored of group 'old'" in changed.stderr
+    stored = next(payload for name, payload in broker.calls if name == "StoreOffset")
+    assert wire.StoreOffsetRequest.FromString(stored) == wire.StoreOffsetRequest(
+        vhost="/", partition="orders", group="a=b", offset=7
+    )
