@@ -335,7 +335,7 @@ fn a_message_keeps_its_key_and_a_partitioned_stream_goes_by_it() {
         let settings = house::settings(ReadFrom::First, None);
         let own = read_all(&mut house.shard.read(QueueId(10 + number), settings).unwrap());
         let own: Vec<String> = own.into_iter().map(|say| String::from_utf8(say.key.unwrap()).unwrap()).collect();
-        assert!(own.len() >= 6 && own.len() % 2 == 0, "{own:?}");
+        assert!(own.len() >= 6 && own.len().is_multiple_of(2), "{own:?}");
         let (once, again) = own.split_at(own.len() / 2);
         assert_eq!(once, again, "the same keys go to the same partition");
         seen.extend_from_slice(once);
