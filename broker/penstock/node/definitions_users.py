@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from penstock.auth import Permission, User, Users
-from penstock.auth.passwords import ARGON2ID, check_digest
+from penstock.auth.passwords import algorithm_named, check_digest
 from penstock.auth.users import check_user_name, parse_tags
 from penstock.model.errors import RefusedError
 from penstock.model.records import Access
@@ -125,9 +125,9 @@ def _read_user(entry: dict[str, Any]) -> User:
     tags = entry.get("tags") or ()
     if isinstance(tags, str):
         tags = [part.strip() for part in tags.split(",") if part.strip()]
-    password_hash = entry.get("password_hash") or ""
-    algorithm = entry.get("hashing_algorithm") or ARGON2ID
-    return User(_text(entry.get("name")), _text(password_hash), _text(algorithm), parse_tags(map(_text, tags)))
+    password_hash = _text(entry.get("password_hash") or "")
+    algorithm = algorithm_named(_text(entry.get("hashing_algorithm") or ""), password_hash)
+    return User(_text(entry.get("name")), password_hash, algorithm, parse_tags(map(_text, tags)))
 
 
 def _read_permission(entry: dict[str, Any]) -> tuple[str, str, Permission]:
