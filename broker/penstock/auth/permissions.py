@@ -8,6 +8,7 @@ from typing import Self
 from penstock.model.errors import InvalidArgumentError, Thing, TooLargeError
 from penstock.model.records import Access
 
+_EVERYTHING = frozenset({".*", "^.*", ".*$"})
 PATTERN_LENGTH_MAX = 1_024  # longer ones are refused: nobody can read them, and compiling them costs
 
 
@@ -34,6 +35,18 @@ class Permission:
         if access is Access.WRITE:
             return self.write
         return self.read if access is Access.READ else self.configure
+
+
+def whole_pattern(source: str) -> str:
+    """The pattern that matches a whole name where another broker's finds itself anywhere in one: theirs are unanchored.
+    Their empty pattern matches nothing, as ours does."""
+    inner = source.removeprefix("^")
+    is_anchored = inner != source and source.endswith("$") and not source.endswith("\\$") and "|" not in source
+    if is_anchored:
+        return inner[:-1]
+    if not source or source in _EVERYTHING:
+        return ".*" if source else ""
+    return f".*(?:{source}).*"
 
 
 def _compiled(kind: str, source: str) -> re.Pattern[str]:

@@ -58,7 +58,7 @@ class Accounts:
         digest = hash_password(default_password, os.urandom(SALT_BYTES))
         everything = Permission.compile(".*", ".*", ".*")
         users = Users().put(default_user, ["administrator"], digest).set_permission(default_user, "/", everything)
-        write_users(path, _records(users))
+        write_users(path, records_of(users))
         return cls(path, users)
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class Accounts:
         if not decided:
             return
         try:
-            await asyncio.to_thread(write_users, self._path, _records(users))
+            await asyncio.to_thread(write_users, self._path, records_of(users))
         except FaultError as fault:
             for done in decided:
                 _fail(done, fault)
@@ -225,7 +225,7 @@ def _user(path: Path, record: UserRecord) -> User:
     return User(record.name, record.password_hash, algorithm, tags, MappingProxyType(permissions))
 
 
-def _records(users: Users) -> list[UserRecord]:
+def records_of(users: Users) -> list[UserRecord]:
     return [
         UserRecord(
             user.name,

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from penstock.auth.permissions import whole_pattern
 from penstock.metadata.commands import DeclareExchange, DeclareQueue
 from penstock.metadata.effects import Entry, PersistBound, PersistExchange, PersistQueue
 from penstock.model.arguments import DEPTH_MAX, Arguments, Decimal, Timestamp, Value
@@ -24,7 +25,7 @@ from penstock.model.names import (
     routing_key,
     vhost_name,
 )
-from penstock.model.records import Binding, DestinationKind
+from penstock.model.records import Access, Binding, DestinationKind
 
 JSON = dict[str, Any]
 
@@ -141,7 +142,9 @@ class _Reader:
             if str(item.get("name")) not in PARAMETERS_OF_THE_OTHER_CLUSTER:
                 self._problem(f"global_parameters: '{item.get('name', '')}' is not supported yet")
         self._found.users = self._objects(document, "users")
-        self._found.permissions = self._objects(document, "permissions")
+        is_ours = "penstock_version" in document
+        permissions = self._objects(document, "permissions")
+        self._found.permissions = permissions if is_ours else [_whole_patterns(item) for item in permissions]
         for key, read in (
             ("vhosts", self._vhost),
             ("exchanges", self._exchange),
@@ -233,6 +236,12 @@ class _Reader:
 
     def _problem(self, problem: str) -> None:
         self._found.problems.append(problem)
+
+
+def _whole_patterns(item: JSON) -> JSON:
+    """Another broker's patterns, so that they match here what they matched there."""
+    patterns = {key.value: whole_pattern(source) for key in Access if isinstance(source := item.get(key), str)}
+    return {**item, **patterns}
 
 
 def _text(item: JSON, key: str) -> str:

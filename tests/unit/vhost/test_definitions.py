@@ -13,6 +13,7 @@ from penstock.model.errors import AccessRefusedError, InvalidArgumentError, NotF
 from penstock.model.names import ConnectionId, ExchangeName, QueueName, RoutingKey, VhostName
 from penstock.model.records import Binding, DestinationKind
 from penstock.vhost.definitions import export_definitions, export_vhost, import_definitions
+from penstock.vhost.definitions_json import read_definitions
 from penstock.vhost.vhosts import Vhosts
 from support.definitions_users_fake import FakeUsers
 from support.vhost_fakes import FakeStorage, Tasks, actor
@@ -357,3 +358,13 @@ def test_an_import_shares_syncs() -> None:
         assert len(one.storage.definitions[BLUE].batches) <= 4
 
     play(scenario)
+
+
+def test_another_broker_s_patterns_become_whole_ones_and_ours_stay() -> None:
+    permission = {"user": "anna", "vhost": "/", "configure": "^a$", "write": "b", "read": ""}
+
+    theirs = read_definitions(json.dumps({"permissions": [permission]}).encode(), None)
+    ours = read_definitions(json.dumps({"penstock_version": "1", "permissions": [permission]}).encode(), None)
+
+    assert theirs.permissions == [{**permission, "configure": "a", "write": ".*(?:b).*"}]
+    assert ours.permissions == [permission]
