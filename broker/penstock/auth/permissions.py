@@ -25,7 +25,7 @@ class Permission:
         """Raises InvalidArgumentError naming the pattern that is none."""
         return cls(_compiled("configure", configure), _compiled("write", write), _compiled("read", read))
 
-    def allows(self, access: Access, name: str) -> bool:
+    def allows(self, access: Access, name: str, _kind: str = "") -> bool:
         return self._of(access).fullmatch(name) is not None
 
     def pattern(self, access: Access) -> str:

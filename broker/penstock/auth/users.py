@@ -42,9 +42,16 @@ class User:
     def is_administrator(self) -> bool:
         return Tag.ADMINISTRATOR in self.tags
 
+    @property
+    def expires_at_ms(self) -> int | None:
+        return None
+
     def sees_vhost(self, vhost: str) -> bool:
         """Whether the vhost is named to this user at all."""
         return vhost in self.permissions or self.is_administrator or Tag.MONITORING in self.tags
+
+    def allowance(self, vhost: str) -> Permission | None:
+        return self.permissions.get(vhost)
 
 
 class Users:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 
-from penstock.auth import CredentialCache, Permission, User, Users, hash_password, verify_password
+from penstock.auth import CredentialCache, Permission, Person, User, Users, hash_password, verify_password
 from penstock.auth.credentials import KEY_BYTES
 from penstock.auth.passwords import ARGON2ID, SALT_BYTES, algorithm_named, check_digest
 from penstock.auth.users import LOOPBACK_ONLY_USER, parse_tags
@@ -26,6 +26,7 @@ from penstock.model.errors import (
 )
 from penstock.model.names import ConnectionId, UserName
 from penstock.model.records import Access
+from penstock.node.sign_in import NOT_HERE
 from penstock.storage import PermissionRecord, UserRecord, read_users, write_users
 from penstock.vhost.actor import Actor
 
@@ -91,6 +92,11 @@ class Accounts:
             )
         return user
 
+    async def log_in_by_token(self, token: str) -> User:
+        """Tokens are other back-ends' affair."""
+        del token
+        raise NotAuthenticatedError("", NOT_HERE)
+
     async def _is_right(self, digest: bytes, password_hash: str, algorithm: str, password: str) -> bool:
         """A thousand connections of one client that come back at once are one check."""
         checking = self._checking.get(digest)
@@ -125,8 +131,8 @@ class Accounts:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._checkers, hash_password, password, os.urandom(SALT_BYTES))
 
-    def actor(self, user: User, vhost: str, connection: ConnectionId) -> Actor:
-        return Actor(UserName(user.name), user.is_administrator, user.permissions.get(vhost), connection)
+    def actor(self, user: Person, vhost: str, connection: ConnectionId) -> Actor:
+        return Actor(UserName(user.name), user.is_administrator, user.allowance(vhost), connection)
 
     # ------------------------------------------------------------ changes
 

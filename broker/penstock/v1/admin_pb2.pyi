@@ -182,6 +182,16 @@ class DeleteUserResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class RefreshTokenRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RefreshTokenResponse(_message.Message):
+    __slots__ = ("expires_at_ms",)
+    EXPIRES_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    expires_at_ms: int
+    def __init__(self, expires_at_ms: _Optional[int] = ...) -> None: ...
+
 class Permission(_message.Message):
     __slots__ = ("user", "vhost", "configure", "write", "read")
     USER_FIELD_NUMBER: _ClassVar[int]

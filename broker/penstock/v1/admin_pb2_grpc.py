@@ -69,6 +69,11 @@ class AdminServiceStub(object):
                 request_serializer=penstock_dot_v1_dot_admin__pb2.DeleteUserRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_admin__pb2.DeleteUserResponse.FromString,
                 _registered_method=True)
+        self.RefreshToken = channel.unary_unary(
+                '/penstock.v1.AdminService/RefreshToken',
+                request_serializer=penstock_dot_v1_dot_admin__pb2.RefreshTokenRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_admin__pb2.RefreshTokenResponse.FromString,
+                _registered_method=True)
         self.ListPermissions = channel.unary_unary(
                 '/penstock.v1.AdminService/ListPermissions',
                 request_serializer=penstock_dot_v1_dot_admin__pb2.ListPermissionsRequest.SerializeToString,
@@ -192,6 +197,14 @@ class AdminServiceServicer(object):
 
     def DeleteUser(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RefreshToken(self, request, context):
+        """Lets the streams of this connection that were opened with an earlier token of the same user go on with the token that
+        this call carries. Without it a stream ends with the token that opened it.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -330,6 +343,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.DeleteUser,
                     request_deserializer=penstock_dot_v1_dot_admin__pb2.DeleteUserRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_admin__pb2.DeleteUserResponse.SerializeToString,
+            ),
+            'RefreshToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.RefreshToken,
+                    request_deserializer=penstock_dot_v1_dot_admin__pb2.RefreshTokenRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_admin__pb2.RefreshTokenResponse.SerializeToString,
             ),
             'ListPermissions': grpc.unary_unary_rpc_method_handler(
                     servicer.ListPermissions,
@@ -601,6 +619,33 @@ class AdminService(object):
             '/penstock.v1.AdminService/DeleteUser',
             penstock_dot_v1_dot_admin__pb2.DeleteUserRequest.SerializeToString,
             penstock_dot_v1_dot_admin__pb2.DeleteUserResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RefreshToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/RefreshToken',
+            penstock_dot_v1_dot_admin__pb2.RefreshTokenRequest.SerializeToString,
+            penstock_dot_v1_dot_admin__pb2.RefreshTokenResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -29,7 +29,7 @@ class Actor:
         name = thing.name
         if thing.kind == "exchange" and not name:
             name = DEFAULT_EXCHANGE_ALIAS
-        if self.permissions is None or not self.permissions.allows(access, name):
+        if self.permissions is None or not self.permissions.allows(access, name, thing.kind):
             raise AccessRefusedError(
                 thing,
                 f"is closed to user '{self.user}' for {access}",

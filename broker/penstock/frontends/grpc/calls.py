@@ -38,6 +38,7 @@ METHODS: dict[str, Method] = {
     "ListUsers": _method(admin.ListUsersRequest, account_calls.list_users),
     "PutUser": _method(admin.PutUserRequest, account_calls.put_user),
     "DeleteUser": _method(admin.DeleteUserRequest, account_calls.delete_user),
+    "RefreshToken": _method(admin.RefreshTokenRequest, account_calls.refresh_token),
     "ListPermissions": _method(admin.ListPermissionsRequest, account_calls.list_permissions),
     "SetPermission": _method(admin.SetPermissionRequest, account_calls.set_permission),
     "ClearPermission": _method(admin.ClearPermissionRequest, account_calls.clear_permission),
