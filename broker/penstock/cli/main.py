@@ -20,6 +20,7 @@ from penstock.cli import (
     messages,
     perf,
     permissions,
+    policies,
     queues,
     serve,
     status,
@@ -108,6 +109,7 @@ app.add_typer(bindings.app, name="binding")
 app.add_typer(vhosts.app, name="vhost")
 app.add_typer(users.app, name="user")
 app.add_typer(permissions.app, name="permission")
+app.add_typer(policies.app, name="policy")
 app.add_typer(definitions.app, name="definitions")
 app.add_typer(imports.app, name="import")
 app.add_typer(log.app, name="log")

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 
-from penstock.auth import CredentialCache, Permission, Person, User, Users, hash_password, verify_password
+from penstock.auth import CredentialCache, Permission, Person, Tag, User, Users, hash_password, verify_password
 from penstock.auth.credentials import KEY_BYTES
 from penstock.auth.passwords import ARGON2ID, SALT_BYTES, algorithm_named, check_digest
 from penstock.auth.users import LOOPBACK_ONLY_USER, parse_tags
@@ -132,7 +132,9 @@ class Accounts:
         return await loop.run_in_executor(self._checkers, hash_password, password, os.urandom(SALT_BYTES))
 
     def actor(self, user: Person, vhost: str, connection: ConnectionId) -> Actor:
-        return Actor(UserName(user.name), user.is_administrator, user.allowance(vhost), connection)
+        return Actor(
+            UserName(user.name), user.is_administrator, user.allowance(vhost), connection, Tag.POLICYMAKER in user.tags
+        )
 
     # ------------------------------------------------------------ changes
 

@@ -27,6 +27,7 @@ from penstock.model.records import Binding, DestinationKind
 from penstock.node.definitions_users import problem_of_user, read_user
 from penstock.storage.lavinmq import FoundBinding, FoundExchange, FoundQueue, FoundVhost, LavinDirectory, QueueFolder
 from penstock.storage.lavinmq.messages import count_messages
+from penstock.vhost.policies_json import read_policy
 
 NO_CONNECTION: Final = ConnectionId(0)
 THEIRS: Final = frozenset({"", "mqtt.default", "amq.lavinmq.log"})
@@ -121,6 +122,7 @@ class _VhostPlanner:
         for binding in topology.bindings.values():
             if binding.source and binding.destination not in passing:
                 self._plan.binding_count += self._plan_binding(binding)
+        self._plan_policies()
         self._leave_the_rest()
         return self._plan
 
@@ -179,6 +181,21 @@ class _VhostPlanner:
             return 0
         return self._decide(Bind(binding, NO_CONNECTION))
 
+    def _plan_policies(self) -> None:
+        for item in self._found.policies():
+            self._plan_policy(item, is_operator=False)
+        for item in self._found.operator_policies():
+            self._plan_policy(item, is_operator=True)
+
+    def _plan_policy(self, item: dict[str, Any], *, is_operator: bool) -> None:
+        """A policy with one key that does not exist here is left out whole: what is left might be the opposite."""
+        try:
+            command = read_policy(self._plan.name, item, is_operator=is_operator)
+        except RefusedError as refusal:
+            self._left_out.append(f"{'operator ' if is_operator else ''}{refusal.thing} {refusal.rule}")
+            return
+        self._decide(command)
+
     def _taken(self, thing: Thing, arguments: Arguments, *, is_queue: bool) -> dict[str, Value]:
         """Those that this broker acts upon. A queue's type is not one to leave out: it would be something else."""
         check = check_queue_arguments if is_queue else check_exchange_arguments
@@ -210,8 +227,6 @@ class _VhostPlanner:
 
     def _leave_the_rest(self) -> None:
         place = f"in vhost '{self._found.name}'"
-        self._left_out += (f"policy '{name}' {place}" for name in _names(self._found.policies()))
-        self._left_out += (f"operator policy '{name}' {place}" for name in _names(self._found.operator_policies()))
         self._left_out += (f"parameter '{name}' {place}" for name in _names(self._found.parameters()))
         self._left_out += (f"limit {key} {place}" for key in self._found.limits())
         if retained_count := self._found.retained_count():

@@ -7,9 +7,10 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
+from penstock.metadata.effects import PersistPolicies
 from penstock.model.errors import PreconditionFailedError, StorageError, Thing
 from penstock.node.accounts import records_of
-from penstock.node.entries import change_of
+from penstock.node.entries import change_of, record_of
 from penstock.node.import_plan import Plan, VhostPlan, make_plan
 from penstock.storage import write_users, write_vhosts
 from penstock.storage.amqp_frames import encode
@@ -18,6 +19,7 @@ from penstock.storage.jsonfiles import sync_directory, write_file
 from penstock.storage.lavinmq import FoundMessage, LavinDirectory, QueueFolder
 from penstock.storage.log_writer import LogWriter
 from penstock.storage.new_directory import new_directory
+from penstock.storage.policies_json import OPERATOR_POLICIES, POLICIES, write_policies
 from penstock.storage.vhost_files import create_vhost_directory
 
 Progress = Callable[[int, int], None]
@@ -107,13 +109,23 @@ def _write(plan: Plan, reading: _Reading, target: Path) -> None:
     for vhost in plan.vhosts:
         path = target / directory_name(vhost.name)
         create_vhost_directory(path, vhost.name)
-        frames = b"".join(encode(change_of(entry)) for entry in vhost.entries)
+        changes = (entry for entry in vhost.entries if not isinstance(entry, PersistPolicies))
+        frames = b"".join(encode(change_of(entry)) for entry in changes)
         write_file(path / "definitions.amqp", _VERSION + frames)
+        _write_policies(vhost, path)
         _write_messages(vhost, reading, path)
         sync_directory(path)
     write_users(target / "users.json", records_of(plan.users))
     write_vhosts(target / "vhosts.json", [vhost.name for vhost in plan.vhosts])
     sync_directory(target.parent)
+
+
+def _write_policies(vhost: VhostPlan, path: Path) -> None:
+    """The last entry of each kind has all of them."""
+    for entry in vhost.entries:
+        if isinstance(entry, PersistPolicies):
+            file = path / (OPERATOR_POLICIES if entry.is_operator else POLICIES)
+            write_policies(file, vhost.name, [record_of(policy) for policy in entry.policies])
 
 
 def _write_messages(vhost: VhostPlan, reading: _Reading, path: Path) -> None:

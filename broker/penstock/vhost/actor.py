@@ -24,6 +24,7 @@ class Actor:
     is_administrator: bool
     permissions: Permissions | None
     connection: ConnectionId
+    is_policymaker: bool = False
 
     def require(self, access: Access, thing: Thing) -> None:
         name = thing.name
@@ -41,6 +42,13 @@ class Actor:
             raise AccessRefusedError(
                 vhost, f"is closed to user '{self.user}'", "let an administrator give the user permissions in it"
             )
+
+    def require_policymaker(self, policy: Thing, *, is_operator: bool) -> None:
+        """An operator's policies bound what others may set, so they are the administrators'."""
+        if is_operator or not (self.is_policymaker or self.is_administrator):
+            self.require_administrator(policy)
+        if not self.is_administrator:
+            self.require_entry(Thing("vhost", policy.vhost or ""))
 
     def require_administrator(self, thing: Thing) -> None:
         if not self.is_administrator:

@@ -48,8 +48,9 @@ def test_what_this_broker_does_not_do_is_left_out_by_name(source):
     source.write_queue("short", messages(2))
     source.write_queue("stream", messages(4))
     source.write_queue("amq.delayed.late", messages(1))
-    source.write_json("policies", [{"name": "p"}])
-    source.write_json("operator_policies", [{"name": "o"}])
+    policy = {"pattern": ".*", "apply-to": "all", "priority": 0, "definition": {"max-length": 5}}
+    source.write_json("policies", [{"name": "p", **policy}])
+    source.write_json("operator_policies", [{"name": "o", **policy}])
     source.write_json("parameters", [{"name": "s", "component": "shovel"}])
     source.write_json("limits", {"max-queues": 3})
 
@@ -62,7 +63,7 @@ def test_what_this_broker_does_not_do_is_left_out_by_name(source):
         "4 messages of queue 'stream' in vhost '/': its queue is left out",
         "exchange 'late'",
         "1 messages of queue 'amq.delayed.late' in vhost '/': no queue of that name is declared",
-        "policy 'p'",
+        "policy 'p' in vhost '/' sets 'max-length', which is not supported yet",
         "operator policy 'o'",
         "parameter 's'",
         "limit max-queues",
