@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from weakref import WeakSet
 
-from penstock.client import admin
+from penstock.client import admin, policies
 from penstock.client.admin import Call, Steps
 from penstock.client.aio_publishing import AsyncPublishing
 from penstock.client.consuming import AsyncConsumption
@@ -23,7 +23,7 @@ from penstock.client.messages import Message
 from penstock.client.opening import Options, greet, open_transport
 from penstock.client.properties import Properties, encode_properties
 from penstock.client.publishing import Publishing
-from penstock.client.records import Binding, DeclaredQueue, Exchange, Permission, Queue, Status, User, Vhost
+from penstock.client.records import Binding, DeclaredQueue, Exchange, Permission, Policy, Queue, Status, User, Vhost
 from penstock.client.transport import ConsumerOptions, Transport
 from penstock.client.values import Value
 
@@ -267,6 +267,27 @@ class Connection:
 
     async def clear_permission(self, user: str, vhost: str | None = None) -> None:
         await self._run(admin.clear_permission(user, self._vhost if vhost is None else vhost))
+
+    # ------------------------------------------------------------ policies
+
+    async def list_policies(self, operator: bool = False) -> list[Policy]:
+        return await self._run(policies.list_policies(self._vhost, operator))
+
+    async def set_policy(
+        self,
+        name: str,
+        pattern: str,
+        definition: Mapping[str, Value],
+        apply_to: str = "all",
+        priority: int = 0,
+        operator: bool = False,
+    ) -> None:
+        """In force when it returns. The pattern is found anywhere in a name; `operator` bounds what others may set."""
+        policy = Policy(name, pattern, apply_to, priority, definition)
+        await self._run(policies.set_policy(self._vhost, policy, operator))
+
+    async def clear_policy(self, name: str, operator: bool = False) -> None:
+        await self._run(policies.clear_policy(self._vhost, name, operator))
 
     # ------------------------------------------------------------ the broker
 

@@ -3,11 +3,14 @@ randomness, the connection that asks) travels in them. Names are expected to hav
 """
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.model.arguments import Arguments
 from penstock.model.names import ConnectionId, ExchangeName, QueueName
 from penstock.model.records import Binding
+
+if TYPE_CHECKING:
+    from penstock.metadata.policies import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,18 @@ class QueueUnused:
     consumer_count: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class SetPolicy:
+    policy: "Policy"
+    is_operator: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClearPolicy:
+    name: str
+    is_operator: bool = False
+
+
 Command: TypeAlias = (
     DeclareExchange
     | DeleteExchange
@@ -100,4 +115,6 @@ Command: TypeAlias = (
     | Unbind
     | ConnectionClosed
     | QueueUnused
+    | SetPolicy
+    | ClearPolicy
 )
