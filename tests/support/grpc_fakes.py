@@ -7,8 +7,9 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from penstock.auth import Permission, User, Users
+from penstock.auth import Allowance, Permission, Person, Tag, User, Users
 from penstock.frontends.grpc import Context, GrpcFrontend
+from penstock.frontends.grpc.sessions import Sessions
 from penstock.frontends.ports import (
     Damage,
     GroupTotals,
@@ -28,6 +29,45 @@ EVERYTHING = Permission.compile(".*", ".*", ".*")
 TOKEN = "0123456789abcdefghijkl"
 
 
+class FakeClock:
+    """Its hands are turned by tests."""
+
+    def __init__(self) -> None:
+        self.ms = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic(self) -> float:
+        return self.ms / 1_000
+
+
+@dataclass(frozen=True)
+class Bearer:
+    """A user for a while."""
+
+    user: User
+    expires_at_ms: int
+
+    @property
+    def name(self) -> str:
+        return self.user.name
+
+    @property
+    def tags(self) -> tuple[Tag, ...]:
+        return self.user.tags
+
+    @property
+    def is_administrator(self) -> bool:
+        return self.user.is_administrator
+
+    def sees_vhost(self, vhost: str) -> bool:
+        return self.user.sees_vhost(vhost)
+
+    def allowance(self, vhost: str) -> Allowance | None:
+        return self.user.allowance(vhost)
+
+
 class FakeAccounts:
     """Passwords are the names of users."""
 
@@ -43,8 +83,15 @@ class FakeAccounts:
             raise NotAuthenticatedError(name)
         return user
 
-    def actor(self, user: User, vhost: str, connection: ConnectionId) -> Actor:
-        return Actor(UserName(user.name), user.is_administrator, user.permissions.get(vhost), connection)
+    async def log_in_by_token(self, token: str) -> Person:
+        """A token is a user's name and when it ends, parted by a dot."""
+        name, _, expires_at_ms = token.partition(".")
+        if self._users.find(name) is None:
+            raise NotAuthenticatedError("")
+        return Bearer(self._users.get(name), int(expires_at_ms))
+
+    def actor(self, user: Person, vhost: str, connection: ConnectionId) -> Actor:
+        return Actor(UserName(user.name), user.is_administrator, user.allowance(vhost), connection)
 
     def users(self) -> list[User]:
         return self._users.all()
@@ -186,8 +233,23 @@ class World:
         self.tasks = Tasks()
         self.storage = FakeStorage()
         self.vhosts = Vhosts(self.storage, self.tasks.spawn, lambda: TOKEN)
-        context = Context(self.vhosts, self.accounts, FakeNode(), FakeUsers(), FakeBackups(), self.listener.forget)
+        self.clock = FakeClock()
+        self.timers: list[float] = []
+        context = Context(
+            self.vhosts,
+            self.accounts,
+            FakeNode(),
+            FakeUsers(),
+            FakeBackups(),
+            self.listener.forget,
+            self.accounts,
+            Sessions(self.clock, self._later, self.listener.forget),
+        )
         self.frontend = GrpcFrontend(self.listener, context)
+
+    def _later(self, seconds: float, _: Callable[[], None]) -> asyncio.TimerHandle:
+        self.timers.append(seconds)
+        return asyncio.get_running_loop().call_later(3_600, lambda: None)
 
     async def ask(self, call: FakeCall) -> tuple[object, ...]:
         self.listener.put(call)

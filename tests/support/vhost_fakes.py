@@ -285,7 +285,7 @@ class NamesAllowed:
     write: frozenset[str] | None = None
     read: frozenset[str] | None = None
 
-    def allows(self, access: Access, name: str) -> bool:
+    def allows(self, access: Access, name: str, _kind: str = "") -> bool:
         names: frozenset[str] | None = getattr(self, access.value)
         return names is None or name in names
 

@@ -1,23 +1,19 @@
-"""Passwords as digests. New ones are argon2id; the salted SHA-2 digests of RabbitMQ's definitions are understood, so
-that users can move over. Checking costs some 30 ms of a core on purpose, so callers do it in a thread. The salt arrives
-from outside: this room has no randomness."""
-
-import base64
-import binascii
-import hashlib
-import hmac
+"""Passwords as digests. New ones are argon2id; those of other brokers are understood, so that users can move over.
+Checking costs some 30 ms of a core on purpose, so callers do it in a thread. The salt arrives from outside: this room
+has no randomness."""
 
 import argon2
 import argon2.exceptions
 import argon2.low_level
 
+from penstock.auth import foreign_digests
+from penstock.auth.foreign_digests import algorithm_of
 from penstock.model.errors import InvalidArgumentError, Thing, TooLargeError
 
 ARGON2ID = "argon2id"
 SALT_BYTES = 16
 PASSWORD_BYTES_MAX = 1_024
-_SHA2 = {"rabbit_password_hashing_sha256": "sha256", "rabbit_password_hashing_sha512": "sha512"}
-ALGORITHMS = (ARGON2ID, *_SHA2)
+ALGORITHMS = (ARGON2ID, *foreign_digests.ALGORITHMS)
 _PASSWORD = Thing("password", "***")
 _HASH = Thing("password hash", "***")
 
@@ -48,7 +44,15 @@ def verify_password(password_hash: str, algorithm: str, password: str) -> bool:
     if algorithm == ARGON2ID and password_hash:
         return _verified_argon2(password_hash, content)
     _verified_argon2(NOBODY, content)
-    return bool(password_hash) and algorithm in _SHA2 and _verified_sha2(password_hash, _SHA2[algorithm], content)
+    is_foreign = algorithm in foreign_digests.ALGORITHMS
+    return bool(password_hash) and is_foreign and foreign_digests.is_right(password_hash, algorithm, content)
+
+
+def algorithm_named(name: str | None, password_hash: str) -> str:
+    """The algorithm that a file of any broker names; one that names none has ours, or SHA-256 as RabbitMQ's are."""
+    if name:
+        return algorithm_of(name)
+    return ARGON2ID if not password_hash or password_hash.startswith("$argon2") else foreign_digests.SHA256
 
 
 def check_digest(password_hash: str, algorithm: str) -> None:
@@ -64,9 +68,12 @@ def check_digest(password_hash: str, algorithm: str) -> None:
         return
     if algorithm == ARGON2ID:
         _check_argon2(password_hash)
-    elif _salted(password_hash, _SHA2[algorithm]) is None:
+    elif not foreign_digests.is_digest(password_hash, algorithm):
         raise InvalidArgumentError(
-            _HASH, f"is no {algorithm} digest", "give base64 of salt and digest", field="password_hash"
+            _HASH,
+            f"is no {algorithm} digest",
+            "give base64 of salt and digest, or bcrypt's own text with a cost of at most 16",
+            field="password_hash",
         )
 
 
@@ -92,20 +99,3 @@ def _verified_argon2(password_hash: str, password: bytes) -> bool:
         return _HASHER.verify(password_hash, password)
     except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
         return False
-
-
-def _verified_sha2(password_hash: str, digest: str, password: bytes) -> bool:
-    salted = _salted(password_hash, digest)
-    if salted is None:
-        return False
-    salt, expected = salted
-    return hmac.compare_digest(hashlib.new(digest, salt + password).digest(), expected)
-
-
-def _salted(password_hash: str, digest: str) -> tuple[bytes, bytes] | None:
-    try:
-        content = base64.b64decode(password_hash, validate=True)
-    except (binascii.Error, ValueError):
-        return None
-    size = hashlib.new(digest).digest_size
-    return (content[:-size], content[-size:]) if len(content) > size else None

@@ -5,10 +5,10 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
-from penstock.model.errors import InvalidArgumentError, Thing, TooLargeError
+from penstock.model.patterns import compile_pattern
 from penstock.model.records import Access
 
-PATTERN_LENGTH_MAX = 1_024  # longer ones are refused: nobody can read them, and compiling them costs
+_EVERYTHING = frozenset({".*", "^.*", ".*$"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +22,11 @@ class Permission:
     @classmethod
     def compile(cls, configure: str, write: str, read: str) -> Self:
         """Raises InvalidArgumentError naming the pattern that is none."""
-        return cls(_compiled("configure", configure), _compiled("write", write), _compiled("read", read))
+        return cls(
+            compile_pattern("configure", configure), compile_pattern("write", write), compile_pattern("read", read)
+        )
 
-    def allows(self, access: Access, name: str) -> bool:
+    def allows(self, access: Access, name: str, _kind: str = "") -> bool:
         return self._of(access).fullmatch(name) is not None
 
     def pattern(self, access: Access) -> str:
@@ -36,14 +38,13 @@ class Permission:
         return self.read if access is Access.READ else self.configure
 
 
-def _compiled(kind: str, source: str) -> re.Pattern[str]:
-    if len(source) > PATTERN_LENGTH_MAX:
-        raise TooLargeError(
-            Thing("pattern", kind), f"is {len(source)} characters long", size=len(source), size_max=PATTERN_LENGTH_MAX
-        )
-    try:
-        return re.compile(source)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise InvalidArgumentError(
-            Thing("pattern", source), f"is no regular expression: {error}", "mend it", field=kind
-        ) from error
+def whole_pattern(source: str) -> str:
+    """The pattern that matches a whole name where another broker's finds itself anywhere in one: theirs are unanchored.
+    Their empty pattern matches nothing, as ours does."""
+    inner = source.removeprefix("^")
+    is_anchored = inner != source and source.endswith("$") and not source.endswith("\\$") and "|" not in source
+    if is_anchored:
+        return inner[:-1]
+    if not source or source in _EVERYTHING:
+        return ".*" if source else ""
+    return f".*(?:{source}).*"

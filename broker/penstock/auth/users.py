@@ -42,9 +42,16 @@ class User:
     def is_administrator(self) -> bool:
         return Tag.ADMINISTRATOR in self.tags
 
+    @property
+    def expires_at_ms(self) -> int | None:
+        return None
+
     def sees_vhost(self, vhost: str) -> bool:
         """Whether the vhost is named to this user at all."""
         return vhost in self.permissions or self.is_administrator or Tag.MONITORING in self.tags
+
+    def allowance(self, vhost: str) -> Permission | None:
+        return self.permissions.get(vhost)
 
 
 class Users:
@@ -78,6 +85,13 @@ class Users:
         check_digest(password_hash, algorithm)
         permissions = known.permissions if known else _no_permissions()
         return self._with(User(name, password_hash, algorithm, parse_tags(tags), permissions))
+
+    def rehash(self, name: str, was: str, password_hash: str) -> "Users":
+        """Puts our digest in the place of another broker's; a password that changed meanwhile stays as it is."""
+        user = self._by_name.get(name)
+        if user is None or user.password_hash != was:
+            return self
+        return self._with(replace(user, password_hash=password_hash, hashing_algorithm=ARGON2ID))
 
     def delete(self, name: str) -> "Users":
         self.get(name)

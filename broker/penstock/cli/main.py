@@ -15,10 +15,12 @@ from penstock.cli import (
     bindings,
     definitions,
     exchanges,
+    imports,
     log,
     messages,
     perf,
     permissions,
+    policies,
     queues,
     serve,
     status,
@@ -86,7 +88,7 @@ def _expected() -> tuple[type[BaseException], ...]:
     # The broker's rooms were only imported if the command entered them.
     for module, name in (
         ("penstock.node", "ConfigurationError"),
-        ("penstock.storage", "StorageError"),
+        ("penstock.model.errors", "FaultError"),
         ("penstock.model.errors", "RefusedError"),
     ):
         kind = getattr(sys.modules.get(module), name, None)
@@ -109,6 +111,8 @@ app.add_typer(bindings.app, name="binding")
 app.add_typer(vhosts.app, name="vhost")
 app.add_typer(users.app, name="user")
 app.add_typer(permissions.app, name="permission")
+app.add_typer(policies.app, name="policy")
 app.add_typer(definitions.app, name="definitions")
+app.add_typer(imports.app, name="import")
 app.add_typer(log.app, name="log")
 app.add_typer(perf.app, name="perf")

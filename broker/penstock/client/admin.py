@@ -29,6 +29,7 @@ __all__ = [
     "Steps",
     "backup",
     "bind",
+    "call",
     "clear_permission",
     "create_vhost",
     "declare_exchange",
@@ -72,12 +73,12 @@ class _Paged(Protocol):
     next_page_token: str
 
 
-def drive(steps: Steps[T], call: Callable[[str, bytes], bytes]) -> T:
-    """Runs a verb to its end with a blocking `call`."""
+def drive(steps: Steps[T], perform: Callable[[str, bytes], bytes]) -> T:
+    """Runs a verb to its end; `perform` makes a call and blocks."""
     try:
         method, payload = next(steps)
         while True:
-            method, payload = steps.send(call(method, payload))
+            method, payload = steps.send(perform(method, payload))
     except StopIteration as stop:
         result: T = stop.value
         return result
@@ -93,25 +94,25 @@ def make_queue(
 
 def declare_queue(vhost: str, queue: admin_pb2.Queue) -> Steps[DeclaredQueue]:
     request = admin_pb2.DeclareQueueRequest(vhost=vhost, queue=queue)
-    answer = yield from _call("DeclareQueue", request, admin_pb2.DeclareQueueResponse)
+    answer = yield from call("DeclareQueue", request, admin_pb2.DeclareQueueResponse)
     return DeclaredQueue(answer.name, answer.ready_count, answer.consumer_count)
 
 
 def delete_queue(vhost: str, name: str, if_unused: bool, if_empty: bool) -> Steps[int]:
     request = admin_pb2.DeleteQueueRequest(vhost=vhost, name=name, if_unused=if_unused, if_empty=if_empty)
-    answer = yield from _call("DeleteQueue", request, admin_pb2.DeleteQueueResponse)
+    answer = yield from call("DeleteQueue", request, admin_pb2.DeleteQueueResponse)
     return answer.dropped_count
 
 
 def purge_queue(vhost: str, name: str) -> Steps[int]:
     request = admin_pb2.PurgeQueueRequest(vhost=vhost, name=name)
-    answer = yield from _call("PurgeQueue", request, admin_pb2.PurgeQueueResponse)
+    answer = yield from call("PurgeQueue", request, admin_pb2.PurgeQueueResponse)
     return answer.dropped_count
 
 
 def get_queue(vhost: str, name: str) -> Steps[Queue]:
     request = admin_pb2.ListQueuesRequest(vhost=vhost, name=name)
-    answer = yield from _call("ListQueues", request, admin_pb2.ListQueuesResponse)
+    answer = yield from call("ListQueues", request, admin_pb2.ListQueuesResponse)
     if not answer.queues:
         raise NotFoundError(f"no queue '{name}' in vhost '{vhost}'; declare it first")
     return _queue(answer.queues[0])
@@ -121,7 +122,7 @@ def list_queues(vhost: str) -> Steps[list[Queue]]:
     request = admin_pb2.ListQueuesRequest(vhost=vhost)
     found: list[Queue] = []
     while True:
-        answer = yield from _call("ListQueues", request, admin_pb2.ListQueuesResponse)
+        answer = yield from call("ListQueues", request, admin_pb2.ListQueuesResponse)
         found += map(_queue, answer.queues)
         if _is_last_page(request.page_token, answer):
             return found
@@ -138,19 +139,19 @@ def make_exchange(
 
 def declare_exchange(vhost: str, exchange: admin_pb2.Exchange) -> Steps[None]:
     request = admin_pb2.DeclareExchangeRequest(vhost=vhost, exchange=exchange)
-    yield from _call("DeclareExchange", request, admin_pb2.DeclareExchangeResponse)
+    yield from call("DeclareExchange", request, admin_pb2.DeclareExchangeResponse)
 
 
 def delete_exchange(vhost: str, name: str, if_unused: bool) -> Steps[None]:
     request = admin_pb2.DeleteExchangeRequest(vhost=vhost, name=name, if_unused=if_unused)
-    yield from _call("DeleteExchange", request, admin_pb2.DeleteExchangeResponse)
+    yield from call("DeleteExchange", request, admin_pb2.DeleteExchangeResponse)
 
 
 def list_exchanges(vhost: str) -> Steps[list[Exchange]]:
     request = admin_pb2.ListExchangesRequest(vhost=vhost)
     found: list[Exchange] = []
     while True:
-        answer = yield from _call("ListExchanges", request, admin_pb2.ListExchangesResponse)
+        answer = yield from call("ListExchanges", request, admin_pb2.ListExchangesResponse)
         found += map(_exchange, answer.exchanges)
         if _is_last_page(request.page_token, answer):
             return found
@@ -169,52 +170,52 @@ def make_binding(
 
 
 def bind(vhost: str, binding: admin_pb2.Binding) -> Steps[None]:
-    yield from _call("Bind", admin_pb2.BindRequest(vhost=vhost, binding=binding), admin_pb2.BindResponse)
+    yield from call("Bind", admin_pb2.BindRequest(vhost=vhost, binding=binding), admin_pb2.BindResponse)
 
 
 def unbind(vhost: str, binding: admin_pb2.Binding) -> Steps[None]:
-    yield from _call("Unbind", admin_pb2.UnbindRequest(vhost=vhost, binding=binding), admin_pb2.UnbindResponse)
+    yield from call("Unbind", admin_pb2.UnbindRequest(vhost=vhost, binding=binding), admin_pb2.UnbindResponse)
 
 
 def list_bindings(vhost: str, source: str | None, destination: str | None) -> Steps[list[Binding]]:
     request = admin_pb2.ListBindingsRequest(vhost=vhost, source=source, destination=destination)
-    answer = yield from _call("ListBindings", request, admin_pb2.ListBindingsResponse)
+    answer = yield from call("ListBindings", request, admin_pb2.ListBindingsResponse)
     return [_binding(binding) for binding in answer.bindings]
 
 
 def list_vhosts() -> Steps[list[Vhost]]:
-    answer = yield from _call("ListVhosts", admin_pb2.ListVhostsRequest(), admin_pb2.ListVhostsResponse)
+    answer = yield from call("ListVhosts", admin_pb2.ListVhostsRequest(), admin_pb2.ListVhostsResponse)
     return [Vhost(vhost.name, vhost.directory, vhost.ready_count, vhost.unsettled_count) for vhost in answer.vhosts]
 
 
 def create_vhost(name: str) -> Steps[bool]:
     request = admin_pb2.CreateVhostRequest(name=name)
-    answer = yield from _call("CreateVhost", request, admin_pb2.CreateVhostResponse)
+    answer = yield from call("CreateVhost", request, admin_pb2.CreateVhostResponse)
     return answer.created
 
 
 def delete_vhost(name: str) -> Steps[None]:
-    yield from _call("DeleteVhost", admin_pb2.DeleteVhostRequest(name=name), admin_pb2.DeleteVhostResponse)
+    yield from call("DeleteVhost", admin_pb2.DeleteVhostRequest(name=name), admin_pb2.DeleteVhostResponse)
 
 
 def list_users() -> Steps[list[User]]:
-    answer = yield from _call("ListUsers", admin_pb2.ListUsersRequest(), admin_pb2.ListUsersResponse)
+    answer = yield from call("ListUsers", admin_pb2.ListUsersRequest(), admin_pb2.ListUsersResponse)
     return [User(user.name, tuple(user.tags)) for user in answer.users]
 
 
 def put_user(name: str, password: str | None, tags: tuple[str, ...]) -> Steps[bool]:
     request = admin_pb2.PutUserRequest(name=name, password=password, tags=tags)
-    answer = yield from _call("PutUser", request, admin_pb2.PutUserResponse)
+    answer = yield from call("PutUser", request, admin_pb2.PutUserResponse)
     return answer.created
 
 
 def delete_user(name: str) -> Steps[None]:
-    yield from _call("DeleteUser", admin_pb2.DeleteUserRequest(name=name), admin_pb2.DeleteUserResponse)
+    yield from call("DeleteUser", admin_pb2.DeleteUserRequest(name=name), admin_pb2.DeleteUserResponse)
 
 
 def list_permissions(user: str | None, vhost: str | None) -> Steps[list[Permission]]:
     request = admin_pb2.ListPermissionsRequest(user=user, vhost=vhost)
-    answer = yield from _call("ListPermissions", request, admin_pb2.ListPermissionsResponse)
+    answer = yield from call("ListPermissions", request, admin_pb2.ListPermissionsResponse)
     return [
         Permission(found.user, found.vhost, found.configure, found.write, found.read) for found in answer.permissions
     ]
@@ -230,16 +231,16 @@ def set_permission(permission: Permission) -> Steps[None]:
             read=permission.read,
         )
     )
-    yield from _call("SetPermission", request, admin_pb2.SetPermissionResponse)
+    yield from call("SetPermission", request, admin_pb2.SetPermissionResponse)
 
 
 def clear_permission(user: str, vhost: str) -> Steps[None]:
     request = admin_pb2.ClearPermissionRequest(user=user, vhost=vhost)
-    yield from _call("ClearPermission", request, admin_pb2.ClearPermissionResponse)
+    yield from call("ClearPermission", request, admin_pb2.ClearPermissionResponse)
 
 
 def status() -> Steps[Status]:
-    answer = yield from _call("GetStatus", admin_pb2.GetStatusRequest(), admin_pb2.GetStatusResponse)
+    answer = yield from call("GetStatus", admin_pb2.GetStatusRequest(), admin_pb2.GetStatusResponse)
     recovery = answer.recovery
     return Status(
         version=answer.version,
@@ -266,23 +267,24 @@ def status() -> Steps[Status]:
 
 
 def backup(directory: str) -> Steps[int]:
-    answer = yield from _call("Backup", admin_pb2.BackupRequest(directory=directory), admin_pb2.BackupResponse)
+    answer = yield from call("Backup", admin_pb2.BackupRequest(directory=directory), admin_pb2.BackupResponse)
     return answer.bytes
 
 
 def export_definitions(vhost: str | None) -> Steps[bytes]:
     request = admin_pb2.ExportDefinitionsRequest(vhost=vhost)
-    answer = yield from _call("ExportDefinitions", request, admin_pb2.ExportDefinitionsResponse)
+    answer = yield from call("ExportDefinitions", request, admin_pb2.ExportDefinitionsResponse)
     return answer.json
 
 
 def import_definitions(document: bytes, vhost: str | None) -> Steps[dict[str, int]]:
     request = admin_pb2.ImportDefinitionsRequest(json=document, vhost=vhost)
-    answer = yield from _call("ImportDefinitions", request, admin_pb2.ImportDefinitionsResponse)
+    answer = yield from call("ImportDefinitions", request, admin_pb2.ImportDefinitionsResponse)
     return dict(answer.added)
 
 
-def _call(method: str, request: Message, response: type[R]) -> Steps[R]:
+def call(method: str, request: Message, response: type[R]) -> Steps[R]:
+    """One call of a verb."""
     answer = yield SERVICE + method, request.SerializeToString()
     return response.FromString(answer)
 

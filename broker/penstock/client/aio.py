@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from weakref import WeakSet
 
-from penstock.client import admin, stream_calls
+from penstock.client import admin, policies, stream_calls
 from penstock.client.admin import Call, Steps
 from penstock.client.aio_publishing import AsyncPublishing
 from penstock.client.aio_stream import AsyncStream
@@ -30,6 +30,7 @@ from penstock.client.records import (
     DeclaredStream,
     Exchange,
     Permission,
+    Policy,
     Queue,
     Status,
     StreamInfo,
@@ -305,6 +306,27 @@ class Connection:
 
     async def clear_permission(self, user: str, vhost: str | None = None) -> None:
         await self._run(admin.clear_permission(user, self._vhost if vhost is None else vhost))
+
+    # ------------------------------------------------------------ policies
+
+    async def list_policies(self, operator: bool = False) -> list[Policy]:
+        return await self._run(policies.list_policies(self._vhost, operator))
+
+    async def set_policy(
+        self,
+        name: str,
+        pattern: str,
+        definition: Mapping[str, Value],
+        apply_to: str = "all",
+        priority: int = 0,
+        operator: bool = False,
+    ) -> None:
+        """In force when it returns. The pattern is found anywhere in a name; `operator` bounds what others may set."""
+        policy = Policy(name, pattern, apply_to, priority, definition)
+        await self._run(policies.set_policy(self._vhost, policy, operator))
+
+    async def clear_policy(self, name: str, operator: bool = False) -> None:
+        await self._run(policies.clear_policy(self._vhost, name, operator))
 
     # ------------------------------------------------------------ the broker
 

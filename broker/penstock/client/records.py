@@ -144,6 +144,17 @@ class Permission:
 
 
 @dataclass(frozen=True, slots=True)
+class Policy:
+    """Settings for every exchange or queue whose name the pattern finds itself in."""
+
+    name: str
+    pattern: str
+    apply_to: str
+    priority: int
+    definition: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
 class Recovery:
     """What the broker's last start had to do."""
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 from weakref import WeakSet
 
-from penstock.client import admin, stream_calls
+from penstock.client import admin, policies, stream_calls
 from penstock.client.admin import Call, Steps
 from penstock.client.consuming import Consumption
 from penstock.client.errors import ClosedError, from_status
@@ -24,6 +24,7 @@ from penstock.client.records import (
     DeclaredStream,
     Exchange,
     Permission,
+    Policy,
     Queue,
     Status,
     StreamInfo,
@@ -293,6 +294,27 @@ class Connection:
 
     def clear_permission(self, user: str, vhost: str | None = None) -> None:
         self._run(admin.clear_permission(user, self._vhost if vhost is None else vhost))
+
+    # ------------------------------------------------------------ policies
+
+    def list_policies(self, operator: bool = False) -> list[Policy]:
+        return self._run(policies.list_policies(self._vhost, operator))
+
+    def set_policy(
+        self,
+        name: str,
+        pattern: str,
+        definition: Mapping[str, Value],
+        apply_to: str = "all",
+        priority: int = 0,
+        operator: bool = False,
+    ) -> None:
+        """In force when it returns. The pattern is found anywhere in a name; `operator` bounds what others may set."""
+        policy = Policy(name, pattern, apply_to, priority, definition)
+        self._run(policies.set_policy(self._vhost, policy, operator))
+
+    def clear_policy(self, name: str, operator: bool = False) -> None:
+        self._run(policies.clear_policy(self._vhost, name, operator))
 
     # ------------------------------------------------------------ the broker
 

@@ -5,19 +5,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from penstock.auth import Permission, User
+from penstock.auth import Permission, Person, User
 from penstock.model.names import ConnectionId
 from penstock.vhost.actor import Actor
+
+
+class SignIn(Protocol):
+    """Finds out who calls, from whatever they show."""
+
+    async def log_in(self, name: str, password: str, *, is_loopback: bool) -> Person:
+        """Raises NotAuthenticatedError, which does not tell whether there is such a user."""
+        ...
+
+    async def log_in_by_token(self, token: str) -> Person:
+        """Raises NotAuthenticatedError, also for a token whose time is over."""
+        ...
 
 
 class Accounts(Protocol):
     """Users and what they may do. Changes return when they are on the disk."""
 
-    async def log_in(self, name: str, password: str, *, is_loopback: bool) -> User:
-        """Raises NotAuthenticatedError, which does not tell whether there is such a user."""
-        ...
-
-    def actor(self, user: User, vhost: str, connection: ConnectionId) -> Actor: ...
+    def actor(self, user: Person, vhost: str, connection: ConnectionId) -> Actor: ...
     def users(self) -> list[User]: ...
     async def put_user(self, name: str, password: str | None, tags: Sequence[str]) -> bool:
         """Gives whether the user is new."""

@@ -3,11 +3,14 @@ randomness, the connection that asks) travels in them. Names are expected to hav
 """
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.model.arguments import Arguments
 from penstock.model.names import ConnectionId, ExchangeName, QueueName
 from penstock.model.records import Binding
+
+if TYPE_CHECKING:
+    from penstock.metadata.policies import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,18 @@ class DeleteStream:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class SetPolicy:
+    policy: "Policy"
+    is_operator: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClearPolicy:
+    name: str
+    is_operator: bool = False
+
+
 Command: TypeAlias = (
     DeclareExchange
     | DeleteExchange
@@ -118,4 +133,6 @@ Command: TypeAlias = (
     | QueueUnused
     | DeclareStream
     | DeleteStream
+    | SetPolicy
+    | ClearPolicy
 )

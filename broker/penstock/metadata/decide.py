@@ -4,10 +4,14 @@ A command that is refused raises before anything has changed. The host performs 
 of decisions; if it cannot, it must not go on with this state.
 """
 
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
 from penstock.metadata import bindings as binding_rules
-from penstock.metadata import exchanges, queues, streams
+from penstock.metadata import exchanges, policies, queues, streams
 from penstock.metadata.commands import (
     Bind,
+    ClearPolicy,
     Command,
     ConnectionClosed,
     DeclareExchange,
@@ -18,33 +22,29 @@ from penstock.metadata.commands import (
     DeleteStream,
     PurgeQueue,
     QueueUnused,
+    SetPolicy,
     Unbind,
 )
 from penstock.metadata.effects import Decision
 from penstock.metadata.topology import VhostTopology
 
+_Rule: TypeAlias = Callable[[VhostTopology, Any], Decision]
+_RULES: Final[dict[type, _Rule]] = {
+    DeclareExchange: exchanges.declare,
+    DeleteExchange: exchanges.delete,
+    DeclareQueue: queues.declare,
+    DeleteQueue: queues.delete,
+    PurgeQueue: queues.purge,
+    Bind: binding_rules.bind,
+    Unbind: binding_rules.unbind,
+    ConnectionClosed: queues.connection_closed,
+    QueueUnused: queues.unused,
+    SetPolicy: policies.set_policy,
+    ClearPolicy: policies.clear_policy,
+    DeclareStream: streams.declare,
+    DeleteStream: streams.delete,
+}
 
-def decide(state: VhostTopology, command: Command) -> Decision:  # noqa: C901, PLR0911 - one branch a command
-    match command:
-        case DeclareExchange():
-            return exchanges.declare(state, command)
-        case DeleteExchange():
-            return exchanges.delete(state, command)
-        case DeclareQueue():
-            return queues.declare(state, command)
-        case DeleteQueue():
-            return queues.delete(state, command)
-        case PurgeQueue():
-            return queues.purge(state, command)
-        case Bind():
-            return binding_rules.bind(state, command)
-        case Unbind():
-            return binding_rules.unbind(state, command)
-        case ConnectionClosed():
-            return queues.connection_closed(state, command)
-        case QueueUnused():
-            return queues.unused(state, command)
-        case DeclareStream():
-            return streams.declare(state, command)
-        case DeleteStream():
-            return streams.delete(state, command)
+
+def decide(state: VhostTopology, command: Command) -> Decision:
+    return _RULES[type(command)](state, command)

@@ -5,10 +5,13 @@ Both lists are in the order in which they must happen.
 """
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.model.names import ExchangeName, QueueId, QueueName
 from penstock.model.records import Binding, Exchange, Queue, Route
+
+if TYPE_CHECKING:
+    from penstock.metadata.policies import Policy
 
 # ---------------------------------------------------------------- for the definitions file
 
@@ -49,8 +52,22 @@ class PersistUnbound:
     binding: Binding
 
 
+@dataclass(frozen=True, slots=True)
+class PersistPolicies:
+    """All of them, for a file of their own: they are few and written whole."""
+
+    policies: "tuple[Policy, ...]"
+    is_operator: bool = False
+
+
 Entry: TypeAlias = (
-    PersistExchange | PersistExchangeDeleted | PersistQueue | PersistQueueDeleted | PersistBound | PersistUnbound
+    PersistExchange
+    | PersistExchangeDeleted
+    | PersistQueue
+    | PersistQueueDeleted
+    | PersistBound
+    | PersistUnbound
+    | PersistPolicies
 )
 
 # ---------------------------------------------------------------- for the engine

@@ -9,6 +9,7 @@ from penstock.metadata.effects import (
     PersistExchange,
     PutExchange,
 )
+from penstock.metadata.policies import effective_exchange
 from penstock.metadata.removal import remove_exchange
 from penstock.metadata.topology import PREDECLARED_NAMES, VhostTopology
 from penstock.model.arguments import Arguments, difference, show
@@ -29,7 +30,9 @@ def declare(state: VhostTopology, command: DeclareExchange) -> Decision:
         return Decision(ExchangeDeclared(found, is_new=False))
     exchange = _wanted(state, command)
     state.put_exchange(exchange)
-    decision = Decision(ExchangeDeclared(exchange, is_new=True), changes=[PutExchange(exchange)])
+    decision = Decision(
+        ExchangeDeclared(exchange, is_new=True), changes=[PutExchange(effective_exchange(state, exchange))]
+    )
     if exchange.is_persistent:
         decision.entries.append(PersistExchange(exchange))
     return decision

@@ -3,6 +3,7 @@
 from penstock.metadata.argument_rules import check_queue_arguments
 from penstock.metadata.commands import ConnectionClosed, DeclareQueue, DeleteQueue, PurgeQueue, QueueUnused
 from penstock.metadata.effects import Decision, Done, EmptyQueue, PersistQueue, PutQueue, QueueDeclared
+from penstock.metadata.policies import effective_queue
 from penstock.metadata.removal import remove_queue
 from penstock.metadata.topology import VhostTopology
 from penstock.model.arguments import Arguments, difference, show
@@ -39,7 +40,7 @@ def declare(state: VhostTopology, command: DeclareQueue) -> Decision:
     owner = command.connection if command.exclusive else None
     queue = Queue(state.next_queue_id, name, command.durable, command.auto_delete, dict(command.arguments), owner)
     state.put_queue(queue)
-    decision = Decision(QueueDeclared(queue, is_new=True), changes=[PutQueue(queue)])
+    decision = Decision(QueueDeclared(queue, is_new=True), changes=[PutQueue(effective_queue(state, queue))])
     if queue.is_persistent:
         decision.entries.append(PersistQueue(queue))
     return decision

@@ -12,12 +12,14 @@ from penstock.metadata.effects import (
     PersistBound,
     PersistExchange,
     PersistExchangeDeleted,
+    PersistPolicies,
     PersistQueue,
     PersistQueueDeleted,
     PersistUnbound,
     PutExchange,
     PutQueue,
 )
+from penstock.metadata.policies import Policy, effective_exchange, effective_queue
 from penstock.metadata.topology import PREDECLARED_NAMES, VhostTopology
 from penstock.model.arguments import Frozen
 from penstock.model.errors import StorageError, Thing
@@ -29,6 +31,9 @@ def restore(vhost: VhostName, entries: Iterable[Entry], highest_queue_id: int) -
     """`highest_queue_id` is the highest that the log has named; ids count on above it and above the file's."""
     state = VhostTopology(vhost, QueueId(highest_queue_id + 1))
     for index, entry in enumerate(entries):
+        if isinstance(entry, PersistPolicies):
+            _put_policies(state, entry.policies, is_operator=entry.is_operator)
+            continue
         problem = _apply(state, entry)
         if problem:
             raise StorageError(
@@ -43,9 +48,9 @@ def changes_of(state: VhostTopology) -> Iterator[Change]:
     """Everything, in an order in which the engine can take it."""
     for exchange in state.exchanges.values():
         if exchange.name != DEFAULT_EXCHANGE:
-            yield PutExchange(exchange)
+            yield PutExchange(effective_exchange(state, exchange))
     for queue in state.queues.values():
-        yield PutQueue(queue)
+        yield PutQueue(effective_queue(state, queue))
     seen: set[Frozen] = set()
     for binding in state.bindings():
         route = route_of(binding, state.exchanges[binding.source].kind)
@@ -65,12 +70,16 @@ def entries_of(state: VhostTopology) -> Iterator[Entry]:
     for binding in state.bindings():
         if state.is_binding_persistent(binding):
             yield PersistBound(binding)
+    for policies, is_operator in ((state.policies, False), (state.operator_policies, True)):
+        if policies:
+            yield PersistPolicies(tuple(policies.values()), is_operator=is_operator)
 
 
 def trial_of(state: VhostTopology) -> VhostTopology:
     """A copy with all exchanges and queues, and without bindings: a trial of declares and binds is refused what the
     state would refuse, and changes nothing."""
     trial = VhostTopology(state.vhost, state.next_queue_id)
+    trial.policies, trial.operator_policies = state.policies, state.operator_policies
     for exchange in state.exchanges.values():
         if exchange.name not in PREDECLARED_NAMES:
             trial.put_exchange(exchange)
@@ -103,6 +112,14 @@ def _apply(state: VhostTopology, entry: Entry) -> str | None:
         case PersistBound(binding) | PersistUnbound(binding):
             return _apply_binding(state, binding, is_bound=isinstance(entry, PersistBound))
     return None
+
+
+def _put_policies(state: VhostTopology, policies: Iterable[Policy], *, is_operator: bool) -> None:
+    by_name = {policy.name: policy for policy in policies}
+    if is_operator:
+        state.operator_policies = by_name
+    else:
+        state.policies = by_name
 
 
 def _apply_binding(state: VhostTopology, binding: Binding, *, is_bound: bool) -> str | None:

@@ -8,6 +8,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from penstock.metadata.effects import AddRoute, Change, RemoveRoute
 from penstock.metadata.name_index import NameIndex
+from penstock.metadata.policies import Policies
 from penstock.model.arguments import Frozen
 from penstock.model.errors import Thing
 from penstock.model.names import DEFAULT_EXCHANGE, ConnectionId, ExchangeName, QueueId, QueueName, VhostName
@@ -45,12 +46,18 @@ class VhostTopology:
         self.exchange_names = NameIndex(self.exchanges)
         self.queue_names = NameIndex()
         self.binding_count = 0
+        self.policies: Policies = {}
+        self.operator_policies: Policies = {}
         self._by_source: dict[ExchangeName, _Bindings] = {}
         self._by_destination: dict[Destination, _Bindings] = {}
         self._route_counts: dict[Frozen, int] = {}
         self._by_owner: dict[ConnectionId, dict[QueueName, None]] = {}
 
     # ------------------------------------------------------------ looking
+
+    @property
+    def has_policies(self) -> bool:
+        return bool(self.policies or self.operator_policies)
 
     def thing(self, kind: str, name: str) -> Thing:
         return Thing(kind, name, self.vhost)

@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 
-from penstock.auth import CredentialCache, Permission, User, Users, hash_password, verify_password
+from penstock.auth import CredentialCache, Permission, Person, Tag, User, Users, hash_password, verify_password
 from penstock.auth.credentials import KEY_BYTES
-from penstock.auth.passwords import ARGON2ID, SALT_BYTES, check_digest
+from penstock.auth.passwords import ARGON2ID, SALT_BYTES, algorithm_named, check_digest
 from penstock.auth.users import LOOPBACK_ONLY_USER, parse_tags
+from penstock.kit.logging import logger
 from penstock.kit.settings import CREDENTIALS_MAX, PASSWORD_CHECKS_MAX, PASSWORD_CHECKS_WAITING_MAX
 from penstock.kit.tasks import spawn
 from penstock.model.errors import (
@@ -25,9 +26,11 @@ from penstock.model.errors import (
 )
 from penstock.model.names import ConnectionId, UserName
 from penstock.model.records import Access
+from penstock.node.sign_in import NOT_HERE
 from penstock.storage import PermissionRecord, UserRecord, read_users, write_users
 from penstock.vhost.actor import Actor
 
+_log = logger("accounts")
 _THING = Thing("file", "users.json")
 _Change = Callable[[Users], Users]
 _Waiting = tuple[_Change, "asyncio.Future[None]"]
@@ -43,6 +46,7 @@ class Accounts:
         self._cache = CredentialCache(os.urandom(KEY_BYTES), CREDENTIALS_MAX)
         self._checkers = ThreadPoolExecutor(_checks_at_once(), thread_name_prefix="password")
         self._checking: dict[bytes, asyncio.Future[bool]] = {}
+        self._rehashing: set[str] = set()
         self._waiting: list[_Waiting] = []
         self._writer: asyncio.Task[None] | None = None
 
@@ -55,7 +59,7 @@ class Accounts:
         digest = hash_password(default_password, os.urandom(SALT_BYTES))
         everything = Permission.compile(".*", ".*", ".*")
         users = Users().put(default_user, ["administrator"], digest).set_permission(default_user, "/", everything)
-        write_users(path, _records(users))
+        write_users(path, records_of(users))
         return cls(path, users)
 
     def close(self) -> None:
@@ -77,6 +81,8 @@ class Accounts:
             if not await self._is_right(digest, password_hash, algorithm, password):
                 raise NotAuthenticatedError(name)
             self._cache.remember(digest)
+            if algorithm != ARGON2ID:
+                password_hash = await self._rehash(name, password_hash, password)
             user = self._users.find(name)  # it may have changed while its password was checked
         if user is None or user.password_hash != password_hash:
             raise NotAuthenticatedError(name)
@@ -85,6 +91,11 @@ class Accounts:
                 name, "log in from this machine, or add another user: guest is for loopback only"
             )
         return user
+
+    async def log_in_by_token(self, token: str) -> User:
+        """Tokens are other back-ends' affair."""
+        del token
+        raise NotAuthenticatedError("", NOT_HERE)
 
     async def _is_right(self, digest: bytes, password_hash: str, algorithm: str, password: str) -> bool:
         """A thousand connections of one client that come back at once are one check."""
@@ -99,8 +110,31 @@ class Accounts:
             checking.add_done_callback(lambda _: self._checking.pop(digest, None))
         return await asyncio.shield(checking)
 
-    def actor(self, user: User, vhost: str, connection: ConnectionId) -> Actor:
-        return Actor(UserName(user.name), user.is_administrator, user.permissions.get(vhost), connection)
+    async def _rehash(self, name: str, was: str, password: str) -> str:
+        """Another broker's digest gives way to ours at the first log-in that proves the password; gives the digest that
+        counts now. Failing to keep it is no reason to turn the user away."""
+        if name in self._rehashing:
+            return was
+        self._rehashing.add(name)
+        try:
+            ours = await self._hashed(password)
+            await self._change(lambda users: users.rehash(name, was, ours))
+        except FaultError as fault:
+            _log.warning("a password's digest could not be renewed", user=name, fault=str(fault))
+            return was
+        finally:
+            self._rehashing.discard(name)
+        self._cache.remember(self._cache.digest(name, password, ours))
+        return ours
+
+    async def _hashed(self, password: str) -> str:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._checkers, hash_password, password, os.urandom(SALT_BYTES))
+
+    def actor(self, user: Person, vhost: str, connection: ConnectionId) -> Actor:
+        return Actor(
+            UserName(user.name), user.is_administrator, user.allowance(vhost), connection, Tag.POLICYMAKER in user.tags
+        )
 
     # ------------------------------------------------------------ changes
 
@@ -111,9 +145,7 @@ class Accounts:
         is_new = self._users.find(name) is None
         digest: str | None = None
         if password is not None:
-            loop = asyncio.get_running_loop()
-            salt = os.urandom(SALT_BYTES)
-            digest = await loop.run_in_executor(self._checkers, hash_password, password, salt) if password else ""
+            digest = await self._hashed(password) if password else ""
         await self._change(lambda users: users.put(name, tags, digest))
         return is_new
 
@@ -164,7 +196,7 @@ class Accounts:
         if not decided:
             return
         try:
-            await asyncio.to_thread(write_users, self._path, _records(users))
+            await asyncio.to_thread(write_users, self._path, records_of(users))
         except FaultError as fault:
             for done in decided:
                 _fail(done, fault)
@@ -186,8 +218,9 @@ def _fail(done: "asyncio.Future[None]", error: Exception) -> None:
 
 
 def _user(path: Path, record: UserRecord) -> User:
+    algorithm = algorithm_named(record.hashing_algorithm, record.password_hash)
     try:
-        check_digest(record.password_hash, record.hashing_algorithm)
+        check_digest(record.password_hash, algorithm)
         permissions = {
             vhost: Permission.compile(held.configure, held.write, held.read)
             for vhost, held in record.permissions.items()
@@ -197,10 +230,10 @@ def _user(path: Path, record: UserRecord) -> User:
         raise StorageError(
             Thing("file", str(path)), f"is wrong at user '{record.name}': {refusal}", "mend it, then start again"
         ) from refusal
-    return User(record.name, record.password_hash, record.hashing_algorithm, tags, MappingProxyType(permissions))
+    return User(record.name, record.password_hash, algorithm, tags, MappingProxyType(permissions))
 
 
-def _records(users: Users) -> list[UserRecord]:
+def records_of(users: Users) -> list[UserRecord]:
     return [
         UserRecord(
             user.name,

@@ -16,6 +16,7 @@ KIB, MIB = 1024, 1024 * 1024
 ENVIRONMENT_PREFIX = "PENSTOCK_"
 # Names with the prefix that belong to the clients, not to the broker.
 _CLIENT_VARIABLES = frozenset({"PENSTOCK_URI", "PENSTOCK_CONFIG"})
+BACKENDS = ("local", "jwt", "http")
 _LISTENER = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:\[\]/]+)):(?P<port>[0-9]{1,5})")
 
 
@@ -96,6 +97,28 @@ class Settings(BaseModel):
         "guest", description="The user made in a new data directory; `guest` is for loopback only."
     )
     default_password: SecretStr = Field(SecretStr("guest"), description="That user's first password.")
+    auth_backends: str = Field(
+        "local", description="Who is asked in turn who somebody is: `local`, `jwt` and `http`, with commas between."
+    )
+    jwt_issuer: str = Field("", description="The `iss` of tokens, where discovery finds their keys.")
+    jwt_jwks_url: str = Field("", description="Where the keys of tokens are; empty to ask the issuer.")
+    jwt_audience: str = Field("", description="The `aud` that tokens must have, RabbitMQ's `resource_server_id`.")
+    jwt_scope_prefix: str = Field(
+        "auto", description="What scopes for this broker begin with; `auto` is `jwt_audience` and a dot."
+    )
+    jwt_username_claims: str = Field("sub,client_id", description="Claims for the user's name; the first there counts.")
+    jwt_scope_claims: str = Field("", description="Claims with scopes beside `scope` and `resource_access`.")
+    jwt_clock_skew_seconds: float = Field(
+        10.0, ge=0, le=600, description="How far the issuer's clock may be from this one."
+    )
+    jwt_jwks_cache_seconds: float = Field(
+        3_600.0, ge=10, le=604_800, description="How long keys of tokens are kept; an unknown one is fetched at once."
+    )
+    http_auth_user_url: str = Field("", description="Asked who a user is, as RabbitMQ's `auth_http.user_path` by POST.")
+    http_auth_vhost_url: str = Field("", description="Asked who may enter a virtual host.")
+    http_auth_resource_url: str = Field("", description="Asked who may do what with a queue or an exchange.")
+    http_auth_cache_seconds: float = Field(10.0, ge=1, le=3_600, description="How long an answer holds.")
+    auth_timeout_seconds: float = Field(5.0, ge=0.1, le=60, description="How long a server of keys or answers has.")
 
     @field_validator("grpc", "amqp", "http", "metrics")
     @classmethod
@@ -122,6 +145,27 @@ class Settings(BaseModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_backends(self) -> Self:
+        wanted = self.backends
+        unknown = [name for name in wanted if name not in BACKENDS]
+        if unknown or not wanted or len(set(wanted)) != len(wanted):
+            raise ValueError(
+                f"auth_backends is {self.auth_backends!r}; name each of {', '.join(BACKENDS)} at most once"
+            )
+        if "jwt" in wanted and not (self.jwt_issuer or self.jwt_jwks_url):
+            raise ValueError("auth_backends has jwt, and nothing says where keys are; set jwt_issuer or jwt_jwks_url")
+        if "jwt" in wanted and not self.jwt_audience:
+            raise ValueError("auth_backends has jwt without jwt_audience: tokens for other services would be let in")
+        if "http" in wanted:
+            _check_urls(self.http_auth_user_url, self.http_auth_vhost_url, self.http_auth_resource_url)
+        return self
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """In the order in which they are asked."""
+        return words(self.auth_backends)
+
     @property
     def threads(self) -> int:
         return self.io_threads or min(8, max(1, (os.cpu_count() or 1) // 2))
@@ -130,6 +174,11 @@ class Settings(BaseModel):
         """None when it is off."""
         value: str = getattr(self, listener)
         return None if value == "off" else _address(value)
+
+
+def words(text: str) -> tuple[str, ...]:
+    """What stands between commas."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def load_settings(
@@ -191,6 +240,13 @@ def _explained(error: ValidationError, origins: Mapping[str, str]) -> list[str]:
             text = problem["msg"].removeprefix("Value error, ")
             lines.append(f"the setting {key!r} ({origin}) is wrong: {text}" if key else f"the settings clash: {text}")
     return lines
+
+
+def _check_urls(*urls: str) -> None:
+    if not all(url.startswith(("http://", "https://")) for url in urls):
+        raise ValueError(
+            "auth_backends has http, and one of http_auth_user_url, _vhost_url and _resource_url is no URL"
+        )
 
 
 def _address(value: str) -> Address:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from penstock.auth import Permission, User, Users
-from penstock.auth.passwords import ARGON2ID, check_digest
+from penstock.auth.passwords import algorithm_named, check_digest
 from penstock.auth.users import check_user_name, parse_tags
 from penstock.model.errors import RefusedError
 from penstock.model.records import Access
@@ -43,14 +43,14 @@ class DefinitionsUsers:
         ]
 
     def check(self, users: list[dict[str, Any]], permissions: list[dict[str, Any]]) -> list[str]:
-        problems = [problem for entry in users if (problem := _problem_of_user(entry))]
+        problems = [problem for entry in users if (problem := problem_of_user(entry))]
         known = {user.name for user in self._accounts.users()} | {str(entry.get("name")) for entry in users}
         problems += [problem for entry in permissions if (problem := _problem_of_permission(entry, known))]
         return problems
 
     async def import_users(self, users: list[dict[str, Any]]) -> int:
         """Expects what `check` found no fault with. Gives how many are new or changed."""
-        wanted = [_read_user(entry) for entry in users]
+        wanted = [read_user(entry) for entry in users]
         known = {user.name: user for user in self._accounts.users()}
         changed = [user for user in wanted if not _is_same(user, known.get(user.name))]
 
@@ -93,12 +93,12 @@ def _is_same(user: User, known: User | None) -> bool:
     return known is not None and replace(user, permissions=known.permissions) == known
 
 
-def _problem_of_user(entry: dict[str, Any]) -> str:
+def problem_of_user(entry: dict[str, Any]) -> str:
     unknown = sorted(entry.keys() - _USER_KEYS)
     if unknown or entry.get("limits"):
         return f"user {entry.get('name')!r} has {', '.join(unknown) or 'limits'}, which cannot be honoured"
     try:
-        user = _read_user(entry)
+        user = read_user(entry)
         check_user_name(user.name)
         check_digest(user.password_hash, user.hashing_algorithm)
     except RefusedError as refusal:
@@ -121,13 +121,13 @@ def _problem_of_permission(entry: dict[str, Any], known: set[str]) -> str:
     return "" if user in known else f"a permission in vhost {vhost!r} is for user {user!r}, who is nowhere"
 
 
-def _read_user(entry: dict[str, Any]) -> User:
+def read_user(entry: dict[str, Any]) -> User:
     tags = entry.get("tags") or ()
     if isinstance(tags, str):
         tags = [part.strip() for part in tags.split(",") if part.strip()]
-    password_hash = entry.get("password_hash") or ""
-    algorithm = entry.get("hashing_algorithm") or ARGON2ID
-    return User(_text(entry.get("name")), _text(password_hash), _text(algorithm), parse_tags(map(_text, tags)))
+    password_hash = _text(entry.get("password_hash") or "")
+    algorithm = algorithm_named(_text(entry.get("hashing_algorithm") or ""), password_hash)
+    return User(_text(entry.get("name")), password_hash, algorithm, parse_tags(map(_text, tags)))
 
 
 def _read_permission(entry: dict[str, Any]) -> tuple[str, str, Permission]:

@@ -1,17 +1,23 @@
-"""Between what `metadata` wants to persist and what `storage` writes: the same six changes under the names of two rooms
-that do not know each other."""
+"""Between what `metadata` wants to persist and what `storage` writes: the same changes under the names of two rooms
+that do not know each other. Policies go to files of their own."""
+
+from pathlib import Path
 
 from penstock.metadata.effects import (
     Entry,
     PersistBound,
     PersistExchange,
     PersistExchangeDeleted,
+    PersistPolicies,
     PersistQueue,
     PersistQueueDeleted,
     PersistUnbound,
 )
+from penstock.metadata.policies import Policy, check_policy, make_policy
+from penstock.model.errors import RefusedError, StorageError, Thing
 from penstock.model.records import Exchange
 from penstock.storage import Bound, Change, Declared, ExchangeDeleted, QueueDeleted, Unbound
+from penstock.storage.policies_json import PolicyRecord, read_policies
 
 
 def change_of(entry: Entry) -> Change:
@@ -29,6 +35,33 @@ def change_of(entry: Entry) -> Change:
             return Bound(binding)
         case PersistUnbound(binding):
             return Unbound(binding)
+        case PersistPolicies():
+            raise AssertionError("policies are no part of the definitions file")
+
+
+def record_of(policy: Policy) -> PolicyRecord:
+    definition = dict[str, object](policy.definition)
+    return PolicyRecord(policy.name, policy.pattern, policy.apply_to.value, policy.priority, definition)
+
+
+def policies_of(path: Path, vhost: str, *, is_operator: bool) -> PersistPolicies:
+    """What a file of policies holds. Raises StorageError for what cannot be honoured."""
+    policies: list[Policy] = []
+    for record in read_policies(path):
+        try:
+            policies.append(policy_of(vhost, record, is_operator=is_operator))
+        except RefusedError as refusal:
+            raise StorageError(
+                Thing("file", str(path)), f"is wrong at policy '{record.name}': {refusal}", "mend it, then start again"
+            ) from refusal
+    return PersistPolicies(tuple(policies), is_operator=is_operator)
+
+
+def policy_of(vhost: str, record: PolicyRecord, *, is_operator: bool) -> Policy:
+    """Raises refusals."""
+    policy = make_policy(record.name, record.pattern, record.apply_to, record.priority, record.definition)
+    check_policy(vhost, policy, is_operator=is_operator)
+    return policy
 
 
 def entry_of(change: Change) -> Entry:

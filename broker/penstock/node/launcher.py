@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from importlib.resources import files
 from typing import Self
 
-from penstock.frontends.grpc import Context, GrpcFrontend
+from penstock.frontends.grpc import Context, GrpcFrontend, Sessions
 from penstock.frontends.http import HttpFrontend
 from penstock.kit.clock import SystemClock
 from penstock.kit.logging import logger
@@ -19,6 +19,8 @@ from penstock.kit.tasks import spawn
 from penstock.model.names import DEFAULT_VHOST, SERVER_NAMED_RANDOM_LENGTH
 from penstock.native import Engine, Server, Tls, version
 from penstock.node.accounts import Accounts
+from penstock.node.asking import Asking
+from penstock.node.backends import make_sign_in
 from penstock.node.backups import Backups
 from penstock.node.config import Settings
 from penstock.node.definitions_users import DefinitionsUsers
@@ -145,8 +147,13 @@ class Broker:
         if self._tls is not None:
             self._undo.callback(spawn(self._tls.watch(server.set_tls), name="certificates").cancel)
         users, backups = DefinitionsUsers(self._accounts), Backups(self._directory, self._vhosts)
+        asking, clock = Asking(self._settings.auth_timeout_seconds), SystemClock()
+        self._undo.push_async_callback(asking.close)
+        sign_in = make_sign_in(self._settings, self._accounts, asking, clock)
+        sessions = Sessions(clock, asyncio.get_running_loop().call_later, server.forget)
         frontend = GrpcFrontend(
-            server, Context(self._vhosts, self._accounts, self.state, users, backups, server.forget)
+            server,
+            Context(self._vhosts, self._accounts, self.state, users, backups, server.forget, sign_in, sessions),
         )
         frontend.start()
         self._undo.callback(frontend.stop)

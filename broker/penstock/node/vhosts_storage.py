@@ -4,16 +4,18 @@ changed by one thread, one change after another; a vhost exists once it is named
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from penstock.frontends.ports import Damage
-from penstock.metadata.effects import Entry
+from penstock.metadata.effects import Entry, PersistPolicies
 from penstock.model.errors import StorageError, Thing
 from penstock.model.names import VhostName
 from penstock.native import Engine, Shard
 from penstock.native import StorageError as NativeStorageError
-from penstock.node.entries import change_of, entry_of
+from penstock.node.entries import change_of, entry_of, policies_of, record_of
 from penstock.node.shards import CarefulShard
 from penstock.storage import DataDirectory, DefinitionsCopy, DefinitionsFile, read_vhosts, write_vhosts
+from penstock.storage.policies_json import OPERATOR_POLICIES, POLICIES, write_policies
 from penstock.storage.vhost_files import (
     create_vhost_directory,
     delete_vhost_directory,
@@ -118,17 +120,30 @@ class VhostsStorage:
                 Thing("log", str(path)), f"cannot be opened: {error}", "mend the disk, or look into it with log verify"
             ) from error
         self._files[name], self._shards[name] = file, shard
-        return OpenedVhost(name, _Definitions(file), CarefulShard(shard), [entry_of(change) for change in changes])
+        entries: list[Entry] = [entry_of(change) for change in changes]
+        entries.append(policies_of(path / POLICIES, name, is_operator=False))
+        entries.append(policies_of(path / OPERATOR_POLICIES, name, is_operator=True))
+        return OpenedVhost(name, _Definitions(file, path, name), CarefulShard(shard), entries)
 
 
 class _Definitions:
-    """A definitions file that takes what `metadata` wants to persist."""
+    """A definitions file, and the files of policies beside it, that take what `metadata` wants to persist. What a full
+    disk refused is tried again whole; so policies, which can be written twice, go first."""
 
-    def __init__(self, file: DefinitionsFile) -> None:
+    def __init__(self, file: DefinitionsFile, path: Path, vhost: str) -> None:
         self._file = file
+        self._path = path
+        self._vhost = vhost
 
     async def append(self, entries: Sequence[Entry]) -> None:
-        await self._file.append([change_of(entry) for entry in entries])
+        last = {entry.is_operator: entry for entry in entries if isinstance(entry, PersistPolicies)}
+        for entry in last.values():
+            path = self._path / (OPERATOR_POLICIES if entry.is_operator else POLICIES)
+            records = [record_of(policy) for policy in entry.policies]
+            await asyncio.to_thread(write_policies, path, self._vhost, records)
+        changes = [change_of(entry) for entry in entries if not isinstance(entry, PersistPolicies)]
+        if changes:
+            await self._file.append(changes)
 
     def begin_backup(self) -> DefinitionsCopy:
         return self._file.begin_backup()

@@ -2,7 +2,6 @@
 not whole and is not restored. Nothing in a backup is shared with the broker in a way that lets either change the other:
 hard links are made of files that are never written to again, and restoring copies."""
 
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Final, Protocol
 from penstock.model.errors import PreconditionFailedError, StorageError, Thing
 from penstock.storage.directory import DataDirectory, directory_name
 from penstock.storage.jsonfiles import read_json, sync_directory, write_file, write_json
+from penstock.storage.new_directory import new_directory, sync_all
 from penstock.storage.records_json import write_vhosts
 
 FORMAT: Final = 1
@@ -40,8 +40,7 @@ class VhostCopy:
 def write_backup(data: DataDirectory, target: Path, vhosts: Sequence[VhostCopy]) -> int:
     """Gives the bytes of all files. Blocks until the copy is on the disk. Raises StorageError, and
     PreconditionFailedError when the directory holds something; what was begun is removed then."""
-    was_there = _claim(target)
-    try:
+    with new_directory(target):
         for vhost in vhosts:
             _write_vhost(data.vhost_directory(vhost.name), target / directory_name(vhost.name), vhost)
         write_file(target / "users.json", data.users_file.read_bytes())
@@ -50,32 +49,22 @@ def write_backup(data: DataDirectory, target: Path, vhosts: Sequence[VhostCopy])
         write_json(target / SUMMARY, {"format": FORMAT, "vhosts": places})
         sync_directory(target.parent)
         return sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
-    except OSError as error:
-        _discard(target, keep=was_there)
-        raise _failed(target, error) from error
-    except StorageError:
-        _discard(target, keep=was_there)
-        raise
 
 
 def restore_backup(source: Path, target: Path) -> list[str]:
     """Makes a data directory of a backup; gives the names of its vhosts. Blocks. Raises StorageError, and
     PreconditionFailedError when there is no whole backup or the new directory holds something."""
     names = _names(source)
-    was_there = _claim(target)
-    try:
+    with new_directory(target):
         for name in names:
             folder = directory_name(name)
             shutil.copytree(source / folder, target / folder)
         shutil.copy(source / "users.json", target / "users.json")
         # An unknown boot makes the first start skip numbers that consumers may have seen after the copy was made.
         write_json(target / "node.json", {"format": 1, "boot_id": ""})
-        _sync_all(target)
+        sync_all(target)
         write_vhosts(target / "vhosts.json", names)  # last: a directory without it is refused
         sync_directory(target.parent)
-    except (OSError, shutil.Error) as error:
-        _discard(target, keep=was_there)
-        raise _failed(target, error) from error
     return names
 
 
@@ -85,31 +74,6 @@ def _write_vhost(source: Path, target: Path, vhost: VhostCopy) -> None:
         write_file(target / path.name, path.read_bytes())
     vhost.definitions.write(target / "definitions.amqp")
     vhost.log.write(str(target))
-
-
-def _claim(target: Path) -> bool:
-    """Makes the directory, or sees that it is empty; says whether it was there."""
-    try:
-        target.mkdir(mode=0o750)
-    except FileExistsError:
-        if not target.is_dir() or any(target.iterdir()):
-            raise PreconditionFailedError(
-                Thing("directory", str(target)), "holds something already", "name an empty or a new one"
-            ) from None
-        return True
-    except OSError as error:
-        raise _failed(target, error) from error
-    return False
-
-
-def _discard(target: Path, *, keep: bool) -> None:
-    for path in target.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-    if not keep:
-        target.rmdir()
 
 
 def _names(source: Path) -> list[str]:
@@ -130,20 +94,3 @@ def _names(source: Path) -> list[str]:
             Thing("file", str(source / SUMMARY)), "names vhosts wrongly", "take it from the backup again"
         )
     return [str(name) for name in names]
-
-
-def _sync_all(folder: Path) -> None:
-    for path in (folder, *folder.rglob("*")):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _failed(target: Path, error: OSError) -> StorageError:
-    return StorageError(
-        Thing("directory", str(target)),
-        f"could not be written: {error.strerror or error}",
-        "make it writable for the broker's user and free space; nothing was left in it",
-    )

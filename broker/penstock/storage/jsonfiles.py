@@ -111,7 +111,7 @@ def kind_of(error: OSError) -> type[StorageError]:
     return DiskFullError if error.errno in {errno.ENOSPC, errno.EDQUOT} else StorageError
 
 
-def write_all(descriptor: int, content: bytes) -> None:
+def write_all(descriptor: int, content: bytes | bytearray) -> None:
     """Writes every byte: one `write` may take fewer than it is given."""
     view = memoryview(content)
     while view:

@@ -31,7 +31,7 @@ def read_users(path: Path) -> list[UserRecord] | None:
     items = _read_list(path)
     if items is None:
         return None
-    users = [_user(_Place(path, f"[{index}]", item)) for index, item in enumerate(items)]
+    users = [_user(Place(path, f"[{index}]", item)) for index, item in enumerate(items)]
     _check_unique(path, [user.name for user in users])
     return users
 
@@ -60,7 +60,7 @@ def read_vhosts(path: Path) -> list[str] | None:
         return None
     names: list[str] = []
     for index, item in enumerate(items):
-        place = _Place(path, f"[{index}]", item)
+        place = Place(path, f"[{index}]", item)
         names.append(place.text("name"))
         if place.text("dir") != directory_name(names[-1]):
             raise place.wrong("dir", f"must be {directory_name(names[-1])!r}, the SHA-1 of the name")
@@ -72,7 +72,7 @@ def write_vhosts(path: Path, names: list[str]) -> None:
     write_json(path, [{"name": name, "dir": directory_name(name)} for name in names])
 
 
-class _Place:
+class Place:
     """An object of a file, and the way to it, for messages."""
 
     def __init__(self, path: Path, way: str, value: object) -> None:
@@ -110,24 +110,43 @@ class _Place:
             raise self.wrong(key, "must be a list of texts")
         return tuple(value)
 
-    def objects(self, key: str) -> "dict[str, _Place]":
+    def integer(self, key: str, default: int) -> int:
+        value = self._fields.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.wrong(key, "must be a whole number")
+        return value
+
+    def values(self, key: str) -> dict[str, object]:
+        value = self._fields.get(key)
+        if not isinstance(value, dict):
+            raise self.wrong(key, "must be an object")
+        return value
+
+    def objects(self, key: str) -> "dict[str, Place]":
         value = self._fields.get(key, {})
         if not isinstance(value, dict):
             raise self.wrong(key, "must be an object")
-        return {name: _Place(self._path, f"{self._way}.{key}[{name!r}]", item) for name, item in value.items()}
+        return {name: Place(self._path, f"{self._way}.{key}[{name!r}]", item) for name, item in value.items()}
 
 
-def _user(place: _Place) -> UserRecord:
+def _user(place: Place) -> UserRecord:
     place.only("name", "password_hash", "hashing_algorithm", "tags", "permissions")
     permissions = {vhost: _permission(at) for vhost, at in place.objects("permissions").items()}
     algorithm = place.text("hashing_algorithm", "argon2id")
     return UserRecord(place.text("name"), place.text("password_hash", ""), algorithm, place.texts("tags"), permissions)
 
 
-def _permission(place: _Place) -> PermissionRecord:
+def _permission(place: Place) -> PermissionRecord:
     configure = "config" if place.has("config") else "configure"
     place.only(configure, "write", "read")
     return PermissionRecord(place.text(configure), place.text("write"), place.text("read"))
+
+
+def read_places(path: Path) -> list[Place]:
+    """The objects of a list; a file that is not there has none. No two may have one name."""
+    places = [Place(path, f"[{index}]", item) for index, item in enumerate(_read_list(path) or [])]
+    _check_unique(path, [place.text("name") for place in places])
+    return places
 
 
 def _read_list(path: Path) -> list[object] | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from penstock.model.errors import StorageError, Thing
 from penstock.storage.amqp_frames import Change
 from penstock.storage.definitions_amqp import DefinitionsFile
-from penstock.storage.jsonfiles import read_json, sync_directory, write_file, write_json
+from penstock.storage.jsonfiles import sync_directory, write_file, write_json
 
 
 def create_vhost_directory(path: Path, name: str) -> None:
@@ -44,7 +44,6 @@ def open_vhost_directory(path: Path, name: str) -> tuple[DefinitionsFile, list[C
             Thing("vhost", name), f"has a directory {path} of vhost {shown!r}", "put the right one there"
         )
     _unmark_deleted(path)
-    _check_policies(path / "policies.json")
     return DefinitionsFile.open(path / "definitions.amqp")
 
 
@@ -89,18 +88,6 @@ def _check_rubbish(path: Path, name: str) -> None:
             Thing("vhost", name),
             f"is not in vhosts.json, yet its directory {path} holds data",
             "name it in vhosts.json again while the broker is down, or move the directory away",
-        )
-
-
-def _check_policies(path: Path) -> None:
-    try:
-        policies = read_json(path)
-    except FileNotFoundError:
-        write_json(path, [])
-        return
-    if policies != []:
-        raise StorageError(
-            Thing("file", str(path)), "holds policies, which this version does not act upon", "make it an empty list"
         )
 
 

@@ -182,6 +182,16 @@ class DeleteUserResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class RefreshTokenRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RefreshTokenResponse(_message.Message):
+    __slots__ = ("expires_at_ms",)
+    EXPIRES_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    expires_at_ms: int
+    def __init__(self, expires_at_ms: _Optional[int] = ...) -> None: ...
+
 class Permission(_message.Message):
     __slots__ = ("user", "vhost", "configure", "write", "read")
     USER_FIELD_NUMBER: _ClassVar[int]
@@ -462,6 +472,69 @@ class UnbindRequest(_message.Message):
     def __init__(self, vhost: _Optional[str] = ..., binding: _Optional[_Union[Binding, _Mapping]] = ...) -> None: ...
 
 class UnbindResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Policy(_message.Message):
+    __slots__ = ("name", "pattern", "apply_to", "priority", "definition")
+    class DefinitionEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: _message_pb2.Value
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_message_pb2.Value, _Mapping]] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    APPLY_TO_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    DEFINITION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    pattern: str
+    apply_to: str
+    priority: int
+    definition: _containers.MessageMap[str, _message_pb2.Value]
+    def __init__(self, name: _Optional[str] = ..., pattern: _Optional[str] = ..., apply_to: _Optional[str] = ..., priority: _Optional[int] = ..., definition: _Optional[_Mapping[str, _message_pb2.Value]] = ...) -> None: ...
+
+class ListPoliciesRequest(_message.Message):
+    __slots__ = ("vhost", "operator")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    operator: bool
+    def __init__(self, vhost: _Optional[str] = ..., operator: bool = ...) -> None: ...
+
+class ListPoliciesResponse(_message.Message):
+    __slots__ = ("policies",)
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
+    policies: _containers.RepeatedCompositeFieldContainer[Policy]
+    def __init__(self, policies: _Optional[_Iterable[_Union[Policy, _Mapping]]] = ...) -> None: ...
+
+class SetPolicyRequest(_message.Message):
+    __slots__ = ("vhost", "policy", "operator")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    policy: Policy
+    operator: bool
+    def __init__(self, vhost: _Optional[str] = ..., policy: _Optional[_Union[Policy, _Mapping]] = ..., operator: bool = ...) -> None: ...
+
+class SetPolicyResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ClearPolicyRequest(_message.Message):
+    __slots__ = ("vhost", "name", "operator")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    name: str
+    operator: bool
+    def __init__(self, vhost: _Optional[str] = ..., name: _Optional[str] = ..., operator: bool = ...) -> None: ...
+
+class ClearPolicyResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

@@ -69,6 +69,11 @@ class AdminServiceStub(object):
                 request_serializer=penstock_dot_v1_dot_admin__pb2.DeleteUserRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_admin__pb2.DeleteUserResponse.FromString,
                 _registered_method=True)
+        self.RefreshToken = channel.unary_unary(
+                '/penstock.v1.AdminService/RefreshToken',
+                request_serializer=penstock_dot_v1_dot_admin__pb2.RefreshTokenRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_admin__pb2.RefreshTokenResponse.FromString,
+                _registered_method=True)
         self.ListPermissions = channel.unary_unary(
                 '/penstock.v1.AdminService/ListPermissions',
                 request_serializer=penstock_dot_v1_dot_admin__pb2.ListPermissionsRequest.SerializeToString,
@@ -134,6 +139,21 @@ class AdminServiceStub(object):
                 request_serializer=penstock_dot_v1_dot_admin__pb2.UnbindRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_admin__pb2.UnbindResponse.FromString,
                 _registered_method=True)
+        self.ListPolicies = channel.unary_unary(
+                '/penstock.v1.AdminService/ListPolicies',
+                request_serializer=penstock_dot_v1_dot_admin__pb2.ListPoliciesRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_admin__pb2.ListPoliciesResponse.FromString,
+                _registered_method=True)
+        self.SetPolicy = channel.unary_unary(
+                '/penstock.v1.AdminService/SetPolicy',
+                request_serializer=penstock_dot_v1_dot_admin__pb2.SetPolicyRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_admin__pb2.SetPolicyResponse.FromString,
+                _registered_method=True)
+        self.ClearPolicy = channel.unary_unary(
+                '/penstock.v1.AdminService/ClearPolicy',
+                request_serializer=penstock_dot_v1_dot_admin__pb2.ClearPolicyRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_admin__pb2.ClearPolicyResponse.FromString,
+                _registered_method=True)
         self.ExportDefinitions = channel.unary_unary(
                 '/penstock.v1.AdminService/ExportDefinitions',
                 request_serializer=penstock_dot_v1_dot_admin__pb2.ExportDefinitionsRequest.SerializeToString,
@@ -192,6 +212,14 @@ class AdminServiceServicer(object):
 
     def DeleteUser(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RefreshToken(self, request, context):
+        """Lets the streams of this connection that were opened with an earlier token of the same user go on with the token that
+        this call carries. Without it a stream ends with the token that opened it.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -274,6 +302,25 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListPolicies(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetPolicy(self, request, context):
+        """In force when it returns. A key that the broker does not act upon is refused by name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClearPolicy(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExportDefinitions(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -330,6 +377,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.DeleteUser,
                     request_deserializer=penstock_dot_v1_dot_admin__pb2.DeleteUserRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_admin__pb2.DeleteUserResponse.SerializeToString,
+            ),
+            'RefreshToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.RefreshToken,
+                    request_deserializer=penstock_dot_v1_dot_admin__pb2.RefreshTokenRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_admin__pb2.RefreshTokenResponse.SerializeToString,
             ),
             'ListPermissions': grpc.unary_unary_rpc_method_handler(
                     servicer.ListPermissions,
@@ -395,6 +447,21 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.Unbind,
                     request_deserializer=penstock_dot_v1_dot_admin__pb2.UnbindRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_admin__pb2.UnbindResponse.SerializeToString,
+            ),
+            'ListPolicies': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPolicies,
+                    request_deserializer=penstock_dot_v1_dot_admin__pb2.ListPoliciesRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_admin__pb2.ListPoliciesResponse.SerializeToString,
+            ),
+            'SetPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetPolicy,
+                    request_deserializer=penstock_dot_v1_dot_admin__pb2.SetPolicyRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_admin__pb2.SetPolicyResponse.SerializeToString,
+            ),
+            'ClearPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClearPolicy,
+                    request_deserializer=penstock_dot_v1_dot_admin__pb2.ClearPolicyRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_admin__pb2.ClearPolicyResponse.SerializeToString,
             ),
             'ExportDefinitions': grpc.unary_unary_rpc_method_handler(
                     servicer.ExportDefinitions,
@@ -601,6 +668,33 @@ class AdminService(object):
             '/penstock.v1.AdminService/DeleteUser',
             penstock_dot_v1_dot_admin__pb2.DeleteUserRequest.SerializeToString,
             penstock_dot_v1_dot_admin__pb2.DeleteUserResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RefreshToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/RefreshToken',
+            penstock_dot_v1_dot_admin__pb2.RefreshTokenRequest.SerializeToString,
+            penstock_dot_v1_dot_admin__pb2.RefreshTokenResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -952,6 +1046,87 @@ class AdminService(object):
             '/penstock.v1.AdminService/Unbind',
             penstock_dot_v1_dot_admin__pb2.UnbindRequest.SerializeToString,
             penstock_dot_v1_dot_admin__pb2.UnbindResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPolicies(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/ListPolicies',
+            penstock_dot_v1_dot_admin__pb2.ListPoliciesRequest.SerializeToString,
+            penstock_dot_v1_dot_admin__pb2.ListPoliciesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/SetPolicy',
+            penstock_dot_v1_dot_admin__pb2.SetPolicyRequest.SerializeToString,
+            penstock_dot_v1_dot_admin__pb2.SetPolicyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClearPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/ClearPolicy',
+            penstock_dot_v1_dot_admin__pb2.ClearPolicyRequest.SerializeToString,
+            penstock_dot_v1_dot_admin__pb2.ClearPolicyResponse.FromString,
             options,
             channel_credentials,
             insecure,

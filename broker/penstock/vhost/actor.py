@@ -24,12 +24,13 @@ class Actor:
     is_administrator: bool
     permissions: Permissions | None
     connection: ConnectionId
+    is_policymaker: bool = False
 
     def require(self, access: Access, thing: Thing) -> None:
         name = thing.name
         if thing.kind == "exchange" and not name:
             name = DEFAULT_EXCHANGE_ALIAS
-        if self.permissions is None or not self.permissions.allows(access, name):
+        if self.permissions is None or not self.permissions.allows(access, name, thing.kind):
             raise AccessRefusedError(
                 thing,
                 f"is closed to user '{self.user}' for {access}",
@@ -41,6 +42,13 @@ class Actor:
             raise AccessRefusedError(
                 vhost, f"is closed to user '{self.user}'", "let an administrator give the user permissions in it"
             )
+
+    def require_policymaker(self, policy: Thing, *, is_operator: bool) -> None:
+        """An operator's policies bound what others may set, so they are the administrators'."""
+        if is_operator or not (self.is_policymaker or self.is_administrator):
+            self.require_administrator(policy)
+        if not self.is_administrator:
+            self.require_entry(Thing("vhost", policy.vhost or ""))
 
     def require_administrator(self, thing: Thing) -> None:
         if not self.is_administrator:

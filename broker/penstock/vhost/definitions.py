@@ -22,6 +22,7 @@ from penstock.vhost.definitions_json import (
     write_topology,
 )
 from penstock.vhost.owner import COMMANDS_WAITING_MAX, Outcome
+from penstock.vhost.policies_json import write_policies
 from penstock.vhost.ports import DefinitionsUsers
 from penstock.vhost.vhost import Vhost
 from penstock.vhost.vhosts import Vhosts
@@ -49,7 +50,8 @@ async def export_definitions(vhosts: Vhosts, users: DefinitionsUsers, actor: Act
         "bindings": [],
     }
     for vhost in vhosts.all():
-        for key, items in write_topology(await vhost.entries(), vhost.name).items():
+        entries = await vhost.entries()
+        for key, items in (write_topology(entries, vhost.name) | write_policies(entries, vhost.name)).items():
             document[key] += items
     return _encode(document)
 
@@ -57,13 +59,13 @@ async def export_definitions(vhosts: Vhosts, users: DefinitionsUsers, actor: Act
 async def export_vhost(vhost: Vhost, actor: Actor, version: str) -> bytes:
     """One vhost's topology, without its name and without users: it can be imported into any other."""
     actor.require_administrator(DEFINITIONS)
+    entries = await vhost.entries()
     document: dict[str, Any] = {
         "product_name": "Penstock",
         "penstock_version": version,
         "original_vhost_name": vhost.name,
-        "parameters": [],
-        "policies": [],
-        **write_topology(await vhost.entries(), None),
+        **write_policies(entries, None),
+        **write_topology(entries, None),
     }
     return _encode(document)
 
@@ -93,7 +95,7 @@ async def import_definitions(
 
 def _note_unknown_vhosts(vhosts: Vhosts, wanted: Definitions) -> None:
     known = {*vhosts.names(), *wanted.vhosts}
-    places = [place for place, _ in (*wanted.exchanges, *wanted.queues, *wanted.bindings)]
+    places = [place for place, _ in (*wanted.exchanges, *wanted.queues, *wanted.bindings, *wanted.policies)]
     for place in dict.fromkeys(places):
         if place not in known:
             wanted.problems.append(f"vhost '{place}' is used and neither there nor among the vhosts")
@@ -103,7 +105,7 @@ async def _try_topology(vhosts: Vhosts, wanted: Definitions) -> list[str]:
     """Decides every command on copies. Gives the mismatches; other refusals become problems."""
     mismatches: list[str] = []
     trials: dict[VhostName, VhostTopology] = {}
-    commands: list[tuple[VhostName, Command]] = [*wanted.exchanges, *wanted.queues, *_binds(wanted)]
+    commands: list[tuple[VhostName, Command]] = [*wanted.exchanges, *wanted.queues, *_binds(wanted), *wanted.policies]
     for place, command in commands:
         if place not in trials:
             trials[place] = await vhosts.get(place).trial() if place in vhosts.names() else VhostTopology(place)
@@ -126,6 +128,7 @@ async def _add(vhosts: Vhosts, users: DefinitionsUsers, wanted: Definitions) -> 
     added["exchanges"] = await _submit_all(vhosts, wanted.exchanges)
     added["queues"] = await _submit_all(vhosts, wanted.queues)
     added["bindings"] = await _submit_all(vhosts, _binds(wanted))
+    added["policies"] = await _submit_all(vhosts, wanted.policies)
     return added
 
 

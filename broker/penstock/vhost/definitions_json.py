@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from penstock.metadata.commands import DeclareExchange, DeclareQueue
+from penstock.auth.permissions import whole_pattern
+from penstock.metadata.commands import DeclareExchange, DeclareQueue, SetPolicy
 from penstock.metadata.effects import Entry, PersistBound, PersistExchange, PersistQueue
 from penstock.model.arguments import DEPTH_MAX, Arguments, Decimal, Timestamp, Value
 from penstock.model.errors import InvalidArgumentError, RefusedError, Thing
@@ -24,7 +25,8 @@ from penstock.model.names import (
     routing_key,
     vhost_name,
 )
-from penstock.model.records import X_QUEUE_TYPE, Binding, DestinationKind, QueueKind
+from penstock.model.records import X_QUEUE_TYPE, Access, Binding, DestinationKind, QueueKind
+from penstock.vhost.policies_json import OPERATOR_POLICY, POLICY_KEYS, read_policy
 
 JSON = dict[str, Any]
 
@@ -54,8 +56,11 @@ LAYOUT_OF_THE_OTHER_BROKER: Final = frozenset(
     }
 )
 """How RabbitMQ lays a stream's files and replicas out, which says nothing about what the stream holds."""
-NOT_SUPPORTED_YET: Final = ("policies", "parameters", "topic_permissions")
-LISTS: Final = ("users", "permissions", "vhosts", "exchanges", "queues", "bindings", "global_parameters")
+NOT_SUPPORTED_YET: Final = ("topic_permissions",)
+LISTS: Final = (
+    *("users", "permissions", "vhosts", "exchanges", "queues", "bindings"),
+    *("policies", "parameters", "global_parameters"),
+)
 VHOST_KEYS: Final = frozenset({"name", "description", "tags", "metadata", "default_queue_type", "limits"})
 EXCHANGE_KEYS: Final = frozenset({"name", "vhost", "type", "durable", "auto_delete", "internal", "arguments"})
 QUEUE_KEYS: Final = frozenset({"name", "vhost", "type", "durable", "auto_delete", "arguments"})
@@ -72,6 +77,7 @@ class Definitions:
     exchanges: list[tuple[VhostName, DeclareExchange]] = field(default_factory=list)
     queues: list[tuple[VhostName, DeclareQueue]] = field(default_factory=list)
     bindings: list[tuple[VhostName, Binding]] = field(default_factory=list)
+    policies: list[tuple[VhostName, SetPolicy]] = field(default_factory=list)
     users: list[JSON] = field(default_factory=list)
     permissions: list[JSON] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -151,12 +157,16 @@ class _Reader:
             if str(item.get("name")) not in PARAMETERS_OF_THE_OTHER_CLUSTER:
                 self._problem(f"global_parameters: '{item.get('name', '')}' is not supported yet")
         self._found.users = self._objects(document, "users")
-        self._found.permissions = self._objects(document, "permissions")
+        is_ours = "penstock_version" in document
+        permissions = self._objects(document, "permissions")
+        self._found.permissions = permissions if is_ours else [_whole_patterns(item) for item in permissions]
         for key, read in (
             ("vhosts", self._vhost),
             ("exchanges", self._exchange),
             ("queues", self._queue),
             ("bindings", self._binding),
+            ("policies", self._policy),
+            ("parameters", self._parameter),
         ):
             for item in self._objects(document, key):
                 try:
@@ -230,6 +240,20 @@ class _Reader:
         if not is_implied:
             self._found.bindings.append((self._place(item), binding))
 
+    def _policy(self, item: JSON) -> None:
+        self._known(item, POLICY_KEYS)
+        place = self._place(item)
+        self._found.policies.append((place, read_policy(place, item, is_operator=False)))
+
+    def _parameter(self, item: JSON) -> None:
+        """Operators' policies travel as parameters."""
+        if item.get("component") != OPERATOR_POLICY or not isinstance(item.get("value"), dict):
+            self._problem(f"parameters: '{item.get('name', '')}' is not supported yet")
+            return
+        place = self._place(item)
+        policy = read_policy(place, {**item["value"], "name": item.get("name")}, is_operator=True)
+        self._found.policies.append((place, policy))
+
     def _place(self, item: JSON) -> VhostName:
         if self._into is not None:
             return self._into
@@ -248,6 +272,12 @@ class _Reader:
 
     def _problem(self, problem: str) -> None:
         self._found.problems.append(problem)
+
+
+def _whole_patterns(item: JSON) -> JSON:
+    """Another broker's patterns, so that they match here what they matched there."""
+    patterns = {key.value: whole_pattern(source) for key in Access if isinstance(source := item.get(key), str)}
+    return {**item, **patterns}
 
 
 def _text(item: JSON, key: str) -> str:

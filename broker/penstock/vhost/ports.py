@@ -28,7 +28,7 @@ NewRoute = tuple[str, str, bytes | None, bool, str]
 class Permissions(Protocol):
     """What one user may do in one vhost."""
 
-    def allows(self, access: Access, name: str) -> bool: ...
+    def allows(self, access: Access, name: str, kind: str, /) -> bool: ...
 
 
 class LogBackup(Protocol):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from penstock.metadata import VhostTopology, entries_of, exchanges, queues, trial_of
 from penstock.metadata.commands import (
     Bind,
+    ClearPolicy,
     Command,
     ConnectionClosed,
     DeclareExchange,
@@ -17,9 +18,11 @@ from penstock.metadata.commands import (
     DeleteQueue,
     PurgeQueue,
     QueueUnused,
+    SetPolicy,
     Unbind,
 )
 from penstock.metadata.effects import Entry, ExchangeDeclared, QueueDeclared
+from penstock.metadata.policies import Policy
 from penstock.model.errors import NotFoundError, Thing
 from penstock.model.names import (
     SERVER_NAMED_PREFIX,
@@ -169,6 +172,22 @@ class Vhost:
         if destination is not None:
             return [one for one in self._bindings_to(destination) if source in (None, one.source)]
         return list(self._topology.bindings() if source is None else self._topology.bindings_from(source))
+
+    # ------------------------------------------------------------ policies
+
+    async def set_policy(self, actor: Actor, policy: Policy, *, is_operator: bool) -> None:
+        actor.require_policymaker(Thing("policy", policy.name, self.name), is_operator=is_operator)
+        await self._owner.submit(SetPolicy(policy, is_operator))
+
+    async def clear_policy(self, actor: Actor, name: str, *, is_operator: bool) -> None:
+        actor.require_policymaker(Thing("policy", name, self.name), is_operator=is_operator)
+        await self._owner.submit(ClearPolicy(name, is_operator))
+
+    async def list_policies(self, actor: Actor, *, is_operator: bool) -> list[Policy]:
+        """In the order in which they were set first."""
+        if not actor.is_administrator:
+            self._require_entry(actor)
+        return list((self._topology.operator_policies if is_operator else self._topology.policies).values())
 
     # ------------------------------------------------------------ admissions and events
 

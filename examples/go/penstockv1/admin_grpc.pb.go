@@ -28,6 +28,7 @@ const (
 	AdminService_ListUsers_FullMethodName         = "/penstock.v1.AdminService/ListUsers"
 	AdminService_PutUser_FullMethodName           = "/penstock.v1.AdminService/PutUser"
 	AdminService_DeleteUser_FullMethodName        = "/penstock.v1.AdminService/DeleteUser"
+	AdminService_RefreshToken_FullMethodName      = "/penstock.v1.AdminService/RefreshToken"
 	AdminService_ListPermissions_FullMethodName   = "/penstock.v1.AdminService/ListPermissions"
 	AdminService_SetPermission_FullMethodName     = "/penstock.v1.AdminService/SetPermission"
 	AdminService_ClearPermission_FullMethodName   = "/penstock.v1.AdminService/ClearPermission"
@@ -41,6 +42,9 @@ const (
 	AdminService_ListBindings_FullMethodName      = "/penstock.v1.AdminService/ListBindings"
 	AdminService_Bind_FullMethodName              = "/penstock.v1.AdminService/Bind"
 	AdminService_Unbind_FullMethodName            = "/penstock.v1.AdminService/Unbind"
+	AdminService_ListPolicies_FullMethodName      = "/penstock.v1.AdminService/ListPolicies"
+	AdminService_SetPolicy_FullMethodName         = "/penstock.v1.AdminService/SetPolicy"
+	AdminService_ClearPolicy_FullMethodName       = "/penstock.v1.AdminService/ClearPolicy"
 	AdminService_ExportDefinitions_FullMethodName = "/penstock.v1.AdminService/ExportDefinitions"
 	AdminService_ImportDefinitions_FullMethodName = "/penstock.v1.AdminService/ImportDefinitions"
 	AdminService_Backup_FullMethodName            = "/penstock.v1.AdminService/Backup"
@@ -57,6 +61,9 @@ type AdminServiceClient interface {
 	ListUsers(ctx context.Context, in *ListUsersRequest, opts ...grpc.CallOption) (*ListUsersResponse, error)
 	PutUser(ctx context.Context, in *PutUserRequest, opts ...grpc.CallOption) (*PutUserResponse, error)
 	DeleteUser(ctx context.Context, in *DeleteUserRequest, opts ...grpc.CallOption) (*DeleteUserResponse, error)
+	// Lets the streams of this connection that were opened with an earlier token of the same user go on with the token that
+	// this call carries. Without it a stream ends with the token that opened it.
+	RefreshToken(ctx context.Context, in *RefreshTokenRequest, opts ...grpc.CallOption) (*RefreshTokenResponse, error)
 	ListPermissions(ctx context.Context, in *ListPermissionsRequest, opts ...grpc.CallOption) (*ListPermissionsResponse, error)
 	SetPermission(ctx context.Context, in *SetPermissionRequest, opts ...grpc.CallOption) (*SetPermissionResponse, error)
 	ClearPermission(ctx context.Context, in *ClearPermissionRequest, opts ...grpc.CallOption) (*ClearPermissionResponse, error)
@@ -70,6 +77,10 @@ type AdminServiceClient interface {
 	ListBindings(ctx context.Context, in *ListBindingsRequest, opts ...grpc.CallOption) (*ListBindingsResponse, error)
 	Bind(ctx context.Context, in *BindRequest, opts ...grpc.CallOption) (*BindResponse, error)
 	Unbind(ctx context.Context, in *UnbindRequest, opts ...grpc.CallOption) (*UnbindResponse, error)
+	ListPolicies(ctx context.Context, in *ListPoliciesRequest, opts ...grpc.CallOption) (*ListPoliciesResponse, error)
+	// In force when it returns. A key that the broker does not act upon is refused by name.
+	SetPolicy(ctx context.Context, in *SetPolicyRequest, opts ...grpc.CallOption) (*SetPolicyResponse, error)
+	ClearPolicy(ctx context.Context, in *ClearPolicyRequest, opts ...grpc.CallOption) (*ClearPolicyResponse, error)
 	ExportDefinitions(ctx context.Context, in *ExportDefinitionsRequest, opts ...grpc.CallOption) (*ExportDefinitionsResponse, error)
 	ImportDefinitions(ctx context.Context, in *ImportDefinitionsRequest, opts ...grpc.CallOption) (*ImportDefinitionsResponse, error)
 	// A copy of everything, on the broker's machine, while messages flow. For administrators.
@@ -148,6 +159,16 @@ func (c *adminServiceClient) DeleteUser(ctx context.Context, in *DeleteUserReque
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeleteUserResponse)
 	err := c.cc.Invoke(ctx, AdminService_DeleteUser_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) RefreshToken(ctx context.Context, in *RefreshTokenRequest, opts ...grpc.CallOption) (*RefreshTokenResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RefreshTokenResponse)
+	err := c.cc.Invoke(ctx, AdminService_RefreshToken_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -284,6 +305,36 @@ func (c *adminServiceClient) Unbind(ctx context.Context, in *UnbindRequest, opts
 	return out, nil
 }
 
+func (c *adminServiceClient) ListPolicies(ctx context.Context, in *ListPoliciesRequest, opts ...grpc.CallOption) (*ListPoliciesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListPoliciesResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListPolicies_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) SetPolicy(ctx context.Context, in *SetPolicyRequest, opts ...grpc.CallOption) (*SetPolicyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetPolicyResponse)
+	err := c.cc.Invoke(ctx, AdminService_SetPolicy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ClearPolicy(ctx context.Context, in *ClearPolicyRequest, opts ...grpc.CallOption) (*ClearPolicyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ClearPolicyResponse)
+	err := c.cc.Invoke(ctx, AdminService_ClearPolicy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) ExportDefinitions(ctx context.Context, in *ExportDefinitionsRequest, opts ...grpc.CallOption) (*ExportDefinitionsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ExportDefinitionsResponse)
@@ -325,6 +376,9 @@ type AdminServiceServer interface {
 	ListUsers(context.Context, *ListUsersRequest) (*ListUsersResponse, error)
 	PutUser(context.Context, *PutUserRequest) (*PutUserResponse, error)
 	DeleteUser(context.Context, *DeleteUserRequest) (*DeleteUserResponse, error)
+	// Lets the streams of this connection that were opened with an earlier token of the same user go on with the token that
+	// this call carries. Without it a stream ends with the token that opened it.
+	RefreshToken(context.Context, *RefreshTokenRequest) (*RefreshTokenResponse, error)
 	ListPermissions(context.Context, *ListPermissionsRequest) (*ListPermissionsResponse, error)
 	SetPermission(context.Context, *SetPermissionRequest) (*SetPermissionResponse, error)
 	ClearPermission(context.Context, *ClearPermissionRequest) (*ClearPermissionResponse, error)
@@ -338,6 +392,10 @@ type AdminServiceServer interface {
 	ListBindings(context.Context, *ListBindingsRequest) (*ListBindingsResponse, error)
 	Bind(context.Context, *BindRequest) (*BindResponse, error)
 	Unbind(context.Context, *UnbindRequest) (*UnbindResponse, error)
+	ListPolicies(context.Context, *ListPoliciesRequest) (*ListPoliciesResponse, error)
+	// In force when it returns. A key that the broker does not act upon is refused by name.
+	SetPolicy(context.Context, *SetPolicyRequest) (*SetPolicyResponse, error)
+	ClearPolicy(context.Context, *ClearPolicyRequest) (*ClearPolicyResponse, error)
 	ExportDefinitions(context.Context, *ExportDefinitionsRequest) (*ExportDefinitionsResponse, error)
 	ImportDefinitions(context.Context, *ImportDefinitionsRequest) (*ImportDefinitionsResponse, error)
 	// A copy of everything, on the broker's machine, while messages flow. For administrators.
@@ -372,6 +430,9 @@ func (UnimplementedAdminServiceServer) PutUser(context.Context, *PutUserRequest)
 }
 func (UnimplementedAdminServiceServer) DeleteUser(context.Context, *DeleteUserRequest) (*DeleteUserResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method DeleteUser not implemented")
+}
+func (UnimplementedAdminServiceServer) RefreshToken(context.Context, *RefreshTokenRequest) (*RefreshTokenResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method RefreshToken not implemented")
 }
 func (UnimplementedAdminServiceServer) ListPermissions(context.Context, *ListPermissionsRequest) (*ListPermissionsResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ListPermissions not implemented")
@@ -411,6 +472,15 @@ func (UnimplementedAdminServiceServer) Bind(context.Context, *BindRequest) (*Bin
 }
 func (UnimplementedAdminServiceServer) Unbind(context.Context, *UnbindRequest) (*UnbindResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Unbind not implemented")
+}
+func (UnimplementedAdminServiceServer) ListPolicies(context.Context, *ListPoliciesRequest) (*ListPoliciesResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method ListPolicies not implemented")
+}
+func (UnimplementedAdminServiceServer) SetPolicy(context.Context, *SetPolicyRequest) (*SetPolicyResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method SetPolicy not implemented")
+}
+func (UnimplementedAdminServiceServer) ClearPolicy(context.Context, *ClearPolicyRequest) (*ClearPolicyResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method ClearPolicy not implemented")
 }
 func (UnimplementedAdminServiceServer) ExportDefinitions(context.Context, *ExportDefinitionsRequest) (*ExportDefinitionsResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ExportDefinitions not implemented")
@@ -564,6 +634,24 @@ func _AdminService_DeleteUser_Handler(srv interface{}, ctx context.Context, dec 
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServiceServer).DeleteUser(ctx, req.(*DeleteUserRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_RefreshToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RefreshTokenRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).RefreshToken(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_RefreshToken_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).RefreshToken(ctx, req.(*RefreshTokenRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -802,6 +890,60 @@ func _AdminService_Unbind_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_ListPolicies_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListPoliciesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListPolicies(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListPolicies_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListPolicies(ctx, req.(*ListPoliciesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_SetPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetPolicyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).SetPolicy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_SetPolicy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).SetPolicy(ctx, req.(*SetPolicyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ClearPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ClearPolicyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ClearPolicy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ClearPolicy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ClearPolicy(ctx, req.(*ClearPolicyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_ExportDefinitions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ExportDefinitionsRequest)
 	if err := dec(in); err != nil {
@@ -892,6 +1034,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _AdminService_DeleteUser_Handler,
 		},
 		{
+			MethodName: "RefreshToken",
+			Handler:    _AdminService_RefreshToken_Handler,
+		},
+		{
 			MethodName: "ListPermissions",
 			Handler:    _AdminService_ListPermissions_Handler,
 		},
@@ -942,6 +1088,18 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Unbind",
 			Handler:    _AdminService_Unbind_Handler,
+		},
+		{
+			MethodName: "ListPolicies",
+			Handler:    _AdminService_ListPolicies_Handler,
+		},
+		{
+			MethodName: "SetPolicy",
+			Handler:    _AdminService_SetPolicy_Handler,
+		},
+		{
+			MethodName: "ClearPolicy",
+			Handler:    _AdminService_ClearPolicy_Handler,
 		},
 		{
 			MethodName: "ExportDefinitions",

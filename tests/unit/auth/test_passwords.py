@@ -51,6 +51,8 @@ def test_a_digest_that_is_none_is_wrong_and_no_error(digest):
     ("digest", "algorithm"),
     [
         ("x", "rabbit_password_hashing_md5"),
+        ("x", "rabbit_password_hashing_sha1"),
+        ("$2a$31$" + "a" * 53, "lavinmq_bcrypt"),
         ("plain", "argon2id"),
         ("QUJD", SHA256),
         ("$argon2id$v=19$m=4000000,t=3,p=4$c2FsdHNhbHQ$aGFzaGhhc2g", "argon2id"),

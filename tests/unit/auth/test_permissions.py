@@ -3,6 +3,7 @@
 import pytest
 
 from penstock.auth import Permission
+from penstock.auth.permissions import whole_pattern
 from penstock.model.errors import InvalidArgumentError, TooLargeError
 from penstock.model.records import Access
 
@@ -45,3 +46,24 @@ def test_a_pattern_that_is_none_is_refused_by_name():
 def test_a_pattern_longer_than_the_bound_is_refused():
     with pytest.raises(TooLargeError):
         Permission.compile("a" * 1_025, "", "")
+
+
+@pytest.mark.parametrize(
+    ("source", "matching", "others"),
+    [
+        ("", [], ["a"]),
+        ("^$", [""], ["a"]),
+        (".*", ["", "a"], []),
+        ("^.*$", ["", "a"], []),
+        ("jobs", ["jobs", "my-jobs-2"], ["job"]),
+        ("^jobs", ["jobs", "jobs-2"], ["my-jobs"]),
+        ("^jobs$", ["jobs"], ["jobs-2", "my-jobs"]),
+        ("^a|b$", ["a1", "1b"], ["1a1"]),
+        ("^a\\$", ["a$", "a$b"], ["a"]),
+    ],
+)
+def test_another_broker_s_pattern_matches_what_it_matched_there(source, matching, others):
+    permission = Permission.compile(whole_pattern(source), "", "")
+
+    assert [name for name in matching if not permission.allows(Access.CONFIGURE, name)] == []
+    assert [name for name in others if permission.allows(Access.CONFIGURE, name)] == []

@@ -1,6 +1,8 @@
 """The holder of users: who gets in, and that a change counts once it is on the disk."""
 
 import asyncio
+import base64
+import hashlib
 
 import pytest
 
@@ -152,3 +154,37 @@ def test_what_people_wrote_wrong_into_the_file_is_named(path):
 
     with pytest.raises(StorageError, match="'anna'"):
         Accounts.open(path, "guest", "guest")
+
+
+def test_another_broker_s_digest_becomes_ours_at_the_first_good_log_in(path):
+    digest = base64.b64encode(b"salt" + hashlib.md5(b"saltsecret").digest()).decode()
+    algorithm = "rabbit_password_hashing_md5"
+
+    async def scenario(accounts):
+        await accounts.change(lambda users: users.put("anna", [], digest, algorithm))
+        with pytest.raises(NotAuthenticatedError):
+            await accounts.log_in("anna", "wrong", is_loopback=False)
+        assert read_users(path)[1].password_hash == digest
+
+        users = await asyncio.gather(*(accounts.log_in("anna", "secret", is_loopback=False) for _ in range(50)))
+
+        assert {user.name for user in users} == {"anna"}
+        checks = accounts.check_count
+        await accounts.log_in("anna", "secret", is_loopback=False)
+        assert accounts.check_count == checks, "the new digest is remembered"
+
+    play(path, scenario)
+    assert read_users(path)[1].hashing_algorithm == "argon2id"
+    assert read_users(path)[1].password_hash.startswith("$argon2id$")
+
+
+def test_a_digest_that_cannot_be_renewed_still_lets_in(path):
+    digest = base64.b64encode(b"salt" + hashlib.sha256(b"saltsecret").digest()).decode()
+
+    async def scenario(accounts):
+        await accounts.change(lambda users: users.put("anna", [], digest, "rabbit_password_hashing_sha256"))
+        (path.parent / "users.json.new").mkdir()
+        assert (await accounts.log_in("anna", "secret", is_loopback=False)).name == "anna"
+
+    play(path, scenario)
+    assert read_users(path)[1].password_hash == digest

@@ -55,7 +55,7 @@ def test_importing_a_user_keeps_the_permissions_it_has(tmp_path):
 @pytest.mark.parametrize(
     ("users", "permissions", "problem"),
     [
-        ([{"name": "a", "hashing_algorithm": "rabbit_password_hashing_md5", "password_hash": "x"}], [], "md5"),
+        ([{"name": "a", "hashing_algorithm": "rabbit_password_hashing_md5", "password_hash": "x"}], [], "md5 digest"),
         ([{"name": "a", "tags": ["boss"]}], [], "boss"),
         ([{"name": "a", "limits": {"max-connections": 1}}], [], "limits"),
         ([{"name": 7}], [], "wrong type"),

@@ -94,11 +94,3 @@ def test_the_directory_of_another_vhost_is_refused(path):
 def test_a_vhost_without_its_directory_is_refused(path):
     with pytest.raises(StorageError, match="no directory"):
         opened(path, "sales")
-
-
-def test_policies_that_are_not_acted_upon_are_refused(path):
-    create_vhost_directory(path, "sales")
-    (path / "policies.json").write_text('[{"name": "p"}]')
-
-    with pytest.raises(StorageError, match="policies"):
-        opened(path, "sales")

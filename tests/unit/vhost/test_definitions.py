@@ -13,6 +13,7 @@ from penstock.model.errors import AccessRefusedError, InvalidArgumentError, NotF
 from penstock.model.names import ConnectionId, ExchangeName, QueueName, RoutingKey, VhostName
 from penstock.model.records import Binding, DestinationKind
 from penstock.vhost.definitions import export_definitions, export_vhost, import_definitions
+from penstock.vhost.definitions_json import read_definitions
 from penstock.vhost.vhosts import Vhosts
 from support.definitions_users_fake import FakeUsers
 from support.vhost_fakes import FakeStorage, Tasks, actor
@@ -80,7 +81,15 @@ def test_an_export_round_trips_into_an_empty_broker() -> None:
 
         added = await other.take(exported)
 
-        assert added == {"vhosts": 1, "users": 1, "permissions": 1, "exchanges": 1, "queues": 2, "bindings": 2}
+        assert added == {
+            "vhosts": 1,
+            "users": 1,
+            "permissions": 1,
+            "exchanges": 1,
+            "queues": 2,
+            "bindings": 2,
+            "policies": 0,
+        }
         assert await export_definitions(other.vhosts, other.users, actor(), "1.0") == exported
 
     play(scenario)
@@ -188,7 +197,7 @@ def test_what_cannot_be_honoured_is_listed_and_nothing_is_changed() -> None:
         for problem in (
             "vhost 'blue': limits are not supported yet",
             "user 'bad' is bad",
-            "policies: 'ha-all' is not supported yet",
+            "policies: policy 'ha-all' in vhost 'blue' has a field that is missing",
             "parameters: 'my-shovel' is not supported yet",
             "global_parameters: 'odd' is not supported yet",
             "'x-max-length' that is not supported yet",
@@ -317,7 +326,8 @@ def test_an_export_of_rabbitmq_is_understood() -> None:
     async def scenario(one: World, other: World) -> None:
         added = await one.take(document)
 
-        assert added == {"vhosts": 1, "users": 1, "permissions": 1, "exchanges": 1, "queues": 1, "bindings": 1}
+        counts = dict.fromkeys(("vhosts", "users", "permissions", "exchanges", "queues", "bindings"), 1)
+        assert added == {**counts, "policies": 0}
         assert one.storage.shards[BLUE].route("x", "", {"format": "pdf"}) == ["a"]
 
     play(scenario)
@@ -396,3 +406,13 @@ def test_a_partitioned_stream_travels_whole() -> None:
         assert await export_definitions(other.vhosts, other.users, actor(), "1.0") == exported
 
     play(scenario)
+
+
+def test_another_broker_s_patterns_become_whole_ones_and_ours_stay() -> None:
+    permission = {"user": "anna", "vhost": "/", "configure": "^a$", "write": "b", "read": ""}
+
+    theirs = read_definitions(json.dumps({"permissions": [permission]}).encode(), None)
+    ours = read_definitions(json.dumps({"penstock_version": "1", "permissions": [permission]}).encode(), None)
+
+    assert theirs.permissions == [{**permission, "configure": "a", "write": ".*(?:b).*"}]
+    assert ours.permissions == [permission]

@@ -2,5 +2,6 @@
 
 from penstock.frontends.grpc.context import Context
 from penstock.frontends.grpc.server import GrpcFrontend
+from penstock.frontends.grpc.sessions import Sessions
 
-__all__ = ["Context", "GrpcFrontend"]
+__all__ = ["Context", "GrpcFrontend", "Sessions"]

@@ -68,6 +68,12 @@ async def clear_permission(
     return admin.ClearPermissionResponse()
 
 
+async def refresh_token(context: Context, caller: Caller, _: admin.RefreshTokenRequest) -> admin.RefreshTokenResponse:
+    """The token is the one this very call came with."""
+    context.sessions.renewed(caller.connection, caller.user)
+    return admin.RefreshTokenResponse(expires_at_ms=caller.user.expires_at_ms or 0)
+
+
 def _visible(context: Context, caller: Caller) -> list[User]:
     users = context.accounts.users()
     return users if caller.user.is_administrator else [user for user in users if user.name == caller.user.name]

@@ -4,21 +4,21 @@ import base64
 import binascii
 from dataclasses import dataclass
 
-from penstock.auth import User
-from penstock.frontends.ports import Accounts
+from penstock.auth import Person
+from penstock.frontends.ports import Accounts, SignIn
 from penstock.kit.peers import is_loopback
 from penstock.model.errors import NotAuthenticatedError
 from penstock.model.names import ConnectionId
 from penstock.vhost.actor import Actor
 
-_WAY_OUT = "send `authorization: Basic base64(user:password)` in the call's metadata"
+_WAY_OUT = "send `authorization: Basic base64(user:password)`, or `Bearer` and a token, in the call's metadata"
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """An authenticated user on a connection."""
+    """Somebody authenticated, on a connection."""
 
-    user: User
+    user: Person
     connection: ConnectionId
     accounts: Accounts
 
@@ -27,11 +27,13 @@ class Caller:
         return self.accounts.actor(self.user, vhost, self.connection)
 
 
-async def authenticate(accounts: Accounts, authorization: str, peer: str, connection: int) -> Caller:
-    """Raises NotAuthenticatedError."""
+async def authenticate(sign_in: SignIn, authorization: str, peer: str) -> Person:
+    """Who `Basic` credentials or a `Bearer` token say. Raises NotAuthenticatedError."""
+    scheme, _, token = authorization.partition(" ")
+    if scheme.lower() == "bearer":
+        return await sign_in.log_in_by_token(token.strip())
     name, password = credentials_of(authorization)
-    user = await accounts.log_in(name, password, is_loopback=is_loopback(peer))
-    return Caller(user, ConnectionId(connection), accounts)
+    return await sign_in.log_in(name, password, is_loopback=is_loopback(peer))
 
 
 def credentials_of(authorization: str) -> tuple[str, str]:

@@ -7,7 +7,14 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from penstock.frontends.grpc import account_calls, node_calls, stream_calls, topology_calls, vhost_calls
+from penstock.frontends.grpc import (
+    account_calls,
+    node_calls,
+    policy_calls,
+    stream_calls,
+    topology_calls,
+    vhost_calls,
+)
 from penstock.frontends.grpc.caller import Caller
 from penstock.frontends.grpc.context import Context
 from penstock.frontends.grpc.errors import Refusal, unimplemented
@@ -39,6 +46,7 @@ METHODS: dict[str, Method] = {
     "ListUsers": _method(admin.ListUsersRequest, account_calls.list_users),
     "PutUser": _method(admin.PutUserRequest, account_calls.put_user),
     "DeleteUser": _method(admin.DeleteUserRequest, account_calls.delete_user),
+    "RefreshToken": _method(admin.RefreshTokenRequest, account_calls.refresh_token),
     "ListPermissions": _method(admin.ListPermissionsRequest, account_calls.list_permissions),
     "SetPermission": _method(admin.SetPermissionRequest, account_calls.set_permission),
     "ClearPermission": _method(admin.ClearPermissionRequest, account_calls.clear_permission),
@@ -52,6 +60,9 @@ METHODS: dict[str, Method] = {
     "ListBindings": _method(admin.ListBindingsRequest, topology_calls.list_bindings),
     "Bind": _method(admin.BindRequest, topology_calls.bind),
     "Unbind": _method(admin.UnbindRequest, topology_calls.unbind),
+    "ListPolicies": _method(admin.ListPoliciesRequest, policy_calls.list_policies),
+    "SetPolicy": _method(admin.SetPolicyRequest, policy_calls.set_policy),
+    "ClearPolicy": _method(admin.ClearPolicyRequest, policy_calls.clear_policy),
     "ExportDefinitions": _method(admin.ExportDefinitionsRequest, vhost_calls.export_definitions),
     "ImportDefinitions": _method(admin.ImportDefinitionsRequest, vhost_calls.import_definitions),
     "Backup": _method(admin.BackupRequest, node_calls.backup),

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.frontends.ports import Accounts, Backups, Node
+from penstock.frontends.grpc.sessions import Sessions
+from penstock.frontends.ports import Accounts, Backups, Node, SignIn
 from penstock.vhost.ports import DefinitionsUsers
 from penstock.vhost.vhosts import Vhosts
 
@@ -18,3 +19,5 @@ class Context:
     definitions_users: DefinitionsUsers
     backups: Backups
     forget: Callable[[], None]
+    sign_in: SignIn
+    sessions: Sessions

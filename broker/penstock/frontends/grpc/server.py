@@ -3,8 +3,10 @@ for a sync keeps nobody waiting. How many may be under way the listener bounds. 
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
-from penstock.frontends.grpc.caller import authenticate
+from penstock.auth import Person, UndecidedError
+from penstock.frontends.grpc.caller import Caller, authenticate
 from penstock.frontends.grpc.calls import answer_call
 from penstock.frontends.grpc.context import Context
 from penstock.frontends.grpc.errors import Refusal, refusal_of, refusal_of_a_bug
@@ -12,9 +14,12 @@ from penstock.frontends.grpc.ports import Call, Listener
 from penstock.frontends.grpc.streams import admit
 from penstock.kit.logging import logger
 from penstock.kit.tasks import spawn
-from penstock.model.errors import FaultError, RefusedError
+from penstock.model.errors import FaultError, RefusedError, StoppedError, Thing
 from penstock.model.names import ConnectionId, QueueName, VhostName
 
+STREAMS: Final = frozenset({"publish", "consume"})
+QUESTIONS_MAX: Final = 8
+"""What one call may have to ask another server, one question after another: a vhost, and a few things in it."""
 _log = logger("grpc")
 
 
@@ -37,6 +42,7 @@ class GrpcFrontend:
         for call in self._listener.take():
             if call.kind == "disconnected":
                 under_way = self._under_way.pop(call.connection, set())
+                self._context.sessions.disconnected(call.connection)
                 spawn(_disconnected(self._context, call.connection, under_way), name="grpc disconnected")
             elif call.kind == "unused":
                 spawn(_unused(self._context, call.vhost, call.subject), name="grpc unused")
@@ -59,21 +65,45 @@ class GrpcFrontend:
 
     async def _decide(self, call: Call) -> None:
         try:
-            caller = await authenticate(self._context.accounts, call.authorization, call.peer, call.connection)
-            if call.kind == "call":
-                answer = await answer_call(self._context, caller, call.method, call.payload)
-                if isinstance(answer, Refusal):
-                    _refuse(call, answer)
-                else:
-                    call.answer(answer)
+            person = await _who_calls(self._context, call)
+            caller = Caller(person, ConnectionId(call.connection), self._context.accounts)
+            for _ in range(QUESTIONS_MAX):
+                try:
+                    await self._answer(call, caller)
+                    break
+                except UndecidedError as undecided:
+                    await undecided.ask()
             else:
-                admission = await admit(self._context, caller, call)
-                call.admit(admission.vhost, admission.queue_id)
+                cause = f"{QUESTIONS_MAX} questions to another server had no lasting answer"
+                raise StoppedError(Thing("permissions", person.name), cause)
         except RefusedError as refusal:
             _refuse(call, refusal_of(refusal))
         except FaultError as fault:
             _log.warning("a call met a fault", method=call.method or call.kind, fault=str(fault))
             _refuse(call, refusal_of(fault))
+
+    async def _answer(self, call: Call, caller: Caller) -> None:
+        """Raises UndecidedError before anything has changed."""
+        if call.kind == "call":
+            answer = await answer_call(self._context, caller, call.method, call.payload)
+            if isinstance(answer, Refusal):
+                _refuse(call, answer)
+            else:
+                call.answer(answer)
+            return
+        admission = await admit(self._context, caller, call)
+        if call.kind in STREAMS:
+            self._context.sessions.opened(call.connection, call.authorization, caller.user)
+        call.admit(admission.vhost, admission.queue_id)
+
+
+async def _who_calls(context: Context, call: Call) -> Person:
+    """A stream may have got a newer token since it was opened."""
+    if call.kind == "permit":
+        newest = context.sessions.newest(call.connection, call.authorization)
+        if newest is not None:
+            return newest
+    return await authenticate(context.sign_in, call.authorization, call.peer)
 
 
 def _refuse(call: Call, refusal: Refusal) -> None:

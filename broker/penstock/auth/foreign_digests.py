@@ -1,0 +1,71 @@
+"""Digests of passwords as RabbitMQ and LavinMQ store them, so that users move over with what they have: salted SHA-256,
+SHA-512 and MD5, and bcrypt. They are only checked here, never made; whoever logs in by one gets an argon2id digest."""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from typing import Final
+
+SHA256: Final = "rabbit_password_hashing_sha256"
+SHA512: Final = "rabbit_password_hashing_sha512"
+MD5: Final = "rabbit_password_hashing_md5"
+BCRYPT: Final = "lavinmq_bcrypt"
+ALGORITHMS: Final = (SHA256, SHA512, MD5, BCRYPT)
+
+# A cost of 16 takes some four seconds of a core; one step more doubles it.
+BCRYPT_COST_MAX: Final = 16
+BCRYPT_PASSWORD_BYTES_MAX: Final = 72
+
+_BY_ENDING: Final = {"sha256": SHA256, "sha512": SHA512, "md5": MD5, "bcrypt": BCRYPT}
+_DIGESTS: Final = {SHA256: "sha256", SHA512: "sha512", MD5: "md5"}
+_OLD_PREFIX: Final = re.compile(r"\$[156]\$")
+_BCRYPT: Final = re.compile(r"\$2[abxy]\$(?P<cost>[0-9]{2})\$[./A-Za-z0-9]{53}")
+
+
+def algorithm_of(name: str) -> str:
+    """The one name of an algorithm that others write in many ways; what is unknown stays as it is."""
+    lowered = name.lower()
+    return next((known for ending, known in _BY_ENDING.items() if lowered.endswith(ending)), name)
+
+
+def is_digest(password_hash: str, algorithm: str) -> bool:
+    """Whether a password could ever be checked against it."""
+    if algorithm == BCRYPT:
+        found = _BCRYPT.fullmatch(password_hash)
+        return found is not None and 4 <= int(found["cost"]) <= BCRYPT_COST_MAX
+    return _salted(password_hash, algorithm) is not None
+
+
+def is_right(password_hash: str, algorithm: str, password: bytes) -> bool:
+    """A digest that is none is wrong and no error."""
+    if not is_digest(password_hash, algorithm):
+        return False
+    if algorithm == BCRYPT:
+        # bcrypt looks at 72 bytes only: a longer password is wrong rather than cut.
+        return len(password) <= BCRYPT_PASSWORD_BYTES_MAX and _is_bcrypt(password_hash, password)
+    salted = _salted(password_hash, algorithm)
+    assert salted is not None
+    salt, expected = salted
+    return hmac.compare_digest(_digest(algorithm, salt + password), expected)
+
+
+def _is_bcrypt(password_hash: str, password: bytes) -> bool:
+    import bcrypt
+
+    return bcrypt.checkpw(password, password_hash.encode())
+
+
+def _salted(password_hash: str, algorithm: str) -> tuple[bytes, bytes] | None:
+    """Salt and digest: the digest is what has its length at the end."""
+    try:
+        content = base64.b64decode(_OLD_PREFIX.sub("", password_hash, count=1), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    size = len(_digest(algorithm, b""))
+    return (content[:-size], content[-size:]) if len(content) > size else None
+
+
+def _digest(algorithm: str, content: bytes) -> bytes:
+    return hashlib.new(_DIGESTS[algorithm], content, usedforsecurity=False).digest()

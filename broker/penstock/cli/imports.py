@@ -1,0 +1,64 @@
+"""`penstock import`: makes a data directory of another broker's. No broker runs meanwhile, neither theirs nor ours."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.options import Json
+from penstock.cli.output import print_done, print_fields, progress
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Come over from another broker.", no_args_is_help=True)
+
+
+@app.callback()
+def choose() -> None:
+    """Come over from another broker."""
+
+
+@app.command()
+def lavinmq(
+    directory: Annotated[Path, typer.Argument(help="LavinMQ's data_dir, stopped or copied.", exists=True)],
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", help="The new data directory: empty or not there yet.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and check everything, write nothing.")] = False,
+    partial: Annotated[bool, typer.Option("--partial", help="Leave out what cannot be taken, and list it.")] = False,
+    is_json: Json = False,
+) -> None:
+    """Take over users, permissions, virtual hosts, exchanges, queues, bindings and messages of a LavinMQ.
+
+    What was acknowledged stays behind. What cannot be taken is listed, and refuses the import unless it is --partial.
+    """
+    if dry_run == (data_dir is not None):
+        raise typer.BadParameter("name the new data directory with --data-dir, or ask for a --dry-run")
+    importing = import_module("penstock.node.importing")
+    with progress(is_json) as shown:
+        target = None if data_dir is None else data_dir.absolute()
+        report: Any = importing.import_lavinmq(directory, target, is_partial=partial, on_progress=_shown_on(shown))
+    fields = asdict(report)
+    if is_json:
+        print_done("", fields, is_json)
+        return
+    left_out: list[str] = fields.pop("left_out")
+    print_fields(fields)
+    for line in left_out:
+        sys.stderr.write(f"not taken: {line}\n")
+    done = "nothing was written" if data_dir is None else f"start a broker with --data-dir {data_dir}"
+    print_done(done, fields, is_json)
+
+
+def _shown_on(bar: "Progress | None") -> Callable[[int, int], None]:
+    if bar is None:
+        return lambda _done, _total: None
+    task = bar.add_task("reading messages", total=None)
+    return lambda done, total: bar.update(task, completed=done, total=max(total, 1))

@@ -1,0 +1,258 @@
+"""Policies: settings that hold for every exchange or queue whose name a pattern finds itself in, from the moment they
+are set. Of those that match one counts, by priority; an operator's counts beside it and cannot be undercut. What a
+declaration says itself goes before a policy. A key that nothing here acts upon is refused by name."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from penstock.metadata.commands import ClearPolicy, SetPolicy
+from penstock.metadata.effects import Change, Decision, Done, PersistPolicies, PutExchange, PutQueue
+from penstock.model.arguments import Arguments, Value, check_arguments, freeze_arguments, show
+from penstock.model.errors import InvalidArgumentError, NotFoundError, Thing
+from penstock.model.names import DEFAULT_EXCHANGE, check_name, exchange_name
+from penstock.model.patterns import compile_pattern
+from penstock.model.records import ALTERNATE_KEYS, X_LEVEL, Exchange, Level, Queue
+
+if TYPE_CHECKING:
+    from penstock.metadata.topology import VhostTopology
+
+PRIORITY_MIN: Final = -128
+PRIORITY_MAX: Final = 127
+POLICIES_MAX: Final = 1_000
+
+
+class ApplyTo(StrEnum):
+    """The kinds of things that a policy is for. There is one kind of queue yet."""
+
+    ALL = "all"
+    QUEUES = "queues"
+    EXCHANGES = "exchanges"
+    CLASSIC_QUEUES = "classic_queues"
+    QUORUM_QUEUES = "quorum_queues"
+    STREAMS = "streams"
+
+
+_FOR_QUEUES: Final = frozenset({ApplyTo.ALL, ApplyTo.QUEUES, ApplyTo.CLASSIC_QUEUES})
+_FOR_EXCHANGES: Final = frozenset({ApplyTo.ALL, ApplyTo.EXCHANGES})
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`compiled` is made of `pattern`, which may match anywhere in a name, as other brokers' do."""
+
+    name: str
+    pattern: str
+    definition: Arguments
+    apply_to: ApplyTo = ApplyTo.ALL
+    priority: int = 0
+    compiled: re.Pattern[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "compiled", compile_pattern("policy", self.pattern))
+
+
+Policies = Mapping[str, Policy]
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """`stricter` says whether one value holds more than another, for keys that operators may set."""
+
+    argument: str
+    is_for_queues: bool
+    check: Callable[[Thing, str, Value], None]
+    stricter: Callable[[Value, Value], bool] | None = None
+
+
+def make_policy(name: str, pattern: str, apply_to: str, priority: int, definition: Mapping[str, object]) -> Policy:
+    """From what a file, a document or a client says. Raises InvalidArgumentError; `check_policy` looks at the rest."""
+    thing = Thing("policy", name)
+    if apply_to not in tuple(ApplyTo):
+        raise InvalidArgumentError(
+            thing, f"applies to '{apply_to[:64]}'", f"use one of {', '.join(ApplyTo)}", field="apply_to"
+        )
+    values: dict[str, Value] = {}
+    for key, value in definition.items():
+        if not isinstance(value, bool | int | float | str | list | dict) and value is not None:
+            raise InvalidArgumentError(thing, f"sets '{key}' to no value", "set a text or a number", field=key)
+        values[key] = value
+    return Policy(name, pattern, values, ApplyTo(apply_to), priority)
+
+
+def check_policy(vhost: str, policy: Policy, *, is_operator: bool) -> None:
+    """Refuses what cannot be honoured, by the name of the key."""
+    check_name("policy", policy.name)
+    thing = Thing("policy", policy.name, vhost)
+    if not policy.name:
+        raise InvalidArgumentError(thing, "has an empty name", "give it a name", field="name")
+    if not PRIORITY_MIN <= policy.priority <= PRIORITY_MAX:
+        raise InvalidArgumentError(
+            thing,
+            f"has the priority {policy.priority}",
+            f"choose one from {PRIORITY_MIN} to {PRIORITY_MAX}",
+            field="priority",
+        )
+    if not policy.definition:
+        raise InvalidArgumentError(thing, "sets nothing", f"set some of {', '.join(KEYS)}", field="definition")
+    check_arguments(thing, policy.definition)
+    for key, value in policy.definition.items():
+        _check_key(thing, key, value, is_operator=is_operator)
+
+
+def _check_key(thing: Thing, key: str, value: Value, *, is_operator: bool) -> None:
+    known = KEYS.get(key)
+    if known is None:
+        rule = "is not supported yet" if key in KEYS_LATER else "is unknown"
+        raise InvalidArgumentError(
+            thing, f"sets '{key[:64]}', which {rule}", f"set only {', '.join(KEYS)}", field=f"definition.{key[:64]}"
+        )
+    if is_operator and known.stricter is None:
+        allowed = ", ".join(name for name, each in KEYS.items() if each.stricter is not None)
+        raise InvalidArgumentError(
+            thing, f"sets '{key}', which is not an operator's", f"set only {allowed}", field=f"definition.{key}"
+        )
+    known.check(thing, key, value)
+
+
+def set_policy(state: "VhostTopology", command: SetPolicy) -> Decision:
+    check_policy(state.vhost, command.policy, is_operator=command.is_operator)
+    held = state.operator_policies if command.is_operator else state.policies
+    if held.get(command.policy.name) == command.policy:
+        return Decision(Done(0))
+    if command.policy.name not in held and len(held) >= POLICIES_MAX:
+        raise InvalidArgumentError(
+            state.thing("policy", command.policy.name),
+            f"would be one more than {POLICIES_MAX}",
+            "clear one that is not needed",
+        )
+    return _changed(state, {**held, command.policy.name: command.policy}, is_operator=command.is_operator)
+
+
+def clear_policy(state: "VhostTopology", command: ClearPolicy) -> Decision:
+    held = state.operator_policies if command.is_operator else state.policies
+    if command.name not in held:
+        raise NotFoundError(state.thing("policy", command.name), "list the policies there are")
+    left = {name: policy for name, policy in held.items() if name != command.name}
+    return _changed(state, left, is_operator=command.is_operator)
+
+
+def _changed(state: "VhostTopology", policies: Policies, *, is_operator: bool) -> Decision:
+    """The engine hears only of what is another than before."""
+    before = _all_effective(state)
+    if is_operator:
+        state.operator_policies = policies
+    else:
+        state.policies = policies
+    changes: list[Change] = []
+    for was, now in zip(before, _all_effective(state), strict=True):
+        if freeze_arguments(was.arguments) != freeze_arguments(now.arguments):
+            changes.append(PutExchange(now) if isinstance(now, Exchange) else PutQueue(now))
+    return Decision(Done(), [PersistPolicies(tuple(policies.values()), is_operator=is_operator)], changes)
+
+
+def _all_effective(state: "VhostTopology") -> list[Exchange | Queue]:
+    exchanges = [each for each in state.exchanges.values() if each.name != DEFAULT_EXCHANGE]
+    return [
+        *(effective_exchange(state, exchange) for exchange in exchanges),
+        *(effective_queue(state, queue) for queue in state.queues.values()),
+    ]
+
+
+def effective_exchange(state: "VhostTopology", exchange: Exchange) -> Exchange:
+    """The exchange as the engine shall have it: with what policies add to its arguments."""
+    if not state.has_policies or exchange.name == DEFAULT_EXCHANGE:
+        return exchange
+    added = _added(state, exchange.name, exchange.arguments, is_queue=False)
+    return replace(exchange, arguments=added) if added is not exchange.arguments else exchange
+
+
+def effective_queue(state: "VhostTopology", queue: Queue) -> Queue:
+    if not state.has_policies:
+        return queue
+    added = _added(state, queue.name, queue.arguments, is_queue=True)
+    return replace(queue, arguments=added) if added is not queue.arguments else queue
+
+
+def matching(policies: Iterable[Policy], name: str, *, is_queue: bool) -> Policy | None:
+    """The one that counts: of the highest priority, and of several such the first by name."""
+    kinds = _FOR_QUEUES if is_queue else _FOR_EXCHANGES
+    found = [policy for policy in policies if policy.apply_to in kinds and policy.compiled.search(name)]
+    return min(found, key=lambda policy: (-policy.priority, policy.name), default=None)
+
+
+def _added(state: "VhostTopology", name: str, arguments: Arguments, *, is_queue: bool) -> Arguments:
+    policy = matching(state.policies.values(), name, is_queue=is_queue)
+    operator = matching(state.operator_policies.values(), name, is_queue=is_queue)
+    if policy is None and operator is None:
+        return arguments
+    merged = dict(arguments)
+    for key, known in KEYS.items():
+        if known.is_for_queues != is_queue:
+            continue
+        if policy is not None and key in policy.definition and not _is_declared(arguments, known.argument):
+            merged[known.argument] = policy.definition[key]
+        if operator is not None and key in operator.definition and known.stricter is not None:
+            limit = operator.definition[key]
+            if known.argument not in merged or known.stricter(limit, merged[known.argument]):
+                merged[known.argument] = limit
+    return merged
+
+
+def _is_declared(arguments: Arguments, argument: str) -> bool:
+    names = ALTERNATE_KEYS if argument in ALTERNATE_KEYS else (argument,)
+    return any(name in arguments for name in names)
+
+
+def _check_exchange(thing: Thing, key: str, value: Value) -> None:
+    if not isinstance(value, str) or not value:
+        raise InvalidArgumentError(
+            thing, f"sets '{key}' to {show(value)}", "name an exchange", field=f"definition.{key}"
+        )
+    exchange_name(value)
+
+
+def _check_level(thing: Thing, key: str, value: Value) -> None:
+    if not isinstance(value, str) or value not in tuple(Level):
+        raise InvalidArgumentError(
+            thing, f"sets '{key}' to {show(value)}", f"use one of {', '.join(Level)}", field=f"definition.{key}"
+        )
+
+
+# A policy key -> what it sets. `level` is ours: what a confirm of the queue's messages promises.
+KEYS: Final[Mapping[str, _Key]] = {
+    "alternate-exchange": _Key(ALTERNATE_KEYS[0], False, _check_exchange),
+    "level": _Key(X_LEVEL, True, _check_level, lambda one, other: one == Level.DISK and other != Level.DISK),
+}
+KEYS_LATER: Final = frozenset(
+    {
+        "consumer-disconnected-timeout",
+        "consumer-timeout",
+        "dead-letter-exchange",
+        "dead-letter-routing-key",
+        "dead-letter-strategy",
+        "delayed-message",
+        "delayed-retry-max",
+        "delayed-retry-min",
+        "delayed-retry-type",
+        "delivery-limit",
+        "expires",
+        "federation-upstream",
+        "federation-upstream-set",
+        "initial-cluster-size",
+        "max-age",
+        "max-in-memory-bytes",
+        "max-in-memory-length",
+        "max-length",
+        "max-length-bytes",
+        "message-ttl",
+        "overflow",
+        "queue-leader-locator",
+        "queue-mode",
+        "queue-version",
+        "stream-filter-size-bytes",
+        "stream-max-segment-size-bytes",
+    }
+)

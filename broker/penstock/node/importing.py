@@ -1,0 +1,142 @@
+"""Makes a data directory of a LavinMQ's: plans, then writes users, definitions and messages into a directory that is
+new or empty, and names the virtual hosts last, so that an import that was interrupted is no data directory at all."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+from penstock.metadata.effects import PersistPolicies
+from penstock.model.errors import PreconditionFailedError, StorageError, Thing
+from penstock.node.accounts import records_of
+from penstock.node.entries import change_of, record_of
+from penstock.node.import_plan import Plan, VhostPlan, make_plan
+from penstock.storage import write_users, write_vhosts
+from penstock.storage.amqp_frames import encode
+from penstock.storage.directory import directory_name
+from penstock.storage.jsonfiles import sync_directory, write_file
+from penstock.storage.lavinmq import FoundMessage, LavinDirectory, QueueFolder
+from penstock.storage.log_writer import LogWriter
+from penstock.storage.new_directory import new_directory
+from penstock.storage.policies_json import OPERATOR_POLICIES, POLICIES, write_policies
+from penstock.storage.vhost_files import create_vhost_directory
+
+Progress = Callable[[int, int], None]
+"""Bytes read, of how many."""
+
+FIRST_SEQUENCE: Final = 1
+MESSAGES_A_STEP: Final = 4_096
+_VERSION: Final = Struct("<i").pack(1)
+
+
+@dataclass(slots=True)
+class Imported:
+    """What an import came to. `acked_count` are messages that LavinMQ was done with and still had on its disk."""
+
+    user_count: int = 0
+    vhost_count: int = 0
+    exchange_count: int = 0
+    queue_count: int = 0
+    binding_count: int = 0
+    message_count: int = 0
+    message_bytes: int = 0
+    acked_count: int = 0
+    left_out: list[str] = field(default_factory=list)
+
+
+def import_lavinmq(source: Path, target: Path | None, *, is_partial: bool, on_progress: Progress) -> Imported:
+    """Without a target everything is read and nothing written. Raises StorageError and refusals; unless `is_partial`,
+    also for anything that would be left out. Blocks."""
+    with LavinDirectory.opened(source) as found:
+        plan = make_plan(found)
+        reading = _Reading(plan, on_progress, is_lenient=is_partial or target is None)
+        if target is None:
+            reading.read_all()
+            return reading.report
+        if plan.left_out and not is_partial:
+            raise PreconditionFailedError(
+                Thing("directory", str(source)),
+                f"holds {len(plan.left_out)} things that cannot be taken",
+                "see them with --dry-run, and leave them out with --partial",
+            )
+        with new_directory(target):
+            _write(plan, reading, target)
+        return reading.report
+
+
+class _Reading:
+    """Goes through the messages that come along, counts them and tells how far it is."""
+
+    def __init__(self, plan: Plan, on_progress: Progress, *, is_lenient: bool) -> None:
+        self.report = Imported(
+            user_count=len(plan.users),
+            vhost_count=len(plan.vhosts),
+            exchange_count=sum(vhost.exchange_count for vhost in plan.vhosts),
+            queue_count=sum(vhost.queue_count for vhost in plan.vhosts),
+            binding_count=sum(vhost.binding_count for vhost in plan.vhosts),
+            left_out=plan.left_out,
+        )
+        self._folders = [folder for vhost in plan.vhosts for _, folder in vhost.folders]
+        self._bytes = sum(folder.bytes for folder in self._folders)
+        self._bytes_read = 0
+        self._on_progress = on_progress
+        self._on_damage = self._note_damage if is_lenient else None
+
+    def messages(self, folder: QueueFolder) -> Iterator[FoundMessage]:
+        read = 0
+        for message in folder.messages(self._on_damage):
+            yield message
+            self.report.message_count += 1
+            self.report.message_bytes += len(message.body)
+            read += len(message.body)
+            if self.report.message_count % MESSAGES_A_STEP == 0:
+                self._on_progress(self._bytes_read + read, self._bytes)
+        self.report.acked_count += folder.acked_count
+        self._bytes_read += folder.bytes
+        self._on_progress(self._bytes_read, self._bytes)
+
+    def read_all(self) -> None:
+        for folder in self._folders:
+            for _ in self.messages(folder):
+                pass
+
+    def _note_damage(self, fault: StorageError) -> None:
+        self.report.left_out.append(f"{fault.thing} {fault.rule}: what follows in it")
+
+
+def _write(plan: Plan, reading: _Reading, target: Path) -> None:
+    for vhost in plan.vhosts:
+        path = target / directory_name(vhost.name)
+        create_vhost_directory(path, vhost.name)
+        changes = (entry for entry in vhost.entries if not isinstance(entry, PersistPolicies))
+        frames = b"".join(encode(change_of(entry)) for entry in changes)
+        write_file(path / "definitions.amqp", _VERSION + frames)
+        _write_policies(vhost, path)
+        _write_messages(vhost, reading, path)
+        sync_directory(path)
+    write_users(target / "users.json", records_of(plan.users))
+    write_vhosts(target / "vhosts.json", [vhost.name for vhost in plan.vhosts])
+    sync_directory(target.parent)
+
+
+def _write_policies(vhost: VhostPlan, path: Path) -> None:
+    """The last entry of each kind has all of them."""
+    for entry in vhost.entries:
+        if isinstance(entry, PersistPolicies):
+            file = path / (OPERATOR_POLICIES if entry.is_operator else POLICIES)
+            write_policies(file, vhost.name, [record_of(policy) for policy in entry.policies])
+
+
+def _write_messages(vhost: VhostPlan, reading: _Reading, path: Path) -> None:
+    log = LogWriter(path)
+    for queue_id, folder in vhost.folders:
+        for sequence, message in enumerate(reading.messages(folder), FIRST_SEQUENCE):
+            log.append(
+                (queue_id, sequence),
+                message.stored_at_ms,
+                (message.exchange, message.routing_key),
+                message.properties,
+                message.body,
+            )
+    log.close()

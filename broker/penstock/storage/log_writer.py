@@ -1,0 +1,107 @@
+"""Writes a new log in one go, before any broker has it: segments full of messages, as `docs/format.md` draws them. It
+is for imports alone; a log that a broker has opened is written to by the engine and by nobody else. A start reads what
+is written here as it reads its own."""
+
+import os
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+import google_crc32c
+
+from penstock.model.errors import Thing, TooLargeError
+from penstock.storage.jsonfiles import write_all
+
+FORMAT: Final = 1
+SEGMENT_BYTES_MAX: Final = 64 * 1024 * 1024
+RECORD_BYTES_MAX: Final = 1024 * 1024 * 1024
+EPOCH: Final = 1
+_KIND_MESSAGE: Final = 1
+_KIND_EPOCH: Final = 5
+_LONG_PROPERTIES: Final = 1
+
+_SEGMENT_HEADER: Final = Struct("<8sII16sQQQI")
+_HEADER: Final = Struct("<IBBHQI")
+_EPOCH: Final = Struct("<QB")
+_TIME: Final = Struct("<Q")
+_LENGTHS: Final = Struct("<BBH")
+_TARGET: Final = Struct("<IQ")
+_CRC: Final = Struct("<I")
+_HEADER_BYTES: Final = _HEADER.size + _CRC.size
+
+
+class LogWriter:
+    """Invariant: `_position` is where the next record stands; the segment's first record stands at `_first`."""
+
+    def __init__(self, directory: Path, segment_bytes_max: int = SEGMENT_BYTES_MAX) -> None:
+        self._directory = directory
+        self._segment_bytes_max = segment_bytes_max
+        self._log_id = os.urandom(16)
+        self._number = 0
+        self._position = 0
+        self._begin_segment()
+        self._put(_KIND_EPOCH, 0, 0, _EPOCH.pack(EPOCH, 0), b"")
+
+    def append(
+        self, target: tuple[int, int], stored_at_ms: int, names: tuple[bytes, bytes], properties: bytes, body: bytes
+    ) -> None:
+        """`target` is the queue's number and the message's in it; `names` are exchange and routing key. Raises
+        TooLargeError."""
+        exchange, key = names
+        is_long = len(properties) > 0xFFFF
+        head = b"".join(
+            (
+                _TIME.pack(stored_at_ms)[:6],
+                _LENGTHS.pack(len(exchange), len(key), 0 if is_long else len(properties)),
+                _TARGET.pack(*target),
+                _CRC.pack(len(properties)) if is_long else b"",
+            )
+        )
+        payload = b"".join((exchange, key, properties, body))
+        size = _HEADER_BYTES + len(head) + len(payload)
+        if size > RECORD_BYTES_MAX:
+            raise TooLargeError(Thing("message", "import"), f"has {size} bytes", size=size, size_max=RECORD_BYTES_MAX)
+        if self._position > self._first and len(self._bytes) + size > self._segment_bytes_max:
+            self._end_segment()
+            self._begin_segment()
+        self._put(_KIND_MESSAGE, _LONG_PROPERTIES if is_long else 0, 1, head, payload)
+
+    def close(self) -> None:
+        """Writes the last segment; nothing of it is durable before. Raises OSError."""
+        self._end_segment()
+
+    def _put(self, kind: int, flags: int, count: int, head: bytes, payload: bytes) -> None:
+        crc = google_crc32c.value(payload) if payload else 0
+        size = _HEADER_BYTES + len(head) + len(payload)
+        header = _HEADER.pack(size, kind, flags, count, self._position, crc)
+        self._bytes += header
+        self._bytes += _CRC.pack(google_crc32c.extend(self._seed, header + head))
+        self._bytes += head
+        self._bytes += payload
+        self._position += size
+
+    def _begin_segment(self) -> None:
+        self._number += 1
+        self._first = self._position
+        segment_id = os.urandom(8)
+        self._seed = google_crc32c.value(segment_id)
+        header = _SEGMENT_HEADER.pack(
+            b"PNSTKSEG",
+            FORMAT,
+            _SEGMENT_HEADER.size + _CRC.size,
+            self._log_id,
+            int.from_bytes(segment_id, "little"),
+            self._first,
+            EPOCH,
+            0,
+        )
+        self._bytes = bytearray(header + _CRC.pack(google_crc32c.value(header)))
+
+    def _end_segment(self) -> None:
+        path = self._directory / f"msgs.{self._number:010}"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+        try:
+            write_all(descriptor, self._bytes)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,89 @@
+"""Policies end to end: in force at once, there after a restart, in and out with definitions."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import penstock
+from support import Broker
+
+
+@pytest.fixture
+def connection(broker: Broker, vhost: str) -> penstock.Connection:
+    return penstock.connect(broker.uri(vhost))
+
+
+def test_a_policy_routes_as_soon_as_it_is_set_and_no_longer_when_it_is_cleared(connection: penstock.Connection) -> None:
+    connection.declare_exchange("orders", "direct")
+    connection.declare_queue("lost")
+    connection.bind_queue("lost", "amq.fanout")
+    with pytest.raises(penstock.PenstockError):
+        connection.publish(b"a", exchange="orders", routing_key="x", mandatory=True)
+
+    connection.set_policy("lost", "^orders$", {"alternate-exchange": "amq.fanout"}, "exchanges", 5)
+    connection.publish(b"b", exchange="orders", routing_key="x", mandatory=True)
+    connection.clear_policy("lost")
+
+    with pytest.raises(penstock.PenstockError):
+        connection.publish(b"c", exchange="orders", routing_key="x", mandatory=True)
+    assert connection.get_queue("lost").ready_count == 1
+
+
+def test_a_key_that_is_not_there_yet_is_refused_by_name(connection: penstock.Connection) -> None:
+    with pytest.raises(penstock.PenstockError, match="'message-ttl', which is not supported yet"):
+        connection.set_policy("p", ".*", {"message-ttl": 1_000})
+    assert connection.list_policies() == []
+
+
+def test_policymakers_set_policies_and_administrators_those_of_operators(broker: Broker, vhost: str) -> None:
+    with penstock.connect(broker.uri(vhost)) as admin:
+        admin.put_user("polly", "secret", ["policymaker"])
+        admin.put_user("walter", "secret")
+        for user in ("polly", "walter"):
+            admin.set_permission(user, vhost, read=".*")
+        with penstock.connect(broker.uri(vhost, "polly", "secret")) as polly:
+            polly.set_policy("p", ".*", {"level": "disk"})
+            with pytest.raises(penstock.AccessRefusedError):
+                polly.set_policy("p", ".*", {"level": "disk"}, operator=True)
+        with penstock.connect(broker.uri(vhost, "walter", "secret")) as walter:
+            assert [policy.name for policy in walter.list_policies()] == ["p"]
+            with pytest.raises(penstock.AccessRefusedError):
+                walter.clear_policy("p")
+        admin.set_policy("p", ".*", {"level": "disk"}, operator=True)
+        assert [policy.priority for policy in admin.list_policies(operator=True)] == [0]
+        admin.delete_user("polly")
+        admin.delete_user("walter")
+
+
+def test_policies_are_there_after_a_restart_and_in_the_definitions(tmp_path: Path) -> None:
+    with Broker(tmp_path / "data") as broker:
+        with penstock.connect(broker.uri()) as connection:
+            connection.declare_queue("lost")
+            connection.bind_queue("lost", "amq.fanout")
+            connection.set_policy("lost", "^amq.direct$", {"alternate-exchange": "amq.fanout"})
+            connection.set_policy("safe", ".*", {"level": "disk"}, operator=True)
+        broker.kill()
+        broker.start()
+        with penstock.connect(broker.uri()) as connection:
+            connection.publish(b"a", exchange="amq.direct", routing_key="x", mandatory=True)
+            document = connection.export_definitions()
+    exported = json.loads(document)
+    assert [policy["apply-to"] for policy in exported["policies"]] == ["all"]
+    assert [parameter["component"] for parameter in exported["parameters"]] == ["operator_policy"]
+
+    with Broker(tmp_path / "other") as other, penstock.connect(other.uri()) as connection:
+        assert connection.import_definitions(document)["policies"] == 2
+        assert connection.import_definitions(document)["policies"] == 0
+        assert connection.list_policies(operator=True)[0].definition == {"level": "disk"}
+
+
+def test_a_broken_file_of_policies_stops_the_start_with_its_place(tmp_path: Path) -> None:
+    from support.broker import BrokerError
+
+    with Broker(tmp_path / "data") as broker:
+        broker.stop()
+        (path,) = (tmp_path / "data").glob("*/policies.json")
+        path.write_text(json.dumps([{"name": "p", "pattern": ".*", "definition": {"max-length": 1}}]))
+        with pytest.raises(BrokerError, match=r"is wrong at policy 'p'.*'max-length', which is not supported yet"):
+            broker.start()

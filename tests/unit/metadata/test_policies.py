@@ -1,0 +1,188 @@
+"""Policies: which one counts, what it adds, and that the engine hears of it at once."""
+
+import pytest
+
+from penstock.metadata import changes_of, entries_of, restore
+from penstock.metadata.commands import ClearPolicy, SetPolicy
+from penstock.metadata.effects import PersistPolicies, PutExchange, PutQueue
+from penstock.metadata.policies import KEYS, KEYS_LATER, POLICIES_MAX, ApplyTo, Policy, make_policy
+from penstock.model.errors import InvalidArgumentError, NotFoundError, RefusedError
+from penstock.model.names import VhostName
+from support.machine import Machine
+
+
+@pytest.fixture
+def machine():
+    return Machine()
+
+
+def put(machine, name, pattern, definition, *, operator=False, **fields):
+    return machine.decide(SetPolicy(Policy(name, pattern, definition, **fields), operator))
+
+
+def clear(machine, name, *, operator=False):
+    return machine.decide(ClearPolicy(name, operator))
+
+
+def changed(decision):
+    """What the engine is told: names with an alternate or a level."""
+    return {
+        change.exchange.name: change.exchange.alternate if isinstance(change, PutExchange) else None
+        for change in decision.changes
+        if isinstance(change, PutExchange)
+    } | {change.queue.name: change.queue.level for change in decision.changes if isinstance(change, PutQueue)}
+
+
+def test_a_policy_is_in_force_when_it_is_set_and_ends_when_it_is_cleared(machine):
+    machine.exchange("orders")
+    machine.exchange("other")
+
+    assert changed(put(machine, "lost", "^orders$", {"alternate-exchange": "amq.fanout"})) == {"orders": "amq.fanout"}
+    assert changed(clear(machine, "lost")) == {"orders": None}
+
+
+def test_what_is_declared_later_has_it_too(machine):
+    put(machine, "lost", "^orders", {"alternate-exchange": "amq.fanout", "level": "disk"})
+
+    assert changed(machine.exchange("orders-1")) == {"orders-1": "amq.fanout"}
+    assert changed(machine.queue("orders-2")) == {"orders-2": "disk"}
+    assert changed(machine.queue("my-orders")) == {"my-orders": None}
+
+
+def test_predeclared_exchanges_have_policies_and_the_default_one_has_none(machine):
+    assert set(changed(put(machine, "p", ".*", {"alternate-exchange": "x"}))) == {
+        "amq.direct",
+        "amq.fanout",
+        "amq.headers",
+        "amq.match",
+        "amq.topic",
+    }
+
+
+def test_the_highest_priority_counts_and_nothing_of_the_others(machine):
+    machine.queue("q")
+    machine.exchange("q")
+    put(machine, "low", "^q$", {"level": "disk", "alternate-exchange": "a"}, priority=1)
+
+    assert changed(put(machine, "high", "^q$", {"level": "os"}, priority=2)) == {"q": "os"}
+    assert machine.changes[-1].queue.level == "os"
+    high = [change for change in machine.changes if isinstance(change, PutExchange) and change.exchange.name == "q"]
+    assert high[-1].exchange.alternate is None, "the other policy's key does not shine through"
+    assert changed(put(machine, "same", "^q$", {"level": "disk"}, priority=2)) == {}, "the first by name counts"
+
+
+@pytest.mark.parametrize(
+    ("apply_to", "expected"),
+    [
+        (ApplyTo.ALL, {"amq.direct", "q"}),
+        (ApplyTo.QUEUES, {"q"}),
+        (ApplyTo.CLASSIC_QUEUES, {"q"}),
+        (ApplyTo.EXCHANGES, {"amq.direct"}),
+        (ApplyTo.STREAMS, set()),
+    ],
+)
+def test_a_policy_is_for_the_kinds_it_says(machine, apply_to, expected):
+    machine.queue("q")
+
+    decision = put(machine, "p", "^(q|amq.direct)$", {"level": "os", "alternate-exchange": "x"}, apply_to=apply_to)
+
+    assert set(changed(decision)) == expected
+
+
+def test_what_a_declaration_says_goes_before_a_policy(machine):
+    machine.queue("q", arguments={"x-level": "os"})
+    machine.exchange("x", arguments={"x-alternate-exchange": "mine"})
+
+    assert changed(put(machine, "p", "^[qx]$", {"level": "disk", "alternate-exchange": "other"})) == {}
+
+
+def test_an_operator_s_policy_cannot_be_undercut_and_may_be_exceeded(machine):
+    machine.queue("careless", arguments={"x-level": "os"})
+    machine.queue("careful", arguments={"x-level": "disk"})
+    machine.queue("plain")
+
+    assert changed(put(machine, "safe", ".*", {"level": "disk"}, operator=True)) == {
+        "careless": "disk",
+        "plain": "disk",
+    }
+    assert changed(put(machine, "fast", ".*", {"level": "os"})) == {}
+    clear(machine, "safe", operator=True)
+    assert changed(put(machine, "calm", ".*", {"level": "os"}, operator=True)) == {}, "os asks for nothing more"
+
+
+def test_setting_the_same_again_changes_nothing(machine):
+    machine.queue("q")
+    put(machine, "p", "q", {"level": "disk"})
+
+    assert put(machine, "p", "q", {"level": "disk"}).entries == []
+
+
+def test_policies_are_there_again_after_a_start(machine):
+    machine.queue("q")
+    put(machine, "p", "q", {"level": "disk"})
+    put(machine, "o", "q", {"level": "disk"}, operator=True)
+
+    again = restore(VhostName("/"), entries_of(machine.state), 1)
+
+    assert (again.policies, again.operator_policies) == (machine.state.policies, machine.state.operator_policies)
+    (queue,) = (change.queue for change in changes_of(again) if isinstance(change, PutQueue))
+    assert queue.level == "disk"
+    assert again.queues["q"].level is None, "the declaration stays what it was"
+
+
+def test_every_change_persists_all_of_a_kind(machine):
+    put(machine, "a", "q", {"level": "disk"})
+    decision = put(machine, "b", "q", {"level": "os"})
+
+    (entry,) = decision.entries
+    assert isinstance(entry, PersistPolicies)
+    assert [policy.name for policy in entry.policies] == ["a", "b"]
+
+
+@pytest.mark.parametrize("key", sorted(KEYS_LATER))
+def test_a_key_that_does_not_exist_yet_is_refused_by_name(machine, key):
+    with pytest.raises(InvalidArgumentError, match=f"'{key}', which is not supported yet"):
+        put(machine, "p", ".*", {key: 1})
+
+
+@pytest.mark.parametrize(
+    ("definition", "fields", "rule"),
+    [
+        ({"colour": "red"}, {}, "'colour', which is unknown"),
+        ({}, {}, "sets nothing"),
+        ({"level": "tape"}, {}, "use one of os, disk"),
+        ({"level": 1}, {}, "use one of os, disk"),
+        ({"alternate-exchange": ""}, {}, "name an exchange"),
+        ({"level": "os"}, {"priority": 128}, "from -128 to 127"),
+        ({"alternate-exchange": "x"}, {"operator": True}, "is not an operator's"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused(machine, definition, fields, rule):
+    with pytest.raises(RefusedError, match=rule):
+        put(machine, "p", ".*", definition, **fields)
+    assert machine.state.policies == {}
+
+
+def test_a_policy_that_is_not_there_cannot_be_cleared(machine):
+    with pytest.raises(NotFoundError, match="policy 'p'"):
+        clear(machine, "p")
+    put(machine, "p", "q", {"level": "disk"})
+    with pytest.raises(NotFoundError):
+        clear(machine, "p", operator=True)
+
+
+def test_there_is_a_bound_on_their_number(machine):
+    machine.state.policies = {f"p{n}": Policy(f"p{n}", "q", {"level": "os"}) for n in range(POLICIES_MAX)}
+    with pytest.raises(InvalidArgumentError, match="one more than"):
+        put(machine, "more", "q", {"level": "os"})
+    put(machine, "p7", "q", {"level": "disk"})
+
+
+@pytest.mark.parametrize("apply_to", ["", "Queues", "everything"])
+def test_an_unknown_kind_is_refused(apply_to):
+    with pytest.raises(InvalidArgumentError, match="use one of all"):
+        make_policy("p", ".*", apply_to, 0, {"level": "os"})
+
+
+def test_no_key_is_both_here_and_later():
+    assert not KEYS_LATER & set(KEYS)

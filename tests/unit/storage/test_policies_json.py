@@ -1,0 +1,38 @@
+"""Files of policies: what was written is read, and what is wrong is named by its place."""
+
+import json
+
+import pytest
+
+from penstock.model.errors import StorageError
+from penstock.storage.policies_json import PolicyRecord, read_policies, write_policies
+
+
+def test_what_was_written_is_read(tmp_path):
+    policies = [PolicyRecord("a", "^x", "queues", -3, {"level": "disk"}), PolicyRecord("b", "", "all", 0, {})]
+    write_policies(tmp_path / "policies.json", "/", policies)
+
+    assert read_policies(tmp_path / "policies.json") == policies
+    assert json.loads((tmp_path / "policies.json").read_text())[0]["apply-to"] == "queues"
+
+
+def test_no_file_is_no_policy(tmp_path):
+    assert read_policies(tmp_path / "policies.json") == []
+
+
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        ([{"name": "p"}], r"\[0\]\.pattern: it must be a text"),
+        ([{"name": "p", "pattern": "", "definition": []}], r"\[0\]\.definition: it must be an object"),
+        ([{"name": "p", "pattern": "", "priority": "1", "definition": {}}], r"priority: it must be a whole number"),
+        ([{"name": "p", "colour": ""}], r"colour: it is no key"),
+        ([{"name": "p"}, {"name": "p"}], "names 'p' twice"),
+        ({}, "must hold a list"),
+    ],
+)
+def test_what_is_wrong_is_named_by_its_place(tmp_path, content, place):
+    (tmp_path / "policies.json").write_text(json.dumps(content))
+
+    with pytest.raises(StorageError, match=place):
+        read_policies(tmp_path / "policies.json")
