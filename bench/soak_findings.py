@@ -117,6 +117,7 @@ def figures(samples: Sequence[Sample], settings: Settings) -> list[tuple[str, st
         *latency("disk", [sample.disk_us for sample in samples]),
         ("broker, median", f"{median(sample.broker_cores for sample in samples) * 100:.0f} % of a core", ""),
         ("load, median", f"{median(sample.load_cores for sample in samples) * 100:.0f} % of a core", ""),
+        ("load average of the machine, median", f"{median(sample.load_average for sample in samples):.1f}", ""),
         ("descriptors and threads, at most", widest(samples), ""),
     ]
 

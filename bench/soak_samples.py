@@ -47,6 +47,8 @@ class Sample:
     compacted_bytes: int
     os_us: dict[str, float]
     disk_us: dict[str, float]
+    # Of the whole machine, over a minute: who else wanted its processors.
+    load_average: float = 0.0
 
 
 class Sampler:
@@ -97,6 +99,7 @@ class Sampler:
             compacted_bytes=await asyncio.to_thread(self._compacted_bytes),
             os_us=percentiles(times["os"]),
             disk_us=percentiles(times["disk"]),
+            load_average=round(os.getloadavg()[0], 2),
         )
 
     def _cpu_seconds(self) -> dict[str, float]:
