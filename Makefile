@@ -28,6 +28,15 @@ demo: setup ## send a log file through a topic exchange to two queues
 build: setup ## build the wheel into dist/
 	$(BIN)/maturin build --release --out dist
 
+wheels: setup ## the wheels of broker and operator with all they need, into dist/
+	@tools/build_wheels.sh dist
+
+images: wheels ## the images penstock and penstock-operator, as archives in dist/images (docker, podman or buildah)
+	@tools/build_images.sh dist/images
+
+crds: .venv/.installed ## generate the kinds in charts/penstock-operator from the operator's types
+	@PYTHONPATH=broker:operator $(BIN)/python -m penstock_operator.api.crds charts/penstock-operator/templates/crds
+
 test: test-rust test-python ## all quick tests, Rust and Python
 
 test-rust: ## the crates' tests
