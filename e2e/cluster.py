@@ -1,5 +1,5 @@
-"""Kubernetes for the end-to-end tests: three providers with one interface. `python e2e/cluster.py up|load|down` is what
-make and CI call. No test knows which provider it runs on; all it gets is a kubeconfig."""
+"""Kubernetes for the end-to-end tests: three providers with one interface. `python e2e/cluster.py up|load|down` is
+what make and CI call. No test knows which provider it runs on; all it gets is a kubeconfig."""
 
 import argparse
 import os

@@ -46,6 +46,8 @@ def write_archive(name: str, layer: Path, out: Path, entrypoint: list[str]) -> N
             "os": "linux",
             "config": {"Env": [PATH], **({"Entrypoint": entrypoint} if entrypoint else {})},
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{diff}"]},
+            # A builder that adds layers counts those of the history.
+            "history": [{"created": "1970-01-01T00:00:00Z", "created_by": "mkimage.py"}],
         }
     )
     manifest = encoded(

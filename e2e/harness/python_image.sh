@@ -17,6 +17,7 @@ done
 [ -e "$PY/lib/libpython$V.so.1.0" ] && cp -a "$PY/lib/libpython$V.so"* "$R$PY/lib/"
 (cd "$PY/lib" && tar cf - --exclude=test --exclude=idlelib --exclude=tkinter --exclude=ensurepip --exclude=site-packages \
     --exclude=dist-packages --exclude=__pycache__ --exclude='config-*' --exclude='_test*' "python$V") | tar xf - -C "$R$PY/lib"
+python3 -m compileall -q --invalidation-mode unchecked-hash "$R$PY/lib/python$V" > /dev/null || true
 packages=$R$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 mkdir -p "$packages"
 python3 -m pip install -q --no-compile --target "$packages" pip 2> /dev/null
@@ -27,7 +28,7 @@ ln -s /bin/env "$R/usr/bin/env"
 libraries() {
     { find "$R" -type f \( -name '*.so*' -o -perm -u+x \) -print0 | xargs -0 -n8 ldd 2> /dev/null || true; } \
         | awk '/=> \//{print $3} /^\t\/lib/{print $1}'
-    ls /lib/*-linux-gnu/libnss_{dns,files}* /lib/*-linux-gnu/libresolv* /lib/*-linux-gnu/libgcc_s.so.1 \
+    ls /lib/*-linux-gnu/lib{nss_dns,nss_files,resolv,rt,pthread,dl,util,m,c}.so.* /lib/*-linux-gnu/libgcc_s.so.1 \
         /lib/*-linux-gnu/libstdc++.so.6 /usr/lib/*-linux-gnu/libstdc++.so.6 2> /dev/null || true
 }
 libraries | sort -u | while read -r library; do
