@@ -55,6 +55,21 @@ class Harness:
     def down(self) -> None:
         self._script("down.sh")
 
+    def pause_api(self) -> None:
+        """The API server answers nobody; pods run on."""
+        self._signal_api("STOP")
+
+    def resume_api(self) -> None:
+        self._signal_api("CONT")
+
+    def _signal_api(self, name: str) -> None:
+        """Its process id is that of the node's own namespace."""
+        node = self.state / "node1"
+        inside = (node / "kube-apiserver.pid").read_text().strip()
+        outside = (node / "pid").read_text().strip()
+        children = Path(f"/proc/{outside}/task/{outside}/children").read_text().split()
+        self.run(["nsenter", "-t", children[0], "-p", "-m", "kill", f"-{name}", inside], {})
+
     def _script(self, name: str, *arguments: str) -> None:
         self.run(["nice", "-n", "5", str(HERE / "harness" / name), *arguments], {"STATE": str(self.state)})
 

@@ -38,7 +38,9 @@ python3 mkimage.py localhost/pause:e2e "$IMAGES/pause-root" "$IMAGES/pause.tar" 
 [ -x "$BIN/helm" ] && [ -x "$BIN/kubectl" ] || python3 get_helm.py "$BIN"
 lap "pause image, helm and kubectl"
 
-./python_image.sh "$IMAGES/python-root"
-python3 mkimage.py localhost/python:e2e "$IMAGES/python-root" "$IMAGES/python.tar" --entrypoint python3
-rm -rf "$IMAGES/python-root"
+if [ ! -f "$IMAGES/python.tar" ] || [ python_image.sh -nt "$IMAGES/python.tar" ]; then
+    ./python_image.sh "$IMAGES/python-root"
+    python3 mkimage.py localhost/python:e2e "$IMAGES/python-root" "$IMAGES/python.tar" --entrypoint python3
+    rm -rf "$IMAGES/python-root"
+fi
 lap "Python base image"

@@ -15,7 +15,7 @@ for name in python3 python; do
     [ "$PY/bin" = /usr/local/bin ] || ln -s "$PY/bin/python3" "$R/usr/local/bin/$name"
 done
 [ -e "$PY/lib/libpython$V.so.1.0" ] && cp -a "$PY/lib/libpython$V.so"* "$R$PY/lib/"
-(cd "$PY/lib" && tar cf - --exclude=test --exclude=idlelib --exclude=tkinter --exclude=ensurepip --exclude=site-packages \
+(cd "$PY/lib" && tar cf - --exclude=test --exclude=idlelib --exclude=tkinter --exclude=lib2to3 --exclude=turtledemo --exclude=pydoc_data --exclude=ensurepip --exclude=site-packages \
     --exclude=dist-packages --exclude=__pycache__ --exclude='config-*' --exclude='_test*' "python$V") | tar xf - -C "$R$PY/lib"
 python3 -m compileall -q --invalidation-mode unchecked-hash "$R$PY/lib/python$V" > /dev/null || true
 packages=$R$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')

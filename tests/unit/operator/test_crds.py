@@ -8,6 +8,7 @@ import pytest
 
 from penstock_operator.api import KINDS
 from penstock_operator.api.crds import crd, rendered
+from penstock_operator.api.document import with_fields
 from penstock_operator.api.kinds import Kind
 
 CHART = Path(__file__).parents[3] / "charts" / "penstock-operator" / "templates" / "crds"
@@ -62,3 +63,10 @@ def test_short_names_are_told_apart() -> None:
 
     assert len(set(names)) == len(names)
     assert KINDS["Cluster"].short == "psc"
+
+
+def test_the_page_lists_the_fields_as_the_types_say_them() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "kubernetes.md").read_text()
+
+    assert page == with_fields(page), "run `make crds`"
+    assert "`storage.size`" in page
