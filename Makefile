@@ -28,6 +28,25 @@ demo: setup ## send a log file through a topic exchange to two queues
 build: setup ## build the wheel into dist/
 	$(BIN)/maturin build --release --out dist
 
+wheels: setup ## the wheels of broker and operator with all they need, into dist/
+	@tools/build_wheels.sh dist
+
+images: wheels ## the images penstock and penstock-operator, as archives in dist/images (docker, podman or buildah)
+	@tools/build_images.sh dist/images
+
+kind: images ## a kind cluster with a broker in it (needs kind, helm, kubectl and docker)
+	@tools/kind.sh
+
+e2e: setup ## the scenarios on a real Kubernetes (E2E_PROVIDER=harness, kind or existing)
+	@tools/e2e.sh
+
+crds: .venv/.installed ## generate the kinds in charts/penstock-operator and their tables in docs from the types
+	@PYTHONPATH=broker:operator $(BIN)/python -m penstock_operator.api.crds charts/penstock-operator/templates/crds
+	@PYTHONPATH=broker:operator $(BIN)/python -m penstock_operator.api.document docs/kubernetes.md
+
+charts-lint: .venv/.installed ## helm lint, and every values file rendered and checked (needs helm)
+	@tools/lint_charts.sh
+
 test: test-rust test-python ## all quick tests, Rust and Python
 
 test-rust: ## the crates' tests

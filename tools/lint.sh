@@ -15,7 +15,7 @@ check cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 check "$bin/ruff" format --check --quiet .
 check "$bin/ruff" check --quiet .
 check "$bin/mypy"
-check env PYTHONPATH=broker "$bin/lint-imports"
+check env PYTHONPATH=broker:operator "$bin/lint-imports"
 check env MYPYPATH=broker "$bin/stubtest" penstock._core
 check "$bin/python" -m pytest tests/house --quiet
 

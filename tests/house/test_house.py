@@ -16,8 +16,8 @@ FUNCTION_LINES_MAX = 70
 RATCHET: dict[str, int] = {}
 
 BANNED_WORDS = {"utils", "util", "helpers", "helper", "common", "base", "misc", "manager"}
-SOURCES = ("broker", "proto", "tests", "tools", "bench", "examples", "fuzz")
-OUTSIDE = {"target", "__pycache__", "penstockv1", "node_modules"}
+SOURCES = ("broker", "proto", "tests", "tools", "bench", "examples", "fuzz", "e2e", "operator")
+OUTSIDE = {"state", "bin", "images", "target", "__pycache__", "penstockv1", "node_modules"}
 
 
 def sources(*suffixes: str) -> list[Path]:

@@ -1,0 +1,28 @@
+{{- define "penstock.name" -}}
+{{- .Values.name | default .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "penstock.labels" -}}
+app.kubernetes.io/part-of: penstock
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end -}}
+
+{{- define "penstock.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+
+{{- /* Whether a part that needs the Prometheus operator is wanted: auto means where it is. */ -}}
+{{- define "penstock.wanted" -}}
+{{- $wanted := toString (index . 0) -}}
+{{- $root := index . 1 -}}
+{{- or (eq $wanted "true") (and (eq $wanted "auto") ($root.Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) -}}
+{{- end -}}
+
+{{- /* A name for an object of Kubernetes out of any name, told apart by a digest where letters were lost. */ -}}
+{{- define "penstock.object" -}}
+{{- $plain := . | lower | replace "." "-" | replace "_" "-" | replace "/" "-" -}}
+{{- $kept := regexReplaceAll "[^a-z0-9-]" $plain "" | trunc 40 | trimAll "-" -}}
+{{- if eq $kept . -}}{{ $kept }}{{- else -}}{{ printf "%s-%s" $kept (sha256sum . | trunc 6) | trimPrefix "-" }}{{- end -}}
+{{- end -}}

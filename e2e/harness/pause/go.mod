@@ -1,0 +1,3 @@
+module penstock.dev/harness/pause
+
+go 1.24

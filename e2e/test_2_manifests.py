@@ -1,0 +1,88 @@
+"""Every kind applied, changed and deleted; wrong manifests refused by the API server; drift put right."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from e2e.kubectl import Kubectl, until
+from e2e.manifests import ours, queue
+
+BAD = sorted((Path(__file__).resolve().parents[1] / "tests" / "operator" / "bad").glob("*.yaml"))
+
+
+def test_every_kind_is_applied_changed_and_deleted(kubectl: Kubectl) -> None:
+    objects = [
+        ours("VHost", "tour", {"name": "tour", "deletionPolicy": "Delete"}),
+        ours("Exchange", "tour", {"vhost": "tour", "name": "tour", "type": "fanout"}),
+        queue("tour", vhost="tour", deletionPolicy="Delete", arguments={"team": "shop"}),
+        ours("Binding", "tour", {"vhost": "tour", "source": "tour", "destination": "tour"}),
+        ours("User", "tour", {"name": "tour", "tags": ["monitoring"]}),
+        ours("Permission", "tour", {"userRef": {"name": "tour"}, "vhost": "tour", "read": "tour"}),
+    ]
+    kubectl.apply(*objects)
+    for each in objects:
+        kubectl.wait_ready(f"{each['kind'].lower()}.penstock.dev/tour", seconds=30)
+
+    objects[4]["spec"]["tags"] = ["administrator"]
+    objects[5]["spec"]["write"] = "tour"
+    kubectl.apply(*objects)
+    until(lambda: "administrator" in broker(kubectl, "user", "list", "--json"), "the user's tag")
+    until(lambda: '"write": "tour"' in broker(kubectl, "permission", "list", "--json"), "the permission")
+
+    for each in reversed(objects):
+        kubectl("delete", f"{each['kind'].lower()}.penstock.dev", "tour", "--timeout=30s")
+    assert "tour" not in broker(kubectl, "vhost", "list", "--json")
+    assert "tour" not in broker(kubectl, "user", "list", "--json")
+    until(lambda: kubectl.get("secret", "tour-user-credentials") is None, "the Secret is gone")
+
+
+@pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
+def test_a_wrong_manifest_is_refused_with_what_to_write(kubectl: Kubectl, path: Path) -> None:
+    """The first line of each file is the message. A file of two documents applies the first one before."""
+    says = path.read_text().splitlines()[0].removeprefix("# ")
+    *before, wrong = [yaml.safe_dump(each) for each in yaml.safe_load_all(path.read_text())]
+    for each in before:
+        kubectl("apply", "-f", "-", stdin=each)
+
+    done = kubectl.attempt(["kubectl", "apply", "-f", "-"], stdin=wrong)
+    for each in before:
+        kubectl("delete", "--wait=false", "-f", "-", stdin=each)
+
+    assert done.returncode != 0, "it was taken"
+    assert says in done.stderr
+
+
+def test_what_differs_on_the_broker_is_put_right(kubectl: Kubectl) -> None:
+    kubectl.apply(queue("drift"))
+    kubectl.wait_ready("queues.penstock.dev/drift")
+
+    broker(kubectl, "queue", "delete", "drift")
+    # Another look comes with the next resync; a change of the object asks for it now.
+    kubectl("annotate", "queues.penstock.dev", "drift", "look=again", "--overwrite")
+
+    until(lambda: '"drift"' in broker(kubectl, "queue", "list", "--json"), "the queue is there again")
+    until(lambda: "DriftRepaired" in kubectl("events", "--for", "queue.penstock.dev/drift"), "an event tells of it")
+
+
+def test_what_differs_in_kubernetes_is_put_right(kubectl: Kubectl) -> None:
+    kubectl("patch", "service", "mq", "--type=merge", "--patch", '{"spec":{"selector":{"app.kubernetes.io/name":"x"}}}')
+
+    def is_right() -> bool:
+        return kubectl("get", "service", "mq", "--output", "jsonpath={.spec.selector}").find('"penstock"') > 0
+
+    until(is_right, "the Service selects the broker again")
+
+
+def test_what_cannot_be_met_shows_why(kubectl: Kubectl) -> None:
+    kubectl.apply(queue("lost", vhost="nowhere"), ours("Policy", "p", {"name": "p", "pattern": ".*", "definition": {}}))
+
+    until(lambda: kubectl.condition("queues.penstock.dev", "lost")[1] == "NotFound", "no such vhost")
+    until(lambda: kubectl.condition("policies.penstock.dev", "p")[1] == "NotSupported", "no policies")
+    kubectl("delete", "queues.penstock.dev/lost", "policies.penstock.dev/p")
+
+
+def broker(kubectl: Kubectl, *arguments: str) -> str:
+    """`penstock` in the broker's pod, as its administrator."""
+    uri = f"penstock://admin:{kubectl.password()}@127.0.0.1:5680/"
+    return kubectl("exec", "mq-0", "--", "python3", "/packages/bin/penstock", *arguments, "--uri", uri)

@@ -1,0 +1,92 @@
+"""How quick and how large: figures are printed, not judged, as machines differ. What is judged is what does not
+depend on the machine: how many writes an object takes, and how much memory the operator does."""
+
+import re
+import time
+
+import pytest
+
+from e2e.kubectl import Kubectl, until
+from e2e.manifests import queue
+from e2e.test_3_failures import OPERATOR, ready_count
+
+MANY = 2_000
+ONES = 20
+MEMORY_MB_MAX = 200
+READ = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:8080/metrics').read().decode())"
+SIZE = "print(open('/proc/1/status').read()); print(open('/proc/1/stat').read())"
+
+
+def test_a_queue_is_declared_soon(kubectl: Kubectl, capsys: pytest.CaptureFixture[str]) -> None:
+    times = []
+    for number in range(ONES):
+        kubectl.apply(queue(f"soon-{number}", deletionPolicy="Delete"))
+        started = time.monotonic()
+        kubectl.wait_ready(f"queues.penstock.dev/soon-{number}")
+        times.append(time.monotonic() - started)
+
+    with capsys.disabled():
+        median, worst = sorted(times)[ONES // 2], sorted(times)[int(ONES * 0.95) - 1]
+        print(f"\nfigure: queue applied to Ready: p50 {median:.2f} s, p95 {worst:.2f} s, kubectl's own time included")
+    kubectl("delete", "queues.penstock.dev", *(f"soon-{number}" for number in range(ONES)))
+
+
+def test_two_thousand_queues_take_less_than_three_writes_each(
+    kubectl: Kubectl, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = writes(kubectl)
+    started = time.monotonic()
+
+    for first in range(0, MANY, 500):
+        kubectl.apply(*(queue(f"many-{number}", deletionPolicy="Delete") for number in range(first, first + 500)))
+    applied = time.monotonic()
+    until(lambda: ready_count(kubectl, "many-") == MANY, "all are ready", 900)
+
+    ready = time.monotonic()
+    each = (writes(kubectl) - before) / MANY
+    size, idle = footprint(kubectl)
+    with capsys.disabled():
+        print(f"\nfigure: {MANY:,} queues applied in {applied - started:.0f} s")
+        print(f"figure: all of them Ready {ready - started:.0f} s after the first was applied")
+        print(f"figure: {each:.2f} writes an object; operator {size:.0f} MB, {idle:.1%} of a core when idle")
+    assert each < 3
+    assert size < MEMORY_MB_MAX
+
+
+def test_two_thousand_queues_go_again(kubectl: Kubectl) -> None:
+    kubectl("delete", "queues.penstock.dev", "--wait=false", *(f"many-{number}" for number in range(MANY)))
+
+    def are_gone() -> bool:
+        return not [
+            each for each in kubectl.list("queues.penstock.dev") if each["metadata"]["name"].startswith("many-")
+        ]
+
+    until(are_gone, "all are gone", 600)
+
+
+def writes(kubectl: Kubectl) -> float:
+    """What the operator has written to Queues since its start."""
+    page = in_operator(kubectl, READ)
+    found = re.findall(r'^penstock_operator_writes_total\{kind="Queue",verb="[^"]*"\} ([0-9.e+]+)$', page, re.MULTILINE)
+    return sum(float(count) for count in found)
+
+
+def footprint(kubectl: Kubectl) -> tuple[float, float]:
+    """Resident megabytes, and the share of a core over ten seconds."""
+    begin = in_operator(kubectl, SIZE)
+    started = time.monotonic()
+    time.sleep(10)
+    end = in_operator(kubectl, SIZE)
+    resident = re.search(r"VmRSS:\s+(\d+) kB", end)
+    assert resident is not None
+    return int(resident[1]) / 1_000, (ticks(end) - ticks(begin)) / 100 / (time.monotonic() - started)
+
+
+def ticks(page: str) -> int:
+    fields = page.strip().splitlines()[-1].rsplit(")", 1)[1].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def in_operator(kubectl: Kubectl, program: str) -> str:
+    pod = kubectl("get", "pod", "--selector", OPERATOR, "--output", "jsonpath={.items[0].metadata.name}")
+    return kubectl("exec", pod, "--", "python3", "-c", program)

@@ -1,0 +1,104 @@
+"""The operator as a process: `python -m penstock_operator`. One is enough; two do no harm, as all they write is the
+same."""
+
+import asyncio
+import logging
+import random
+import sys
+import time
+from typing import Any
+
+import kopf
+from aiohttp import web
+
+from penstock_operator.engine import Backlog, Key, Store, Workers, World
+from penstock_operator.engine.cluster import ClusterReconciler
+from penstock_operator.engine.topology import TopologyReconciler
+from penstock_operator.handlers import configure, register
+from penstock_operator.links import Brokers, connect_kubernetes
+from penstock_operator.links.counts import Counts
+from penstock_operator.settings import Settings, SettingsError, load_settings
+
+_log = logging.getLogger("penstock.operator")
+STUCK_SECONDS = 60.0
+STOP_SECONDS = 10.0
+
+
+class Operator:
+    """Puts the parts together. It lives as long as the process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._counts = Counts()
+        self._store = Store()
+        self._runner: web.AppRunner | None = None
+        self._workers = Workers(Backlog(_jitter), self._reconcile, self._counts, settings.workers)
+        self._world = World(
+            connect_kubernetes(self._counts),
+            Brokers(),
+            self._store,
+            self._workers.add,
+            settings.resync_seconds,
+            _jitter,
+        )
+        self._cluster = ClusterReconciler(self._world)
+        self._topology = TopologyReconciler(self._world)
+
+    def run(self) -> None:
+        registry = kopf.OperatorRegistry()
+        register(registry, self._store, self._workers.add)
+        kopf.on.startup(registry=registry, id="start")(self._start)
+        kopf.on.cleanup(registry=registry, id="stop")(self._stop)
+        namespaces = self._settings.namespaces
+        kopf.run(registry=registry, standalone=True, clusterwide=not namespaces, namespaces=namespaces)
+
+    def _reconcile(self, key: Key, attempts: int) -> float | None:
+        found = self._cluster.reconcile(key) if key.kind == "Cluster" else self._topology.reconcile(key, attempts)
+        if found is None and self._store.get(key) is None:
+            self._workers.forget(key)
+        return found
+
+    async def _start(self, settings: kopf.OperatorSettings, **_: Any) -> None:
+        configure(settings)
+        self._workers.start()
+        application = web.Application()
+        application.router.add_get("/healthz", self._health)
+        application.router.add_get("/metrics", self._metrics)
+        self._runner = web.AppRunner(application, access_log=None, handle_signals=False)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, port=self._settings.http_port).start()
+        _log.info("watching %s", ", ".join(self._settings.namespaces) or "all namespaces")
+
+    async def _stop(self, **_: Any) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+        await asyncio.to_thread(self._workers.stop, STOP_SECONDS)
+
+    async def _health(self, _: web.Request) -> web.Response:
+        """Alive while some worker comes to its next turn."""
+        idle = time.monotonic() - self._workers.last_turn
+        if idle > STUCK_SECONDS:
+            return web.json_response({"status": "unavailable", "reason": f"no turn for {idle:.0f} s"}, status=503)
+        return web.json_response({"status": "ok"})
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=self._counts.exposition(), headers={"Content-Type": "text/plain; version=0.0.4"})
+
+
+def _jitter() -> float:
+    return random.uniform(0.8, 1.2)
+
+
+def main() -> None:
+    try:
+        settings = load_settings()
+    except SettingsError as error:
+        sys.exit(f"penstock-operator: {error}")
+    form = "%(asctime)s %(levelname)s %(name)s %(message)s"
+    logging.basicConfig(level=settings.log_level.upper(), format=form, stream=sys.stderr)
+    logging.getLogger("kopf").setLevel(logging.WARNING)  # it tells of every event
+    Operator(settings).run()
+
+
+if __name__ == "__main__":
+    main()

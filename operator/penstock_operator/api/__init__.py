@@ -1,0 +1,30 @@
+"""The kinds of penstock.dev: pydantic models, from which the CRDs and their documentation are generated."""
+
+from penstock_operator.api.cluster import ClusterSpec
+from penstock_operator.api.kinds import GROUP, KINDS, VERSION, Kind
+from penstock_operator.api.topology import (
+    BindingSpec,
+    ExchangeSpec,
+    PermissionSpec,
+    PolicySpec,
+    QueueSpec,
+    TopologySpec,
+    UserSpec,
+    VHostSpec,
+)
+
+__all__ = [
+    "GROUP",
+    "KINDS",
+    "VERSION",
+    "BindingSpec",
+    "ClusterSpec",
+    "ExchangeSpec",
+    "Kind",
+    "PermissionSpec",
+    "PolicySpec",
+    "QueueSpec",
+    "TopologySpec",
+    "UserSpec",
+    "VHostSpec",
+]

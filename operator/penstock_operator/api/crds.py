@@ -1,0 +1,170 @@
+"""Writes CustomResourceDefinitions from the models: structural schemas with defaults, rules and columns. A test
+compares what is in the chart with what this prints: `python -m penstock_operator.api.crds DIRECTORY`."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from penstock_operator.api.fields import PRESERVE, VALIDATIONS, Model, rule, rules
+from penstock_operator.api.kinds import GROUP, KINDS, VERSION, Kind
+from penstock_operator.api.status import ClusterStatus, TopologyStatus
+
+Schema = dict[str, Any]
+# Services and volumes are called after the Cluster: a name must fit theirs, with room for what is added.
+_CLUSTER_NAME = rule(
+    "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 40",
+    "a Cluster's name has at most 40 small letters, digits and '-', and begins with a letter; choose another",
+)
+_KEPT = (
+    "description",
+    "type",
+    "enum",
+    "default",
+    "format",
+    "pattern",
+    "minLength",
+    "maxLength",
+    "minimum",
+    "maximum",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+)
+
+
+def crd(kind: Kind) -> Schema:
+    """The manifest of one kind."""
+    version = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": _object_schema(kind)},
+        "subresources": _subresources(kind),
+        "additionalPrinterColumns": [column.manifest() for column in kind.columns],
+    }
+    if kind.is_topology:
+        version["selectableFields"] = [{"jsonPath": ".spec.clusterRef.name"}]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": kind.crd_name},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind.name,
+                "listKind": f"{kind.name}List",
+                "plural": kind.plural,
+                "singular": kind.name.lower(),
+                "shortNames": [kind.short],
+                "categories": ["penstock"],
+            },
+            "versions": [version],
+        },
+    }
+
+
+def _subresources(kind: Kind) -> Schema:
+    found: Schema = {"status": {}}
+    if kind.has_scale:
+        found["scale"] = {
+            "specReplicasPath": ".spec.replicas",
+            "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": ".status.selector",
+        }
+    return found
+
+
+def _object_schema(kind: Kind) -> Schema:
+    status: type[Model] = TopologyStatus if kind.is_topology else ClusterStatus
+    return {
+        "type": "object",
+        "description": kind.says,
+        "required": ["spec"],
+        **({} if kind.is_topology else rules(_CLUSTER_NAME)),
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": structural(kind.spec),
+            "status": structural(status, with_defaults=False),
+        },
+    }
+
+
+def structural(model: type[Model], *, with_defaults: bool = True) -> Schema:
+    """The schema of a model as Kubernetes takes it: no references, no nulls, no alternatives."""
+    found = model.model_json_schema(by_alias=True)
+    return _convert(found, found.get("$defs", {}), with_defaults)
+
+
+def _convert(node: Schema, named: Schema, with_defaults: bool) -> Schema:
+    if "$ref" in node:
+        target = named[node["$ref"].rsplit("/", 1)[-1]]
+        node = {**target, **{key: value for key, value in node.items() if key != "$ref"}}
+    if node.get("x-kubernetes-int-or-string"):
+        return {"x-kubernetes-int-or-string": True, "maxLength": 255}
+    if "anyOf" in node:
+        (chosen,) = (each for each in node["anyOf"] if each.get("type") != "null")
+        beside = {key: value for key, value in node.items() if key not in {"anyOf", "default"}}
+        return _convert({**chosen, **beside}, named, with_defaults)
+    found = {key: node[key] for key in _KEPT if key in node and (with_defaults or key != "default")}
+    found |= {key: value for key, value in node.items() if key.startswith("x-kubernetes-")}
+    _convert_inside(node, found, named, with_defaults)
+    return _ordered(found)
+
+
+def _convert_inside(node: Schema, found: Schema, named: Schema, with_defaults: bool) -> None:
+    if "properties" in node:
+        properties = {key: _convert(each, named, with_defaults) for key, each in node["properties"].items()}
+        if with_defaults:
+            _give_defaults(properties, node)
+        found["properties"] = properties
+        if "required" in node:
+            found["required"] = node["required"]
+    if "items" in node:
+        found["items"] = _convert(node["items"], named, with_defaults)
+    if isinstance(node.get("additionalProperties"), dict):
+        found["additionalProperties"] = _convert(node["additionalProperties"], named, with_defaults)
+    if PRESERVE in found:
+        found.pop("additionalProperties", None)
+
+
+def _give_defaults(properties: Schema, node: Schema) -> None:
+    """An object that may be absent is what its own defaults say then: rules are run on that too."""
+    for key, each in properties.items():
+        may_be_null = "anyOf" in node["properties"][key]
+        if each.get("type") == "object" and key not in node.get("required", ()) and not may_be_null:
+            inside = each.get("properties", {})
+            each.setdefault("default", {name: inner["default"] for name, inner in inside.items() if "default" in inner})
+            properties[key] = _ordered(each)
+
+
+def _ordered(schema: Schema) -> Schema:
+    """What a reader looks for first comes first."""
+    last = ("default", "required", "properties", "items", "additionalProperties", VALIDATIONS)
+    first = {key: value for key, value in schema.items() if key not in last}
+    return first | {key: schema[key] for key in last if key in schema}
+
+
+def rendered(kind: Kind) -> str:
+    """As it stands in the chart: guarded by a value, and kept when the chart goes."""
+    manifest = crd(kind)
+    manifest["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
+    text: str = yaml.safe_dump(manifest, sort_keys=False, width=110, allow_unicode=True)
+    if "{{" in text:
+        raise ValueError(f"the CRD of {kind.name} holds template marks, which Helm would read")
+    return "# Generated from the types: make crds\n{{- if .Values.crds.install }}\n" + text + "{{- end }}\n"
+
+
+def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind in KINDS.values():
+        (folder / f"{kind.plural}.yaml").write_text(rendered(kind))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,69 @@
+"""What the models of all kinds are made of: bounded strings, immutable fields, rules that the API server checks. Every
+string and list has a bound, else the API server refuses the rules as too costly. It knows no kind."""
+
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+from pydantic.fields import FieldInfo
+
+VALIDATIONS: Final = "x-kubernetes-validations"
+PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
+NAME_LENGTH_MAX: Final = 255
+TEXT_LENGTH_MAX: Final = 1_024
+
+
+class Model(BaseModel):
+    """A part of a manifest: camelCase outside, nothing unknown."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+    def manifest(self) -> dict[str, Any]:
+        """As it stands in YAML, what is unset left out."""
+        return self.model_dump(by_alias=True, exclude_none=True)
+
+
+def rule(expression: str, message: str) -> dict[str, str]:
+    """A CEL rule; the message says what to write."""
+    return {"rule": expression, "message": message}
+
+
+def rules(*each: dict[str, str]) -> dict[str, Any]:
+    """For `json_schema_extra` of a model or a field."""
+    return {VALIDATIONS: list(each)}
+
+
+def immutable(what: str, **options: Any) -> Any:
+    """A field that cannot change. It must be required or have a default: the rule is not run where a field is
+    absent."""
+    reason = rule("self == oldSelf", f"{what} cannot be changed; delete the object and apply it anew")
+    extra = options.pop("extra_rules", [])
+    field: FieldInfo = Field(json_schema_extra=rules(reason, *extra), **options)
+    return field
+
+
+def part(model: type[Model], **options: Any) -> Any:
+    """A part that may be absent: it has its own defaults then."""
+    field: FieldInfo = Field(default_factory=lambda: model.model_validate({}), **options)
+    return field
+
+
+Name = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH_MAX)]
+Pattern = Annotated[str, Field(max_length=TEXT_LENGTH_MAX)]
+# A name of an object in Kubernetes.
+ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+Namespace = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+Label = Annotated[str, Field(max_length=317)]
+Quantity = Annotated[
+    str,
+    Field(
+        max_length=32,
+        pattern=r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$",
+    ),
+]
+# Values of arguments: a string or a whole number, which Kubernetes can compare in rules.
+Scalar = Annotated[int | str, Field(json_schema_extra={"x-kubernetes-int-or-string": True})]
+Arguments = Annotated[dict[str, Scalar], Field(max_length=32)]
+Labels = Annotated[dict[str, Label], Field(max_length=64)]
+# Parts of Kubernetes' own types, passed on as they are: the API server checks them where they are used.
+Passed = Annotated[dict[str, Any], Field(json_schema_extra={PRESERVE: True})]

@@ -1,0 +1,115 @@
+"""The table of kinds: names, spec models and the columns of `kubectl get`. The one place that lists them."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock_operator.api.cluster import ClusterSpec
+from penstock_operator.api.fields import Model
+from penstock_operator.api.topology import (
+    BindingSpec,
+    ExchangeSpec,
+    PermissionSpec,
+    PolicySpec,
+    QueueSpec,
+    UserSpec,
+    VHostSpec,
+)
+
+GROUP: Final = "penstock.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One of `kubectl get`. Those of priority 1 are shown with `-o wide`."""
+
+    name: str
+    path: str
+    type: str = "string"
+    priority: int = 0
+
+    def manifest(self) -> dict[str, object]:
+        found: dict[str, object] = {"name": self.name, "type": self.type, "jsonPath": self.path}
+        return found | {"priority": self.priority} if self.priority else found
+
+
+def _condition(name: str, part: str = "status") -> str:
+    return f'.status.conditions[?(@.type=="{name}")].{part}'
+
+
+READY = Column("Ready", _condition("Ready"))
+REASON = Column("Reason", _condition("Ready", "reason"))
+MESSAGE = Column("Message", _condition("Ready", "message"), priority=1)
+AGE = Column("Age", ".metadata.creationTimestamp", "date")
+CLUSTER = Column("Cluster", ".spec.clusterRef.name")
+VHOST = Column("VHost", ".spec.vhost")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of penstock.dev."""
+
+    name: str
+    plural: str
+    short: str
+    spec: type[Model]
+    says: str
+    columns: tuple[Column, ...] = field(default=())
+    has_scale: bool = False
+
+    @property
+    def crd_name(self) -> str:
+        return f"{self.plural}.{GROUP}"
+
+    @property
+    def is_topology(self) -> bool:
+        return self.name != "Cluster"
+
+
+def _topology(name: str, plural: str, short: str, spec: type[Model], *columns: Column) -> Kind:
+    says = f"{(spec.__doc__ or '').splitlines()[0]}"
+    return Kind(name, plural, short, spec, says, (CLUSTER, *columns, READY, REASON, MESSAGE, AGE))
+
+
+_CLUSTER_COLUMNS = (
+    Column("Replicas", ".spec.replicas", "integer"),
+    READY,
+    Column("Status", ".status.phase"),
+    REASON,
+    Column("Version", ".status.currentVersion"),
+    MESSAGE,
+    AGE,
+)
+KINDS: Final[dict[str, Kind]] = {
+    kind.name: kind
+    for kind in (
+        Kind("Cluster", "clusters", "psc", ClusterSpec, "A broker.", _CLUSTER_COLUMNS, has_scale=True),
+        _topology("VHost", "vhosts", "psv", VHostSpec, Column("Name", ".spec.name")),
+        _topology("Queue", "queues", "psq", QueueSpec, VHOST, Column("Name", ".spec.name")),
+        _topology(
+            "Exchange",
+            "exchanges",
+            "psx",
+            ExchangeSpec,
+            VHOST,
+            Column("Name", ".spec.name"),
+            Column("Type", ".spec.type"),
+        ),
+        _topology(
+            "Binding",
+            "bindings",
+            "psb",
+            BindingSpec,
+            VHOST,
+            Column("Source", ".spec.source"),
+            Column("Destination", ".spec.destination"),
+            Column("Key", ".spec.routingKey", priority=1),
+        ),
+        _topology("Policy", "policies", "psp", PolicySpec, VHOST, Column("Name", ".spec.name")),
+        _topology(
+            "User", "users", "psu", UserSpec, Column("Name", ".spec.name"), Column("Secret", ".status.binding.name")
+        ),
+        _topology("Permission", "permissions", "psperm", PermissionSpec, VHOST, Column("User", ".status.brokerName")),
+    )
+}

@@ -1,0 +1,35 @@
+"""All that a Cluster has in Kubernetes, in the order in which it is applied: what the pod needs comes before the
+pod. The Secret is not among them, as it is made once and never repaired."""
+
+from typing import Any
+
+from penstock_operator.desired.access import service_account
+from penstock_operator.desired.configuration import config_map
+from penstock_operator.desired.naming import Owner
+from penstock_operator.desired.network import client_service, headless_service, network_policy
+from penstock_operator.desired.watching import disruption_budget, prometheus_rule, service_monitor
+from penstock_operator.desired.workload import stateful_set
+
+# Children that a spec may leave out: they are deleted when they are there and not wanted.
+OPTIONAL = (
+    ("policy/v1", "PodDisruptionBudget"),
+    ("networking.k8s.io/v1", "NetworkPolicy"),
+    ("monitoring.coreos.com/v1", "ServiceMonitor"),
+    ("monitoring.coreos.com/v1", "PrometheusRule"),
+)
+
+
+def children(owner: Owner) -> list[dict[str, Any]]:
+    """Manifests for server-side apply."""
+    wanted = (
+        service_account(owner),
+        config_map(owner),
+        headless_service(owner),
+        client_service(owner),
+        disruption_budget(owner),
+        network_policy(owner),
+        service_monitor(owner),
+        prometheus_rule(owner),
+        stateful_set(owner),
+    )
+    return [each for each in wanted if each is not None]

@@ -1,0 +1,84 @@
+"""Names, labels and ports of what belongs to a Cluster. Other rooms never spell one themselves."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from penstock_operator.api import ClusterSpec
+from penstock_operator.api.kinds import API_VERSION
+
+GRPC_PORT: Final = 5680
+METRICS_PORT: Final = 15692
+CLUSTER_LABEL: Final = "penstock.dev/cluster"
+FIELD_MANAGER: Final = "penstock-operator"
+FINALIZER: Final = "penstock.dev/cleanup"
+PAUSED_ANNOTATION: Final = "penstock.dev/paused"
+LOSS_SEEN_ANNOTATION: Final = "penstock.dev/data-loss-seen"
+CONFIG_HASH_ANNOTATION: Final = "penstock.dev/config-hash"
+ADMINISTRATOR: Final = "admin"
+VOLUME: Final = "data"
+BROKER_UID: Final = 10_001
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A Cluster: who its children belong to, and what is wanted of it."""
+
+    name: str
+    namespace: str
+    uid: str
+    spec: ClusterSpec
+
+    @property
+    def headless(self) -> str:
+        return f"{self.name}-nodes"
+
+    @property
+    def config_map(self) -> str:
+        return f"{self.name}-config"
+
+    @property
+    def secret(self) -> str:
+        return f"{self.name}-default-user"
+
+    @property
+    def pod(self) -> str:
+        return f"{self.name}-0"
+
+    @property
+    def claim(self) -> str:
+        return f"{VOLUME}-{self.pod}"
+
+    @property
+    def host(self) -> str:
+        """What clients connect to, from any namespace."""
+        return f"{self.name}.{self.namespace}.svc"
+
+    @property
+    def selector(self) -> dict[str, str]:
+        return {"app.kubernetes.io/name": "penstock", "app.kubernetes.io/instance": self.name}
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return {**self.selector, "app.kubernetes.io/managed-by": FIELD_MANAGER, CLUSTER_LABEL: self.name}
+
+    def with_size(self, size: str) -> "Owner":
+        """The same with a volume of another size: that of one that cannot grow."""
+        storage = self.spec.storage.model_copy(update={"size": size})
+        return replace(self, spec=self.spec.model_copy(update={"storage": storage}))
+
+    def reference(self) -> dict[str, Any]:
+        """Not blocking: deleting the Cluster must not wait for leave to delete."""
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "Cluster",
+            "name": self.name,
+            "uid": self.uid,
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }
+
+    def metadata(self, name: str, *, is_owned: bool = True, **more: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {"name": name, "namespace": self.namespace, "labels": self.labels}
+        if is_owned:
+            found["ownerReferences"] = [self.reference()]
+        return found | more

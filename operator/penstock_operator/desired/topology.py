@@ -1,0 +1,77 @@
+"""What a topology object wants of its broker, as plain fields that can be compared with what the broker has, and
+what it is called there. Nothing is asked or changed here."""
+
+from typing import Any, Final
+
+from penstock_operator.api import (
+    BindingSpec,
+    ExchangeSpec,
+    PermissionSpec,
+    PolicySpec,
+    QueueSpec,
+    TopologySpec,
+    UserSpec,
+    VHostSpec,
+)
+
+Fields = dict[str, Any]
+# The broker can change these; of the others it can only be told that they differ.
+REPAIRABLE: Final = frozenset({"User", "Permission", "VHost"})
+
+
+def identity(spec: TopologySpec) -> tuple[str, ...]:
+    """What tells objects of a kind apart on a broker: two manifests with the same one are in conflict."""
+    match spec:
+        case VHostSpec() | UserSpec():
+            return (spec.name,)
+        case BindingSpec():
+            arguments = repr(sorted(spec.arguments.items()))
+            return (spec.vhost, spec.source, spec.destination_type, spec.destination, spec.routing_key, arguments)
+        case PermissionSpec():
+            return (spec.vhost, spec.user or f"userRef:{spec.user_ref.name if spec.user_ref else ''}")
+        case QueueSpec() | ExchangeSpec() | PolicySpec():
+            return (spec.vhost, spec.name)
+    raise AssertionError(spec)
+
+
+def broker_name(spec: TopologySpec) -> str:
+    """For people: what to look for on the broker."""
+    match spec:
+        case BindingSpec():
+            return f"{spec.source} -> {spec.destination}"
+        case PermissionSpec():
+            return spec.user or ""
+        case VHostSpec() | UserSpec() | QueueSpec() | ExchangeSpec() | PolicySpec():
+            return spec.name
+    raise AssertionError(spec)
+
+
+def wanted(spec: TopologySpec) -> Fields:
+    """The fields that must be so on the broker."""
+    match spec:
+        case QueueSpec():
+            return {"durable": spec.durable, "autoDelete": spec.auto_delete, "arguments": dict(spec.arguments)}
+        case ExchangeSpec():
+            return {
+                "type": spec.type,
+                "durable": spec.durable,
+                "autoDelete": spec.auto_delete,
+                "internal": spec.internal,
+                "arguments": dict(spec.arguments),
+            }
+        case UserSpec():
+            return {"tags": sorted(spec.tags)}
+        case PermissionSpec():
+            return {"configure": spec.configure, "write": spec.write, "read": spec.read}
+    return {}
+
+
+def drift(spec: TopologySpec, found: Fields) -> list[str]:
+    """Names of the fields that differ."""
+    return [name for name, value in wanted(spec).items() if found.get(name) != value]
+
+
+def described(names: list[str], spec: TopologySpec, found: Fields) -> str:
+    """A sentence's end: what is wanted and what is there."""
+    wants = wanted(spec)
+    return "; ".join(f"{name} is {found.get(name)!r} there and {wants[name]!r} here" for name in names)

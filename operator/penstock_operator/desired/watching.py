@@ -1,0 +1,119 @@
+"""For the Prometheus operator and for drains: ServiceMonitor, PrometheusRule and PodDisruptionBudget of a Cluster. The
+alerts use only figures that the broker has; a test compares."""
+
+from typing import Any
+
+from penstock_operator.desired.naming import Owner
+from penstock_operator.desired.network import CLIENT_SERVICE
+
+RUNBOOK = "docs/kubernetes.md#alerts"
+
+
+def disruption_budget(owner: Owner) -> dict[str, Any] | None:
+    if not owner.spec.pdb.enabled:
+        return None
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": owner.metadata(owner.name),
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": owner.selector}},
+    }
+
+
+def service_monitor(owner: Owner) -> dict[str, Any] | None:
+    wanted = owner.spec.monitoring.service_monitor
+    if not wanted.enabled:
+        return None
+    metadata = owner.metadata(owner.name)
+    metadata["labels"] = {**wanted.labels, **owner.labels}
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "ServiceMonitor",
+        "metadata": metadata,
+        "spec": {
+            "selector": {"matchLabels": {**owner.selector, **CLIENT_SERVICE}},
+            "namespaceSelector": {"matchNames": [owner.namespace]},
+            "endpoints": [{"port": "metrics", "path": "/metrics", "interval": wanted.interval}],
+        },
+    }
+
+
+def prometheus_rule(owner: Owner) -> dict[str, Any] | None:
+    wanted = owner.spec.monitoring.prometheus_rule
+    if not wanted.enabled:
+        return None
+    metadata = owner.metadata(owner.name)
+    metadata["labels"] = {**wanted.labels, **owner.labels}
+    group = {"name": f"penstock-{owner.name}", "rules": [_alert(owner, *each) for each in ALERTS]}
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": metadata,
+        "spec": {"groups": [group]},
+    }
+
+
+# Name, expression ({s}: what selects this Cluster's series), how long, severity, what it says.
+ALERTS: tuple[tuple[str, str, str, str, str], ...] = (
+    ("PenstockDown", "absent(up{{{s}}} == 1)", "2m", "critical", "no broker answers"),
+    (
+        "PenstockDiskFull",
+        "penstock_disk_full{{{s}}} == 1",
+        "2m",
+        "critical",
+        "publishers are refused: the disk is full",
+    ),
+    (
+        "PenstockDiskFillsUp",
+        "predict_linear(penstock_disk_free_bytes{{{s}}}[6h], 86400) < 0",
+        "1h",
+        "warning",
+        "the disk will be full within a day",
+    ),
+    (
+        "PenstockDamagedRecords",
+        "increase(penstock_damaged_records_total{{{s}}}[10m]) > 0",
+        "0m",
+        "critical",
+        "records cannot be read: messages were lost",
+    ),
+    (
+        "PenstockQuarantinedSegments",
+        "penstock_quarantined_segments{{{s}}} > 0",
+        "5m",
+        "warning",
+        "files of the log have records that cannot be read",
+    ),
+    (
+        "PenstockSlowSyncs",
+        "rate(penstock_sync_seconds_total{{{s}}}[5m]) / rate(penstock_syncs_total{{{s}}}[5m]) > 0.1",
+        "10m",
+        "warning",
+        "a sync of the disk takes more than 100 ms",
+    ),
+    (
+        "PenstockUnroutable",
+        "rate(penstock_messages_returned_total{{{s}}}[5m]) > 0",
+        "10m",
+        "warning",
+        "mandatory messages reach no queue",
+    ),
+    (
+        "PenstockNobodyConsumes",
+        "sum(penstock_queue_messages_ready{{{s}}}) > 0 and sum(penstock_consumers{{{s}}}) == 0",
+        "30m",
+        "warning",
+        "messages wait and there is no consumer",
+    ),
+)
+
+
+def _alert(owner: Owner, name: str, expression: str, since: str, severity: str, says: str) -> dict[str, Any]:
+    selector = f'namespace="{owner.namespace}",service="{owner.name}"'
+    return {
+        "alert": name,
+        "expr": expression.format(s=selector),
+        "for": since,
+        "labels": {"severity": severity},
+        "annotations": {"summary": f"{owner.namespace}/{owner.name}: {says}", "runbook_url": RUNBOOK},
+    }

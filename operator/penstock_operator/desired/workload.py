@@ -1,0 +1,149 @@
+"""The StatefulSet of a Cluster: one broker as an unprivileged user on a read-only root, its volume, its probes. The
+pod is replaced by the operator (OnDelete), never by the StatefulSet's own rolling."""
+
+from typing import Any
+
+from penstock_operator.desired.configuration import FILE, config_hash
+from penstock_operator.desired.naming import (
+    ADMINISTRATOR,
+    BROKER_UID,
+    CONFIG_HASH_ANNOTATION,
+    GRPC_PORT,
+    METRICS_PORT,
+    VOLUME,
+    Owner,
+)
+
+CONFIG_FOLDER = "/etc/penstock"
+
+
+def stateful_set(owner: Owner) -> dict[str, Any]:
+    spec = owner.spec
+    found: dict[str, Any] = {
+        "replicas": spec.replicas,
+        "serviceName": owner.headless,
+        "podManagementPolicy": "Parallel",
+        "updateStrategy": {"type": "OnDelete"},
+        "revisionHistoryLimit": 2,
+        "persistentVolumeClaimRetentionPolicy": {
+            "whenDeleted": spec.storage.retain.when_deleted,
+            "whenScaled": "Retain",
+        },
+        "selector": {"matchLabels": owner.selector},
+        "template": _template(owner),
+    }
+    if spec.storage.mode == "pvc":
+        found["volumeClaimTemplates"] = [_claim(owner)]
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": owner.metadata(owner.name),
+        "spec": found,
+    }
+
+
+def _claim(owner: Owner) -> dict[str, Any]:
+    storage = owner.spec.storage
+    spec: dict[str, Any] = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": storage.size}},
+    }
+    if storage.storage_class_name is not None:
+        spec["storageClassName"] = storage.storage_class_name
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": VOLUME, "labels": owner.labels},
+        "spec": spec,
+    }
+
+
+def _template(owner: Owner) -> dict[str, Any]:
+    spec, scheduling = owner.spec, owner.spec.scheduling
+    pod: dict[str, Any] = {
+        "serviceAccountName": owner.name,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": spec.termination_grace_period_seconds,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": BROKER_UID,
+            "runAsGroup": BROKER_UID,
+            "fsGroup": BROKER_UID,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(owner)],
+        "volumes": _volumes(owner),
+    }
+    optional: dict[str, Any] = {
+        "imagePullSecrets": [each.manifest() for each in spec.image_pull_secrets],
+        "nodeSelector": scheduling.node_selector,
+        "tolerations": scheduling.tolerations,
+        "affinity": scheduling.affinity,
+        "priorityClassName": scheduling.priority_class_name,
+    }
+    return {
+        "metadata": {
+            "labels": {**spec.pod_labels, **owner.labels},
+            "annotations": {**spec.pod_annotations, CONFIG_HASH_ANNOTATION: config_hash(owner)},
+        },
+        "spec": pod | {key: value for key, value in optional.items() if value},
+    }
+
+
+def _container(owner: Owner) -> dict[str, Any]:
+    resources = {key: value for key, value in owner.spec.resources.manifest().items() if value}
+    return {
+        "name": "broker",
+        "image": owner.spec.image,
+        "imagePullPolicy": owner.spec.image_pull_policy,
+        "args": ["serve", "--config", f"{CONFIG_FOLDER}/{FILE}"],
+        "env": [
+            {"name": "PENSTOCK_DEFAULT_USER", "value": ADMINISTRATOR},
+            {
+                "name": "PENSTOCK_DEFAULT_PASSWORD",
+                "valueFrom": {"secretKeyRef": {"name": owner.secret, "key": "password"}},
+            },
+        ],
+        "ports": [
+            {"name": "grpc", "containerPort": GRPC_PORT, "protocol": "TCP"},
+            {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
+        ],
+        "resources": resources,
+        # A long replay is no reason to be killed: an hour. Nor is a full disk or an absent API server: liveness asks
+        # only whether a restart would mend something.
+        "startupProbe": _probe("startup", period=1, failures=3_600),
+        "readinessProbe": _probe("ready", period=2, failures=2),
+        "livenessProbe": _probe("live", period=10, failures=6),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [
+            {"name": VOLUME, "mountPath": "/data"},
+            {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+    }
+
+
+def _probe(question: str, *, period: int, failures: int) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": f"/health/{question}", "port": "metrics"},
+        "periodSeconds": period,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def _volumes(owner: Owner) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [
+        {"name": "config", "configMap": {"name": owner.config_map}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
+    ]
+    if owner.spec.storage.mode == "emptyDir":
+        found.append({"name": VOLUME, "emptyDir": {"sizeLimit": owner.spec.storage.size}})
+    return found

@@ -1,0 +1,8 @@
+"""Reconciles: from what was seen to what ought to be, one object at a time, as often as it takes."""
+
+from penstock_operator.engine.backlog import Backlog, Key
+from penstock_operator.engine.store import Store
+from penstock_operator.engine.workers import Workers
+from penstock_operator.engine.world import World
+
+__all__ = ["Backlog", "Key", "Store", "Workers", "World"]

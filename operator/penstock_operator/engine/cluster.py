@@ -1,0 +1,226 @@
+"""Reconciles a Cluster: its Secret once, its children as often as they differ, its pod when it is of an old
+revision, its status when there is news. It is not needed for messages to flow."""
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from penstock.client.errors import NotAuthenticatedError, RefusedError
+from penstock_operator.desired import Owner, children
+from penstock_operator.desired.access import administrator_secret
+from penstock_operator.desired.children import OPTIONAL
+from penstock_operator.desired.cluster_status import BrokerFacts, Facts, is_pod_ready, status
+from penstock_operator.desired.compare import differences
+from penstock_operator.desired.conditions import Says, merged, status_of
+from penstock_operator.desired.naming import CLUSTER_LABEL, FINALIZER
+from penstock_operator.engine.backlog import Key
+from penstock_operator.engine.home import Home, NotYet, administrator_password, owner_of
+from penstock_operator.engine.volume import grow
+from penstock_operator.engine.world import World
+from penstock_operator.links import ApiError, BrokerUnreachableError
+from penstock_operator.links.brokers import UNREACHABLE
+
+Manifest = dict[str, Any]
+SOON_SECONDS = 1.0
+
+
+class ClusterReconciler:
+    """Holds nothing: everything is looked up anew each time."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def reconcile(self, key: Key) -> float | None:
+        manifest = self._world.store.get(key)
+        if manifest is None:
+            self._wake_topology(key)
+            return None
+        if "deletionTimestamp" in manifest["metadata"]:
+            return self._finalize(key, manifest)
+        try:
+            owner = owner_of(manifest)
+        except ValidationError as error:
+            self._write(manifest, {"phase": "Failed"}, [Says("Ready", "False", "InvalidSpec", str(error))])
+            return None
+        if owner.spec.paused:
+            self._pause(manifest)
+            return None
+        return self._settle(key, manifest, owner)
+
+    def _settle(self, key: Key, manifest: Manifest, owner: Owner) -> float:
+        if FINALIZER not in manifest["metadata"].get("finalizers", []):
+            finalizers = [*manifest["metadata"].get("finalizers", []), FINALIZER]
+            manifest = self._world.write_finalizers(manifest, finalizers)
+        self._ensure_secret(owner)
+        size, growth = grow(self._world, owner)
+        owner = owner.with_size(size)
+        missing, blocked = self._apply_children(manifest, owner)
+        self._remove_unwanted(owner)
+        pod = self._roll(manifest, owner)
+        facts = self._look(owner, pod, growth=growth, missing=missing, blocked=blocked)
+        before = manifest.get("status", {})
+        found, says = status(owner, facts, before, manifest["metadata"].get("annotations", {}))
+        self._write(manifest, found, says)
+        self._tell_news(key, manifest, says)
+        is_ready = facts.broker is not None
+        waits_for_nothing = is_ready or owner.spec.replicas == 0
+        if not waits_for_nothing and pod is not None and is_pod_ready(pod):
+            return SOON_SECONDS
+        return self._world.resync() if waits_for_nothing else 10.0
+
+    # ------------------------------------------------------------ children
+
+    def _ensure_secret(self, owner: Owner) -> None:
+        """Once there is one it is never made anew: the broker knows its password."""
+        if self._world.store.get(Key("Secret", owner.namespace, owner.secret)) is not None:
+            return
+        if self._world.kubernetes.read("v1", "Secret", owner.namespace, owner.secret) is None:
+            made = self._world.kubernetes.create(administrator_secret(owner, self._world.password()))
+            self._world.store.put(made)
+
+    def _apply_children(self, manifest: Manifest, owner: Owner) -> tuple[tuple[str, ...], tuple[str, str] | None]:
+        """Which kinds this Kubernetes does not have, and what it refused."""
+        missing: list[str] = []
+        for wanted in children(owner):
+            try:
+                self._apply(manifest, wanted)
+            except ApiError as error:
+                if error.code == 404 and (wanted["apiVersion"], wanted["kind"]) in OPTIONAL:
+                    missing.append(wanted["kind"])
+                elif error.code in {400, 403, 409, 422}:
+                    return tuple(missing), ("ApplyRefused", f"{wanted['kind']} '{wanted['metadata']['name']}': {error}")
+                else:
+                    raise
+        return tuple(missing), None
+
+    def _apply(self, manifest: Manifest, wanted: Manifest) -> None:
+        metadata = wanted["metadata"]
+        kubernetes = self._world.kubernetes
+        there = kubernetes.read(wanted["apiVersion"], wanted["kind"], metadata["namespace"], metadata["name"])
+        if there is None:
+            kubernetes.apply(wanted)
+            return
+        if there["metadata"].get("labels", {}).get(CLUSTER_LABEL) != metadata["labels"][CLUSTER_LABEL]:
+            raise ApiError(409, "there is one already that is not this Cluster's; delete it, or rename the Cluster")
+        differing = differences(wanted, there)
+        if not differing:
+            return
+        kubernetes.apply(wanted)
+        generation = manifest["metadata"].get("generation")
+        if manifest.get("status", {}).get("observedGeneration") == generation:
+            message = f"{wanted['kind']} {metadata['name']} differed and was put right: {', '.join(differing[:5])}"
+            kubernetes.tell(manifest, is_warning=True, reason="DriftRepaired", message=message)
+
+    def _remove_unwanted(self, owner: Owner) -> None:
+        kinds = {each["kind"] for each in children(owner)}
+        for api_version, kind in OPTIONAL:
+            if kind not in kinds:
+                there = self._world.kubernetes.read(api_version, kind, owner.namespace, owner.name)
+                if there is not None and there["metadata"].get("labels", {}).get(CLUSTER_LABEL) == owner.name:
+                    self._world.kubernetes.delete({"apiVersion": api_version, "kind": kind, **there})
+
+    def _roll(self, manifest: Manifest, owner: Owner) -> Manifest | None:
+        """Replaces a pod of an old revision, once. One that is going already is left to it."""
+        kubernetes = self._world.kubernetes
+        pod = kubernetes.read("v1", "Pod", owner.namespace, owner.pod)
+        workload = kubernetes.read("apps/v1", "StatefulSet", owner.namespace, owner.name)
+        if pod is None or workload is None or "deletionTimestamp" in pod["metadata"]:
+            return pod
+        found = workload.get("status", {})
+        is_observed = found.get("observedGeneration") == workload["metadata"].get("generation")
+        revision = pod["metadata"].get("labels", {}).get("controller-revision-hash")
+        if is_observed and found.get("updateRevision") and revision != found["updateRevision"]:
+            message = f"replacing {owner.pod}: its configuration, image or resources changed"
+            kubernetes.tell(manifest, is_warning=False, reason="RollingPod", message=message)
+            kubernetes.delete({**pod, "apiVersion": "v1", "kind": "Pod"})
+            return kubernetes.read("v1", "Pod", owner.namespace, owner.pod)
+        return pod
+
+    # ------------------------------------------------------------ looking
+
+    def _look(
+        self,
+        owner: Owner,
+        pod: Manifest | None,
+        *,
+        growth: tuple[str, str] | None,
+        missing: tuple[str, ...],
+        blocked: tuple[str, str] | None,
+    ) -> Facts:
+        claim = self._world.kubernetes.read("v1", "PersistentVolumeClaim", owner.namespace, owner.claim)
+        broker, problem = None, None
+        if pod is not None and is_pod_ready(pod):
+            broker, problem = self._ask(owner)
+        return Facts(pod, claim, broker, problem, blocked, growth, missing)
+
+    def _ask(self, owner: Owner) -> tuple[BrokerFacts | None, tuple[str, str] | None]:
+        try:
+            home = Home(owner, administrator_password(self._world, owner))
+            found = self._world.brokers.get(home.address()).status()
+        except NotYet as reason:
+            return None, (reason.reason, str(reason))
+        except NotAuthenticatedError as error:
+            message = f"the Secret '{owner.secret}' does not open this broker; put the password back that it began with"
+            return None, ("CredentialsRejected", f"{message}: {error}")
+        except (BrokerUnreachableError, *UNREACHABLE) as error:
+            self._world.brokers.forget(owner.host)
+            return None, ("BrokerUnreachable", str(error))
+        except RefusedError as error:
+            return None, ("BrokerRefused", str(error))
+        damage = tuple(f"{each.file} in vhost '{each.vhost}': {each.records} records" for each in found.damage)
+        return BrokerFacts(found.version, damage), None
+
+    def _tell_news(self, key: Key, manifest: Manifest, says: list[Says]) -> None:
+        """What became so just now: to people by events, to what is in the broker by another look."""
+        before = manifest.get("status", {}).get("conditions", [])
+        for each in says:
+            if status_of(before, each.type) == each.status or (not before and each.status == "True"):
+                continue
+            is_bad = each.type == "DataLost" or (each.status == "False" and each.reason not in {"Starting", "Stopped"})
+            text = each.message or each.reason
+            self._world.kubernetes.tell(manifest, is_warning=is_bad, reason=each.reason, message=text)
+        became_ready = any(each.type == "Ready" and each.status == "True" for each in says)
+        if became_ready and status_of(before, "Ready") != "True":
+            self._wake_topology(key)
+
+    def _wake_topology(self, key: Key) -> None:
+        for other in self._world.store.of_cluster((key.namespace, key.name)):
+            self._world.add(other, 0.0)
+
+    def _pause(self, manifest: Manifest) -> None:
+        before = manifest.get("status", {}).get("conditions", [])
+        kept = [
+            Says(each["type"], each["status"], each["reason"], each.get("message", ""))
+            for each in before
+            if each["type"] != "Paused"
+        ]
+        paused = Says("Paused", "True", "Paused", "set spec.paused to false to go on")
+        self._write(manifest, {"phase": "Paused"}, [*kept, paused])
+
+    def _write(self, manifest: Manifest, found: Manifest, says: list[Says]) -> None:
+        generation = manifest["metadata"].get("generation", 0)
+        before = manifest.get("status", {}).get("conditions", [])
+        conditions = merged(before, says, generation, self._world.now())
+        self._world.write_status(manifest, {"observedGeneration": generation, "conditions": conditions, **found})
+
+    # ------------------------------------------------------------ deletion
+
+    def _finalize(self, key: Key, manifest: Manifest) -> float | None:
+        """Owned children go by themselves, the volume as the StatefulSet was told; the Secret stays with the
+        volume."""
+        finalizers = manifest["metadata"].get("finalizers", [])
+        if FINALIZER not in finalizers:
+            return None
+        retain = manifest["spec"].get("storage", {}).get("retain", {}).get("whenDeleted", "Retain")
+        namespace, name = key.namespace, key.name
+        if retain == "Delete":
+            secret = {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": f"{name}-default-user", "namespace": namespace},
+            }
+            self._world.kubernetes.delete(secret)
+        self._world.brokers.forget(f"{name}.{namespace}.svc")
+        self._world.write_finalizers(manifest, [each for each in finalizers if each != FINALIZER])
+        self._wake_topology(key)
+        return None

@@ -1,0 +1,105 @@
+"""Finds the broker that a topology object belongs to: the Cluster it names, whether that takes objects of this
+namespace, and how to log in. What is in the way is a NotYet with a reason for the object's condition."""
+
+import base64
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.client.uri import Address
+from penstock_operator.api import ClusterSpec
+from penstock_operator.desired.conditions import status_of
+from penstock_operator.desired.naming import ADMINISTRATOR, GRPC_PORT, Owner
+from penstock_operator.engine.backlog import Key
+from penstock_operator.engine.store import cluster_of
+from penstock_operator.engine.world import World
+
+Manifest = dict[str, Any]
+
+
+class NotYet(Exception):
+    """The reason is one word for the condition; the text says what to do."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A Cluster that serves, and how to enter it."""
+
+    owner: Owner
+    password: str
+
+    def address(self, vhost: str = "/", user: str = ADMINISTRATOR, password: str | None = None) -> Address:
+        return Address(self.owner.host, GRPC_PORT, user, self.password if password is None else password, vhost)
+
+
+def owner_of(manifest: Manifest) -> Owner:
+    """Raises pydantic's ValidationError when the CRD let something through that the types do not."""
+    metadata = manifest["metadata"]
+    spec = ClusterSpec.model_validate(manifest["spec"])
+    return Owner(metadata["name"], metadata["namespace"], metadata["uid"], spec)
+
+
+def is_there(world: World, manifest: Manifest) -> bool:
+    """Whether the Cluster of an object may still hold something of it: not when it is gone, going or stopped."""
+    found = _cluster(world, manifest)
+    if found is None or "deletionTimestamp" in found["metadata"]:
+        return False
+    return bool(found["spec"].get("replicas", 1) > 0)
+
+
+def find_home(world: World, manifest: Manifest) -> Home:
+    """Raises NotYet."""
+    namespace, name = cluster_of(manifest)
+    found = _cluster(world, manifest)
+    if found is None:
+        raise NotYet("ClusterNotFound", f"there is no Cluster '{name}' in namespace '{namespace}'; apply it first")
+    owner = owner_of(found)
+    _check_namespace(world, owner, manifest["metadata"]["namespace"])
+    if owner.spec.paused:
+        raise NotYet("ClusterPaused", f"Cluster '{name}' is paused; set its spec.paused to false")
+    if status_of(found.get("status", {}).get("conditions", []), "Ready") != "True":
+        raise NotYet("ClusterNotReady", f"Cluster '{name}' is not ready; its own conditions say why")
+    return Home(owner, administrator_password(world, owner))
+
+
+def administrator_password(world: World, owner: Owner) -> str:
+    """Raises NotYet."""
+    secret = world.store.get(Key("Secret", owner.namespace, owner.secret))
+    if secret is None:
+        secret = world.kubernetes.read("v1", "Secret", owner.namespace, owner.secret)
+    if secret is None:
+        raise NotYet("SecretNotFound", f"the Secret '{owner.secret}' is not there")
+    return password_in(secret)
+
+
+def password_in(secret: Manifest) -> str:
+    """Raises NotYet."""
+    encoded = (secret.get("data") or {}).get("password")
+    if not encoded:
+        name = secret["metadata"]["name"]
+        raise NotYet("SecretIncomplete", f"the Secret '{name}' has no key 'password'; add it")
+    return base64.b64decode(encoded).decode("utf-8", "replace")
+
+
+def _cluster(world: World, manifest: Manifest) -> Manifest | None:
+    namespace, name = cluster_of(manifest)
+    return world.store.get(Key("Cluster", namespace, name))
+
+
+def _check_namespace(world: World, owner: Owner, namespace: str) -> None:
+    allowed = owner.spec.topology.allowed_namespaces
+    if namespace == owner.namespace or allowed.from_ == "All":
+        return
+    if allowed.from_ == "Selector":
+        found = world.kubernetes.read("v1", "Namespace", None, namespace) or {"metadata": {}}
+        labels = found["metadata"].get("labels", {})
+        if all(labels.get(key) == value for key, value in (allowed.match_labels or {}).items()):
+            return
+    raise NotYet(
+        "NamespaceNotAllowed",
+        f"Cluster '{owner.name}' takes nothing from namespace '{namespace}';"
+        " allow it in the Cluster's spec.topology.allowedNamespaces",
+    )

@@ -1,0 +1,90 @@
+"""Passwords of users: a Secret that is generated once, or one that the manifest names. A password is never in a
+manifest, a status, an event or a log."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.client.uri import Address
+from penstock_operator.api import PermissionSpec, TopologySpec, UserSpec
+from penstock_operator.api.kinds import API_VERSION
+from penstock_operator.desired.access import user_secret
+from penstock_operator.desired.naming import CLUSTER_LABEL, FIELD_MANAGER
+from penstock_operator.engine.backlog import Key
+from penstock_operator.engine.home import Home, NotYet, password_in
+from penstock_operator.engine.world import World
+
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a user logs in with, and the Secret that says so."""
+
+    address: Address
+    secret: str
+
+    @property
+    def password(self) -> str:
+        return self.address.password
+
+
+def find_credentials(world: World, manifest: Manifest, spec: UserSpec, home: Home) -> Credentials:
+    """Makes the Secret where there is none to be had. Raises NotYet."""
+    metadata = manifest["metadata"]
+    imported = spec.import_credentials_secret
+    name = imported.name if imported else f"{metadata['name']}-user-credentials"
+    secret = _read(world, metadata["namespace"], name)
+    if secret is None:
+        if imported:
+            raise NotYet(
+                "SecretNotFound", f"there is no Secret '{name}' in this namespace; make it with a key 'password'"
+            )
+        secret = _made(world, manifest, spec, home, name)
+    elif not imported and not _is_ours(secret, metadata["uid"]):
+        raise NotYet(
+            "SecretTaken",
+            f"the Secret '{name}' is not this User's; rename the User, or name it in importCredentialsSecret",
+        )
+    return Credentials(home.address(user=spec.name, password=password_in(secret)), name)
+
+
+def resolve_user(world: World, manifest: Manifest, spec: TopologySpec) -> TopologySpec:
+    """Puts the name on the broker where a Permission names a User object. Raises NotYet."""
+    if not isinstance(spec, PermissionSpec) or spec.user_ref is None:
+        return spec
+    namespace = manifest["metadata"]["namespace"]
+    user = world.store.get(Key("User", namespace, spec.user_ref.name))
+    if user is None:
+        raise NotYet("UserNotFound", f"there is no User '{spec.user_ref.name}' in this namespace; apply it first")
+    return spec.model_copy(update={"user": user["spec"]["name"]})
+
+
+def _read(world: World, namespace: str, name: str) -> Manifest | None:
+    known = world.store.get(Key("Secret", namespace, name))
+    return known if known is not None else world.kubernetes.read("v1", "Secret", namespace, name)
+
+
+def _made(world: World, manifest: Manifest, spec: UserSpec, home: Home, name: str) -> Manifest:
+    owner = manifest["metadata"]
+    metadata = {
+        "name": name,
+        "namespace": owner["namespace"],
+        "labels": {"app.kubernetes.io/managed-by": FIELD_MANAGER, CLUSTER_LABEL: home.owner.name},
+        "ownerReferences": [
+            {
+                "apiVersion": API_VERSION,
+                "kind": "User",
+                "name": owner["name"],
+                "uid": owner["uid"],
+                "controller": True,
+                "blockOwnerDeletion": False,
+            }
+        ],
+    }
+    made = world.kubernetes.create(user_secret(metadata, home.owner.host, spec.name, world.password()))
+    world.store.put(made)
+    return made
+
+
+def _is_ours(secret: Manifest, uid: str) -> bool:
+    return any(each.get("uid") == uid for each in secret["metadata"].get("ownerReferences", []))

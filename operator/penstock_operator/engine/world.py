@@ -1,0 +1,58 @@
+"""What every reconcile needs: the doors to the outside, what was seen, the time. Handed in, so that tests bring their
+own."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from penstock_operator.engine.backlog import Key
+from penstock_operator.engine.store import Store
+from penstock_operator.links import Brokers, Kubernetes
+
+Manifest = dict[str, Any]
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _password() -> str:
+    return secrets.token_urlsafe(24)
+
+
+@dataclass(slots=True)
+class World:
+    """`add` asks for another look at an object after some seconds."""
+
+    kubernetes: Kubernetes
+    brokers: Brokers
+    store: Store
+    add: Callable[[Key, float], None]
+    resync_seconds: float = 300.0
+    jitter: Callable[[], float] = field(default=lambda: 1.0)
+    now: Callable[[], str] = field(default=_now)
+    password: Callable[[], str] = field(default=_password)
+
+    def resync(self) -> float:
+        """When to look again at what is as it should be: not at all of it at once."""
+        return self.resync_seconds * self.jitter()
+
+    def write_status(self, manifest: Manifest, status: Manifest) -> None:
+        """Only when it says something new. Keys that are None are taken away."""
+        before = manifest.get("status") or {}
+        if all(before.get(key) == value for key, value in status.items()):
+            return
+        self.store.put(self.kubernetes.patch(manifest, {"status": status}, part="status"))
+
+    def write_finalizers(self, manifest: Manifest, finalizers: list[str]) -> Manifest:
+        """Refused by the API server when the object changed meanwhile; then the next reconcile sees why."""
+        metadata = manifest["metadata"]
+        change = {"metadata": {"finalizers": finalizers, "resourceVersion": metadata["resourceVersion"]}}
+        changed = self.kubernetes.patch(manifest, change)
+        if changed["metadata"].get("deletionTimestamp") and not changed["metadata"].get("finalizers"):
+            self.store.drop(Key(manifest["kind"], metadata.get("namespace", ""), metadata["name"]))
+        else:
+            self.store.put(changed)
+        return changed

@@ -1,0 +1,86 @@
+"""The watches: what Kubernetes shows goes into the store, and its key to the workers. Nothing is decided and
+nothing awaited here; kopf keeps no state of ours and writes nothing."""
+
+from collections.abc import Callable
+from typing import Any
+
+import kopf
+
+from penstock_operator.api import GROUP, KINDS, VERSION
+from penstock_operator.desired.naming import CLUSTER_LABEL
+from penstock_operator.engine import Key, Store
+
+WATCHED_CHILDREN = (
+    ("apps", "v1", "statefulsets"),
+    ("", "v1", "pods"),
+    ("", "v1", "services"),
+    ("", "v1", "configmaps"),
+    ("", "v1", "secrets"),
+    ("", "v1", "persistentvolumeclaims"),
+)
+Add = Callable[[Key], None]
+Event = kopf.RawEvent
+
+
+def register(registry: kopf.OperatorRegistry, store: Store, add: Add) -> None:
+    """One watch per kind, and one per kind of child, of those with our label alone."""
+
+    async def see_object(*, event: Event, **_: Any) -> None:
+        add(take(store, event))
+
+    async def see_child(*, event: Event, **_: Any) -> None:
+        for key in affected(store, event):
+            add(key)
+
+    kopf.on.login(registry=registry, id="log-in")(log_in)
+    for kind in KINDS.values():
+        kopf.on.event(GROUP, VERSION, kind.plural, registry=registry, id=kind.plural)(see_object)
+    for group, version, plural in WATCHED_CHILDREN:
+        kopf.on.event(group, version, plural, registry=registry, id=plural, labels={CLUSTER_LABEL: kopf.PRESENT})(
+            see_child
+        )
+
+
+async def log_in(**about: Any) -> kopf.ConnectionInfo | None:
+    """As the pod's service account, or as the kubeconfig says outside of a cluster."""
+    return kopf.login_with_service_account(**about) or kopf.login_with_kubeconfig(**about)
+
+
+def configure(settings: kopf.OperatorSettings) -> None:
+    """No peering, no posting, no state: kopf only watches. Dead watches are noticed, and our resync catches the
+    rest."""
+    settings.peering.standalone = True
+    settings.posting.enabled = False
+    settings.scanning.disabled = False
+    settings.queueing.worker_limit = 64
+    settings.watching.server_timeout = 300
+    settings.watching.client_timeout = 360
+    settings.watching.connect_timeout = 10
+    settings.watching.chunk_size = 500
+    settings.networking.request_timeout = 30
+    for group, version, plural in WATCHED_CHILDREN:
+        selector = (version, plural) if not group else (group, version, plural)
+        settings.watching.label_selectors[selector] = CLUSTER_LABEL
+
+
+def take(store: Store, event: Event) -> Key:
+    """Puts an object of ours into the store, or takes it out."""
+    manifest: Any = event["object"]
+    if event["type"] == "DELETED":
+        metadata = manifest["metadata"]
+        key = Key(manifest["kind"], metadata["namespace"], metadata["name"])
+        store.drop(key, metadata.get("uid"))
+        return key
+    return store.put(manifest)
+
+
+def affected(store: Store, event: Event) -> list[Key]:
+    """Whose children changed: the Cluster by its label, and who owns the child. Of children only Secrets are kept."""
+    manifest: Any = event["object"]
+    metadata = manifest["metadata"]
+    if manifest["kind"] == "Secret":
+        take(store, event)
+    found = [Key("Cluster", metadata["namespace"], metadata["labels"][CLUSTER_LABEL])]
+    owners = metadata.get("ownerReferences", [])
+    found += [Key("User", metadata["namespace"], each["name"]) for each in owners if each.get("kind") == "User"]
+    return [key for key in found if store.get(key) is not None]

@@ -1,0 +1,39 @@
+"""Counts what the operator does, for its own /metrics: reconciles, errors, writes, what waits. It keeps numbers
+only."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+
+class Counts:
+    """One registry per operator, so that tests have their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._writes = Counter(
+            "penstock_operator_writes", "Writes to the API server.", ["verb", "kind"], registry=self.registry
+        )
+        self._reconciles = Counter(
+            "penstock_operator_reconciles",
+            "Reconciles, by how they ended.",
+            ["kind", "outcome"],
+            registry=self.registry,
+        )
+        self._seconds = Histogram(
+            "penstock_operator_reconcile_seconds", "Time of a reconcile.", ["kind"], registry=self.registry
+        )
+        self._waiting = Gauge(
+            "penstock_operator_waiting", "Objects that wait to be reconciled.", registry=self.registry
+        )
+
+    def count_write(self, verb: str, kind: str) -> None:
+        self._writes.labels(verb, kind).inc()
+
+    def count_reconcile(self, kind: str, outcome: str, seconds: float) -> None:
+        self._reconciles.labels(kind, outcome).inc()
+        self._seconds.labels(kind).observe(seconds)
+
+    def set_waiting(self, count: int) -> None:
+        self._waiting.set(count)
+
+    def exposition(self) -> bytes:
+        return generate_latest(self.registry)

@@ -1,0 +1,179 @@
+"""Reads and writes objects of Kubernetes by the official client's REST layer: manifests in, manifests out. Calls block
+and may come from any thread; each write is counted."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+
+from penstock_operator.api.kinds import API_VERSION, KINDS
+from penstock_operator.desired.naming import FIELD_MANAGER
+from penstock_operator.links.counts import Counts
+
+Manifest = dict[str, Any]
+Query = list[tuple[str, str]]
+REQUEST_SECONDS: Final = 30
+_APPLY = "application/apply-patch+yaml"
+_MERGE = "application/merge-patch+json"
+_PLURALS: Final = {
+    **{(API_VERSION, kind.name): kind.plural for kind in KINDS.values()},
+    ("networking.k8s.io/v1", "NetworkPolicy"): "networkpolicies",
+    ("storage.k8s.io/v1", "StorageClass"): "storageclasses",
+    ("policy/v1", "PodDisruptionBudget"): "poddisruptionbudgets",
+}
+
+
+class ApiError(Exception):
+    """The API server refused or did not answer; `code` is 0 when it did not."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Kubernetes:
+    """One API server."""
+
+    def __init__(self, api: client.ApiClient, counts: Counts) -> None:
+        self._api = api
+        self.counts = counts
+
+    def read(self, api_version: str, kind: str, namespace: str | None, name: str) -> Manifest | None:
+        """None when it is not there, also when there is no such kind."""
+        return self._read(_path(api_version, kind, namespace, name))
+
+    def list(self, api_version: str, kind: str, namespace: str | None, selector: str = "") -> list[Manifest]:
+        query = [("labelSelector", selector)] if selector else []
+        found = self._call("GET", _path(api_version, kind, namespace), query)
+        items: list[Manifest] = found.get("items", [])
+        return items
+
+    def apply(self, manifest: Manifest) -> Manifest:
+        """Server-side apply: what we name is ours, the rest stays as it is."""
+        path = _path_of(manifest)
+        query = [("fieldManager", FIELD_MANAGER), ("force", "true")]
+        self.counts.count_write("apply", manifest["kind"])
+        return self._call("PATCH", path, query, manifest, _APPLY)
+
+    def create(self, manifest: Manifest) -> Manifest:
+        metadata = manifest["metadata"]
+        path = _path(manifest["apiVersion"], manifest["kind"], metadata.get("namespace"))
+        self.counts.count_write("create", manifest["kind"])
+        return self._call("POST", path, [("fieldManager", FIELD_MANAGER)], manifest)
+
+    def patch(self, manifest: Manifest, change: Manifest, *, part: str = "") -> Manifest:
+        """A merge patch of an object that was read; with its resourceVersion in `change` it is refused when stale."""
+        path = _path_of(manifest) + (f"/{part}" if part else "")
+        self.counts.count_write(f"patch {part}".strip(), manifest["kind"])
+        return self._call("PATCH", path, [("fieldManager", FIELD_MANAGER)], change, _MERGE)
+
+    def delete(self, manifest: Manifest, *, propagation: str = "Background") -> None:
+        """Of exactly this object: one made anew under the name stays. Nothing happens when it is gone."""
+        body: Manifest = {"propagationPolicy": propagation}
+        if manifest["metadata"].get("uid"):
+            body["preconditions"] = {"uid": manifest["metadata"]["uid"]}
+        self.counts.count_write("delete", manifest["kind"])
+        try:
+            self._call("DELETE", _path_of(manifest), [], body)
+        except ApiError as error:
+            if error.code not in {404, 409}:
+                raise
+
+    def tell(self, about: Manifest, *, is_warning: bool, reason: str, message: str) -> None:
+        """An Event. One that cannot be written is dropped: events inform, conditions count."""
+        metadata = about["metadata"]
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        event: Manifest = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{metadata['name']}.", "namespace": metadata["namespace"]},
+            "involvedObject": {
+                "apiVersion": about["apiVersion"],
+                "kind": about["kind"],
+                "name": metadata["name"],
+                "namespace": metadata["namespace"],
+                "uid": metadata.get("uid"),
+            },
+            "type": "Warning" if is_warning else "Normal",
+            "reason": reason,
+            "message": message[:1_024],
+            "source": {"component": FIELD_MANAGER},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        try:
+            self.create(event)
+        except ApiError:
+            return
+
+    def _read(self, path: str) -> Manifest | None:
+        try:
+            return self._call("GET", path, [])
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    def _call(
+        self,
+        verb: str,
+        path: str,
+        query: Query,
+        body: Manifest | None = None,
+        content_type: str = "application/json",
+    ) -> Manifest:
+        headers = {"Accept": "application/json", "Content-Type": content_type}
+        try:
+            request = self._api.param_serialize(
+                verb, path, query_params=query, header_params=headers, body=body, auth_settings=["BearerToken"]
+            )
+            response = self._api.call_api(*request, _request_timeout=REQUEST_SECONDS)
+            text = response.read()  # type: ignore[no-untyped-call]
+        except ApiException as error:
+            raise ApiError(int(error.status or 0), _message(error)) from error
+        except OSError as error:
+            raise ApiError(0, f"the API server does not answer: {error}") from error
+        if not 200 <= response.status < 300:
+            raise ApiError(response.status, _text(text))
+        found: Manifest = json.loads(text) if text else {}
+        return found
+
+
+def connect_kubernetes(counts: Counts) -> Kubernetes:
+    """As the pod's service account, or as the kubeconfig says outside of a cluster."""
+    configuration = client.Configuration()
+    try:
+        config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+    except config.ConfigException:
+        config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    configuration.connection_pool_maxsize = 16
+    configuration.retries = False
+    return Kubernetes(client.ApiClient(configuration), counts)
+
+
+def _path_of(manifest: Manifest) -> str:
+    metadata = manifest["metadata"]
+    return _path(manifest["apiVersion"], manifest["kind"], metadata.get("namespace"), metadata["name"])
+
+
+def _path(api_version: str, kind: str, namespace: str | None, name: str = "") -> str:
+    root = "/api/v1" if api_version == "v1" else f"/apis/{api_version}"
+    plural = _PLURALS.get((api_version, kind), f"{kind.lower()}s")
+    inside = f"/namespaces/{namespace}" if namespace else ""
+    return f"{root}{inside}/{plural}" + (f"/{name}" if name else "")
+
+
+def _message(error: ApiException) -> str:
+    return _text(error.body) if error.body else str(error.reason)
+
+
+def _text(body: str | bytes) -> str:
+    """The sentence in a Status, or what came instead of one."""
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return (body.decode("utf-8", "replace") if isinstance(body, bytes) else str(body))[:500]
+    return str(found.get("message", "")) if isinstance(found, dict) else str(found)[:500]

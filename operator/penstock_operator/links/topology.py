@@ -1,0 +1,125 @@
+"""Looks for, makes and removes what a topology object describes, on one broker. Every verb can be repeated.
+Refusals come through as the client raises them."""
+
+from typing import Any
+
+from penstock import Connection
+from penstock.client.errors import NotFoundError
+from penstock_operator.api import (
+    BindingSpec,
+    ExchangeSpec,
+    PermissionSpec,
+    QueueSpec,
+    TopologySpec,
+    UserSpec,
+    VHostSpec,
+)
+
+Fields = dict[str, Any]
+EVERYTHING = ".*"
+
+
+def find(broker: Connection, spec: TopologySpec) -> Fields | None:
+    """What the broker has, in the words of `desired.topology.wanted`; None when it has nothing of the kind."""
+    match spec:
+        case VHostSpec():
+            return {} if spec.name in {vhost.name for vhost in broker.list_vhosts()} else None
+        case QueueSpec():
+            return _find_queue(broker, spec)
+        case ExchangeSpec():
+            return _find_exchange(broker, spec)
+        case BindingSpec():
+            return _find_binding(broker, spec)
+        case UserSpec():
+            tags = {user.name: user.tags for user in broker.list_users()}
+            return {"tags": sorted(tags[spec.name])} if spec.name in tags else None
+        case PermissionSpec():
+            held = broker.list_permissions(user=spec.user, vhost=spec.vhost)
+            return next(({"configure": each.configure, "write": each.write, "read": each.read} for each in held), None)
+    raise AssertionError(spec)
+
+
+def put(broker: Connection, spec: TopologySpec, administrator: str, password: str | None = None) -> None:
+    """Makes it, or changes what can be changed."""
+    match spec:
+        case VHostSpec():
+            broker.create_vhost(spec.name)
+            open_vhost(broker, spec.name, administrator)
+        case QueueSpec():
+            broker.declare_queue(
+                spec.name, durable=spec.durable, auto_delete=spec.auto_delete, arguments=dict(spec.arguments)
+            )
+        case ExchangeSpec():
+            broker.declare_exchange(
+                spec.name, spec.type, spec.durable, spec.auto_delete, spec.internal, dict(spec.arguments)
+            )
+        case BindingSpec():
+            bind = broker.bind_queue if spec.destination_type == "queue" else broker.bind_exchange
+            bind(spec.destination, spec.source, spec.routing_key, dict(spec.arguments))
+        case UserSpec():
+            broker.put_user(spec.name, password, spec.tags)
+        case PermissionSpec():
+            broker.set_permission(spec.user or "", spec.vhost, spec.configure, spec.write, spec.read)
+        case _:
+            raise AssertionError(spec)
+
+
+def remove(broker: Connection, spec: TopologySpec) -> None:
+    """Takes it away; nothing happens when it is gone."""
+    try:
+        _remove(broker, spec)
+    except NotFoundError:
+        return
+
+
+def _remove(broker: Connection, spec: TopologySpec) -> None:
+    match spec:
+        case VHostSpec():
+            broker.delete_vhost(spec.name)
+        case QueueSpec():
+            broker.delete_queue(spec.name, if_unused=spec.delete_if_unused, if_empty=spec.delete_if_empty)
+        case ExchangeSpec():
+            broker.delete_exchange(spec.name)
+        case BindingSpec():
+            unbind = broker.unbind_queue if spec.destination_type == "queue" else broker.unbind_exchange
+            unbind(spec.destination, spec.source, spec.routing_key, dict(spec.arguments))
+        case UserSpec():
+            broker.delete_user(spec.name)
+        case PermissionSpec():
+            broker.clear_permission(spec.user or "", spec.vhost)
+        case _:
+            raise AssertionError(spec)
+
+
+def open_vhost(broker: Connection, vhost: str, administrator: str) -> None:
+    """The administrator's tag makes vhosts; what is in them takes permissions, which it may give itself."""
+    broker.set_permission(administrator, vhost, EVERYTHING, EVERYTHING, EVERYTHING)
+
+
+def _find_queue(broker: Connection, spec: QueueSpec) -> Fields | None:
+    try:
+        queue = broker.get_queue(spec.name)
+    except NotFoundError:
+        return None
+    return {"durable": queue.durable, "autoDelete": queue.auto_delete, "arguments": dict(queue.arguments)}
+
+
+def _find_exchange(broker: Connection, spec: ExchangeSpec) -> Fields | None:
+    for exchange in broker.list_exchanges():
+        if exchange.name == spec.name:
+            return {
+                "type": exchange.type,
+                "durable": exchange.durable,
+                "autoDelete": exchange.auto_delete,
+                "internal": exchange.internal,
+                "arguments": dict(exchange.arguments),
+            }
+    return None
+
+
+def _find_binding(broker: Connection, spec: BindingSpec) -> Fields | None:
+    for binding in broker.list_bindings(source=spec.source, destination=spec.destination):
+        same_kind = binding.destination_kind == spec.destination_type
+        if same_kind and binding.routing_key == spec.routing_key and dict(binding.arguments) == dict(spec.arguments):
+            return {}
+    return None

@@ -1,0 +1,178 @@
+"""A broker of dictionaries behind the client's connection: what the operator asks of it, with the refusals that
+count. One broker has many connections, one per vhost."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.client.errors import (
+    AccessRefusedError,
+    ConnectionLostError,
+    NotAuthenticatedError,
+    NotFoundError,
+    PreconditionFailedError,
+)
+from penstock.client.records import Binding, Exchange, Permission, Queue, Recovery, Status, User, Vhost
+from penstock.client.uri import Address
+
+
+@dataclass
+class FakeBroker:
+    """`is_up` False: nobody gets in. Passwords are plain here."""
+
+    passwords: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    permissions: dict[tuple[str, str], tuple[str, str, str]] = field(default_factory=dict)
+    vhosts: dict[str, dict[str, dict[Any, Any]]] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    is_up: bool = True
+
+    @classmethod
+    def new(cls, password: str) -> "FakeBroker":
+        """As an empty data directory makes it."""
+        made = cls({"admin": password}, {"admin": ("administrator",)})
+        made.vhosts["/"] = {"queues": {}, "exchanges": {}, "bindings": {}}
+        made.permissions["admin", "/"] = (".*", ".*", ".*")
+        return made
+
+    def connect(self, address: Address) -> "FakeConnection":
+        if not self.is_up:
+            raise ConnectionLostError(f"no broker answers at {address.target}")
+        if self.passwords.get(address.user) != address.password:
+            raise NotAuthenticatedError(f"user '{address.user}' cannot log in")
+        return FakeConnection(self, address)
+
+
+class FakeConnection:
+    """The verbs that the operator uses."""
+
+    def __init__(self, broker: FakeBroker, address: Address) -> None:
+        self._broker = broker
+        self._vhost = address.vhost
+        self._user = address.user
+
+    def close(self) -> None:
+        pass
+
+    def status(self) -> Status:
+        self._check_up()
+        return Status("9.9", "fake", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, Recovery(0, 0, 0, 0), "/data")
+
+    def list_vhosts(self) -> list[Vhost]:
+        self._check_up()
+        return [Vhost(name, "", 0, 0) for name in self._broker.vhosts]
+
+    def create_vhost(self, name: str) -> bool:
+        self._call(f"create vhost {name}")
+        self._broker.vhosts.setdefault(name, {"queues": {}, "exchanges": {}, "bindings": {}})
+        return True
+
+    def delete_vhost(self, name: str) -> None:
+        self._call(f"delete vhost {name}")
+        if self._broker.vhosts.pop(name, None) is None:
+            raise NotFoundError(f"vhost '{name}' does not exist")
+
+    def get_queue(self, name: str) -> Queue:
+        found = self._things("queues").get(name)
+        if found is None:
+            raise NotFoundError(f"queue '{name}' does not exist")
+        return Queue(name, found["durable"], False, found["auto_delete"], found["arguments"], 0, 0, 0, 0, 0)
+
+    def declare_queue(self, name: str, *, durable: bool, auto_delete: bool, arguments: dict[str, Any]) -> None:
+        self._call(f"declare queue {name}")
+        self._declare("queues", name, {"durable": durable, "auto_delete": auto_delete, "arguments": arguments})
+
+    def delete_queue(self, name: str, *, if_unused: bool, if_empty: bool) -> int:
+        self._call(f"delete queue {name}")
+        found = self._things("queues").get(name, {})
+        if if_empty and found.get("messages"):
+            raise PreconditionFailedError(f"queue '{name}' is not empty")
+        return self._drop("queues", name)
+
+    def list_exchanges(self) -> list[Exchange]:
+        return [Exchange(name, *each) for name, each in self._things("exchanges").items()]
+
+    def declare_exchange(self, name: str, *fields: Any) -> None:
+        self._call(f"declare exchange {name}")
+        self._declare("exchanges", name, fields)
+
+    def delete_exchange(self, name: str) -> None:
+        self._call(f"delete exchange {name}")
+        self._drop("exchanges", name)
+
+    def list_bindings(self, source: str, destination: str) -> list[Binding]:
+        keys = [key for key in self._things("bindings") if key[0] == source and key[2] == destination]
+        return [Binding(key[0], key[1], key[2], key[3], dict(key[4])) for key in keys]
+
+    def bind_queue(self, destination: str, source: str, routing_key: str, arguments: dict[str, Any]) -> None:
+        self._call(f"bind {source} {destination}")
+        for kind, name in (("exchanges", source), ("queues", destination)):
+            if name not in self._things(kind):
+                raise NotFoundError(f"{kind[:-1]} '{name}' does not exist")
+        self._things("bindings")[source, "queue", destination, routing_key, tuple(arguments.items())] = True
+
+    def unbind_queue(self, destination: str, source: str, routing_key: str, arguments: dict[str, Any]) -> None:
+        self._call(f"unbind {source} {destination}")
+        self._drop("bindings", (source, "queue", destination, routing_key, tuple(arguments.items())))
+
+    def list_users(self) -> list[User]:
+        self._check_up()
+        return [User(name, tags) for name, tags in self._broker.tags.items()]
+
+    def put_user(self, name: str, password: str | None, tags: list[str]) -> bool:
+        self._call(f"put user {name}")
+        self._broker.tags[name] = tuple(tags)
+        if password is not None:
+            self._broker.passwords[name] = password
+        return True
+
+    def delete_user(self, name: str) -> None:
+        self._call(f"delete user {name}")
+        self._broker.passwords.pop(name, None)
+        if self._broker.tags.pop(name, None) is None:
+            raise NotFoundError(f"user '{name}' does not exist")
+
+    def list_permissions(self, user: str, vhost: str) -> list[Permission]:
+        self._check_up()
+        found = self._broker.permissions.get((user, vhost))
+        return [Permission(user, vhost, *found)] if found else []
+
+    def set_permission(self, user: str, vhost: str, configure: str, write: str, read: str) -> None:
+        self._call(f"set permission {user}")
+        if user not in self._broker.tags:
+            raise NotFoundError(f"user '{user}' does not exist")
+        if vhost not in self._broker.vhosts:
+            raise NotFoundError(f"vhost '{vhost}' does not exist")
+        self._broker.permissions[user, vhost] = (configure, write, read)
+
+    def clear_permission(self, user: str, vhost: str) -> None:
+        self._call(f"clear permission {user}")
+        if self._broker.permissions.pop((user, vhost), None) is None:
+            raise NotFoundError(f"user '{user}' has no permission in vhost '{vhost}'")
+
+    # ------------------------------------------------------------ how
+
+    def _check_up(self) -> None:
+        if not self._broker.is_up:
+            raise ConnectionLostError("the connection broke")
+
+    def _call(self, what: str) -> None:
+        self._check_up()
+        self._broker.calls.append(what)
+
+    def _things(self, kind: str) -> dict[Any, Any]:
+        self._check_up()
+        if self._vhost not in self._broker.vhosts:
+            raise NotFoundError(f"vhost '{self._vhost}' does not exist")
+        if (self._user, self._vhost) not in self._broker.permissions:
+            raise AccessRefusedError(f"vhost '{self._vhost}' is closed to user '{self._user}'")
+        return self._broker.vhosts[self._vhost][kind]
+
+    def _declare(self, kind: str, name: str, wanted: Any) -> None:
+        found = self._things(kind).setdefault(name, wanted)
+        if found != wanted:
+            raise PreconditionFailedError(f"{kind[:-1]} '{name}' is there with other fields")
+
+    def _drop(self, kind: str, key: Any) -> int:
+        if self._things(kind).pop(key, None) is None:
+            raise NotFoundError(f"{kind[:-1]} {key!r} does not exist")
+        return 0

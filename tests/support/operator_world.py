@@ -1,0 +1,126 @@
+"""The operator on fakes, turned by hand: what Kubernetes shows reaches the store at once, and `settle` reconciles
+until nothing is left to do. Time stands still."""
+
+from typing import Any, cast
+
+from penstock import Connection
+from penstock_operator.engine import Key, Store, World
+from penstock_operator.engine.cluster import ClusterReconciler
+from penstock_operator.engine.topology import TopologyReconciler
+from penstock_operator.engine.workers import FAULTS, Later
+from penstock_operator.links import Brokers, Kubernetes
+from support.admin_fake import FakeBroker
+from support.kubernetes_fake import FakeKubernetes, Manifest, key_of
+
+TURNS_MAX = 200
+ATTEMPTS = 10
+
+
+class OperatorWorld:
+    """One operator, one Kubernetes, and a broker behind every Cluster."""
+
+    def __init__(self) -> None:
+        self.kubernetes = FakeKubernetes()
+        self.broker: FakeBroker | None = None
+        self.store = Store()
+        self.waiting: list[Key] = []
+        self.kubernetes.on_change = self._see
+        brokers = Brokers(lambda address: cast(Connection, self._broker().connect(address)))
+        self.world = World(cast(Kubernetes, self.kubernetes), brokers, self.store, lambda key, delay: self.add(key))
+        self.world.now = lambda: "2026-01-01T00:00:00Z"
+        self.world.password = lambda: "generated"
+        self._cluster = ClusterReconciler(self.world)
+        self._topology = TopologyReconciler(self.world)
+
+    def add(self, key: Key) -> None:
+        if key not in self.waiting:
+            self.waiting.append(key)
+
+    def apply(self, kind: str, name: str, spec: dict[str, Any], **metadata: Any) -> Manifest:
+        """An object of ours, as the API server would keep it."""
+        manifest = {
+            "apiVersion": "penstock.dev/v1alpha1",
+            "kind": kind,
+            "metadata": {"name": name, **metadata},
+            "spec": spec if kind == "Cluster" else {"clusterRef": {"name": "mq"}, **spec},
+        }
+        return self.kubernetes.add(manifest)
+
+    def start_cluster(self) -> None:
+        """A Cluster called mq whose pod is ready, and all that follows."""
+        self.apply("Cluster", "mq", {"image": "penstock:test"})
+        self.settle()
+        self.run_pod()
+        self.settle()
+
+    def run_pod(self, uid: str = "pod-1", claim: str = "claim-1") -> None:
+        """What Kubernetes' own controllers do."""
+        labels = {"penstock.dev/cluster": "mq", "controller-revision-hash": "1"}
+        ready = {"type": "Ready", "status": "True"}
+        workload = self.kubernetes.objects["StatefulSet", "default", "mq"]
+        workload["metadata"].setdefault("generation", 1)
+        workload["status"] = {"observedGeneration": workload["metadata"]["generation"], "updateRevision": "1"}
+        claimed: Manifest = {"kind": "PersistentVolumeClaim", "metadata": {"name": "data-mq-0", "uid": claim}}
+        claimed |= {"spec": {"resources": {"requests": {"storage": "10Gi"}}}, "status": {"phase": "Bound"}}
+        self.kubernetes.add(claimed)
+        self.kubernetes.add(
+            {
+                "kind": "Pod",
+                "metadata": {"name": "mq-0", "uid": uid, "labels": labels},
+                "status": {"conditions": [ready]},
+            }
+        )
+        if self.broker is None:
+            self.broker = FakeBroker.new("generated")
+        self.add(Key("Cluster", "default", "mq"))
+
+    def settle(self) -> None:
+        """Every object that changed is reconciled, those that wait for others some times more."""
+        attempts: dict[Key, int] = {}
+        for _ in range(TURNS_MAX):
+            if not self.waiting:
+                return
+            key = self.waiting.pop(0)
+            count = attempts[key] = attempts.get(key, 0) + 1
+            try:
+                self.reconcile(key, count)
+            except (Later, *FAULTS):
+                if count < ATTEMPTS:
+                    self.add(key)
+        raise AssertionError(f"still not settled: {self.waiting}")
+
+    def reconcile(self, key: Key, attempts: int = 0) -> float | None:
+        if key.kind == "Cluster":
+            return self._cluster.reconcile(key)
+        return self._topology.reconcile(key, attempts)
+
+    def look_again(self) -> None:
+        """The resync: all of ours."""
+        for key in self.store.all():
+            if key.kind != "Secret":
+                self.add(key)
+        self.settle()
+
+    def condition(self, kind: str, name: str, type_: str = "Ready") -> tuple[str, str]:
+        """Status and reason."""
+        found = self.kubernetes.get(kind, name)
+        assert found is not None, f"{kind} {name} is gone"
+        for each in found.get("status", {}).get("conditions", []):
+            if each["type"] == type_:
+                return each["status"], each["reason"]
+        return "", ""
+
+    def _broker(self) -> FakeBroker:
+        assert self.broker is not None
+        return self.broker
+
+    def _see(self, manifest: Manifest, is_gone: bool) -> None:
+        key = key_of(manifest)
+        if manifest.get("apiVersion") != "penstock.dev/v1alpha1" and key.kind != "Secret":
+            return
+        if is_gone:
+            self.store.drop(key)
+        else:
+            self.store.put(manifest)
+        if key.kind != "Secret":
+            self.add(key)

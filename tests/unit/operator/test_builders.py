@@ -1,0 +1,121 @@
+"""The pure builders: golden files of what a Cluster has, and what holds for every spec that the types let through.
+After a change that is meant, write them anew: `PENSTOCK_WRITE_GOLDEN=1 pytest
+tests/unit/operator/test_builders.py`."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.node.config import Settings
+from penstock_operator.api import ClusterSpec
+from penstock_operator.desired import Owner, children
+from penstock_operator.desired.access import administrator_secret
+from penstock_operator.desired.compare import differences
+from penstock_operator.desired.configuration import config_hash, toml
+
+GOLDEN = Path(__file__).parent / "golden"
+SPECS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "everything": {
+        "storage": {"size": "20Gi", "storageClassName": "fast", "retain": {"whenDeleted": "Delete"}},
+        "config": {"logLevel": "debug", "diskFreeBytesMin": 1024, "drainSeconds": 5},
+        "service": {"type": "LoadBalancer", "annotations": {"a": "b"}},
+        "scheduling": {"nodeSelector": {"disk": "fast"}, "tolerations": [{"key": "x", "operator": "Exists"}]},
+        "imagePullSecrets": [{"name": "registry"}],
+        "pdb": {"enabled": True},
+        "networkPolicy": {"enabled": True, "allowedClients": [{"namespaceSelector": {}}]},
+        "monitoring": {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
+        "podLabels": {"team": "shop"},
+    },
+    "volatile": {"storage": {"mode": "emptyDir", "size": "1Gi"}, "replicas": 0},
+}
+some_specs = st.fixed_dictionaries(
+    {},
+    optional={
+        "replicas": st.sampled_from([0, 1]),
+        "storage": st.fixed_dictionaries(
+            {}, optional={"size": st.sampled_from(["1Gi", "0.5Ti"]), "mode": st.sampled_from(["pvc", "emptyDir"])}
+        ),
+        "config": st.fixed_dictionaries(
+            {}, optional={"logLevel": st.sampled_from(["info", "debug"]), "ioThreads": st.integers(0, 256)}
+        ),
+        "pdb": st.fixed_dictionaries({"enabled": st.booleans()}),
+        "networkPolicy": st.fixed_dictionaries({"enabled": st.booleans()}),
+        "podLabels": st.dictionaries(st.sampled_from(["team", "penstock.dev/cluster"]), st.text("abc", min_size=1)),
+        "terminationGracePeriodSeconds": st.integers(10, 86_400),
+    },
+)
+
+
+def owner(spec: dict[str, Any]) -> Owner:
+    return Owner("mq", "shop", "uid-1", ClusterSpec.model_validate({"image": "penstock:test", **spec}))
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_the_children_of_a_cluster_are_those_of_the_golden_file(name: str) -> None:
+    text = yaml.safe_dump_all(children(owner(SPECS[name])), sort_keys=False)
+    path = GOLDEN / f"{name}.yaml"
+
+    if os.environ.get("PENSTOCK_WRITE_GOLDEN"):
+        path.write_text(text)
+
+    assert path.read_text() == text
+
+
+@given(some_specs)
+def test_every_pod_is_restricted(spec: dict[str, Any]) -> None:
+    template = children(owner(spec))[-1]["spec"]["template"]["spec"]
+    (container,) = template["containers"]
+
+    assert template["securityContext"]["runAsNonRoot"] is True
+    assert template["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert template["automountServiceAccountToken"] is False
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(template)
+
+
+@given(some_specs)
+def test_every_child_belongs_to_its_cluster_and_nothing_differs_from_itself(spec: dict[str, Any]) -> None:
+    for child in children(owner(spec)):
+        (reference,) = child["metadata"]["ownerReferences"]
+        assert (reference["uid"], reference["controller"]) == ("uid-1", True)
+        assert child["metadata"]["labels"]["penstock.dev/cluster"] == "mq"
+        assert differences(child, child) == []
+
+
+@given(some_specs)
+def test_the_selector_finds_the_pod_whatever_labels_a_person_adds(spec: dict[str, Any]) -> None:
+    workload = children(owner(spec))[-1]["spec"]
+
+    labels = workload["template"]["metadata"]["labels"]
+    assert {key: labels.get(key) for key in workload["selector"]["matchLabels"]} == workload["selector"]["matchLabels"]
+
+
+@given(some_specs)
+def test_the_broker_knows_every_setting_that_it_is_given(spec: dict[str, Any]) -> None:
+    keys = {line.split(" = ")[0] for line in toml(owner(spec)).splitlines()}
+
+    assert keys <= set(Settings.model_fields)
+
+
+def test_only_what_needs_a_restart_changes_the_pod() -> None:
+    plain, hot = owner({}), owner({"service": {"type": "NodePort"}, "pdb": {"enabled": True}})
+    cold = owner({"config": {"logLevel": "debug"}})
+
+    assert children(plain)[-1]["spec"]["template"] == children(hot)[-1]["spec"]["template"]
+    assert config_hash(plain) != config_hash(cold)
+
+
+def test_the_secret_follows_the_service_binding_convention_and_outlives_the_cluster() -> None:
+    secret = administrator_secret(owner({}), "p/ss word")
+
+    assert secret["type"] == "servicebinding.io/penstock"
+    assert set(secret["data"]) == {"type", "provider", "host", "port", "username", "password", "uri", "grpc-address"}
+    assert "ownerReferences" not in secret["metadata"]

@@ -1,0 +1,100 @@
+"""The charts, without helm: values and schemas agree, and dashboards and alerts use only figures that the broker
+has."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from penstock.frontends.http.metrics import COUNTERS, GAUGES
+from penstock_operator.api import ClusterSpec
+from penstock_operator.api.cluster import Config
+from penstock_operator.desired.naming import Owner
+from penstock_operator.desired.watching import prometheus_rule
+
+ROOT = Path(__file__).parents[3]
+CHARTS = [ROOT / "charts" / name for name in ("penstock-operator", "penstock")]
+charts = pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.name)
+# What the collector makes by hand, the process collector and Prometheus itself add.
+OTHERS = {
+    "penstock_build_info",
+    "penstock_uptime_seconds",
+    "penstock_recovery_seconds",
+    "penstock_queues",
+    "penstock_queue_messages_ready",
+    "penstock_queue_messages_unsettled",
+    "process_resident_memory_bytes",
+    "process_cpu_seconds_total",
+    "up",
+}
+FIGURES = {f"{name}_total" for name, _ in COUNTERS.values()} | {name for name, _ in GAUGES.values()} | OTHERS
+
+
+def figures(expression: str) -> set[str]:
+    return set(re.findall(r"\b((?:penstock|process)_\w+|up)\b(?=[{\[])", expression))
+
+
+@charts
+def test_the_schema_has_every_value_and_no_other(chart: Path) -> None:
+    values = yaml.safe_load((chart / "values.yaml").read_text())
+    schema = json.loads((chart / "values.schema.json").read_text())
+
+    assert missing(values, schema) == []
+    assert schema["additionalProperties"] is False
+    assert set(schema["properties"]) - {"global"} == set(values)
+
+
+def missing(values: Any, schema: dict[str, Any], path: str = "") -> list[str]:
+    """Paths of values that the schema does not name, where it names any."""
+    named = schema.get("properties")
+    if not isinstance(values, dict) or named is None:
+        return []
+    found = [f"{path}{key}" for key in values if key not in named]
+    return found + [
+        each for key in values if key in named for each in missing(values[key], named[key], f"{path}{key}.")
+    ]
+
+
+@charts
+def test_the_chart_has_the_project_s_version(chart: Path) -> None:
+    about = yaml.safe_load((chart / "Chart.yaml").read_text())
+    workspace = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]
+    operator = tomllib.loads((ROOT / "operator" / "pyproject.toml").read_text())["project"]
+
+    assert {about["version"], about["appVersion"], operator["version"]} == {workspace["version"]}
+    assert f"penstock:{workspace['version']}" in (ROOT / "examples/kubernetes/job.yaml").read_text()
+
+
+def test_the_chart_takes_every_setting_of_the_broker_that_the_kind_has() -> None:
+    schema = json.loads((CHARTS[1] / "values.schema.json").read_text())
+
+    known = {field.alias for field in Config.model_fields.values()}
+    assert set(schema["properties"]["config"]["properties"]) == known
+
+
+@pytest.mark.parametrize("path", sorted((CHARTS[1] / "dashboards").glob("*.json")), ids=lambda path: path.stem)
+def test_a_dashboard_uses_only_figures_that_the_broker_has(path: Path) -> None:
+    dashboard = json.loads(path.read_text())
+    used = {name for panel in dashboard["panels"] for target in panel["targets"] for name in figures(target["expr"])}
+
+    assert len(used) > 10
+    assert used - FIGURES == set()
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+def test_an_alert_uses_only_figures_that_the_broker_has_and_stands_in_the_page() -> None:
+    spec = {"image": "penstock:test", "monitoring": {"prometheusRule": {"enabled": True}}}
+    manifest = prometheus_rule(Owner("mq", "shop", "uid", ClusterSpec.model_validate(spec)))
+    assert manifest is not None
+    (group,) = manifest["spec"]["groups"]
+    page = (ROOT / "docs" / "kubernetes.md").read_text()
+
+    for alert in group["rules"]:
+        assert figures(alert["expr"])
+        assert figures(alert["expr"]) - FIGURES == set()
+        assert 'namespace="shop",service="mq"' in alert["expr"]
+        assert alert["alert"] in page

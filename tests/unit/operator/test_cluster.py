@@ -1,0 +1,181 @@
+"""What becomes of a Cluster: its children, its Secret, its pod, and what its conditions say when something is
+wrong."""
+
+import copy
+
+import pytest
+
+from support.operator_world import OperatorWorld
+
+
+@pytest.fixture
+def world() -> OperatorWorld:
+    made = OperatorWorld()
+    made.start_cluster()
+    return made
+
+
+def test_a_cluster_gets_its_children_and_serves(world: OperatorWorld) -> None:
+    kinds = {kind for kind, _, _ in world.kubernetes.objects}
+
+    assert kinds >= {"StatefulSet", "Service", "ConfigMap", "Secret", "ServiceAccount"}
+    assert world.condition("Cluster", "mq") == ("True", "Serving")
+    cluster = world.kubernetes.get("Cluster", "mq")
+    assert cluster is not None
+    assert cluster["status"]["currentVersion"] == "9.9"
+    assert cluster["status"]["binding"] == {"name": "mq-default-user"}
+
+
+def test_a_cluster_that_is_as_it_should_be_is_not_written_again(world: OperatorWorld) -> None:
+    world.kubernetes.writes.clear()
+
+    world.look_again()
+
+    assert world.kubernetes.writes == []
+
+
+def test_a_child_that_was_changed_is_put_right_and_told_of(world: OperatorWorld) -> None:
+    world.kubernetes.objects["ConfigMap", "default", "mq-config"]["data"] = {"penstock.toml": "other"}
+
+    world.look_again()
+
+    assert "data_dir" in world.kubernetes.objects["ConfigMap", "default", "mq-config"]["data"]["penstock.toml"]
+    assert ("Cluster", "mq", "DriftRepaired") in world.kubernetes.events
+
+
+def test_the_secret_is_never_made_anew_while_it_is_there(world: OperatorWorld) -> None:
+    before = copy.deepcopy(world.kubernetes.get("Secret", "mq-default-user"))
+    world.world.password = lambda: "another"
+
+    world.look_again()
+
+    assert world.kubernetes.get("Secret", "mq-default-user") == before
+
+
+def test_a_secret_that_does_not_open_the_broker_is_named(world: OperatorWorld) -> None:
+    assert world.broker is not None
+    world.broker.passwords["admin"] = "another"
+    world.world.brokers.forget("mq.default.svc")
+
+    world.look_again()
+
+    assert world.condition("Cluster", "mq") == ("False", "CredentialsRejected")
+
+
+def test_a_pod_of_an_old_revision_is_replaced_once(world: OperatorWorld) -> None:
+    workload = world.kubernetes.objects["StatefulSet", "default", "mq"]
+    workload["status"]["updateRevision"] = "2"
+
+    world.look_again()
+    world.look_again()
+
+    assert world.kubernetes.writes.count(("delete", "Pod", "mq-0")) == 1
+    assert ("Cluster", "mq", "RollingPod") in world.kubernetes.events
+
+
+def test_a_volume_that_was_replaced_stands_in_a_condition_until_somebody_saw_it(world: OperatorWorld) -> None:
+    del world.kubernetes.objects["PersistentVolumeClaim", "default", "data-mq-0"]
+    world.run_pod(uid="pod-2", claim="claim-2")
+    world.settle()
+    world.look_again()
+    assert world.condition("Cluster", "mq", "DataLost") == ("True", "VolumeReplaced")
+    assert ("Cluster", "mq", "VolumeReplaced") in world.kubernetes.events
+
+    cluster = copy.deepcopy(world.kubernetes.objects["Cluster", "default", "mq"])
+    cluster["metadata"]["annotations"] = {"penstock.dev/data-loss-seen": "claim-2"}
+    world.kubernetes.add(cluster)
+    world.settle()
+    assert world.condition("Cluster", "mq", "DataLost") == ("", "")
+
+
+def test_an_image_that_cannot_be_pulled_is_named(world: OperatorWorld) -> None:
+    pod = world.kubernetes.objects["Pod", "default", "mq-0"]
+    pod["spec"] = {"containers": [{"image": "nowhere/penstock:1"}]}
+    pod["status"] = {
+        "containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such"}}}]
+    }
+
+    world.look_again()
+
+    assert world.condition("Cluster", "mq") == ("False", "ImagePullFailed")
+    found = world.kubernetes.get("Cluster", "mq")
+    assert found is not None
+    assert "nowhere/penstock:1" in found["status"]["conditions"][0]["message"]
+
+
+def test_a_service_of_somebody_else_is_not_taken() -> None:
+    world = OperatorWorld()
+    world.kubernetes.add({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "mq"}, "spec": {}})
+
+    world.apply("Cluster", "mq", {"image": "penstock:test"})
+    world.settle()
+
+    assert world.condition("Cluster", "mq") == ("False", "ApplyRefused")
+    assert world.kubernetes.objects["Service", "default", "mq"]["spec"] == {}
+
+
+def test_a_cluster_that_is_paused_is_left_alone_until_it_is_not(world: OperatorWorld) -> None:
+    world.kubernetes.change("Cluster", "mq", {"paused": True})
+    world.settle()
+    world.kubernetes.objects["ConfigMap", "default", "mq-config"]["data"] = {}
+    world.look_again()
+    assert world.condition("Cluster", "mq", "Paused") == ("True", "Paused")
+    assert world.kubernetes.objects["ConfigMap", "default", "mq-config"]["data"] == {}
+
+    world.kubernetes.change("Cluster", "mq", {"paused": False})
+    world.settle()
+    assert world.condition("Cluster", "mq", "Paused") == ("", "")
+    assert world.kubernetes.objects["ConfigMap", "default", "mq-config"]["data"] != {}
+
+
+@pytest.mark.parametrize(("when_deleted", "is_kept"), [("Retain", True), ("Delete", False)])
+def test_the_secret_stays_as_long_as_the_volume_does(when_deleted: str, is_kept: bool) -> None:
+    world = OperatorWorld()
+    world.apply("Cluster", "mq", {"image": "penstock:test", "storage": {"retain": {"whenDeleted": when_deleted}}})
+    world.settle()
+
+    world.kubernetes.remove("Cluster", "mq")
+    world.settle()
+
+    assert world.kubernetes.get("Cluster", "mq") is None
+    assert (world.kubernetes.get("Secret", "mq-default-user") is not None) is is_kept
+    policy = world.kubernetes.objects["StatefulSet", "default", "mq"]["spec"]["persistentVolumeClaimRetentionPolicy"]
+    assert policy["whenDeleted"] == when_deleted
+
+
+def test_what_is_no_longer_wanted_is_deleted(world: OperatorWorld) -> None:
+    world.kubernetes.change("Cluster", "mq", {"pdb": {"enabled": True}})
+    world.settle()
+    assert world.kubernetes.get("PodDisruptionBudget", "mq") is not None
+
+    world.kubernetes.change("Cluster", "mq", {"pdb": {"enabled": False}})
+    world.settle()
+    assert world.kubernetes.get("PodDisruptionBudget", "mq") is None
+
+
+def test_a_volume_grows_by_its_claim_and_the_workload_is_made_anew_around_its_pod(world: OperatorWorld) -> None:
+    storage_class = {
+        "kind": "StorageClass",
+        "metadata": {"name": "fast", "namespace": ""},
+        "allowVolumeExpansion": True,
+    }
+    world.kubernetes.objects["StorageClass", "", "fast"] = storage_class
+    world.kubernetes.objects["PersistentVolumeClaim", "default", "data-mq-0"]["spec"]["storageClassName"] = "fast"
+
+    world.kubernetes.change("Cluster", "mq", {"storage": {"size": "20Gi"}})
+    world.settle()
+
+    claim = world.kubernetes.objects["PersistentVolumeClaim", "default", "data-mq-0"]
+    assert claim["spec"]["resources"]["requests"]["storage"] == "20Gi"
+    template = world.kubernetes.objects["StatefulSet", "default", "mq"]["spec"]["volumeClaimTemplates"][0]
+    assert template["spec"]["resources"]["requests"]["storage"] == "20Gi"
+    assert ("delete", "StatefulSet", "mq") in world.kubernetes.writes
+    assert ("delete", "Pod", "mq-0") not in world.kubernetes.writes
+
+
+def test_a_volume_that_cannot_grow_says_so_and_the_broker_serves_on(world: OperatorWorld) -> None:
+    world.kubernetes.change("Cluster", "mq", {"storage": {"size": "20Gi"}})
+    world.settle()
+
+    assert world.condition("Cluster", "mq", "StorageHealthy") == ("False", "ExpansionUnsupported")
+    assert world.condition("Cluster", "mq") == ("True", "Serving")

@@ -1,0 +1,72 @@
+"""The kinds: what the chart installs is what the types say, and what Kubernetes asks of a schema holds."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock_operator.api import KINDS
+from penstock_operator.api.crds import crd, rendered
+from penstock_operator.api.document import with_fields
+from penstock_operator.api.kinds import Kind
+
+CHART = Path(__file__).parents[3] / "charts" / "penstock-operator" / "templates" / "crds"
+kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=str)
+
+
+@kinds
+def test_the_chart_has_the_kinds_as_the_types_say_them(kind: Kind) -> None:
+    assert (CHART / f"{kind.plural}.yaml").read_text() == rendered(kind), "run `make crds`"
+
+
+def test_the_chart_has_no_other_kinds() -> None:
+    assert {path.stem for path in CHART.glob("*.yaml")} == {kind.plural for kind in KINDS.values()}
+
+
+@kinds
+def test_every_string_list_and_map_of_a_spec_has_a_bound(kind: Kind) -> None:
+    spec = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+
+    unbounded = [path for path, node in walk(spec, "spec") if not is_bounded(node)]
+    assert unbounded == []
+
+
+def walk(node: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, node
+    for name, child in node.get("properties", {}).items():
+        yield from walk(child, f"{path}.{name}")
+    for name in ("items", "additionalProperties"):
+        if name in node:
+            yield from walk(node[name], f"{path}.{name}")
+
+
+def is_bounded(node: dict[str, Any]) -> bool:
+    if "additionalProperties" in node:
+        return "maxProperties" in node
+    if node.get("type") == "string":
+        return "maxLength" in node or "enum" in node
+    return node.get("type") != "array" or "maxItems" in node
+
+
+@kinds
+def test_every_rule_says_what_to_write(kind: Kind) -> None:
+    schema = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    messages = [rule["message"] for _, node in walk(schema, "") for rule in node.get("x-kubernetes-validations", [])]
+
+    assert messages
+    assert [message for message in messages if ";" not in message and "write" not in message] == []
+
+
+def test_short_names_are_told_apart() -> None:
+    names = [kind.short for kind in KINDS.values()]
+
+    assert len(set(names)) == len(names)
+    assert KINDS["Cluster"].short == "psc"
+
+
+def test_the_page_lists_the_fields_as_the_types_say_them() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "kubernetes.md").read_text()
+
+    assert page == with_fields(page), "run `make crds`"
+    assert "`storage.size`" in page

@@ -1,0 +1,122 @@
+"""The watches on an emulated API server: what it shows reaches the store and the workers, and kopf itself writes
+nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import kmock
+import kopf
+import pytest
+
+from penstock_operator.api import KINDS
+from penstock_operator.engine import Key, Store
+from penstock_operator.handlers import WATCHED_CHILDREN, configure, register
+
+QUEUES = kmock.resource("penstock.dev", "v1alpha1", "queues")
+CLUSTERS = kmock.resource("penstock.dev", "v1alpha1", "clusters")
+OURS = "/apis/penstock.dev/v1alpha1/namespaces/default"
+VERBS = {"list", "watch", "patch", "create", "delete"}
+SECONDS_MAX = 30
+
+
+class Seen:
+    """What the workers would have been told."""
+
+    def __init__(self) -> None:
+        self.store = Store()
+        self.keys: list[Key] = []
+        self._changed = asyncio.Event()
+
+    def add(self, key: Key) -> None:
+        self.keys.append(key)
+        self._changed.set()
+
+    async def wait_for(self, key: Key, count: int = 1) -> None:
+        async with asyncio.timeout(SECONDS_MAX):
+            while self.keys.count(key) < count:
+                self._changed.clear()
+                await self._changed.wait()
+
+
+def emulated() -> kmock.KubernetesEmulator:
+    """With the kinds that the operator looks for; without them kopf waits for ever."""
+    emulator = kmock.KubernetesEmulator()
+    for kind in KINDS.values():
+        resource = kmock.resource("penstock.dev", "v1alpha1", kind.plural)
+        emulator.resources[resource] = kmock.ResourceInfo(kind=kind.name, namespaced=True, verbs=VERBS)
+    scanned = (("", "v1", "namespaces"), ("apiextensions.k8s.io", "v1", "customresourcedefinitions"))
+    for group, version, plural in (*WATCHED_CHILDREN, *scanned):
+        is_namespaced = (group, version, plural) not in scanned
+        info = kmock.ResourceInfo(kind=plural[:-1].title(), namespaced=is_namespaced, verbs=VERBS)
+        emulator.resources[kmock.resource(group, version, plural)] = info
+    return emulator
+
+
+@asynccontextmanager
+async def watching(emulator: kmock.KubernetesEmulator, seen: Seen) -> AsyncIterator[aiohttp.ClientSession]:
+    """The operator's watches, stopped at the end; gives what changes objects as people do."""
+    registry, settings, stop = kopf.OperatorRegistry(), kopf.OperatorSettings(), asyncio.Event()
+    register(registry, seen.store, seen.add)
+    configure(settings)
+    async with kmock.Server(emulator) as server:
+        url = str(server.url).rstrip("/")
+
+        async def log_in(**_: Any) -> kopf.ConnectionInfo:
+            return kopf.ConnectionInfo(server=url)
+
+        kopf.on.login(registry=registry, id="log-in")(log_in)
+        running = asyncio.create_task(
+            kopf.operator(registry=registry, settings=settings, standalone=True, clusterwide=True, stop_flag=stop)
+        )
+        try:
+            async with aiohttp.ClientSession(url) as people:
+                yield people
+        finally:
+            stop.set()
+            await running
+
+
+def manifest(kind: str, name: str, **metadata: Any) -> dict[str, Any]:
+    about = {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": "1", **metadata}
+    api_version = "v1" if kind == "Secret" else "penstock.dev/v1alpha1"
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": about,
+        "spec": {"clusterRef": {"name": "mq"}, "name": name},
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_what_kubernetes_shows_reaches_the_store_and_the_workers_and_nothing_is_written() -> None:
+    seen, emulator = Seen(), emulated()
+    orders, late, mq = (
+        Key(kind, "default", name) for kind, name in (("Queue", "orders"), ("Queue", "late"), ("Cluster", "mq"))
+    )
+
+    async def scenario() -> None:
+        emulator.objects[QUEUES, "default", "orders"] = manifest("Queue", "orders")
+        emulator.objects[CLUSTERS, "default", "mq"] = manifest("Cluster", "mq")
+        async with watching(emulator, seen) as people:
+            await seen.wait_for(orders)
+            await seen.wait_for(mq)
+            await people.post(f"{OURS}/queues", json=manifest("Queue", "late"))
+            await seen.wait_for(late)
+            before = seen.keys.count(mq)
+            secret = manifest("Secret", "mq-default-user", labels={"penstock.dev/cluster": "mq"})
+            await people.post("/api/v1/namespaces/default/secrets", json=secret)
+            await seen.wait_for(mq, before + 1)
+            await people.delete(f"{OURS}/queues/orders")
+            await seen.wait_for(orders, seen.keys.count(orders) + 1)
+
+    asyncio.run(scenario())
+
+    assert seen.store.get(orders) is None
+    assert seen.store.of_cluster(("default", "mq")) == [late]
+    assert seen.store.get(Key("Secret", "default", "mq-default-user")) is not None
+    assert len(list(emulator["get"])) > 10
+    assert list(emulator["patch"]) + list(emulator["put"]) == []

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# e2e.sh [FILES]: the scenarios on a real Kubernetes, one line each. E2E_PROVIDER says on which (harness, kind, existing); the
+# harness is built while the images are, and taken down at the end.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+provider=${E2E_PROVIDER:-harness}
+export E2E_IMAGES=${E2E_IMAGES:-$PWD/dist/images}
+
+if [ "$provider" = harness ]; then
+    export IMAGES=${IMAGES:-$PWD/e2e/harness/images}
+    log=${TMPDIR:-/tmp}/penstock-harness.$$.log
+    e2e/harness/build.sh > "$log" 2>&1 &
+    harness=$!
+    trap 'kill $harness 2> /dev/null || true' EXIT
+    tools/build_wheels.sh dist
+    wait "$harness" || { cat "$log" >&2; exit 1; }
+    trap 'python3 e2e/cluster.py down --provider harness' EXIT
+    cat "$log"
+    if ! command -v buildah > /dev/null; then
+        apt-get -qq -o DPkg::Lock::Timeout=600 install -y --no-install-recommends buildah > /dev/null
+    fi
+    export BASE_ARCHIVE=$IMAGES/python.tar
+else
+    tools/build_wheels.sh dist
+fi
+tools/build_images.sh "$E2E_IMAGES"
+.venv/bin/python -m pytest e2e --timeout 900 --quiet --no-header -s -p no:cacheprovider --exitfirst "$@"
