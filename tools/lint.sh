@@ -17,6 +17,7 @@ check "$bin/ruff" check --quiet .
 check "$bin/mypy"
 check env PYTHONPATH=broker:operator "$bin/lint-imports"
 check env MYPYPATH=broker "$bin/stubtest" penstock._core
+check "$bin/python" tools/check_licences.py
 check "$bin/python" -m pytest tests/house --quiet
 
 if [ ${#failed[@]} -gt 0 ]; then

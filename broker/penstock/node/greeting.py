@@ -12,7 +12,9 @@ from penstock.node.state import BrokerState
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
 
 
-def greeting(settings: Settings, state: BrokerState, *, has_default_user: bool) -> str:
+def greeting(
+    settings: Settings, state: BrokerState, *, has_default_user: bool, password_file: Path | None = None
+) -> str:
     """A few lines, the last one to paste."""
     node: Node = state
     now = node.state()
@@ -23,7 +25,10 @@ def greeting(settings: Settings, state: BrokerState, *, has_default_user: bool) 
         f"  metrics  {'off' if metrics == 'off' else f'http://{_reachable(metrics)}/metrics and /health/ready'}"
     )
     lines.append(f"  data     {now.data_dir}")
-    lines.append(f"  user     {_user(settings) if has_default_user else 'as users.json says'}")
+    if password_file is not None:
+        lines.append(f"  user     admin, whose password was made up and lies in {password_file}; delete the file then")
+    else:
+        lines.append(f"  user     {_user(settings) if has_default_user else 'as users.json says'}")
     lines += ["", *_to_paste(settings, grpc, has_default_user=has_default_user), ""]
     return "\n".join(lines)
 

@@ -8,6 +8,7 @@ import secrets
 import socket
 from contextlib import AsyncExitStack
 from importlib.resources import files
+from pathlib import Path
 from typing import Self
 
 from penstock.frontends.grpc import Context, GrpcFrontend, Sessions
@@ -24,6 +25,7 @@ from penstock.node.backends import make_sign_in
 from penstock.node.backups import Backups
 from penstock.node.config import Settings
 from penstock.node.definitions_users import DefinitionsUsers
+from penstock.node.first_user import choose_first_user, is_beyond_loopback
 from penstock.node.notices import listen
 from penstock.node.process import StartError
 from penstock.node.state import BrokerState, Phase
@@ -48,6 +50,8 @@ class Broker:
         self._undo = AsyncExitStack()
         self._is_orderly = False
         self.was_clean = False
+        self.password_file: Path | None = None
+        """Where the password of a new broker's administrator lies, when it was made up at this start."""
         self._tls: TlsFiles | None = None
         data_dir = str(settings.data_dir.absolute())
         self.state = BrokerState(version, socket.gethostname(), data_dir, SystemClock())
@@ -88,9 +92,9 @@ class Broker:
 
     async def _open_data(self, directory: DataDirectory) -> None:
         settings = self._settings
-        self._accounts = await asyncio.to_thread(
-            Accounts.open, directory.users_file, settings.default_user, settings.default_password.get_secret_value()
-        )
+        first = await asyncio.to_thread(choose_first_user, settings, directory.users_file)
+        self.password_file = first.password_file
+        self._accounts = await asyncio.to_thread(Accounts.open, directory.users_file, first.name, first.password)
         self._undo.callback(self._accounts.close)
         self._undo.push_async_callback(self._accounts.settled)
         self._engine = Engine(
@@ -144,6 +148,10 @@ class Broker:
         except OSError as error:
             raise _cannot_listen("grpc", str(address), error) from error
         self._server = server
+        if tls is None and is_beyond_loopback(self._settings):
+            _log.warning(
+                "credentials and messages cross the network in clear: set tls_certificate", grpc=server.address
+            )
         if self._tls is not None:
             self._undo.callback(spawn(self._tls.watch(server.set_tls), name="certificates").cancel)
         users, backups = DefinitionsUsers(self._accounts), Backups(self._directory, self._vhosts)

@@ -42,7 +42,14 @@ async def _serve(settings: Settings) -> bool:
     gc.disable()  # what a start makes it keeps: with many queues, walking it again and again takes half as long again
     asked = stop_asked()
     async with Broker(settings) as broker:
-        sys.stdout.write(greeting(settings, broker.state, has_default_user=broker.has_default_user()))
+        sys.stdout.write(
+            greeting(
+                settings,
+                broker.state,
+                has_default_user=broker.has_default_user(),
+                password_file=broker.password_file,
+            )
+        )
         sys.stdout.flush()
         _settle_memory()
         await asked.wait()

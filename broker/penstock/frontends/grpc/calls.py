@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError, Message
 
 from penstock.frontends.grpc import (
     account_calls,
+    audit,
     node_calls,
     policy_calls,
     stream_calls,
@@ -18,7 +19,7 @@ from penstock.frontends.grpc import (
 from penstock.frontends.grpc.caller import Caller
 from penstock.frontends.grpc.context import Context
 from penstock.frontends.grpc.errors import Refusal, unimplemented
-from penstock.model.errors import InvalidArgumentError, Thing
+from penstock.model.errors import FaultError, InvalidArgumentError, RefusedError, Thing
 from penstock.v1 import admin_pb2 as admin
 from penstock.v1 import streams_pb2 as streams
 
@@ -77,7 +78,7 @@ METHODS: dict[str, Method] = {
 }
 
 
-async def answer_call(context: Context, caller: Caller, name: str, payload: bytes) -> bytes | Refusal:
+async def answer_call(context: Context, caller: Caller, name: str, payload: bytes, peer: str = "") -> bytes | Refusal:
     """The serialised response. Refusals and faults are raised; a method that does not exist is a refusal given back."""
     method = METHODS.get(name)
     if method is None:
@@ -90,5 +91,10 @@ async def answer_call(context: Context, caller: Caller, name: str, payload: byte
             "cannot be parsed",
             "send the message of the contract",
         ) from error
-    response = await method.handler(context, caller, request)
+    try:
+        response = await method.handler(context, caller, request)
+    except (RefusedError, FaultError) as error:
+        audit.tell(name, caller, peer, request, str(error))
+        raise
+    audit.tell(name, caller, peer, request)
     return response.SerializeToString()

@@ -85,7 +85,7 @@ class GrpcFrontend:
     async def _answer(self, call: Call, caller: Caller) -> None:
         """Raises UndecidedError before anything has changed."""
         if call.kind == "call":
-            answer = await answer_call(self._context, caller, call.method, call.payload)
+            answer = await answer_call(self._context, caller, call.method, call.payload, call.peer)
             if isinstance(answer, Refusal):
                 _refuse(call, answer)
             else:

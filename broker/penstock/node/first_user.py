@@ -1,0 +1,43 @@
+"""Who may enter a new broker. On loopback that is `guest`, whose password everybody knows. A broker that others can
+reach begins with nobody whom everybody knows: unless the operator named somebody, it makes up an administrator's
+password, writes it beside the data, readable for its own user alone, and says once where."""
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from penstock.auth.users import LOOPBACK_ONLY_USER
+from penstock.kit.peers import is_loopback
+from penstock.node.config import Settings
+from penstock.storage.jsonfiles import write_file
+
+ADMINISTRATOR: Final = "admin"
+PASSWORD_FILE: Final = "admin-password"
+_PASSWORD_BYTES: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class FirstUser:
+    """`password_file` is where a password lies that was made up just now."""
+
+    name: str
+    password: str
+    password_file: Path | None = None
+
+
+def choose_first_user(settings: Settings, users_file: Path) -> FirstUser:
+    """Blocks. What is chosen matters only where there are no users yet. Raises StorageError."""
+    configured = FirstUser(settings.default_user, settings.default_password.get_secret_value())
+    is_everybody_s = configured == FirstUser(LOOPBACK_ONLY_USER, LOOPBACK_ONLY_USER)
+    if users_file.exists() or not is_everybody_s or not is_beyond_loopback(settings):
+        return configured
+    password, path = secrets.token_urlsafe(_PASSWORD_BYTES), users_file.with_name(PASSWORD_FILE)
+    write_file(path, password.encode() + b"\n")
+    return FirstUser(ADMINISTRATOR, password, path)
+
+
+def is_beyond_loopback(settings: Settings) -> bool:
+    """Whether clients of other machines can reach the broker."""
+    address = settings.address("grpc")
+    return address is not None and address.host != "localhost" and not is_loopback(address.host)

@@ -1,0 +1,190 @@
+"""Walks every method of every service that the broker offers, as its reflection lists them, with every kind of caller,
+and says how each call ended. What each method needs is written here; one that nobody wrote down is a hole."""
+
+import base64
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+from penstock.v1 import admin_pb2 as admin
+from penstock.v1 import messaging_pb2 as messaging
+
+SECRET = "a secret"
+Metadata = tuple[tuple[str, str], ...]
+
+
+class Needs(Enum):
+    """What a caller must have."""
+
+    NOTHING = "nothing"
+    A_NAME = "a name"
+    THE_VHOST = "permissions in the vhost"
+    A_TAG = "a tag"
+
+
+class Caller(Enum):
+    """Kinds of callers, from nobody to the right one."""
+
+    NOBODY = "none"
+    WRONG_PASSWORD = "wrong password"
+    NO_PERMISSION = "no permission"
+    WRONG_VHOST = "wrong vhost"
+    NO_TAG = "no tag"
+    RIGHT = "right"
+
+
+_MEETS = {
+    Needs.NOTHING: set(Caller),
+    Needs.A_NAME: {Caller.NO_PERMISSION, Caller.WRONG_VHOST, Caller.NO_TAG, Caller.RIGHT},
+    Needs.THE_VHOST: {Caller.NO_TAG, Caller.RIGHT},
+    Needs.A_TAG: {Caller.RIGHT},
+}
+
+
+@dataclass(frozen=True)
+class Method:
+    """`request` makes what is sent; `ends` is how it ends for the right caller."""
+
+    needs: Needs
+    request: Callable[[str], Message]
+    ends: grpc.StatusCode = grpc.StatusCode.OK
+
+
+def _queue(vhost: str) -> admin.DeclareQueueRequest:
+    return admin.DeclareQueueRequest(vhost=vhost, queue=admin.Queue(name="walked", durable=True))
+
+
+def _exchange(vhost: str) -> admin.DeclareExchangeRequest:
+    return admin.DeclareExchangeRequest(
+        vhost=vhost, exchange=admin.Exchange(name="walked", type="direct", durable=True)
+    )
+
+
+def _binding() -> admin.Binding:
+    return admin.Binding(source="amq.direct", destination="kept", routing_key="walked")
+
+
+def _permission(vhost: str) -> admin.Permission:
+    return admin.Permission(user="subject", vhost=vhost, read=".*")
+
+
+def _policy(vhost: str) -> admin.SetPolicyRequest:
+    request = admin.SetPolicyRequest(vhost=vhost, policy=admin.Policy(name="walked", pattern="^none$"))
+    request.policy.definition["level"].string_value = "disk"
+    return request
+
+
+# In an order in which each can be done after those before it, and leaves nothing behind in the end.
+METHODS: dict[str, Method] = {
+    "GetStatus": Method(Needs.A_NAME, lambda _: admin.GetStatusRequest()),
+    "ListVhosts": Method(Needs.A_NAME, lambda _: admin.ListVhostsRequest()),
+    "ListUsers": Method(Needs.A_NAME, lambda _: admin.ListUsersRequest()),
+    "ListPermissions": Method(Needs.A_NAME, lambda _: admin.ListPermissionsRequest()),
+    "RefreshToken": Method(Needs.A_NAME, lambda _: admin.RefreshTokenRequest(), grpc.StatusCode.FAILED_PRECONDITION),
+    "CreateVhost": Method(Needs.A_TAG, lambda _: admin.CreateVhostRequest(name="walked")),
+    "DeleteVhost": Method(Needs.A_TAG, lambda _: admin.DeleteVhostRequest(name="walked")),
+    "PutUser": Method(Needs.A_TAG, lambda _: admin.PutUserRequest(name="subject", password="x")),
+    "SetPermission": Method(Needs.A_TAG, lambda vhost: admin.SetPermissionRequest(permission=_permission(vhost))),
+    "ClearPermission": Method(Needs.A_TAG, lambda vhost: admin.ClearPermissionRequest(user="subject", vhost=vhost)),
+    "DeleteUser": Method(Needs.A_TAG, lambda _: admin.DeleteUserRequest(name="subject")),
+    "SetPolicy": Method(Needs.A_TAG, _policy),
+    "ListPolicies": Method(Needs.THE_VHOST, lambda vhost: admin.ListPoliciesRequest(vhost=vhost)),
+    "ClearPolicy": Method(Needs.A_TAG, lambda vhost: admin.ClearPolicyRequest(vhost=vhost, name="walked")),
+    "ExportDefinitions": Method(Needs.A_TAG, lambda vhost: admin.ExportDefinitionsRequest(vhost=vhost)),
+    "ImportDefinitions": Method(Needs.A_TAG, lambda vhost: admin.ImportDefinitionsRequest(vhost=vhost, json=b"{}")),
+    "Backup": Method(
+        Needs.A_TAG, lambda _: admin.BackupRequest(directory="relative"), grpc.StatusCode.INVALID_ARGUMENT
+    ),
+    "DeclareQueue": Method(Needs.THE_VHOST, _queue),
+    "ListQueues": Method(Needs.THE_VHOST, lambda vhost: admin.ListQueuesRequest(vhost=vhost)),
+    "PurgeQueue": Method(Needs.THE_VHOST, lambda vhost: admin.PurgeQueueRequest(vhost=vhost, name="kept")),
+    "DeclareExchange": Method(Needs.THE_VHOST, _exchange),
+    "ListExchanges": Method(Needs.THE_VHOST, lambda vhost: admin.ListExchangesRequest(vhost=vhost)),
+    "DeleteExchange": Method(Needs.THE_VHOST, lambda vhost: admin.DeleteExchangeRequest(vhost=vhost, name="walked")),
+    "Bind": Method(Needs.THE_VHOST, lambda vhost: admin.BindRequest(vhost=vhost, binding=_binding())),
+    "ListBindings": Method(Needs.THE_VHOST, lambda vhost: admin.ListBindingsRequest(vhost=vhost)),
+    "Unbind": Method(Needs.THE_VHOST, lambda vhost: admin.UnbindRequest(vhost=vhost, binding=_binding())),
+    "Publish": Method(Needs.THE_VHOST, lambda vhost: messaging.PublishRequest(open=messaging.PublishOpen(vhost=vhost))),
+    "Consume": Method(
+        Needs.THE_VHOST,
+        lambda vhost: messaging.ConsumeRequest(open=messaging.ConsumeOpen(vhost=vhost, queue="kept")),
+    ),
+    "Get": Method(Needs.THE_VHOST, lambda vhost: messaging.GetRequest(vhost=vhost, queue="kept", auto_ack=True)),
+    "Settle": Method(
+        Needs.THE_VHOST,
+        lambda vhost: messaging.SettleRequest(
+            vhost=vhost, queue="kept", settlement=messaging.Settlement(outcome=messaging.OUTCOME_ACK)
+        ),
+    ),
+    "DeleteQueue": Method(Needs.THE_VHOST, lambda vhost: admin.DeleteQueueRequest(vhost=vhost, name="walked")),
+}
+# What every service of gRPC's own may be asked without a name: it says nothing of what the broker holds.
+PUBLIC = ("grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
+
+
+def credentials(caller: Caller) -> Metadata:
+    if caller is Caller.NOBODY:
+        return ()
+    user = {
+        Caller.WRONG_PASSWORD: "right",
+        Caller.NO_PERMISSION: "bare",
+        Caller.WRONG_VHOST: "elsewhere",
+        Caller.NO_TAG: "plain",
+        Caller.RIGHT: "right",
+    }[caller]
+    password = "wrong" if caller is Caller.WRONG_PASSWORD else SECRET
+    return (("authorization", "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()),)
+
+
+def services(channel: grpc.Channel) -> list[str]:
+    """As the broker itself lists them."""
+    return sorted(ProtoReflectionDescriptorDatabase(channel).get_services())
+
+
+def methods() -> Iterator[tuple[str, str, bool]]:
+    """Service, method, whether it is a stream: of our services, by the contract."""
+    for file in (messaging.DESCRIPTOR, admin.DESCRIPTOR):
+        for service in file.services_by_name.values():
+            for method in service.methods:
+                yield service.full_name, method.name, method.client_streaming
+
+
+def call(channel: grpc.Channel, path: str, request: Message, metadata: Metadata, *, is_stream: bool) -> grpc.StatusCode:
+    """How it ends. A stream that was opened is hung up on."""
+    try:
+        if is_stream:
+            stream: Any = channel.stream_stream(path, request_serializer=_bytes)
+            opened = stream(iter([request]), metadata=metadata, timeout=20)
+            next(opened, None)
+            opened.cancel()
+        else:
+            method: Any = channel.unary_unary(path, request_serializer=_bytes)
+            method(request, metadata=metadata, timeout=20)
+    except grpc.RpcError as refused:
+        code: grpc.StatusCode = refused.code()
+        return code
+    return grpc.StatusCode.OK
+
+
+def _bytes(request: Any) -> bytes:
+    serialised: bytes = request.SerializeToString()
+    return serialised
+
+
+def expected(method: Method, caller: Caller) -> grpc.StatusCode:
+    if caller in _MEETS[method.needs]:
+        return method.ends
+    is_known = caller not in (Caller.NOBODY, Caller.WRONG_PASSWORD)
+    return grpc.StatusCode.PERMISSION_DENIED if is_known else grpc.StatusCode.UNAUTHENTICATED
+
+
+def table(rows: dict[str, list[grpc.StatusCode]]) -> str:
+    width = max(map(len, rows)) + 2
+    head = "method".ljust(width) + "".join(caller.value.ljust(20) for caller in Caller)
+    lines = [name.ljust(width) + "".join(code.name.ljust(20) for code in codes) for name, codes in rows.items()]
+    return "\n".join([head, *lines])
