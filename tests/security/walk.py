@@ -13,6 +13,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from penstock.v1 import admin_pb2 as admin
 from penstock.v1 import messaging_pb2 as messaging
+from penstock.v1 import streams_pb2 as streams
 
 SECRET = "a secret"
 Metadata = tuple[tuple[str, str], ...]
@@ -121,6 +122,24 @@ METHODS: dict[str, Method] = {
             vhost=vhost, queue="kept", settlement=messaging.Settlement(outcome=messaging.OUTCOME_ACK)
         ),
     ),
+    "DeclareStream": Method(Needs.THE_VHOST, lambda vhost: streams.DeclareStreamRequest(vhost=vhost, name="flow")),
+    "ListStreams": Method(Needs.THE_VHOST, lambda vhost: streams.ListStreamsRequest(vhost=vhost)),
+    "GetOffsets": Method(Needs.THE_VHOST, lambda vhost: streams.GetOffsetsRequest(vhost=vhost, stream="flow")),
+    "Read": Method(
+        Needs.THE_VHOST,
+        lambda vhost: streams.ReadRequest(open=streams.ReadOpen(vhost=vhost, partition="flow")),
+    ),
+    "StoreOffset": Method(
+        Needs.THE_VHOST,
+        lambda vhost: streams.StoreOffsetRequest(vhost=vhost, partition="flow", group="walkers", offset=1_000),
+        grpc.StatusCode.INVALID_ARGUMENT,
+    ),
+    "ListGroups": Method(Needs.THE_VHOST, lambda vhost: streams.ListGroupsRequest(vhost=vhost, stream="flow")),
+    "DeleteGroup": Method(
+        Needs.THE_VHOST, lambda vhost: streams.DeleteGroupRequest(vhost=vhost, stream="flow", group="walkers")
+    ),
+    "GetProducer": Method(Needs.THE_VHOST, lambda vhost: streams.GetProducerRequest(vhost=vhost, producer="nobody")),
+    "DeleteStream": Method(Needs.THE_VHOST, lambda vhost: streams.DeleteStreamRequest(vhost=vhost, name="flow")),
     "DeleteQueue": Method(Needs.THE_VHOST, lambda vhost: admin.DeleteQueueRequest(vhost=vhost, name="walked")),
 }
 # What every service of gRPC's own may be asked without a name: it says nothing of what the broker holds.
@@ -148,7 +167,7 @@ def services(channel: grpc.Channel) -> list[str]:
 
 def methods() -> Iterator[tuple[str, str, bool]]:
     """Service, method, whether it is a stream: of our services, by the contract."""
-    for file in (messaging.DESCRIPTOR, admin.DESCRIPTOR):
+    for file in (messaging.DESCRIPTOR, admin.DESCRIPTOR, streams.DESCRIPTOR):
         for service in file.services_by_name.values():
             for method in service.methods:
                 yield service.full_name, method.name, method.client_streaming

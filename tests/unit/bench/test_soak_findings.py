@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict
 
 import pytest
+
 from bench.soak_findings import Settings, Verdict, read_run, rows, slope
 from bench.soak_ledger import Ledger
 from bench.soak_samples import Sample, percentile

@@ -1,8 +1,9 @@
 """What a soak must notice, and what it must take for granted: a ledger fed with what a right and a wrong broker do."""
 
-from bench.soak_ledger import Ledger, body, number_of
 from hypothesis import given
 from hypothesis import strategies as st
+
+from bench.soak_ledger import Ledger, body, number_of
 
 SIZE = 24
 

@@ -1,6 +1,7 @@
 """The table of the benchmarks: which rows it must have, and what it says of their figures."""
 
 import pytest
+
 from bench.__main__ import ALL_ROWS, DOCUMENT
 from bench.peers import PEERS
 from bench.report import BEGIN, END, as_markdown, lines
