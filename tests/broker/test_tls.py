@@ -207,3 +207,23 @@ def test_a_client_that_never_shakes_hands_delays_nobody(files: Files, broker: Br
     finally:
         for each in silent:
             each.close()
+
+
+def test_a_certificate_says_who_its_client_is(files: Files) -> None:
+    files.write("client", files.authority.issue_cert("anna@example.com", common_name="anna"))
+    shown = {"cert": str(files.folder / "client.crt"), "key": str(files.folder / "client.key")}
+    settings = {"tls_client_ca": str(files.ca), "tls_client_auth": "optional", "tls_client_user": "cn"}
+    with files.broker(**settings) as broker:
+        nameless = f"penstocks://{broker.address}/?{urlencode({'ca': str(files.ca), **shown})}"
+        with pytest.raises(penstock.NotAuthenticatedError, match="anna"):
+            penstock.connect(nameless)
+        with penstock.connect(files.uri(broker)) as admin:
+            admin.put_user("anna", "another way in")
+            admin.set_permission("anna", "/", ".*", "", "")
+        for native in (True, False):
+            with penstock.connect(nameless, native=native) as connection:
+                connection.declare_queue("annas")
+                with pytest.raises(penstock.AccessRefusedError):
+                    connection.get("annas")
+        with pytest.raises(penstock.NotAuthenticatedError):
+            penstock.connect(f"penstocks://anna:wrong@{broker.address}/?{urlencode({'ca': str(files.ca), **shown})}")

@@ -83,6 +83,9 @@ class FakeAccounts:
             raise NotAuthenticatedError(name)
         return user
 
+    async def log_in_by_certificate(self, certificate: bytes) -> Person:
+        raise NotAuthenticatedError("", "there are no certificates here")
+
     async def log_in_by_token(self, token: str) -> Person:
         """A token is a user's name and when it ends, parted by a dot."""
         name, _, expires_at_ms = token.partition(".")
@@ -177,6 +180,7 @@ class FakeCall:
     vhost: str = ""
     subject: str = ""
     authorization: str = ""
+    certificate: bytes = b""
     peer: str = "127.0.0.1:9"
     connection: int = 1
     result: asyncio.Future[tuple[object, ...]] = field(

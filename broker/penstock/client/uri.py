@@ -71,32 +71,32 @@ class Address:
 
     @property
     def authorization(self) -> str:
-        """What the calls' `authorization` metadata carries."""
+        """What the calls' `authorization` metadata carries; nothing where the certificate says who it is."""
+        if not self.user:
+            return ""
         return "Basic " + b64encode(f"{self.user}:{self.password}".encode()).decode("ascii")
 
 
 def parse_uri(uri: str) -> Address:
     """The address that `uri` names; raises InvalidUriError."""
     parts = _split(uri)
-    return Address(
-        host=_host(parts),
-        port=_port(parts),
-        user=_user(parts),
-        password=_decoded(parts.password, "password") if parts.password is not None else GUEST,
-        vhost=_vhost(parts.path),
-        tls=_tls(parts) if parts.scheme == TLS_SCHEME else None,
-    )
+    tls = _tls(parts) if parts.scheme == TLS_SCHEME else None
+    user, password = _user(parts), _decoded(parts.password, "password") if parts.password is not None else GUEST
+    if tls is not None and tls.cert is not None and parts.username is None:
+        # The certificate says who it is.
+        user = password = ""
+    return Address(_host(parts), _port(parts), user, password, _vhost(parts.path), tls)
 
 
 def format_uri(address: Address) -> str:
     """The URI that `parse_uri` reads as `address`."""
-    user, password = quote(address.user, safe=""), quote(address.password, safe="")
+    who = f"{quote(address.user, safe='')}:{quote(address.password, safe='')}@" if address.user else ""
     vhost = "" if address.vhost == "/" else quote(address.vhost, safe="")
     if address.tls is None:
-        return f"{SCHEME}://{user}:{password}@{address.target}/{vhost}"
+        return f"{SCHEME}://{who}{address.target}/{vhost}"
     options = {name: value for name, value in asdict(address.tls).items() if value is not None}
     query = f"?{urlencode(options)}" if options else ""
-    return f"{TLS_SCHEME}://{user}:{password}@{address.target}/{vhost}{query}"
+    return f"{TLS_SCHEME}://{who}{address.target}/{vhost}{query}"
 
 
 def _split(uri: str) -> SplitResult:

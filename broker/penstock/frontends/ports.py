@@ -17,6 +17,10 @@ class SignIn(Protocol):
         """Raises NotAuthenticatedError, which does not tell whether there is such a user."""
         ...
 
+    async def log_in_by_certificate(self, certificate: bytes) -> Person:
+        """One that was checked at the handshake, DER. Raises NotAuthenticatedError when it names nobody."""
+        ...
+
     async def log_in_by_token(self, token: str) -> Person:
         """Raises NotAuthenticatedError, also for a token whose time is over."""
         ...

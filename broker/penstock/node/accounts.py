@@ -92,6 +92,10 @@ class Accounts:
             )
         return user
 
+    def find(self, name: str) -> User | None:
+        """Somebody whom others vouch for, such as the authority that signed their certificate."""
+        return self._users.find(name)
+
     async def log_in_by_token(self, token: str) -> User:
         """Tokens are other back-ends' affair."""
         del token

@@ -4,6 +4,7 @@ from penstock.auth import TokenRules
 from penstock.kit.clock import Clock
 from penstock.node.accounts import Accounts
 from penstock.node.asking import Asking
+from penstock.node.certificates import Certificates
 from penstock.node.config import Settings, words
 from penstock.node.http_backend import HttpBackend, HttpUrls
 from penstock.node.sign_in import Backend, SignIn
@@ -18,7 +19,9 @@ def make_sign_in(settings: Settings, accounts: Accounts, asking: Asking, clock: 
     if "http" in settings.backends:
         urls = HttpUrls(settings.http_auth_user_url, settings.http_auth_vhost_url, settings.http_auth_resource_url)
         made["http"] = HttpBackend(urls, settings.http_auth_cache_seconds, asking.post_form, clock)
-    return SignIn([made[name] for name in settings.backends])
+    rule = settings.tls_client_user
+    certificates = Certificates(rule, accounts.find) if rule != "none" else None
+    return SignIn([made[name] for name in settings.backends], certificates)
 
 
 def _token_backend(settings: Settings, asking: Asking, clock: Clock) -> TokenBackend:

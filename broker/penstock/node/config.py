@@ -85,6 +85,10 @@ class Settings(BaseModel):
     tls_client_auth: Literal["none", "optional", "required"] = Field(
         "none", description="Whether clients show a certificate; `required` refuses those without."
     )
+    tls_client_user: Literal["none", "cn", "san_dns", "san_email", "san_uri"] = Field(
+        "none",
+        description="The name in a client's certificate that is a user's: whoever shows it needs no password.",
+    )
     tls_version_min: Literal["1.2", "1.3"] = Field("1.2", description="The lowest version of TLS.")
     metrics_tls: bool = Field(True, description="With a certificate, /metrics and /health are served by TLS too.")
     io_threads: int = Field(
@@ -139,6 +143,8 @@ class Settings(BaseModel):
             raise ValueError("tls_certificate and tls_key belong together; set both or none")
         if self.tls_certificate is None and (self.tls_names_dir or self.tls_client_ca):
             raise ValueError("tls_names_dir and tls_client_ca need tls_certificate and tls_key; set them")
+        if self.tls_client_user != "none" and self.tls_client_ca is None:
+            raise ValueError("tls_client_user needs tls_client_ca, who vouches for the names; set it")
         if (self.tls_client_auth == "none") != (self.tls_client_ca is None):
             raise ValueError(
                 "tls_client_ca and tls_client_auth (optional or required) belong together; set both or none"

@@ -4,7 +4,6 @@ silence. Messages are not looked at here, but for counting those that nobody wil
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -24,7 +23,7 @@ from penstock.model.names import (
     routing_key,
     vhost_name,
 )
-from penstock.model.records import Binding, DestinationKind
+from penstock.model.records import Binding, DestinationKind, ExchangeKind
 from penstock.node.definitions_users import problem_of_user, read_user
 from penstock.storage.lavinmq import FoundBinding, FoundExchange, FoundQueue, FoundVhost, LavinDirectory, QueueFolder
 from penstock.storage.lavinmq.messages import count_messages
@@ -34,6 +33,11 @@ NO_CONNECTION: Final = ConnectionId(0)
 THEIRS: Final = frozenset({"", "mqtt.default", "amq.lavinmq.log"})
 """Exchanges that every LavinMQ has of itself."""
 Check: TypeAlias = Callable[[Thing, Arguments], None]
+
+
+def check_ordinary_arguments(thing: Thing, arguments: Arguments) -> None:
+    """Those of an exchange of LavinMQ, which has no partitioned streams."""
+    check_exchange_arguments(thing, arguments, ExchangeKind.DIRECT)
 
 
 @dataclass(slots=True)
@@ -130,7 +134,7 @@ class _VhostPlanner:
 
     def _plan_exchange(self, found: FoundExchange) -> int:
         thing = self._topology.thing("exchange", found.name)
-        arguments = self._taken(thing, found.arguments, partial(check_exchange_arguments, kind=found.kind))
+        arguments = self._taken(thing, found.arguments, check_ordinary_arguments)
         try:
             command = DeclareExchange(
                 exchange_name(found.name), found.kind, True, found.auto_delete, found.internal, arguments

@@ -7,6 +7,7 @@ from typing import Protocol
 from penstock.auth import Person
 from penstock.kit.logging import logger
 from penstock.model.errors import FaultError, NotAuthenticatedError, Thing
+from penstock.node.certificates import Certificates
 
 NOT_HERE = "ask another back-end"
 """The way out of a back-end that does not take what it was shown."""
@@ -23,9 +24,15 @@ class Backend(Protocol):
 class SignIn:
     """Implements `frontends.ports.SignIn`."""
 
-    def __init__(self, backends: Sequence[Backend]) -> None:
+    def __init__(self, backends: Sequence[Backend], certificates: Certificates | None = None) -> None:
         assert backends
         self._backends = backends
+        self._certificates = certificates
+
+    async def log_in_by_certificate(self, certificate: bytes) -> Person:
+        if self._certificates is None:
+            raise NotAuthenticatedError("", "send credentials: certificates name nobody here, see tls_client_user")
+        return self._certificates.find(certificate)
 
     async def log_in(self, name: str, password: str, *, is_loopback: bool) -> Person:
         errors: list[NotAuthenticatedError | FaultError] = []

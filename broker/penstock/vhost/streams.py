@@ -134,6 +134,7 @@ class Streams:
 
     async def delete_group(self, actor: Actor, name: str, group: str) -> bool:
         """Gives whether anything was stored."""
+        actor.require_entry(Thing("vhost", self._topology.vhost))
         self._check_group(group)
         queues = await self._owner.read(lambda: self._queues(name))
         for queue in queues:

@@ -27,8 +27,11 @@ class Caller:
         return self.accounts.actor(self.user, vhost, self.connection)
 
 
-async def authenticate(sign_in: SignIn, authorization: str, peer: str) -> Person:
-    """Who `Basic` credentials or a `Bearer` token say. Raises NotAuthenticatedError."""
+async def authenticate(sign_in: SignIn, authorization: str, peer: str, certificate: bytes = b"") -> Person:
+    """Who `Basic` credentials or a `Bearer` token say; without either, the connection's certificate. Raises
+    NotAuthenticatedError."""
+    if certificate and not authorization:
+        return await sign_in.log_in_by_certificate(certificate)
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() == "bearer":
         return await sign_in.log_in_by_token(token.strip())

@@ -103,7 +103,7 @@ async def _who_calls(context: Context, call: Call) -> Person:
         newest = context.sessions.newest(call.connection, call.authorization)
         if newest is not None:
             return newest
-    return await authenticate(context.sign_in, call.authorization, call.peer)
+    return await authenticate(context.sign_in, call.authorization, call.peer, call.certificate)
 
 
 def _refuse(call: Call, refusal: Refusal) -> None:
