@@ -89,6 +89,8 @@ METHODS: dict[str, Method] = {
     "RefreshToken": Method(Needs.A_NAME, lambda _: admin.RefreshTokenRequest(), grpc.StatusCode.FAILED_PRECONDITION),
     "CreateVhost": Method(Needs.A_TAG, lambda _: admin.CreateVhostRequest(name="walked")),
     "DeleteVhost": Method(Needs.A_TAG, lambda _: admin.DeleteVhostRequest(name="walked")),
+    "GetVhostLimits": Method(Needs.THE_VHOST, lambda vhost: admin.GetVhostLimitsRequest(vhost=vhost)),
+    "SetVhostLimits": Method(Needs.A_TAG, lambda vhost: admin.SetVhostLimitsRequest(vhost=vhost)),
     "PutUser": Method(Needs.A_TAG, lambda _: admin.PutUserRequest(name="subject", password="x")),
     "SetPermission": Method(Needs.A_TAG, lambda vhost: admin.SetPermissionRequest(permission=_permission(vhost))),
     "ClearPermission": Method(Needs.A_TAG, lambda vhost: admin.ClearPermissionRequest(user="subject", vhost=vhost)),

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from penstock.auth import Allowance, Permission, Person, Tag, User, Users
-from penstock.frontends.grpc import Context, GrpcFrontend
+from penstock.frontends.grpc import Connections, Context, GrpcFrontend
 from penstock.frontends.grpc.sessions import Sessions
 from penstock.frontends.ports import (
     Damage,
@@ -248,6 +248,7 @@ class World:
             self.listener.forget,
             self.accounts,
             Sessions(self.clock, self._later, self.listener.forget),
+            Connections(),
         )
         self.frontend = GrpcFrontend(self.listener, context)
 

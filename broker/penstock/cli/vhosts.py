@@ -1,9 +1,12 @@
 """`penstock vhost`: list, add and delete virtual hosts."""
 
+from dataclasses import asdict
+from typing import Annotated
+
 import typer
 
 from penstock.cli.options import DEFAULT_URI, Json, Uri, connected
-from penstock.cli.output import print_done, print_records
+from penstock.cli.output import print_done, print_fields, print_json, print_records
 
 __all__ = ["app"]
 
@@ -32,3 +35,24 @@ def delete(context: typer.Context, name: str, uri: Uri = DEFAULT_URI, is_json: J
     with connected(context, uri) as connection:
         connection.delete_vhost(name)
     print_done(f"vhost '{name}' deleted", {"name": name}, is_json)
+
+
+@app.command()
+def limits(
+    context: typer.Context,
+    name: str,
+    max_queues: Annotated[int | None, typer.Option("--max-queues", min=0)] = None,
+    max_connections: Annotated[int | None, typer.Option("--max-connections", min=0)] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Take all limits away.")] = False,
+    uri: Uri = DEFAULT_URI,
+    is_json: Json = False,
+) -> None:
+    """Show a virtual host's limits; or set them, both at once: one that is not given is none."""
+    with connected(context, uri) as connection:
+        if clear or max_queues is not None or max_connections is not None:
+            connection.set_vhost_limits(name, max_queues, max_connections)
+        found = connection.get_vhost_limits(name)
+    if is_json:
+        print_json(found)
+    else:
+        print_fields(asdict(found))

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from weakref import WeakSet
 
-from penstock.client import admin, policies, stream_calls
+from penstock.client import admin, limits, policies, stream_calls
 from penstock.client.admin import Call, Steps
 from penstock.client.aio_publishing import AsyncPublishing
 from penstock.client.aio_stream import AsyncStream
@@ -36,6 +36,7 @@ from penstock.client.records import (
     StreamInfo,
     User,
     Vhost,
+    VhostLimits,
 )
 from penstock.client.stream_hosts import AsyncStreamHost
 from penstock.client.transport import ConsumerOptions, Transport
@@ -283,6 +284,16 @@ class Connection:
     async def delete_vhost(self, name: str) -> None:
         """With everything in it."""
         await self._run(admin.delete_vhost(name))
+
+    async def get_vhost_limits(self, name: str | None = None) -> VhostLimits:
+        """Of this connection's vhost, unless another is named."""
+        return await self._run(limits.get_limits(self._vhost if name is None else name))
+
+    async def set_vhost_limits(
+        self, name: str | None = None, queues_max: int | None = None, connections_max: int | None = None
+    ) -> None:
+        """Both at once: None is no limit. What is above a new limit stays."""
+        await self._run(limits.set_limits(self._vhost if name is None else name, queues_max, connections_max))
 
     async def list_users(self) -> list[User]:
         return await self._run(admin.list_users())

@@ -127,6 +127,16 @@ class Vhost:
 
 
 @dataclass(frozen=True, slots=True)
+class VhostLimits:
+    """None is no limit; the counts say what there is."""
+
+    queues_max: int | None
+    connections_max: int | None
+    queue_count: int
+    connection_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class User:
     name: str
     tags: tuple[str, ...]

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 from weakref import WeakSet
 
-from penstock.client import admin, policies, stream_calls
+from penstock.client import admin, limits, policies, stream_calls
 from penstock.client.admin import Call, Steps
 from penstock.client.consuming import Consumption
 from penstock.client.errors import ClosedError, from_status
@@ -30,6 +30,7 @@ from penstock.client.records import (
     StreamInfo,
     User,
     Vhost,
+    VhostLimits,
 )
 from penstock.client.stream import Stream
 from penstock.client.stream_hosts import StreamHost
@@ -271,6 +272,16 @@ class Connection:
     def delete_vhost(self, name: str) -> None:
         """With everything in it."""
         self._run(admin.delete_vhost(name))
+
+    def get_vhost_limits(self, name: str | None = None) -> VhostLimits:
+        """Of this connection's vhost, unless another is named."""
+        return self._run(limits.get_limits(self._vhost if name is None else name))
+
+    def set_vhost_limits(
+        self, name: str | None = None, queues_max: int | None = None, connections_max: int | None = None
+    ) -> None:
+        """Both at once: None is no limit. What is above a new limit stays."""
+        self._run(limits.set_limits(self._vhost if name is None else name, queues_max, connections_max))
 
     def list_users(self) -> list[User]:
         return self._run(admin.list_users())

@@ -10,6 +10,7 @@ from penstock.model.names import ConnectionId, ExchangeName, QueueName
 from penstock.model.records import Binding
 
 if TYPE_CHECKING:
+    from penstock.metadata.limits import Limits
     from penstock.metadata.policies import Policy
 
 
@@ -121,6 +122,11 @@ class ClearPolicy:
     is_operator: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class SetLimits:
+    limits: "Limits"
+
+
 Command: TypeAlias = (
     DeclareExchange
     | DeleteExchange
@@ -135,4 +141,5 @@ Command: TypeAlias = (
     | DeleteStream
     | SetPolicy
     | ClearPolicy
+    | SetLimits
 )

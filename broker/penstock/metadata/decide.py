@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from penstock.metadata import bindings as binding_rules
-from penstock.metadata import exchanges, policies, queues, streams
+from penstock.metadata import exchanges, limits, policies, queues, streams
 from penstock.metadata.commands import (
     Bind,
     ClearPolicy,
@@ -22,6 +22,7 @@ from penstock.metadata.commands import (
     DeleteStream,
     PurgeQueue,
     QueueUnused,
+    SetLimits,
     SetPolicy,
     Unbind,
 )
@@ -43,6 +44,7 @@ _RULES: Final[dict[type, _Rule]] = {
     ClearPolicy: policies.clear_policy,
     DeclareStream: streams.declare,
     DeleteStream: streams.delete,
+    SetLimits: limits.set_limits,
 }
 
 

@@ -11,6 +11,7 @@ from penstock.model.names import ExchangeName, QueueId, QueueName
 from penstock.model.records import Binding, Exchange, Queue, Route
 
 if TYPE_CHECKING:
+    from penstock.metadata.limits import Limits
     from penstock.metadata.policies import Policy
 
 # ---------------------------------------------------------------- for the definitions file
@@ -60,6 +61,11 @@ class PersistPolicies:
     is_operator: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class PersistLimits:
+    limits: "Limits"
+
+
 Entry: TypeAlias = (
     PersistExchange
     | PersistExchangeDeleted
@@ -68,6 +74,7 @@ Entry: TypeAlias = (
     | PersistBound
     | PersistUnbound
     | PersistPolicies
+    | PersistLimits
 )
 
 # ---------------------------------------------------------------- for the engine

@@ -12,6 +12,7 @@ from penstock.metadata.effects import (
     PersistBound,
     PersistExchange,
     PersistExchangeDeleted,
+    PersistLimits,
     PersistPolicies,
     PersistQueue,
     PersistQueueDeleted,
@@ -19,6 +20,7 @@ from penstock.metadata.effects import (
     PutExchange,
     PutQueue,
 )
+from penstock.metadata.limits import NO_LIMITS
 from penstock.metadata.policies import Policy, effective_exchange, effective_queue
 from penstock.metadata.topology import PREDECLARED_NAMES, VhostTopology
 from penstock.model.arguments import Frozen
@@ -33,6 +35,9 @@ def restore(vhost: VhostName, entries: Iterable[Entry], highest_queue_id: int) -
     for index, entry in enumerate(entries):
         if isinstance(entry, PersistPolicies):
             _put_policies(state, entry.policies, is_operator=entry.is_operator)
+            continue
+        if isinstance(entry, PersistLimits):
+            state.limits = entry.limits
             continue
         problem = _apply(state, entry)
         if problem:
@@ -73,12 +78,15 @@ def entries_of(state: VhostTopology) -> Iterator[Entry]:
     for policies, is_operator in ((state.policies, False), (state.operator_policies, True)):
         if policies:
             yield PersistPolicies(tuple(policies.values()), is_operator=is_operator)
+    if state.limits != NO_LIMITS:
+        yield PersistLimits(state.limits)
 
 
 def trial_of(state: VhostTopology) -> VhostTopology:
     """A copy with all exchanges and queues, and without bindings: a trial of declares and binds is refused what the
     state would refuse, and changes nothing."""
     trial = VhostTopology(state.vhost, state.next_queue_id)
+    trial.limits = state.limits
     trial.policies, trial.operator_policies = state.policies, state.operator_policies
     for exchange in state.exchanges.values():
         if exchange.name not in PREDECLARED_NAMES:

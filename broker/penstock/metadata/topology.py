@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias, TypeVar
 
 from penstock.metadata.effects import AddRoute, Change, RemoveRoute
+from penstock.metadata.limits import NO_LIMITS
 from penstock.metadata.name_index import NameIndex
 from penstock.metadata.policies import Policies
 from penstock.model.arguments import Frozen
@@ -48,6 +49,7 @@ class VhostTopology:
         self.binding_count = 0
         self.policies: Policies = {}
         self.operator_policies: Policies = {}
+        self.limits = NO_LIMITS
         self._by_source: dict[ExchangeName, _Bindings] = {}
         self._by_destination: dict[Destination, _Bindings] = {}
         self._route_counts: dict[Frozen, int] = {}

@@ -8,15 +8,18 @@ from penstock.metadata.effects import (
     PersistBound,
     PersistExchange,
     PersistExchangeDeleted,
+    PersistLimits,
     PersistPolicies,
     PersistQueue,
     PersistQueueDeleted,
     PersistUnbound,
 )
+from penstock.metadata.limits import read_limits
 from penstock.metadata.policies import Policy, check_policy, make_policy
 from penstock.model.errors import RefusedError, StorageError, Thing
 from penstock.model.records import Exchange
 from penstock.storage import Bound, Change, Declared, ExchangeDeleted, QueueDeleted, Unbound
+from penstock.storage.limits_json import read_limits_file
 from penstock.storage.policies_json import PolicyRecord, read_policies
 
 
@@ -35,8 +38,8 @@ def change_of(entry: Entry) -> Change:
             return Bound(binding)
         case PersistUnbound(binding):
             return Unbound(binding)
-        case PersistPolicies():
-            raise AssertionError("policies are no part of the definitions file")
+        case PersistPolicies() | PersistLimits():
+            raise AssertionError("policies and limits are no part of the definitions file")
 
 
 def record_of(policy: Policy) -> PolicyRecord:
@@ -55,6 +58,14 @@ def policies_of(path: Path, vhost: str, *, is_operator: bool) -> PersistPolicies
                 Thing("file", str(path)), f"is wrong at policy '{record.name}': {refusal}", "mend it, then start again"
             ) from refusal
     return PersistPolicies(tuple(policies), is_operator=is_operator)
+
+
+def limits_of(path: Path, vhost: str) -> PersistLimits:
+    """What a file of limits holds. Raises StorageError."""
+    try:
+        return PersistLimits(read_limits(vhost, read_limits_file(path)))
+    except RefusedError as refusal:
+        raise StorageError(Thing("file", str(path)), f"is wrong: {refusal}", "mend it, then start again") from refusal
 
 
 def policy_of(vhost: str, record: PolicyRecord, *, is_operator: bool) -> Policy:

@@ -11,8 +11,9 @@ from penstock.auth import Permission, Users
 from penstock.auth.permissions import whole_pattern
 from penstock.metadata import VhostTopology, decide
 from penstock.metadata.argument_rules import check_exchange_arguments, check_queue_arguments
-from penstock.metadata.commands import Bind, Command, DeclareExchange, DeclareQueue
+from penstock.metadata.commands import Bind, Command, DeclareExchange, DeclareQueue, SetLimits
 from penstock.metadata.effects import Entry
+from penstock.metadata.limits import read_limits
 from penstock.model.arguments import Arguments, Value
 from penstock.model.errors import RefusedError, Thing
 from penstock.model.names import (
@@ -129,6 +130,7 @@ class _VhostPlanner:
             if binding.source and binding.destination not in passing:
                 self._plan.binding_count += self._plan_binding(binding)
         self._plan_policies()
+        self._plan_limits()
         self._leave_the_rest()
         return self._plan
 
@@ -202,6 +204,15 @@ class _VhostPlanner:
             return
         self._decide(command)
 
+    def _plan_limits(self) -> None:
+        """After the queues: more than a limit allows may be there."""
+        try:
+            limits = read_limits(self._plan.name, self._found.limits())
+        except RefusedError as refusal:
+            self._left_out.append(f"{refusal.thing} {refusal.rule}")
+            return
+        self._decide(SetLimits(limits))
+
     def _taken(self, thing: Thing, arguments: Arguments, check: Check) -> dict[str, Value]:
         """Those that this broker acts upon. A queue's type is not one to leave out: it would be something else."""
         taken: dict[str, Value] = {}
@@ -233,7 +244,6 @@ class _VhostPlanner:
     def _leave_the_rest(self) -> None:
         place = f"in vhost '{self._found.name}'"
         self._left_out += (f"parameter '{name}' {place}" for name in _names(self._found.parameters()))
-        self._left_out += (f"limit {key} {place}" for key in self._found.limits())
         if retained_count := self._found.retained_count():
             self._left_out.append(f"{retained_count:,} retained messages of MQTT {place}")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
-from penstock.metadata.effects import PersistPolicies
+from penstock.metadata.effects import PersistLimits, PersistPolicies
 from penstock.model.errors import PreconditionFailedError, StorageError, Thing
 from penstock.node.accounts import records_of
 from penstock.node.entries import change_of, record_of
@@ -17,6 +17,7 @@ from penstock.storage.amqp_frames import encode
 from penstock.storage.directory import directory_name
 from penstock.storage.jsonfiles import sync_directory, write_file
 from penstock.storage.lavinmq import FoundMessage, LavinDirectory, QueueFolder
+from penstock.storage.limits_json import LIMITS, write_limits_file
 from penstock.storage.log_writer import LogWriter
 from penstock.storage.new_directory import new_directory
 from penstock.storage.policies_json import OPERATOR_POLICIES, POLICIES, write_policies
@@ -109,7 +110,7 @@ def _write(plan: Plan, reading: _Reading, target: Path) -> None:
     for vhost in plan.vhosts:
         path = target / directory_name(vhost.name)
         create_vhost_directory(path, vhost.name)
-        changes = (entry for entry in vhost.entries if not isinstance(entry, PersistPolicies))
+        changes = (entry for entry in vhost.entries if not isinstance(entry, PersistPolicies | PersistLimits))
         frames = b"".join(encode(change_of(entry)) for entry in changes)
         write_file(path / "definitions.amqp", _VERSION + frames)
         _write_policies(vhost, path)
@@ -126,6 +127,8 @@ def _write_policies(vhost: VhostPlan, path: Path) -> None:
         if isinstance(entry, PersistPolicies):
             file = path / (OPERATOR_POLICIES if entry.is_operator else POLICIES)
             write_policies(file, vhost.name, [record_of(policy) for policy in entry.policies])
+        elif isinstance(entry, PersistLimits):
+            write_limits_file(path / LIMITS, entry.limits.written())
 
 
 def _write_messages(vhost: VhostPlan, reading: _Reading, path: Path) -> None:

@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Self
 
-from penstock.frontends.grpc import Context, GrpcFrontend, Sessions
+from penstock.frontends.grpc import Connections, Context, GrpcFrontend, Sessions
 from penstock.frontends.http import HttpFrontend
 from penstock.kit.clock import SystemClock
 from penstock.kit.logging import logger
@@ -161,7 +161,17 @@ class Broker:
         sessions = Sessions(clock, asyncio.get_running_loop().call_later, server.forget)
         frontend = GrpcFrontend(
             server,
-            Context(self._vhosts, self._accounts, self.state, users, backups, server.forget, sign_in, sessions),
+            Context(
+                self._vhosts,
+                self._accounts,
+                self.state,
+                users,
+                backups,
+                server.forget,
+                sign_in,
+                sessions,
+                Connections(),
+            ),
         )
         frontend.start()
         self._undo.callback(frontend.stop)

@@ -7,14 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from penstock.frontends.ports import Damage
-from penstock.metadata.effects import Entry, PersistPolicies
+from penstock.metadata.effects import Entry, PersistLimits, PersistPolicies
 from penstock.model.errors import StorageError, Thing
 from penstock.model.names import VhostName
 from penstock.native import Engine, Shard
 from penstock.native import StorageError as NativeStorageError
-from penstock.node.entries import change_of, entry_of, policies_of, record_of
+from penstock.node.entries import change_of, entry_of, limits_of, policies_of, record_of
 from penstock.node.shards import CarefulShard
 from penstock.storage import DataDirectory, DefinitionsCopy, DefinitionsFile, read_vhosts, write_vhosts
+from penstock.storage.limits_json import LIMITS, write_limits_file
 from penstock.storage.policies_json import OPERATOR_POLICIES, POLICIES, write_policies
 from penstock.storage.vhost_files import (
     create_vhost_directory,
@@ -123,6 +124,7 @@ class VhostsStorage:
         entries: list[Entry] = [entry_of(change) for change in changes]
         entries.append(policies_of(path / POLICIES, name, is_operator=False))
         entries.append(policies_of(path / OPERATOR_POLICIES, name, is_operator=True))
+        entries.append(limits_of(path / LIMITS, name))
         return OpenedVhost(name, _Definitions(file, path, name), CarefulShard(shard), entries)
 
 
@@ -141,7 +143,9 @@ class _Definitions:
             path = self._path / (OPERATOR_POLICIES if entry.is_operator else POLICIES)
             records = [record_of(policy) for policy in entry.policies]
             await asyncio.to_thread(write_policies, path, self._vhost, records)
-        changes = [change_of(entry) for entry in entries if not isinstance(entry, PersistPolicies)]
+        for limits in [entry.limits for entry in entries if isinstance(entry, PersistLimits)][-1:]:
+            await asyncio.to_thread(write_limits_file, self._path / LIMITS, limits.written())
+        changes = [change_of(entry) for entry in entries if not isinstance(entry, PersistPolicies | PersistLimits)]
         if changes:
             await self._file.append(changes)
 

@@ -138,6 +138,42 @@ class DeleteVhostResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class VhostLimits(_message.Message):
+    __slots__ = ("queues_max", "connections_max")
+    QUEUES_MAX_FIELD_NUMBER: _ClassVar[int]
+    CONNECTIONS_MAX_FIELD_NUMBER: _ClassVar[int]
+    queues_max: int
+    connections_max: int
+    def __init__(self, queues_max: _Optional[int] = ..., connections_max: _Optional[int] = ...) -> None: ...
+
+class GetVhostLimitsRequest(_message.Message):
+    __slots__ = ("vhost",)
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    def __init__(self, vhost: _Optional[str] = ...) -> None: ...
+
+class GetVhostLimitsResponse(_message.Message):
+    __slots__ = ("limits", "queue_count", "connection_count")
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CONNECTION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    limits: VhostLimits
+    queue_count: int
+    connection_count: int
+    def __init__(self, limits: _Optional[_Union[VhostLimits, _Mapping]] = ..., queue_count: _Optional[int] = ..., connection_count: _Optional[int] = ...) -> None: ...
+
+class SetVhostLimitsRequest(_message.Message):
+    __slots__ = ("vhost", "limits")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    limits: VhostLimits
+    def __init__(self, vhost: _Optional[str] = ..., limits: _Optional[_Union[VhostLimits, _Mapping]] = ...) -> None: ...
+
+class SetVhostLimitsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class User(_message.Message):
     __slots__ = ("name", "tags")
     NAME_FIELD_NUMBER: _ClassVar[int]

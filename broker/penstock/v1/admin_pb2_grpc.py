@@ -54,6 +54,16 @@ class AdminServiceStub(object):
                 request_serializer=penstock_dot_v1_dot_admin__pb2.DeleteVhostRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_admin__pb2.DeleteVhostResponse.FromString,
                 _registered_method=True)
+        self.GetVhostLimits = channel.unary_unary(
+                '/penstock.v1.AdminService/GetVhostLimits',
+                request_serializer=penstock_dot_v1_dot_admin__pb2.GetVhostLimitsRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_admin__pb2.GetVhostLimitsResponse.FromString,
+                _registered_method=True)
+        self.SetVhostLimits = channel.unary_unary(
+                '/penstock.v1.AdminService/SetVhostLimits',
+                request_serializer=penstock_dot_v1_dot_admin__pb2.SetVhostLimitsRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_admin__pb2.SetVhostLimitsResponse.FromString,
+                _registered_method=True)
         self.ListUsers = channel.unary_unary(
                 '/penstock.v1.AdminService/ListUsers',
                 request_serializer=penstock_dot_v1_dot_admin__pb2.ListUsersRequest.SerializeToString,
@@ -194,6 +204,19 @@ class AdminServiceServicer(object):
 
     def DeleteVhost(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetVhostLimits(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetVhostLimits(self, request, context):
+        """All of them at once: one that is absent is no limit. What is above a new limit stays.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -362,6 +385,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.DeleteVhost,
                     request_deserializer=penstock_dot_v1_dot_admin__pb2.DeleteVhostRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_admin__pb2.DeleteVhostResponse.SerializeToString,
+            ),
+            'GetVhostLimits': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetVhostLimits,
+                    request_deserializer=penstock_dot_v1_dot_admin__pb2.GetVhostLimitsRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_admin__pb2.GetVhostLimitsResponse.SerializeToString,
+            ),
+            'SetVhostLimits': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetVhostLimits,
+                    request_deserializer=penstock_dot_v1_dot_admin__pb2.SetVhostLimitsRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_admin__pb2.SetVhostLimitsResponse.SerializeToString,
             ),
             'ListUsers': grpc.unary_unary_rpc_method_handler(
                     servicer.ListUsers,
@@ -587,6 +620,60 @@ class AdminService(object):
             '/penstock.v1.AdminService/DeleteVhost',
             penstock_dot_v1_dot_admin__pb2.DeleteVhostRequest.SerializeToString,
             penstock_dot_v1_dot_admin__pb2.DeleteVhostResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetVhostLimits(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/GetVhostLimits',
+            penstock_dot_v1_dot_admin__pb2.GetVhostLimitsRequest.SerializeToString,
+            penstock_dot_v1_dot_admin__pb2.GetVhostLimitsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetVhostLimits(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/SetVhostLimits',
+            penstock_dot_v1_dot_admin__pb2.SetVhostLimitsRequest.SerializeToString,
+            penstock_dot_v1_dot_admin__pb2.SetVhostLimitsResponse.FromString,
             options,
             channel_credentials,
             insecure,

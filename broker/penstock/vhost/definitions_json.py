@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.auth.permissions import whole_pattern
-from penstock.metadata.commands import DeclareExchange, DeclareQueue, SetPolicy
+from penstock.metadata.commands import DeclareExchange, DeclareQueue, SetLimits, SetPolicy
 from penstock.metadata.effects import Entry, PersistBound, PersistExchange, PersistQueue
+from penstock.metadata.limits import read_limits
 from penstock.model.arguments import DEPTH_MAX, Arguments, Decimal, Timestamp, Value
 from penstock.model.errors import InvalidArgumentError, RefusedError, Thing
 from penstock.model.names import (
@@ -26,7 +27,7 @@ from penstock.model.names import (
     vhost_name,
 )
 from penstock.model.records import X_QUEUE_TYPE, Access, Binding, DestinationKind, QueueKind
-from penstock.vhost.policies_json import OPERATOR_POLICY, POLICY_KEYS, read_policy
+from penstock.vhost.policies_json import OPERATOR_POLICY, POLICY_KEYS, VHOST_LIMITS, read_policy
 
 JSON = dict[str, Any]
 
@@ -77,7 +78,7 @@ class Definitions:
     exchanges: list[tuple[VhostName, DeclareExchange]] = field(default_factory=list)
     queues: list[tuple[VhostName, DeclareQueue]] = field(default_factory=list)
     bindings: list[tuple[VhostName, Binding]] = field(default_factory=list)
-    policies: list[tuple[VhostName, SetPolicy]] = field(default_factory=list)
+    policies: list[tuple[VhostName, SetPolicy | SetLimits]] = field(default_factory=list)
     users: list[JSON] = field(default_factory=list)
     permissions: list[JSON] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -246,7 +247,11 @@ class _Reader:
         self._found.policies.append((place, read_policy(place, item, is_operator=False)))
 
     def _parameter(self, item: JSON) -> None:
-        """Operators' policies travel as parameters."""
+        """Operators' policies and limits travel as parameters."""
+        if item.get("component") == VHOST_LIMITS and isinstance(item.get("value"), dict):
+            place = self._place(item)
+            self._found.policies.append((place, SetLimits(read_limits(place, item["value"]))))
+            return
         if item.get("component") != OPERATOR_POLICY or not isinstance(item.get("value"), dict):
             self._problem(f"parameters: '{item.get('name', '')}' is not supported yet")
             return

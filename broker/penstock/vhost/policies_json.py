@@ -1,11 +1,11 @@
-"""Policies in the definitions JSON of RabbitMQ and LavinMQ: among `policies`, and an operator's among `parameters`.
-Pure translation, as its neighbour's."""
+"""Policies and limits in the definitions JSON of RabbitMQ and LavinMQ: among `policies`, and an operator's and limits
+among `parameters`. Pure translation, as its neighbour's."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from penstock.metadata.commands import SetPolicy
-from penstock.metadata.effects import Entry, PersistPolicies
+from penstock.metadata.effects import Entry, PersistLimits, PersistPolicies
 from penstock.metadata.policies import Policy, check_policy, make_policy
 from penstock.model.errors import InvalidArgumentError, Thing
 from penstock.model.names import VhostName
@@ -14,6 +14,7 @@ JSON = dict[str, Any]
 
 POLICY_KEYS: Final = frozenset({"name", "vhost", "pattern", "apply-to", "priority", "definition"})
 OPERATOR_POLICY: Final = "operator_policy"
+VHOST_LIMITS: Final = "vhost-limits"
 
 
 def read_policy(vhost: VhostName, item: JSON, *, is_operator: bool) -> SetPolicy:
@@ -30,7 +31,7 @@ def read_policy(vhost: VhostName, item: JSON, *, is_operator: bool) -> SetPolicy
     return SetPolicy(policy, is_operator)
 
 
-def write_policies(entries: Iterable[Entry], vhost: VhostName | None) -> dict[str, list[JSON]]:
+def write_policies(entries: Sequence[Entry], vhost: VhostName | None) -> dict[str, list[JSON]]:
     """The lists of policies and parameters. Their objects name the vhost unless it is None."""
     place: JSON = {} if vhost is None else {"vhost": vhost}
     lists: dict[str, list[JSON]] = {"policies": [], "parameters": []}
@@ -43,7 +44,15 @@ def write_policies(entries: Iterable[Entry], vhost: VhostName | None) -> dict[st
                 lists["parameters"].append(parameter)
             else:
                 lists["policies"].append({"name": policy.name, **place, **_fields(policy)})
+    lists["parameters"] += write_limits(entries, vhost)
     return lists
+
+
+def write_limits(entries: Iterable[Entry], vhost: VhostName | None) -> list[JSON]:
+    """A parameter, as RabbitMQ has it."""
+    place: JSON = {} if vhost is None else {"vhost": vhost}
+    found = [entry.limits.written() for entry in entries if isinstance(entry, PersistLimits)]
+    return [{"name": "limits", **place, "component": VHOST_LIMITS, "value": value} for value in found]
 
 
 def _fields(policy: Policy) -> JSON:

@@ -18,10 +18,12 @@ from penstock.metadata.commands import (
     DeleteQueue,
     PurgeQueue,
     QueueUnused,
+    SetLimits,
     SetPolicy,
     Unbind,
 )
 from penstock.metadata.effects import Entry, ExchangeDeclared, QueueDeclared
+from penstock.metadata.limits import Limits
 from penstock.metadata.policies import Policy
 from penstock.model.errors import NotFoundError, Thing
 from penstock.model.names import (
@@ -188,6 +190,16 @@ class Vhost:
         if not actor.is_administrator:
             self._require_entry(actor)
         return list((self._topology.operator_policies if is_operator else self._topology.policies).values())
+
+    # ------------------------------------------------------------ limits
+
+    @property
+    def limits(self) -> Limits:
+        return self._topology.limits
+
+    async def set_limits(self, actor: Actor, limits: Limits) -> None:
+        actor.require_administrator(Thing("limits of vhost", self.name))
+        await self._owner.submit(SetLimits(limits))
 
     # ------------------------------------------------------------ admissions and events
 

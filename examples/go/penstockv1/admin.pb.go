@@ -758,6 +758,251 @@ func (*DeleteVhostResponse) Descriptor() ([]byte, []int) {
 	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
+type VhostLimits struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	QueuesMax *uint32                `protobuf:"varint,1,opt,name=queues_max,json=queuesMax,proto3,oneof" json:"queues_max,omitempty"`
+	// Connections with streams in the virtual host.
+	ConnectionsMax *uint32 `protobuf:"varint,2,opt,name=connections_max,json=connectionsMax,proto3,oneof" json:"connections_max,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *VhostLimits) Reset() {
+	*x = VhostLimits{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VhostLimits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VhostLimits) ProtoMessage() {}
+
+func (x *VhostLimits) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VhostLimits.ProtoReflect.Descriptor instead.
+func (*VhostLimits) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *VhostLimits) GetQueuesMax() uint32 {
+	if x != nil && x.QueuesMax != nil {
+		return *x.QueuesMax
+	}
+	return 0
+}
+
+func (x *VhostLimits) GetConnectionsMax() uint32 {
+	if x != nil && x.ConnectionsMax != nil {
+		return *x.ConnectionsMax
+	}
+	return 0
+}
+
+type GetVhostLimitsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Vhost         string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetVhostLimitsRequest) Reset() {
+	*x = GetVhostLimitsRequest{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetVhostLimitsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetVhostLimitsRequest) ProtoMessage() {}
+
+func (x *GetVhostLimitsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetVhostLimitsRequest.ProtoReflect.Descriptor instead.
+func (*GetVhostLimitsRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *GetVhostLimitsRequest) GetVhost() string {
+	if x != nil {
+		return x.Vhost
+	}
+	return ""
+}
+
+type GetVhostLimitsResponse struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Limits          *VhostLimits           `protobuf:"bytes,1,opt,name=limits,proto3" json:"limits,omitempty"`
+	QueueCount      uint32                 `protobuf:"varint,2,opt,name=queue_count,json=queueCount,proto3" json:"queue_count,omitempty"`
+	ConnectionCount uint32                 `protobuf:"varint,3,opt,name=connection_count,json=connectionCount,proto3" json:"connection_count,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *GetVhostLimitsResponse) Reset() {
+	*x = GetVhostLimitsResponse{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetVhostLimitsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetVhostLimitsResponse) ProtoMessage() {}
+
+func (x *GetVhostLimitsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetVhostLimitsResponse.ProtoReflect.Descriptor instead.
+func (*GetVhostLimitsResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *GetVhostLimitsResponse) GetLimits() *VhostLimits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *GetVhostLimitsResponse) GetQueueCount() uint32 {
+	if x != nil {
+		return x.QueueCount
+	}
+	return 0
+}
+
+func (x *GetVhostLimitsResponse) GetConnectionCount() uint32 {
+	if x != nil {
+		return x.ConnectionCount
+	}
+	return 0
+}
+
+type SetVhostLimitsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Vhost         string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	Limits        *VhostLimits           `protobuf:"bytes,2,opt,name=limits,proto3" json:"limits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetVhostLimitsRequest) Reset() {
+	*x = SetVhostLimitsRequest{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetVhostLimitsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetVhostLimitsRequest) ProtoMessage() {}
+
+func (x *SetVhostLimitsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetVhostLimitsRequest.ProtoReflect.Descriptor instead.
+func (*SetVhostLimitsRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *SetVhostLimitsRequest) GetVhost() string {
+	if x != nil {
+		return x.Vhost
+	}
+	return ""
+}
+
+func (x *SetVhostLimitsRequest) GetLimits() *VhostLimits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+type SetVhostLimitsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetVhostLimitsResponse) Reset() {
+	*x = SetVhostLimitsResponse{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetVhostLimitsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetVhostLimitsResponse) ProtoMessage() {}
+
+func (x *SetVhostLimitsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetVhostLimitsResponse.ProtoReflect.Descriptor instead.
+func (*SetVhostLimitsResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{15}
+}
+
 type User struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -768,7 +1013,7 @@ type User struct {
 
 func (x *User) Reset() {
 	*x = User{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[11]
+	mi := &file_penstock_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -780,7 +1025,7 @@ func (x *User) String() string {
 func (*User) ProtoMessage() {}
 
 func (x *User) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[11]
+	mi := &file_penstock_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -793,7 +1038,7 @@ func (x *User) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use User.ProtoReflect.Descriptor instead.
 func (*User) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *User) GetName() string {
@@ -818,7 +1063,7 @@ type ListUsersRequest struct {
 
 func (x *ListUsersRequest) Reset() {
 	*x = ListUsersRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[12]
+	mi := &file_penstock_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -830,7 +1075,7 @@ func (x *ListUsersRequest) String() string {
 func (*ListUsersRequest) ProtoMessage() {}
 
 func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[12]
+	mi := &file_penstock_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -843,7 +1088,7 @@ func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersRequest.ProtoReflect.Descriptor instead.
 func (*ListUsersRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 type ListUsersResponse struct {
@@ -855,7 +1100,7 @@ type ListUsersResponse struct {
 
 func (x *ListUsersResponse) Reset() {
 	*x = ListUsersResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[13]
+	mi := &file_penstock_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -867,7 +1112,7 @@ func (x *ListUsersResponse) String() string {
 func (*ListUsersResponse) ProtoMessage() {}
 
 func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[13]
+	mi := &file_penstock_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -880,7 +1125,7 @@ func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersResponse.ProtoReflect.Descriptor instead.
 func (*ListUsersResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListUsersResponse) GetUsers() []*User {
@@ -902,7 +1147,7 @@ type PutUserRequest struct {
 
 func (x *PutUserRequest) Reset() {
 	*x = PutUserRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[14]
+	mi := &file_penstock_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -914,7 +1159,7 @@ func (x *PutUserRequest) String() string {
 func (*PutUserRequest) ProtoMessage() {}
 
 func (x *PutUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[14]
+	mi := &file_penstock_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -927,7 +1172,7 @@ func (x *PutUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutUserRequest.ProtoReflect.Descriptor instead.
 func (*PutUserRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PutUserRequest) GetName() string {
@@ -960,7 +1205,7 @@ type PutUserResponse struct {
 
 func (x *PutUserResponse) Reset() {
 	*x = PutUserResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[15]
+	mi := &file_penstock_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -972,7 +1217,7 @@ func (x *PutUserResponse) String() string {
 func (*PutUserResponse) ProtoMessage() {}
 
 func (x *PutUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[15]
+	mi := &file_penstock_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -985,7 +1230,7 @@ func (x *PutUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutUserResponse.ProtoReflect.Descriptor instead.
 func (*PutUserResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PutUserResponse) GetCreated() bool {
@@ -1004,7 +1249,7 @@ type DeleteUserRequest struct {
 
 func (x *DeleteUserRequest) Reset() {
 	*x = DeleteUserRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[16]
+	mi := &file_penstock_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1016,7 +1261,7 @@ func (x *DeleteUserRequest) String() string {
 func (*DeleteUserRequest) ProtoMessage() {}
 
 func (x *DeleteUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[16]
+	mi := &file_penstock_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1029,7 +1274,7 @@ func (x *DeleteUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteUserRequest.ProtoReflect.Descriptor instead.
 func (*DeleteUserRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DeleteUserRequest) GetName() string {
@@ -1047,7 +1292,7 @@ type DeleteUserResponse struct {
 
 func (x *DeleteUserResponse) Reset() {
 	*x = DeleteUserResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[17]
+	mi := &file_penstock_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1059,7 +1304,7 @@ func (x *DeleteUserResponse) String() string {
 func (*DeleteUserResponse) ProtoMessage() {}
 
 func (x *DeleteUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[17]
+	mi := &file_penstock_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1072,7 +1317,7 @@ func (x *DeleteUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteUserResponse.ProtoReflect.Descriptor instead.
 func (*DeleteUserResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 type RefreshTokenRequest struct {
@@ -1083,7 +1328,7 @@ type RefreshTokenRequest struct {
 
 func (x *RefreshTokenRequest) Reset() {
 	*x = RefreshTokenRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[18]
+	mi := &file_penstock_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1095,7 +1340,7 @@ func (x *RefreshTokenRequest) String() string {
 func (*RefreshTokenRequest) ProtoMessage() {}
 
 func (x *RefreshTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[18]
+	mi := &file_penstock_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1108,7 +1353,7 @@ func (x *RefreshTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshTokenRequest.ProtoReflect.Descriptor instead.
 func (*RefreshTokenRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 type RefreshTokenResponse struct {
@@ -1121,7 +1366,7 @@ type RefreshTokenResponse struct {
 
 func (x *RefreshTokenResponse) Reset() {
 	*x = RefreshTokenResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[19]
+	mi := &file_penstock_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1133,7 +1378,7 @@ func (x *RefreshTokenResponse) String() string {
 func (*RefreshTokenResponse) ProtoMessage() {}
 
 func (x *RefreshTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[19]
+	mi := &file_penstock_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1146,7 +1391,7 @@ func (x *RefreshTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshTokenResponse.ProtoReflect.Descriptor instead.
 func (*RefreshTokenResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RefreshTokenResponse) GetExpiresAtMs() uint64 {
@@ -1170,7 +1415,7 @@ type Permission struct {
 
 func (x *Permission) Reset() {
 	*x = Permission{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[20]
+	mi := &file_penstock_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1182,7 +1427,7 @@ func (x *Permission) String() string {
 func (*Permission) ProtoMessage() {}
 
 func (x *Permission) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[20]
+	mi := &file_penstock_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1195,7 +1440,7 @@ func (x *Permission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Permission.ProtoReflect.Descriptor instead.
 func (*Permission) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Permission) GetUser() string {
@@ -1244,7 +1489,7 @@ type ListPermissionsRequest struct {
 
 func (x *ListPermissionsRequest) Reset() {
 	*x = ListPermissionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[21]
+	mi := &file_penstock_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1256,7 +1501,7 @@ func (x *ListPermissionsRequest) String() string {
 func (*ListPermissionsRequest) ProtoMessage() {}
 
 func (x *ListPermissionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[21]
+	mi := &file_penstock_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1269,7 +1514,7 @@ func (x *ListPermissionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPermissionsRequest.ProtoReflect.Descriptor instead.
 func (*ListPermissionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListPermissionsRequest) GetUser() string {
@@ -1295,7 +1540,7 @@ type ListPermissionsResponse struct {
 
 func (x *ListPermissionsResponse) Reset() {
 	*x = ListPermissionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[22]
+	mi := &file_penstock_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1307,7 +1552,7 @@ func (x *ListPermissionsResponse) String() string {
 func (*ListPermissionsResponse) ProtoMessage() {}
 
 func (x *ListPermissionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[22]
+	mi := &file_penstock_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1320,7 +1565,7 @@ func (x *ListPermissionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPermissionsResponse.ProtoReflect.Descriptor instead.
 func (*ListPermissionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListPermissionsResponse) GetPermissions() []*Permission {
@@ -1339,7 +1584,7 @@ type SetPermissionRequest struct {
 
 func (x *SetPermissionRequest) Reset() {
 	*x = SetPermissionRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[23]
+	mi := &file_penstock_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1351,7 +1596,7 @@ func (x *SetPermissionRequest) String() string {
 func (*SetPermissionRequest) ProtoMessage() {}
 
 func (x *SetPermissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[23]
+	mi := &file_penstock_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1364,7 +1609,7 @@ func (x *SetPermissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPermissionRequest.ProtoReflect.Descriptor instead.
 func (*SetPermissionRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SetPermissionRequest) GetPermission() *Permission {
@@ -1382,7 +1627,7 @@ type SetPermissionResponse struct {
 
 func (x *SetPermissionResponse) Reset() {
 	*x = SetPermissionResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[24]
+	mi := &file_penstock_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1394,7 +1639,7 @@ func (x *SetPermissionResponse) String() string {
 func (*SetPermissionResponse) ProtoMessage() {}
 
 func (x *SetPermissionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[24]
+	mi := &file_penstock_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1407,7 +1652,7 @@ func (x *SetPermissionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPermissionResponse.ProtoReflect.Descriptor instead.
 func (*SetPermissionResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 type ClearPermissionRequest struct {
@@ -1420,7 +1665,7 @@ type ClearPermissionRequest struct {
 
 func (x *ClearPermissionRequest) Reset() {
 	*x = ClearPermissionRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[25]
+	mi := &file_penstock_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1432,7 +1677,7 @@ func (x *ClearPermissionRequest) String() string {
 func (*ClearPermissionRequest) ProtoMessage() {}
 
 func (x *ClearPermissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[25]
+	mi := &file_penstock_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1445,7 +1690,7 @@ func (x *ClearPermissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearPermissionRequest.ProtoReflect.Descriptor instead.
 func (*ClearPermissionRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ClearPermissionRequest) GetUser() string {
@@ -1470,7 +1715,7 @@ type ClearPermissionResponse struct {
 
 func (x *ClearPermissionResponse) Reset() {
 	*x = ClearPermissionResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[26]
+	mi := &file_penstock_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +1727,7 @@ func (x *ClearPermissionResponse) String() string {
 func (*ClearPermissionResponse) ProtoMessage() {}
 
 func (x *ClearPermissionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[26]
+	mi := &file_penstock_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +1740,7 @@ func (x *ClearPermissionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearPermissionResponse.ProtoReflect.Descriptor instead.
 func (*ClearPermissionResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 type Exchange struct {
@@ -1513,7 +1758,7 @@ type Exchange struct {
 
 func (x *Exchange) Reset() {
 	*x = Exchange{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[27]
+	mi := &file_penstock_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1525,7 +1770,7 @@ func (x *Exchange) String() string {
 func (*Exchange) ProtoMessage() {}
 
 func (x *Exchange) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[27]
+	mi := &file_penstock_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1538,7 +1783,7 @@ func (x *Exchange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exchange.ProtoReflect.Descriptor instead.
 func (*Exchange) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Exchange) GetName() string {
@@ -1595,7 +1840,7 @@ type ListExchangesRequest struct {
 
 func (x *ListExchangesRequest) Reset() {
 	*x = ListExchangesRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[28]
+	mi := &file_penstock_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1607,7 +1852,7 @@ func (x *ListExchangesRequest) String() string {
 func (*ListExchangesRequest) ProtoMessage() {}
 
 func (x *ListExchangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[28]
+	mi := &file_penstock_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1620,7 +1865,7 @@ func (x *ListExchangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExchangesRequest.ProtoReflect.Descriptor instead.
 func (*ListExchangesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListExchangesRequest) GetVhost() string {
@@ -1655,7 +1900,7 @@ type ListExchangesResponse struct {
 
 func (x *ListExchangesResponse) Reset() {
 	*x = ListExchangesResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[29]
+	mi := &file_penstock_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1667,7 +1912,7 @@ func (x *ListExchangesResponse) String() string {
 func (*ListExchangesResponse) ProtoMessage() {}
 
 func (x *ListExchangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[29]
+	mi := &file_penstock_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1680,7 +1925,7 @@ func (x *ListExchangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExchangesResponse.ProtoReflect.Descriptor instead.
 func (*ListExchangesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListExchangesResponse) GetExchanges() []*Exchange {
@@ -1709,7 +1954,7 @@ type DeclareExchangeRequest struct {
 
 func (x *DeclareExchangeRequest) Reset() {
 	*x = DeclareExchangeRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[30]
+	mi := &file_penstock_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1721,7 +1966,7 @@ func (x *DeclareExchangeRequest) String() string {
 func (*DeclareExchangeRequest) ProtoMessage() {}
 
 func (x *DeclareExchangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[30]
+	mi := &file_penstock_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1734,7 +1979,7 @@ func (x *DeclareExchangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareExchangeRequest.ProtoReflect.Descriptor instead.
 func (*DeclareExchangeRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DeclareExchangeRequest) GetVhost() string {
@@ -1766,7 +2011,7 @@ type DeclareExchangeResponse struct {
 
 func (x *DeclareExchangeResponse) Reset() {
 	*x = DeclareExchangeResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[31]
+	mi := &file_penstock_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1778,7 +2023,7 @@ func (x *DeclareExchangeResponse) String() string {
 func (*DeclareExchangeResponse) ProtoMessage() {}
 
 func (x *DeclareExchangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[31]
+	mi := &file_penstock_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1791,7 +2036,7 @@ func (x *DeclareExchangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareExchangeResponse.ProtoReflect.Descriptor instead.
 func (*DeclareExchangeResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 type DeleteExchangeRequest struct {
@@ -1805,7 +2050,7 @@ type DeleteExchangeRequest struct {
 
 func (x *DeleteExchangeRequest) Reset() {
 	*x = DeleteExchangeRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[32]
+	mi := &file_penstock_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1817,7 +2062,7 @@ func (x *DeleteExchangeRequest) String() string {
 func (*DeleteExchangeRequest) ProtoMessage() {}
 
 func (x *DeleteExchangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[32]
+	mi := &file_penstock_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1830,7 +2075,7 @@ func (x *DeleteExchangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteExchangeRequest.ProtoReflect.Descriptor instead.
 func (*DeleteExchangeRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DeleteExchangeRequest) GetVhost() string {
@@ -1862,7 +2107,7 @@ type DeleteExchangeResponse struct {
 
 func (x *DeleteExchangeResponse) Reset() {
 	*x = DeleteExchangeResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[33]
+	mi := &file_penstock_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1874,7 +2119,7 @@ func (x *DeleteExchangeResponse) String() string {
 func (*DeleteExchangeResponse) ProtoMessage() {}
 
 func (x *DeleteExchangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[33]
+	mi := &file_penstock_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1887,7 +2132,7 @@ func (x *DeleteExchangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteExchangeResponse.ProtoReflect.Descriptor instead.
 func (*DeleteExchangeResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 type Queue struct {
@@ -1908,7 +2153,7 @@ type Queue struct {
 
 func (x *Queue) Reset() {
 	*x = Queue{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[34]
+	mi := &file_penstock_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1920,7 +2165,7 @@ func (x *Queue) String() string {
 func (*Queue) ProtoMessage() {}
 
 func (x *Queue) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[34]
+	mi := &file_penstock_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1933,7 +2178,7 @@ func (x *Queue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Queue.ProtoReflect.Descriptor instead.
 func (*Queue) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Queue) GetName() string {
@@ -2020,7 +2265,7 @@ type ListQueuesRequest struct {
 
 func (x *ListQueuesRequest) Reset() {
 	*x = ListQueuesRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[35]
+	mi := &file_penstock_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2032,7 +2277,7 @@ func (x *ListQueuesRequest) String() string {
 func (*ListQueuesRequest) ProtoMessage() {}
 
 func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[35]
+	mi := &file_penstock_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2045,7 +2290,7 @@ func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesRequest.ProtoReflect.Descriptor instead.
 func (*ListQueuesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListQueuesRequest) GetVhost() string {
@@ -2087,7 +2332,7 @@ type ListQueuesResponse struct {
 
 func (x *ListQueuesResponse) Reset() {
 	*x = ListQueuesResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[36]
+	mi := &file_penstock_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2099,7 +2344,7 @@ func (x *ListQueuesResponse) String() string {
 func (*ListQueuesResponse) ProtoMessage() {}
 
 func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[36]
+	mi := &file_penstock_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2112,7 +2357,7 @@ func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesResponse.ProtoReflect.Descriptor instead.
 func (*ListQueuesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListQueuesResponse) GetQueues() []*Queue {
@@ -2142,7 +2387,7 @@ type DeclareQueueRequest struct {
 
 func (x *DeclareQueueRequest) Reset() {
 	*x = DeclareQueueRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[37]
+	mi := &file_penstock_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2154,7 +2399,7 @@ func (x *DeclareQueueRequest) String() string {
 func (*DeclareQueueRequest) ProtoMessage() {}
 
 func (x *DeclareQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[37]
+	mi := &file_penstock_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2167,7 +2412,7 @@ func (x *DeclareQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareQueueRequest.ProtoReflect.Descriptor instead.
 func (*DeclareQueueRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DeclareQueueRequest) GetVhost() string {
@@ -2202,7 +2447,7 @@ type DeclareQueueResponse struct {
 
 func (x *DeclareQueueResponse) Reset() {
 	*x = DeclareQueueResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[38]
+	mi := &file_penstock_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2214,7 +2459,7 @@ func (x *DeclareQueueResponse) String() string {
 func (*DeclareQueueResponse) ProtoMessage() {}
 
 func (x *DeclareQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[38]
+	mi := &file_penstock_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2227,7 +2472,7 @@ func (x *DeclareQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareQueueResponse.ProtoReflect.Descriptor instead.
 func (*DeclareQueueResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DeclareQueueResponse) GetName() string {
@@ -2263,7 +2508,7 @@ type DeleteQueueRequest struct {
 
 func (x *DeleteQueueRequest) Reset() {
 	*x = DeleteQueueRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[39]
+	mi := &file_penstock_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2275,7 +2520,7 @@ func (x *DeleteQueueRequest) String() string {
 func (*DeleteQueueRequest) ProtoMessage() {}
 
 func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[39]
+	mi := &file_penstock_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2288,7 +2533,7 @@ func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueRequest.ProtoReflect.Descriptor instead.
 func (*DeleteQueueRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DeleteQueueRequest) GetVhost() string {
@@ -2328,7 +2573,7 @@ type DeleteQueueResponse struct {
 
 func (x *DeleteQueueResponse) Reset() {
 	*x = DeleteQueueResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[40]
+	mi := &file_penstock_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2340,7 +2585,7 @@ func (x *DeleteQueueResponse) String() string {
 func (*DeleteQueueResponse) ProtoMessage() {}
 
 func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[40]
+	mi := &file_penstock_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2353,7 +2598,7 @@ func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueResponse.ProtoReflect.Descriptor instead.
 func (*DeleteQueueResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DeleteQueueResponse) GetDroppedCount() uint64 {
@@ -2373,7 +2618,7 @@ type PurgeQueueRequest struct {
 
 func (x *PurgeQueueRequest) Reset() {
 	*x = PurgeQueueRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[41]
+	mi := &file_penstock_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2385,7 +2630,7 @@ func (x *PurgeQueueRequest) String() string {
 func (*PurgeQueueRequest) ProtoMessage() {}
 
 func (x *PurgeQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[41]
+	mi := &file_penstock_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2398,7 +2643,7 @@ func (x *PurgeQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeQueueRequest.ProtoReflect.Descriptor instead.
 func (*PurgeQueueRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PurgeQueueRequest) GetVhost() string {
@@ -2424,7 +2669,7 @@ type PurgeQueueResponse struct {
 
 func (x *PurgeQueueResponse) Reset() {
 	*x = PurgeQueueResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[42]
+	mi := &file_penstock_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2436,7 +2681,7 @@ func (x *PurgeQueueResponse) String() string {
 func (*PurgeQueueResponse) ProtoMessage() {}
 
 func (x *PurgeQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[42]
+	mi := &file_penstock_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2449,7 +2694,7 @@ func (x *PurgeQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeQueueResponse.ProtoReflect.Descriptor instead.
 func (*PurgeQueueResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PurgeQueueResponse) GetDroppedCount() uint64 {
@@ -2472,7 +2717,7 @@ type Binding struct {
 
 func (x *Binding) Reset() {
 	*x = Binding{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[43]
+	mi := &file_penstock_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2484,7 +2729,7 @@ func (x *Binding) String() string {
 func (*Binding) ProtoMessage() {}
 
 func (x *Binding) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[43]
+	mi := &file_penstock_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2497,7 +2742,7 @@ func (x *Binding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Binding.ProtoReflect.Descriptor instead.
 func (*Binding) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Binding) GetSource() string {
@@ -2546,7 +2791,7 @@ type ListBindingsRequest struct {
 
 func (x *ListBindingsRequest) Reset() {
 	*x = ListBindingsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[44]
+	mi := &file_penstock_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2558,7 +2803,7 @@ func (x *ListBindingsRequest) String() string {
 func (*ListBindingsRequest) ProtoMessage() {}
 
 func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[44]
+	mi := &file_penstock_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2571,7 +2816,7 @@ func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsRequest.ProtoReflect.Descriptor instead.
 func (*ListBindingsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListBindingsRequest) GetVhost() string {
@@ -2604,7 +2849,7 @@ type ListBindingsResponse struct {
 
 func (x *ListBindingsResponse) Reset() {
 	*x = ListBindingsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[45]
+	mi := &file_penstock_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2616,7 +2861,7 @@ func (x *ListBindingsResponse) String() string {
 func (*ListBindingsResponse) ProtoMessage() {}
 
 func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[45]
+	mi := &file_penstock_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2629,7 +2874,7 @@ func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsResponse.ProtoReflect.Descriptor instead.
 func (*ListBindingsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ListBindingsResponse) GetBindings() []*Binding {
@@ -2649,7 +2894,7 @@ type BindRequest struct {
 
 func (x *BindRequest) Reset() {
 	*x = BindRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[46]
+	mi := &file_penstock_v1_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2661,7 +2906,7 @@ func (x *BindRequest) String() string {
 func (*BindRequest) ProtoMessage() {}
 
 func (x *BindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[46]
+	mi := &file_penstock_v1_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2674,7 +2919,7 @@ func (x *BindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindRequest.ProtoReflect.Descriptor instead.
 func (*BindRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *BindRequest) GetVhost() string {
@@ -2699,7 +2944,7 @@ type BindResponse struct {
 
 func (x *BindResponse) Reset() {
 	*x = BindResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[47]
+	mi := &file_penstock_v1_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2711,7 +2956,7 @@ func (x *BindResponse) String() string {
 func (*BindResponse) ProtoMessage() {}
 
 func (x *BindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[47]
+	mi := &file_penstock_v1_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2724,7 +2969,7 @@ func (x *BindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResponse.ProtoReflect.Descriptor instead.
 func (*BindResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{52}
 }
 
 type UnbindRequest struct {
@@ -2737,7 +2982,7 @@ type UnbindRequest struct {
 
 func (x *UnbindRequest) Reset() {
 	*x = UnbindRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[48]
+	mi := &file_penstock_v1_admin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2749,7 +2994,7 @@ func (x *UnbindRequest) String() string {
 func (*UnbindRequest) ProtoMessage() {}
 
 func (x *UnbindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[48]
+	mi := &file_penstock_v1_admin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2762,7 +3007,7 @@ func (x *UnbindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbindRequest.ProtoReflect.Descriptor instead.
 func (*UnbindRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{48}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *UnbindRequest) GetVhost() string {
@@ -2787,7 +3032,7 @@ type UnbindResponse struct {
 
 func (x *UnbindResponse) Reset() {
 	*x = UnbindResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[49]
+	mi := &file_penstock_v1_admin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2799,7 +3044,7 @@ func (x *UnbindResponse) String() string {
 func (*UnbindResponse) ProtoMessage() {}
 
 func (x *UnbindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[49]
+	mi := &file_penstock_v1_admin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2812,7 +3057,7 @@ func (x *UnbindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbindResponse.ProtoReflect.Descriptor instead.
 func (*UnbindResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{49}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{54}
 }
 
 // What holds for every exchange or queue whose name its pattern finds itself in. Of those that match, the one with the
@@ -2832,7 +3077,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[50]
+	mi := &file_penstock_v1_admin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2844,7 +3089,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[50]
+	mi := &file_penstock_v1_admin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2857,7 +3102,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{50}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Policy) GetName() string {
@@ -2906,7 +3151,7 @@ type ListPoliciesRequest struct {
 
 func (x *ListPoliciesRequest) Reset() {
 	*x = ListPoliciesRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[51]
+	mi := &file_penstock_v1_admin_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2918,7 +3163,7 @@ func (x *ListPoliciesRequest) String() string {
 func (*ListPoliciesRequest) ProtoMessage() {}
 
 func (x *ListPoliciesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[51]
+	mi := &file_penstock_v1_admin_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2931,7 +3176,7 @@ func (x *ListPoliciesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoliciesRequest.ProtoReflect.Descriptor instead.
 func (*ListPoliciesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{51}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListPoliciesRequest) GetVhost() string {
@@ -2957,7 +3202,7 @@ type ListPoliciesResponse struct {
 
 func (x *ListPoliciesResponse) Reset() {
 	*x = ListPoliciesResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[52]
+	mi := &file_penstock_v1_admin_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2969,7 +3214,7 @@ func (x *ListPoliciesResponse) String() string {
 func (*ListPoliciesResponse) ProtoMessage() {}
 
 func (x *ListPoliciesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[52]
+	mi := &file_penstock_v1_admin_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2982,7 +3227,7 @@ func (x *ListPoliciesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoliciesResponse.ProtoReflect.Descriptor instead.
 func (*ListPoliciesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{52}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListPoliciesResponse) GetPolicies() []*Policy {
@@ -3003,7 +3248,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[53]
+	mi := &file_penstock_v1_admin_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3015,7 +3260,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[53]
+	mi := &file_penstock_v1_admin_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3028,7 +3273,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{53}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *SetPolicyRequest) GetVhost() string {
@@ -3060,7 +3305,7 @@ type SetPolicyResponse struct {
 
 func (x *SetPolicyResponse) Reset() {
 	*x = SetPolicyResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[54]
+	mi := &file_penstock_v1_admin_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3072,7 +3317,7 @@ func (x *SetPolicyResponse) String() string {
 func (*SetPolicyResponse) ProtoMessage() {}
 
 func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[54]
+	mi := &file_penstock_v1_admin_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3085,7 +3330,7 @@ func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{54}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{59}
 }
 
 type ClearPolicyRequest struct {
@@ -3099,7 +3344,7 @@ type ClearPolicyRequest struct {
 
 func (x *ClearPolicyRequest) Reset() {
 	*x = ClearPolicyRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[55]
+	mi := &file_penstock_v1_admin_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3111,7 +3356,7 @@ func (x *ClearPolicyRequest) String() string {
 func (*ClearPolicyRequest) ProtoMessage() {}
 
 func (x *ClearPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[55]
+	mi := &file_penstock_v1_admin_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3124,7 +3369,7 @@ func (x *ClearPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearPolicyRequest.ProtoReflect.Descriptor instead.
 func (*ClearPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{55}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ClearPolicyRequest) GetVhost() string {
@@ -3156,7 +3401,7 @@ type ClearPolicyResponse struct {
 
 func (x *ClearPolicyResponse) Reset() {
 	*x = ClearPolicyResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[56]
+	mi := &file_penstock_v1_admin_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3168,7 +3413,7 @@ func (x *ClearPolicyResponse) String() string {
 func (*ClearPolicyResponse) ProtoMessage() {}
 
 func (x *ClearPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[56]
+	mi := &file_penstock_v1_admin_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3181,7 +3426,7 @@ func (x *ClearPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearPolicyResponse.ProtoReflect.Descriptor instead.
 func (*ClearPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{56}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{61}
 }
 
 type ExportDefinitionsRequest struct {
@@ -3194,7 +3439,7 @@ type ExportDefinitionsRequest struct {
 
 func (x *ExportDefinitionsRequest) Reset() {
 	*x = ExportDefinitionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[57]
+	mi := &file_penstock_v1_admin_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3206,7 +3451,7 @@ func (x *ExportDefinitionsRequest) String() string {
 func (*ExportDefinitionsRequest) ProtoMessage() {}
 
 func (x *ExportDefinitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[57]
+	mi := &file_penstock_v1_admin_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3219,7 +3464,7 @@ func (x *ExportDefinitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportDefinitionsRequest.ProtoReflect.Descriptor instead.
 func (*ExportDefinitionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{57}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ExportDefinitionsRequest) GetVhost() string {
@@ -3239,7 +3484,7 @@ type ExportDefinitionsResponse struct {
 
 func (x *ExportDefinitionsResponse) Reset() {
 	*x = ExportDefinitionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[58]
+	mi := &file_penstock_v1_admin_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3251,7 +3496,7 @@ func (x *ExportDefinitionsResponse) String() string {
 func (*ExportDefinitionsResponse) ProtoMessage() {}
 
 func (x *ExportDefinitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[58]
+	mi := &file_penstock_v1_admin_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3264,7 +3509,7 @@ func (x *ExportDefinitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportDefinitionsResponse.ProtoReflect.Descriptor instead.
 func (*ExportDefinitionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{58}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ExportDefinitionsResponse) GetJson() []byte {
@@ -3285,7 +3530,7 @@ type ImportDefinitionsRequest struct {
 
 func (x *ImportDefinitionsRequest) Reset() {
 	*x = ImportDefinitionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[59]
+	mi := &file_penstock_v1_admin_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3297,7 +3542,7 @@ func (x *ImportDefinitionsRequest) String() string {
 func (*ImportDefinitionsRequest) ProtoMessage() {}
 
 func (x *ImportDefinitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[59]
+	mi := &file_penstock_v1_admin_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3310,7 +3555,7 @@ func (x *ImportDefinitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportDefinitionsRequest.ProtoReflect.Descriptor instead.
 func (*ImportDefinitionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{59}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ImportDefinitionsRequest) GetJson() []byte {
@@ -3336,7 +3581,7 @@ type ImportDefinitionsResponse struct {
 
 func (x *ImportDefinitionsResponse) Reset() {
 	*x = ImportDefinitionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[60]
+	mi := &file_penstock_v1_admin_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3348,7 +3593,7 @@ func (x *ImportDefinitionsResponse) String() string {
 func (*ImportDefinitionsResponse) ProtoMessage() {}
 
 func (x *ImportDefinitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[60]
+	mi := &file_penstock_v1_admin_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3361,7 +3606,7 @@ func (x *ImportDefinitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportDefinitionsResponse.ProtoReflect.Descriptor instead.
 func (*ImportDefinitionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{60}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ImportDefinitionsResponse) GetAdded() map[string]uint64 {
@@ -3381,7 +3626,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[61]
+	mi := &file_penstock_v1_admin_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3393,7 +3638,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[61]
+	mi := &file_penstock_v1_admin_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3406,7 +3651,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{61}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *BackupRequest) GetDirectory() string {
@@ -3427,7 +3672,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[62]
+	mi := &file_penstock_v1_admin_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3439,7 +3684,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[62]
+	mi := &file_penstock_v1_admin_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3452,7 +3697,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{62}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *BackupResponse) GetVhostCount() uint32 {
@@ -3529,7 +3774,24 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\acreated\x18\x01 \x01(\bR\acreated\"(\n" +
 	"\x12DeleteVhostRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x15\n" +
-	"\x13DeleteVhostResponse\".\n" +
+	"\x13DeleteVhostResponse\"\x82\x01\n" +
+	"\vVhostLimits\x12\"\n" +
+	"\n" +
+	"queues_max\x18\x01 \x01(\rH\x00R\tqueuesMax\x88\x01\x01\x12,\n" +
+	"\x0fconnections_max\x18\x02 \x01(\rH\x01R\x0econnectionsMax\x88\x01\x01B\r\n" +
+	"\v_queues_maxB\x12\n" +
+	"\x10_connections_max\"-\n" +
+	"\x15GetVhostLimitsRequest\x12\x14\n" +
+	"\x05vhost\x18\x01 \x01(\tR\x05vhost\"\x96\x01\n" +
+	"\x16GetVhostLimitsResponse\x120\n" +
+	"\x06limits\x18\x01 \x01(\v2\x18.penstock.v1.VhostLimitsR\x06limits\x12\x1f\n" +
+	"\vqueue_count\x18\x02 \x01(\rR\n" +
+	"queueCount\x12)\n" +
+	"\x10connection_count\x18\x03 \x01(\rR\x0fconnectionCount\"_\n" +
+	"\x15SetVhostLimitsRequest\x12\x14\n" +
+	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x120\n" +
+	"\x06limits\x18\x02 \x01(\v2\x18.penstock.v1.VhostLimitsR\x06limits\"\x18\n" +
+	"\x16SetVhostLimitsResponse\".\n" +
 	"\x04User\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04tags\x18\x02 \x03(\tR\x04tags\"\x12\n" +
@@ -3726,13 +3988,15 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x0fDestinationKind\x12 \n" +
 	"\x1cDESTINATION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16DESTINATION_KIND_QUEUE\x10\x01\x12\x1d\n" +
-	"\x19DESTINATION_KIND_EXCHANGE\x10\x022\xc0\x11\n" +
+	"\x19DESTINATION_KIND_EXCHANGE\x10\x022\xf6\x12\n" +
 	"\fAdminService\x12J\n" +
 	"\tGetStatus\x12\x1d.penstock.v1.GetStatusRequest\x1a\x1e.penstock.v1.GetStatusResponse\x12M\n" +
 	"\n" +
 	"ListVhosts\x12\x1e.penstock.v1.ListVhostsRequest\x1a\x1f.penstock.v1.ListVhostsResponse\x12P\n" +
 	"\vCreateVhost\x12\x1f.penstock.v1.CreateVhostRequest\x1a .penstock.v1.CreateVhostResponse\x12P\n" +
-	"\vDeleteVhost\x12\x1f.penstock.v1.DeleteVhostRequest\x1a .penstock.v1.DeleteVhostResponse\x12J\n" +
+	"\vDeleteVhost\x12\x1f.penstock.v1.DeleteVhostRequest\x1a .penstock.v1.DeleteVhostResponse\x12Y\n" +
+	"\x0eGetVhostLimits\x12\".penstock.v1.GetVhostLimitsRequest\x1a#.penstock.v1.GetVhostLimitsResponse\x12Y\n" +
+	"\x0eSetVhostLimits\x12\".penstock.v1.SetVhostLimitsRequest\x1a#.penstock.v1.SetVhostLimitsResponse\x12J\n" +
 	"\tListUsers\x12\x1d.penstock.v1.ListUsersRequest\x1a\x1e.penstock.v1.ListUsersResponse\x12D\n" +
 	"\aPutUser\x12\x1b.penstock.v1.PutUserRequest\x1a\x1c.penstock.v1.PutUserResponse\x12M\n" +
 	"\n" +
@@ -3773,7 +4037,7 @@ func file_penstock_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_penstock_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_penstock_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
+var file_penstock_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
 var file_penstock_v1_admin_proto_goTypes = []any{
 	(DestinationKind)(0),              // 0: penstock.v1.DestinationKind
 	(*GetStatusRequest)(nil),          // 1: penstock.v1.GetStatusRequest
@@ -3787,152 +4051,163 @@ var file_penstock_v1_admin_proto_goTypes = []any{
 	(*CreateVhostResponse)(nil),       // 9: penstock.v1.CreateVhostResponse
 	(*DeleteVhostRequest)(nil),        // 10: penstock.v1.DeleteVhostRequest
 	(*DeleteVhostResponse)(nil),       // 11: penstock.v1.DeleteVhostResponse
-	(*User)(nil),                      // 12: penstock.v1.User
-	(*ListUsersRequest)(nil),          // 13: penstock.v1.ListUsersRequest
-	(*ListUsersResponse)(nil),         // 14: penstock.v1.ListUsersResponse
-	(*PutUserRequest)(nil),            // 15: penstock.v1.PutUserRequest
-	(*PutUserResponse)(nil),           // 16: penstock.v1.PutUserResponse
-	(*DeleteUserRequest)(nil),         // 17: penstock.v1.DeleteUserRequest
-	(*DeleteUserResponse)(nil),        // 18: penstock.v1.DeleteUserResponse
-	(*RefreshTokenRequest)(nil),       // 19: penstock.v1.RefreshTokenRequest
-	(*RefreshTokenResponse)(nil),      // 20: penstock.v1.RefreshTokenResponse
-	(*Permission)(nil),                // 21: penstock.v1.Permission
-	(*ListPermissionsRequest)(nil),    // 22: penstock.v1.ListPermissionsRequest
-	(*ListPermissionsResponse)(nil),   // 23: penstock.v1.ListPermissionsResponse
-	(*SetPermissionRequest)(nil),      // 24: penstock.v1.SetPermissionRequest
-	(*SetPermissionResponse)(nil),     // 25: penstock.v1.SetPermissionResponse
-	(*ClearPermissionRequest)(nil),    // 26: penstock.v1.ClearPermissionRequest
-	(*ClearPermissionResponse)(nil),   // 27: penstock.v1.ClearPermissionResponse
-	(*Exchange)(nil),                  // 28: penstock.v1.Exchange
-	(*ListExchangesRequest)(nil),      // 29: penstock.v1.ListExchangesRequest
-	(*ListExchangesResponse)(nil),     // 30: penstock.v1.ListExchangesResponse
-	(*DeclareExchangeRequest)(nil),    // 31: penstock.v1.DeclareExchangeRequest
-	(*DeclareExchangeResponse)(nil),   // 32: penstock.v1.DeclareExchangeResponse
-	(*DeleteExchangeRequest)(nil),     // 33: penstock.v1.DeleteExchangeRequest
-	(*DeleteExchangeResponse)(nil),    // 34: penstock.v1.DeleteExchangeResponse
-	(*Queue)(nil),                     // 35: penstock.v1.Queue
-	(*ListQueuesRequest)(nil),         // 36: penstock.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),        // 37: penstock.v1.ListQueuesResponse
-	(*DeclareQueueRequest)(nil),       // 38: penstock.v1.DeclareQueueRequest
-	(*DeclareQueueResponse)(nil),      // 39: penstock.v1.DeclareQueueResponse
-	(*DeleteQueueRequest)(nil),        // 40: penstock.v1.DeleteQueueRequest
-	(*DeleteQueueResponse)(nil),       // 41: penstock.v1.DeleteQueueResponse
-	(*PurgeQueueRequest)(nil),         // 42: penstock.v1.PurgeQueueRequest
-	(*PurgeQueueResponse)(nil),        // 43: penstock.v1.PurgeQueueResponse
-	(*Binding)(nil),                   // 44: penstock.v1.Binding
-	(*ListBindingsRequest)(nil),       // 45: penstock.v1.ListBindingsRequest
-	(*ListBindingsResponse)(nil),      // 46: penstock.v1.ListBindingsResponse
-	(*BindRequest)(nil),               // 47: penstock.v1.BindRequest
-	(*BindResponse)(nil),              // 48: penstock.v1.BindResponse
-	(*UnbindRequest)(nil),             // 49: penstock.v1.UnbindRequest
-	(*UnbindResponse)(nil),            // 50: penstock.v1.UnbindResponse
-	(*Policy)(nil),                    // 51: penstock.v1.Policy
-	(*ListPoliciesRequest)(nil),       // 52: penstock.v1.ListPoliciesRequest
-	(*ListPoliciesResponse)(nil),      // 53: penstock.v1.ListPoliciesResponse
-	(*SetPolicyRequest)(nil),          // 54: penstock.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),         // 55: penstock.v1.SetPolicyResponse
-	(*ClearPolicyRequest)(nil),        // 56: penstock.v1.ClearPolicyRequest
-	(*ClearPolicyResponse)(nil),       // 57: penstock.v1.ClearPolicyResponse
-	(*ExportDefinitionsRequest)(nil),  // 58: penstock.v1.ExportDefinitionsRequest
-	(*ExportDefinitionsResponse)(nil), // 59: penstock.v1.ExportDefinitionsResponse
-	(*ImportDefinitionsRequest)(nil),  // 60: penstock.v1.ImportDefinitionsRequest
-	(*ImportDefinitionsResponse)(nil), // 61: penstock.v1.ImportDefinitionsResponse
-	(*BackupRequest)(nil),             // 62: penstock.v1.BackupRequest
-	(*BackupResponse)(nil),            // 63: penstock.v1.BackupResponse
-	nil,                               // 64: penstock.v1.GetStatusResponse.ListenersEntry
-	nil,                               // 65: penstock.v1.Exchange.ArgumentsEntry
-	nil,                               // 66: penstock.v1.Queue.ArgumentsEntry
-	nil,                               // 67: penstock.v1.Binding.ArgumentsEntry
-	nil,                               // 68: penstock.v1.Policy.DefinitionEntry
-	nil,                               // 69: penstock.v1.ImportDefinitionsResponse.AddedEntry
-	(*Value)(nil),                     // 70: penstock.v1.Value
+	(*VhostLimits)(nil),               // 12: penstock.v1.VhostLimits
+	(*GetVhostLimitsRequest)(nil),     // 13: penstock.v1.GetVhostLimitsRequest
+	(*GetVhostLimitsResponse)(nil),    // 14: penstock.v1.GetVhostLimitsResponse
+	(*SetVhostLimitsRequest)(nil),     // 15: penstock.v1.SetVhostLimitsRequest
+	(*SetVhostLimitsResponse)(nil),    // 16: penstock.v1.SetVhostLimitsResponse
+	(*User)(nil),                      // 17: penstock.v1.User
+	(*ListUsersRequest)(nil),          // 18: penstock.v1.ListUsersRequest
+	(*ListUsersResponse)(nil),         // 19: penstock.v1.ListUsersResponse
+	(*PutUserRequest)(nil),            // 20: penstock.v1.PutUserRequest
+	(*PutUserResponse)(nil),           // 21: penstock.v1.PutUserResponse
+	(*DeleteUserRequest)(nil),         // 22: penstock.v1.DeleteUserRequest
+	(*DeleteUserResponse)(nil),        // 23: penstock.v1.DeleteUserResponse
+	(*RefreshTokenRequest)(nil),       // 24: penstock.v1.RefreshTokenRequest
+	(*RefreshTokenResponse)(nil),      // 25: penstock.v1.RefreshTokenResponse
+	(*Permission)(nil),                // 26: penstock.v1.Permission
+	(*ListPermissionsRequest)(nil),    // 27: penstock.v1.ListPermissionsRequest
+	(*ListPermissionsResponse)(nil),   // 28: penstock.v1.ListPermissionsResponse
+	(*SetPermissionRequest)(nil),      // 29: penstock.v1.SetPermissionRequest
+	(*SetPermissionResponse)(nil),     // 30: penstock.v1.SetPermissionResponse
+	(*ClearPermissionRequest)(nil),    // 31: penstock.v1.ClearPermissionRequest
+	(*ClearPermissionResponse)(nil),   // 32: penstock.v1.ClearPermissionResponse
+	(*Exchange)(nil),                  // 33: penstock.v1.Exchange
+	(*ListExchangesRequest)(nil),      // 34: penstock.v1.ListExchangesRequest
+	(*ListExchangesResponse)(nil),     // 35: penstock.v1.ListExchangesResponse
+	(*DeclareExchangeRequest)(nil),    // 36: penstock.v1.DeclareExchangeRequest
+	(*DeclareExchangeResponse)(nil),   // 37: penstock.v1.DeclareExchangeResponse
+	(*DeleteExchangeRequest)(nil),     // 38: penstock.v1.DeleteExchangeRequest
+	(*DeleteExchangeResponse)(nil),    // 39: penstock.v1.DeleteExchangeResponse
+	(*Queue)(nil),                     // 40: penstock.v1.Queue
+	(*ListQueuesRequest)(nil),         // 41: penstock.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),        // 42: penstock.v1.ListQueuesResponse
+	(*DeclareQueueRequest)(nil),       // 43: penstock.v1.DeclareQueueRequest
+	(*DeclareQueueResponse)(nil),      // 44: penstock.v1.DeclareQueueResponse
+	(*DeleteQueueRequest)(nil),        // 45: penstock.v1.DeleteQueueRequest
+	(*DeleteQueueResponse)(nil),       // 46: penstock.v1.DeleteQueueResponse
+	(*PurgeQueueRequest)(nil),         // 47: penstock.v1.PurgeQueueRequest
+	(*PurgeQueueResponse)(nil),        // 48: penstock.v1.PurgeQueueResponse
+	(*Binding)(nil),                   // 49: penstock.v1.Binding
+	(*ListBindingsRequest)(nil),       // 50: penstock.v1.ListBindingsRequest
+	(*ListBindingsResponse)(nil),      // 51: penstock.v1.ListBindingsResponse
+	(*BindRequest)(nil),               // 52: penstock.v1.BindRequest
+	(*BindResponse)(nil),              // 53: penstock.v1.BindResponse
+	(*UnbindRequest)(nil),             // 54: penstock.v1.UnbindRequest
+	(*UnbindResponse)(nil),            // 55: penstock.v1.UnbindResponse
+	(*Policy)(nil),                    // 56: penstock.v1.Policy
+	(*ListPoliciesRequest)(nil),       // 57: penstock.v1.ListPoliciesRequest
+	(*ListPoliciesResponse)(nil),      // 58: penstock.v1.ListPoliciesResponse
+	(*SetPolicyRequest)(nil),          // 59: penstock.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),         // 60: penstock.v1.SetPolicyResponse
+	(*ClearPolicyRequest)(nil),        // 61: penstock.v1.ClearPolicyRequest
+	(*ClearPolicyResponse)(nil),       // 62: penstock.v1.ClearPolicyResponse
+	(*ExportDefinitionsRequest)(nil),  // 63: penstock.v1.ExportDefinitionsRequest
+	(*ExportDefinitionsResponse)(nil), // 64: penstock.v1.ExportDefinitionsResponse
+	(*ImportDefinitionsRequest)(nil),  // 65: penstock.v1.ImportDefinitionsRequest
+	(*ImportDefinitionsResponse)(nil), // 66: penstock.v1.ImportDefinitionsResponse
+	(*BackupRequest)(nil),             // 67: penstock.v1.BackupRequest
+	(*BackupResponse)(nil),            // 68: penstock.v1.BackupResponse
+	nil,                               // 69: penstock.v1.GetStatusResponse.ListenersEntry
+	nil,                               // 70: penstock.v1.Exchange.ArgumentsEntry
+	nil,                               // 71: penstock.v1.Queue.ArgumentsEntry
+	nil,                               // 72: penstock.v1.Binding.ArgumentsEntry
+	nil,                               // 73: penstock.v1.Policy.DefinitionEntry
+	nil,                               // 74: penstock.v1.ImportDefinitionsResponse.AddedEntry
+	(*Value)(nil),                     // 75: penstock.v1.Value
 }
 var file_penstock_v1_admin_proto_depIdxs = []int32{
 	4,  // 0: penstock.v1.GetStatusResponse.recovery:type_name -> penstock.v1.Recovery
-	64, // 1: penstock.v1.GetStatusResponse.listeners:type_name -> penstock.v1.GetStatusResponse.ListenersEntry
+	69, // 1: penstock.v1.GetStatusResponse.listeners:type_name -> penstock.v1.GetStatusResponse.ListenersEntry
 	3,  // 2: penstock.v1.GetStatusResponse.damage:type_name -> penstock.v1.Damage
 	5,  // 3: penstock.v1.ListVhostsResponse.vhosts:type_name -> penstock.v1.Vhost
-	12, // 4: penstock.v1.ListUsersResponse.users:type_name -> penstock.v1.User
-	21, // 5: penstock.v1.ListPermissionsResponse.permissions:type_name -> penstock.v1.Permission
-	21, // 6: penstock.v1.SetPermissionRequest.permission:type_name -> penstock.v1.Permission
-	65, // 7: penstock.v1.Exchange.arguments:type_name -> penstock.v1.Exchange.ArgumentsEntry
-	28, // 8: penstock.v1.ListExchangesResponse.exchanges:type_name -> penstock.v1.Exchange
-	28, // 9: penstock.v1.DeclareExchangeRequest.exchange:type_name -> penstock.v1.Exchange
-	66, // 10: penstock.v1.Queue.arguments:type_name -> penstock.v1.Queue.ArgumentsEntry
-	35, // 11: penstock.v1.ListQueuesResponse.queues:type_name -> penstock.v1.Queue
-	35, // 12: penstock.v1.DeclareQueueRequest.queue:type_name -> penstock.v1.Queue
-	0,  // 13: penstock.v1.Binding.destination_kind:type_name -> penstock.v1.DestinationKind
-	67, // 14: penstock.v1.Binding.arguments:type_name -> penstock.v1.Binding.ArgumentsEntry
-	44, // 15: penstock.v1.ListBindingsResponse.bindings:type_name -> penstock.v1.Binding
-	44, // 16: penstock.v1.BindRequest.binding:type_name -> penstock.v1.Binding
-	44, // 17: penstock.v1.UnbindRequest.binding:type_name -> penstock.v1.Binding
-	68, // 18: penstock.v1.Policy.definition:type_name -> penstock.v1.Policy.DefinitionEntry
-	51, // 19: penstock.v1.ListPoliciesResponse.policies:type_name -> penstock.v1.Policy
-	51, // 20: penstock.v1.SetPolicyRequest.policy:type_name -> penstock.v1.Policy
-	69, // 21: penstock.v1.ImportDefinitionsResponse.added:type_name -> penstock.v1.ImportDefinitionsResponse.AddedEntry
-	70, // 22: penstock.v1.Exchange.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	70, // 23: penstock.v1.Queue.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	70, // 24: penstock.v1.Binding.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	70, // 25: penstock.v1.Policy.DefinitionEntry.value:type_name -> penstock.v1.Value
-	1,  // 26: penstock.v1.AdminService.GetStatus:input_type -> penstock.v1.GetStatusRequest
-	6,  // 27: penstock.v1.AdminService.ListVhosts:input_type -> penstock.v1.ListVhostsRequest
-	8,  // 28: penstock.v1.AdminService.CreateVhost:input_type -> penstock.v1.CreateVhostRequest
-	10, // 29: penstock.v1.AdminService.DeleteVhost:input_type -> penstock.v1.DeleteVhostRequest
-	13, // 30: penstock.v1.AdminService.ListUsers:input_type -> penstock.v1.ListUsersRequest
-	15, // 31: penstock.v1.AdminService.PutUser:input_type -> penstock.v1.PutUserRequest
-	17, // 32: penstock.v1.AdminService.DeleteUser:input_type -> penstock.v1.DeleteUserRequest
-	19, // 33: penstock.v1.AdminService.RefreshToken:input_type -> penstock.v1.RefreshTokenRequest
-	22, // 34: penstock.v1.AdminService.ListPermissions:input_type -> penstock.v1.ListPermissionsRequest
-	24, // 35: penstock.v1.AdminService.SetPermission:input_type -> penstock.v1.SetPermissionRequest
-	26, // 36: penstock.v1.AdminService.ClearPermission:input_type -> penstock.v1.ClearPermissionRequest
-	29, // 37: penstock.v1.AdminService.ListExchanges:input_type -> penstock.v1.ListExchangesRequest
-	31, // 38: penstock.v1.AdminService.DeclareExchange:input_type -> penstock.v1.DeclareExchangeRequest
-	33, // 39: penstock.v1.AdminService.DeleteExchange:input_type -> penstock.v1.DeleteExchangeRequest
-	36, // 40: penstock.v1.AdminService.ListQueues:input_type -> penstock.v1.ListQueuesRequest
-	38, // 41: penstock.v1.AdminService.DeclareQueue:input_type -> penstock.v1.DeclareQueueRequest
-	40, // 42: penstock.v1.AdminService.DeleteQueue:input_type -> penstock.v1.DeleteQueueRequest
-	42, // 43: penstock.v1.AdminService.PurgeQueue:input_type -> penstock.v1.PurgeQueueRequest
-	45, // 44: penstock.v1.AdminService.ListBindings:input_type -> penstock.v1.ListBindingsRequest
-	47, // 45: penstock.v1.AdminService.Bind:input_type -> penstock.v1.BindRequest
-	49, // 46: penstock.v1.AdminService.Unbind:input_type -> penstock.v1.UnbindRequest
-	52, // 47: penstock.v1.AdminService.ListPolicies:input_type -> penstock.v1.ListPoliciesRequest
-	54, // 48: penstock.v1.AdminService.SetPolicy:input_type -> penstock.v1.SetPolicyRequest
-	56, // 49: penstock.v1.AdminService.ClearPolicy:input_type -> penstock.v1.ClearPolicyRequest
-	58, // 50: penstock.v1.AdminService.ExportDefinitions:input_type -> penstock.v1.ExportDefinitionsRequest
-	60, // 51: penstock.v1.AdminService.ImportDefinitions:input_type -> penstock.v1.ImportDefinitionsRequest
-	62, // 52: penstock.v1.AdminService.Backup:input_type -> penstock.v1.BackupRequest
-	2,  // 53: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
-	7,  // 54: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
-	9,  // 55: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
-	11, // 56: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
-	14, // 57: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
-	16, // 58: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
-	18, // 59: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
-	20, // 60: penstock.v1.AdminService.RefreshToken:output_type -> penstock.v1.RefreshTokenResponse
-	23, // 61: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
-	25, // 62: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
-	27, // 63: penstock.v1.AdminService.ClearPermission:output_type -> penstock.v1.ClearPermissionResponse
-	30, // 64: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
-	32, // 65: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
-	34, // 66: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
-	37, // 67: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
-	39, // 68: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
-	41, // 69: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
-	43, // 70: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
-	46, // 71: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
-	48, // 72: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
-	50, // 73: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
-	53, // 74: penstock.v1.AdminService.ListPolicies:output_type -> penstock.v1.ListPoliciesResponse
-	55, // 75: penstock.v1.AdminService.SetPolicy:output_type -> penstock.v1.SetPolicyResponse
-	57, // 76: penstock.v1.AdminService.ClearPolicy:output_type -> penstock.v1.ClearPolicyResponse
-	59, // 77: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
-	61, // 78: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
-	63, // 79: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse
-	53, // [53:80] is the sub-list for method output_type
-	26, // [26:53] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	12, // 4: penstock.v1.GetVhostLimitsResponse.limits:type_name -> penstock.v1.VhostLimits
+	12, // 5: penstock.v1.SetVhostLimitsRequest.limits:type_name -> penstock.v1.VhostLimits
+	17, // 6: penstock.v1.ListUsersResponse.users:type_name -> penstock.v1.User
+	26, // 7: penstock.v1.ListPermissionsResponse.permissions:type_name -> penstock.v1.Permission
+	26, // 8: penstock.v1.SetPermissionRequest.permission:type_name -> penstock.v1.Permission
+	70, // 9: penstock.v1.Exchange.arguments:type_name -> penstock.v1.Exchange.ArgumentsEntry
+	33, // 10: penstock.v1.ListExchangesResponse.exchanges:type_name -> penstock.v1.Exchange
+	33, // 11: penstock.v1.DeclareExchangeRequest.exchange:type_name -> penstock.v1.Exchange
+	71, // 12: penstock.v1.Queue.arguments:type_name -> penstock.v1.Queue.ArgumentsEntry
+	40, // 13: penstock.v1.ListQueuesResponse.queues:type_name -> penstock.v1.Queue
+	40, // 14: penstock.v1.DeclareQueueRequest.queue:type_name -> penstock.v1.Queue
+	0,  // 15: penstock.v1.Binding.destination_kind:type_name -> penstock.v1.DestinationKind
+	72, // 16: penstock.v1.Binding.arguments:type_name -> penstock.v1.Binding.ArgumentsEntry
+	49, // 17: penstock.v1.ListBindingsResponse.bindings:type_name -> penstock.v1.Binding
+	49, // 18: penstock.v1.BindRequest.binding:type_name -> penstock.v1.Binding
+	49, // 19: penstock.v1.UnbindRequest.binding:type_name -> penstock.v1.Binding
+	73, // 20: penstock.v1.Policy.definition:type_name -> penstock.v1.Policy.DefinitionEntry
+	56, // 21: penstock.v1.ListPoliciesResponse.policies:type_name -> penstock.v1.Policy
+	56, // 22: penstock.v1.SetPolicyRequest.policy:type_name -> penstock.v1.Policy
+	74, // 23: penstock.v1.ImportDefinitionsResponse.added:type_name -> penstock.v1.ImportDefinitionsResponse.AddedEntry
+	75, // 24: penstock.v1.Exchange.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	75, // 25: penstock.v1.Queue.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	75, // 26: penstock.v1.Binding.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	75, // 27: penstock.v1.Policy.DefinitionEntry.value:type_name -> penstock.v1.Value
+	1,  // 28: penstock.v1.AdminService.GetStatus:input_type -> penstock.v1.GetStatusRequest
+	6,  // 29: penstock.v1.AdminService.ListVhosts:input_type -> penstock.v1.ListVhostsRequest
+	8,  // 30: penstock.v1.AdminService.CreateVhost:input_type -> penstock.v1.CreateVhostRequest
+	10, // 31: penstock.v1.AdminService.DeleteVhost:input_type -> penstock.v1.DeleteVhostRequest
+	13, // 32: penstock.v1.AdminService.GetVhostLimits:input_type -> penstock.v1.GetVhostLimitsRequest
+	15, // 33: penstock.v1.AdminService.SetVhostLimits:input_type -> penstock.v1.SetVhostLimitsRequest
+	18, // 34: penstock.v1.AdminService.ListUsers:input_type -> penstock.v1.ListUsersRequest
+	20, // 35: penstock.v1.AdminService.PutUser:input_type -> penstock.v1.PutUserRequest
+	22, // 36: penstock.v1.AdminService.DeleteUser:input_type -> penstock.v1.DeleteUserRequest
+	24, // 37: penstock.v1.AdminService.RefreshToken:input_type -> penstock.v1.RefreshTokenRequest
+	27, // 38: penstock.v1.AdminService.ListPermissions:input_type -> penstock.v1.ListPermissionsRequest
+	29, // 39: penstock.v1.AdminService.SetPermission:input_type -> penstock.v1.SetPermissionRequest
+	31, // 40: penstock.v1.AdminService.ClearPermission:input_type -> penstock.v1.ClearPermissionRequest
+	34, // 41: penstock.v1.AdminService.ListExchanges:input_type -> penstock.v1.ListExchangesRequest
+	36, // 42: penstock.v1.AdminService.DeclareExchange:input_type -> penstock.v1.DeclareExchangeRequest
+	38, // 43: penstock.v1.AdminService.DeleteExchange:input_type -> penstock.v1.DeleteExchangeRequest
+	41, // 44: penstock.v1.AdminService.ListQueues:input_type -> penstock.v1.ListQueuesRequest
+	43, // 45: penstock.v1.AdminService.DeclareQueue:input_type -> penstock.v1.DeclareQueueRequest
+	45, // 46: penstock.v1.AdminService.DeleteQueue:input_type -> penstock.v1.DeleteQueueRequest
+	47, // 47: penstock.v1.AdminService.PurgeQueue:input_type -> penstock.v1.PurgeQueueRequest
+	50, // 48: penstock.v1.AdminService.ListBindings:input_type -> penstock.v1.ListBindingsRequest
+	52, // 49: penstock.v1.AdminService.Bind:input_type -> penstock.v1.BindRequest
+	54, // 50: penstock.v1.AdminService.Unbind:input_type -> penstock.v1.UnbindRequest
+	57, // 51: penstock.v1.AdminService.ListPolicies:input_type -> penstock.v1.ListPoliciesRequest
+	59, // 52: penstock.v1.AdminService.SetPolicy:input_type -> penstock.v1.SetPolicyRequest
+	61, // 53: penstock.v1.AdminService.ClearPolicy:input_type -> penstock.v1.ClearPolicyRequest
+	63, // 54: penstock.v1.AdminService.ExportDefinitions:input_type -> penstock.v1.ExportDefinitionsRequest
+	65, // 55: penstock.v1.AdminService.ImportDefinitions:input_type -> penstock.v1.ImportDefinitionsRequest
+	67, // 56: penstock.v1.AdminService.Backup:input_type -> penstock.v1.BackupRequest
+	2,  // 57: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
+	7,  // 58: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
+	9,  // 59: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
+	11, // 60: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
+	14, // 61: penstock.v1.AdminService.GetVhostLimits:output_type -> penstock.v1.GetVhostLimitsResponse
+	16, // 62: penstock.v1.AdminService.SetVhostLimits:output_type -> penstock.v1.SetVhostLimitsResponse
+	19, // 63: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
+	21, // 64: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
+	23, // 65: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
+	25, // 66: penstock.v1.AdminService.RefreshToken:output_type -> penstock.v1.RefreshTokenResponse
+	28, // 67: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
+	30, // 68: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
+	32, // 69: penstock.v1.AdminService.ClearPermission:output_type -> penstock.v1.ClearPermissionResponse
+	35, // 70: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
+	37, // 71: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
+	39, // 72: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
+	42, // 73: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
+	44, // 74: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
+	46, // 75: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
+	48, // 76: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
+	51, // 77: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
+	53, // 78: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
+	55, // 79: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
+	58, // 80: penstock.v1.AdminService.ListPolicies:output_type -> penstock.v1.ListPoliciesResponse
+	60, // 81: penstock.v1.AdminService.SetPolicy:output_type -> penstock.v1.SetPolicyResponse
+	62, // 82: penstock.v1.AdminService.ClearPolicy:output_type -> penstock.v1.ClearPolicyResponse
+	64, // 83: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
+	66, // 84: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
+	68, // 85: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse
+	57, // [57:86] is the sub-list for method output_type
+	28, // [28:57] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_penstock_v1_admin_proto_init() }
@@ -3941,19 +4216,20 @@ func file_penstock_v1_admin_proto_init() {
 		return
 	}
 	file_penstock_v1_message_proto_init()
-	file_penstock_v1_admin_proto_msgTypes[14].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[21].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[35].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[44].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[57].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[59].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[11].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[19].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[26].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[40].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[49].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[62].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[64].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_penstock_v1_admin_proto_rawDesc), len(file_penstock_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   69,
+			NumMessages:   74,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

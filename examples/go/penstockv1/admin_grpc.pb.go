@@ -25,6 +25,8 @@ const (
 	AdminService_ListVhosts_FullMethodName        = "/penstock.v1.AdminService/ListVhosts"
 	AdminService_CreateVhost_FullMethodName       = "/penstock.v1.AdminService/CreateVhost"
 	AdminService_DeleteVhost_FullMethodName       = "/penstock.v1.AdminService/DeleteVhost"
+	AdminService_GetVhostLimits_FullMethodName    = "/penstock.v1.AdminService/GetVhostLimits"
+	AdminService_SetVhostLimits_FullMethodName    = "/penstock.v1.AdminService/SetVhostLimits"
 	AdminService_ListUsers_FullMethodName         = "/penstock.v1.AdminService/ListUsers"
 	AdminService_PutUser_FullMethodName           = "/penstock.v1.AdminService/PutUser"
 	AdminService_DeleteUser_FullMethodName        = "/penstock.v1.AdminService/DeleteUser"
@@ -58,6 +60,9 @@ type AdminServiceClient interface {
 	ListVhosts(ctx context.Context, in *ListVhostsRequest, opts ...grpc.CallOption) (*ListVhostsResponse, error)
 	CreateVhost(ctx context.Context, in *CreateVhostRequest, opts ...grpc.CallOption) (*CreateVhostResponse, error)
 	DeleteVhost(ctx context.Context, in *DeleteVhostRequest, opts ...grpc.CallOption) (*DeleteVhostResponse, error)
+	GetVhostLimits(ctx context.Context, in *GetVhostLimitsRequest, opts ...grpc.CallOption) (*GetVhostLimitsResponse, error)
+	// All of them at once: one that is absent is no limit. What is above a new limit stays.
+	SetVhostLimits(ctx context.Context, in *SetVhostLimitsRequest, opts ...grpc.CallOption) (*SetVhostLimitsResponse, error)
 	ListUsers(ctx context.Context, in *ListUsersRequest, opts ...grpc.CallOption) (*ListUsersResponse, error)
 	PutUser(ctx context.Context, in *PutUserRequest, opts ...grpc.CallOption) (*PutUserResponse, error)
 	DeleteUser(ctx context.Context, in *DeleteUserRequest, opts ...grpc.CallOption) (*DeleteUserResponse, error)
@@ -129,6 +134,26 @@ func (c *adminServiceClient) DeleteVhost(ctx context.Context, in *DeleteVhostReq
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeleteVhostResponse)
 	err := c.cc.Invoke(ctx, AdminService_DeleteVhost_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) GetVhostLimits(ctx context.Context, in *GetVhostLimitsRequest, opts ...grpc.CallOption) (*GetVhostLimitsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetVhostLimitsResponse)
+	err := c.cc.Invoke(ctx, AdminService_GetVhostLimits_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) SetVhostLimits(ctx context.Context, in *SetVhostLimitsRequest, opts ...grpc.CallOption) (*SetVhostLimitsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetVhostLimitsResponse)
+	err := c.cc.Invoke(ctx, AdminService_SetVhostLimits_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -373,6 +398,9 @@ type AdminServiceServer interface {
 	ListVhosts(context.Context, *ListVhostsRequest) (*ListVhostsResponse, error)
 	CreateVhost(context.Context, *CreateVhostRequest) (*CreateVhostResponse, error)
 	DeleteVhost(context.Context, *DeleteVhostRequest) (*DeleteVhostResponse, error)
+	GetVhostLimits(context.Context, *GetVhostLimitsRequest) (*GetVhostLimitsResponse, error)
+	// All of them at once: one that is absent is no limit. What is above a new limit stays.
+	SetVhostLimits(context.Context, *SetVhostLimitsRequest) (*SetVhostLimitsResponse, error)
 	ListUsers(context.Context, *ListUsersRequest) (*ListUsersResponse, error)
 	PutUser(context.Context, *PutUserRequest) (*PutUserResponse, error)
 	DeleteUser(context.Context, *DeleteUserRequest) (*DeleteUserResponse, error)
@@ -421,6 +449,12 @@ func (UnimplementedAdminServiceServer) CreateVhost(context.Context, *CreateVhost
 }
 func (UnimplementedAdminServiceServer) DeleteVhost(context.Context, *DeleteVhostRequest) (*DeleteVhostResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method DeleteVhost not implemented")
+}
+func (UnimplementedAdminServiceServer) GetVhostLimits(context.Context, *GetVhostLimitsRequest) (*GetVhostLimitsResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method GetVhostLimits not implemented")
+}
+func (UnimplementedAdminServiceServer) SetVhostLimits(context.Context, *SetVhostLimitsRequest) (*SetVhostLimitsResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method SetVhostLimits not implemented")
 }
 func (UnimplementedAdminServiceServer) ListUsers(context.Context, *ListUsersRequest) (*ListUsersResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ListUsers not implemented")
@@ -580,6 +614,42 @@ func _AdminService_DeleteVhost_Handler(srv interface{}, ctx context.Context, dec
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServiceServer).DeleteVhost(ctx, req.(*DeleteVhostRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_GetVhostLimits_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetVhostLimitsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GetVhostLimits(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GetVhostLimits_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GetVhostLimits(ctx, req.(*GetVhostLimitsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_SetVhostLimits_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetVhostLimitsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).SetVhostLimits(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_SetVhostLimits_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).SetVhostLimits(ctx, req.(*SetVhostLimitsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1020,6 +1090,14 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteVhost",
 			Handler:    _AdminService_DeleteVhost_Handler,
+		},
+		{
+			MethodName: "GetVhostLimits",
+			Handler:    _AdminService_GetVhostLimits_Handler,
+		},
+		{
+			MethodName: "SetVhostLimits",
+			Handler:    _AdminService_SetVhostLimits_Handler,
 		},
 		{
 			MethodName: "ListUsers",

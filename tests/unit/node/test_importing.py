@@ -52,7 +52,7 @@ def test_what_this_broker_does_not_do_is_left_out_by_name(source):
     source.write_json("policies", [{"name": "p", **policy}])
     source.write_json("operator_policies", [{"name": "o", **policy}])
     source.write_json("parameters", [{"name": "s", "component": "shovel"}])
-    source.write_json("limits", {"max-queues": 3})
+    source.write_json("limits", {"max-queues": 3, "max-colours": 1})
 
     report = take(source)
 
@@ -66,7 +66,7 @@ def test_what_this_broker_does_not_do_is_left_out_by_name(source):
         "policy 'p' in vhost '/' sets 'max-length', which is not supported yet",
         "operator policy 'o'",
         "parameter 's'",
-        "limit max-queues",
+        "limits of vhost '/' have 'max-colours'",
     ):
         assert part in text, part
     assert (report.queue_count, report.exchange_count, report.message_count) == (1, 0, 2)

@@ -12,6 +12,7 @@ from penstock.kit.logging import logger
 AUDITED: Final[dict[str, tuple[str, ...]]] = {
     "CreateVhost": ("name",),
     "DeleteVhost": ("name",),
+    "SetVhostLimits": ("vhost", "limits.queues_max", "limits.connections_max"),
     "PutUser": ("name", "tags"),
     "DeleteUser": ("name",),
     "SetPermission": (

@@ -44,6 +44,8 @@ METHODS: dict[str, Method] = {
     "ListVhosts": _method(admin.ListVhostsRequest, vhost_calls.list_vhosts),
     "CreateVhost": _method(admin.CreateVhostRequest, vhost_calls.create_vhost),
     "DeleteVhost": _method(admin.DeleteVhostRequest, vhost_calls.delete_vhost),
+    "GetVhostLimits": _method(admin.GetVhostLimitsRequest, vhost_calls.get_vhost_limits),
+    "SetVhostLimits": _method(admin.SetVhostLimitsRequest, vhost_calls.set_vhost_limits),
     "ListUsers": _method(admin.ListUsersRequest, account_calls.list_users),
     "PutUser": _method(admin.PutUserRequest, account_calls.put_user),
     "DeleteUser": _method(admin.DeleteUserRequest, account_calls.delete_user),

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from penstock.frontends.grpc.connections import Connections
 from penstock.frontends.grpc.sessions import Sessions
 from penstock.frontends.ports import Accounts, Backups, Node, SignIn
 from penstock.vhost.ports import DefinitionsUsers
@@ -21,3 +22,4 @@ class Context:
     forget: Callable[[], None]
     sign_in: SignIn
     sessions: Sessions
+    connections: Connections

@@ -43,6 +43,7 @@ class GrpcFrontend:
             if call.kind == "disconnected":
                 under_way = self._under_way.pop(call.connection, set())
                 self._context.sessions.disconnected(call.connection)
+                self._context.connections.disconnected(call.connection)
                 spawn(_disconnected(self._context, call.connection, under_way), name="grpc disconnected")
             elif call.kind == "unused":
                 spawn(_unused(self._context, call.vhost, call.subject), name="grpc unused")
@@ -93,6 +94,8 @@ class GrpcFrontend:
             return
         admission = await admit(self._context, caller, call)
         if call.kind in STREAMS:
+            limit = self._context.vhosts.get(admission.vhost).limits.connections_max
+            self._context.connections.enter(call.connection, admission.vhost, limit)
             self._context.sessions.opened(call.connection, call.authorization, caller.user)
         call.admit(admission.vhost, admission.queue_id)
 

@@ -4,6 +4,8 @@ nobody inherits them in one of the same name."""
 from penstock.frontends.grpc.caller import Caller
 from penstock.frontends.grpc.context import Context
 from penstock.frontends.grpc.convert import vhost_of
+from penstock.metadata.limits import Limits
+from penstock.model.errors import Thing
 from penstock.model.names import vhost_name
 from penstock.storage import directory_name
 from penstock.v1 import admin_pb2 as admin
@@ -40,6 +42,31 @@ async def delete_vhost(
     await context.accounts.forget_vhost(name)
     context.forget()
     return admin.DeleteVhostResponse()
+
+
+async def get_vhost_limits(
+    context: Context, caller: Caller, request: admin.GetVhostLimitsRequest
+) -> admin.GetVhostLimitsResponse:
+    name = vhost_of(request.vhost)
+    vhost, actor = context.vhosts.get(name), caller.actor(name)
+    if not actor.is_administrator:
+        actor.require_entry(Thing("vhost", name))
+    found = admin.VhostLimits(queues_max=vhost.limits.queues_max, connections_max=vhost.limits.connections_max)
+    return admin.GetVhostLimitsResponse(
+        limits=found, queue_count=vhost.queue_count, connection_count=context.connections.count(name)
+    )
+
+
+async def set_vhost_limits(
+    context: Context, caller: Caller, request: admin.SetVhostLimitsRequest
+) -> admin.SetVhostLimitsResponse:
+    name, wanted = vhost_of(request.vhost), request.limits
+    limits = Limits(
+        wanted.queues_max if wanted.HasField("queues_max") else None,
+        wanted.connections_max if wanted.HasField("connections_max") else None,
+    )
+    await context.vhosts.get(name).set_limits(caller.actor(name), limits)
+    return admin.SetVhostLimitsResponse()
 
 
 async def export_definitions(

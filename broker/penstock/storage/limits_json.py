@@ -1,0 +1,24 @@
+"""`limits.json` of a vhost, as LavinMQ writes it: one object of numbers. What they bound is not known here."""
+
+from pathlib import Path
+from typing import Final
+
+from penstock.model.errors import StorageError, Thing
+from penstock.storage.jsonfiles import read_json, write_json
+
+LIMITS: Final = "limits.json"
+
+
+def read_limits_file(path: Path) -> dict[str, object]:
+    """A file that is not there bounds nothing. Raises StorageError."""
+    try:
+        value = read_json(path)
+    except FileNotFoundError:
+        return {}
+    if not isinstance(value, dict):
+        raise StorageError(Thing("file", str(path)), "must hold an object", "mend it, then start again")
+    return value
+
+
+def write_limits_file(path: Path, limits: dict[str, int]) -> None:
+    write_json(path, limits)

@@ -1,0 +1,59 @@
+"""Limits of a vhost: what is above is refused, what is there stays, and they are there again after a start."""
+
+import pytest
+
+from penstock.metadata import entries_of, restore
+from penstock.metadata.commands import SetLimits
+from penstock.metadata.limits import Limits, read_limits
+from penstock.model.errors import InvalidArgumentError, LimitReachedError
+from penstock.model.names import VhostName
+from support.machine import Machine
+
+
+@pytest.fixture
+def machine():
+    return Machine()
+
+
+def test_one_queue_too_many_is_refused_and_one_that_is_there_is_not(machine):
+    machine.decide(SetLimits(Limits(queues_max=2)))
+    machine.queue("a")
+    machine.queue("b")
+
+    with pytest.raises(LimitReachedError, match=r"queue 'c' in vhost '/' would be one more.*at most 2"):
+        machine.queue("c")
+    assert not machine.queue("a").answer.is_new
+    machine.delete_queue("a")
+    machine.queue("c")
+
+
+def test_a_limit_below_what_is_there_takes_nothing_away(machine):
+    machine.queue("a")
+    machine.queue("b")
+    machine.decide(SetLimits(Limits(queues_max=0)))
+
+    assert machine.has_queue("b")
+    with pytest.raises(LimitReachedError):
+        machine.queue("c")
+
+
+def test_limits_are_there_again_after_a_start(machine):
+    machine.queue("a")
+    machine.decide(SetLimits(Limits(1, 7)))
+
+    assert restore(VhostName("/"), entries_of(machine.state), 1).limits == Limits(1, 7)
+    assert machine.decide(SetLimits(Limits(1, 7))).entries == []
+
+
+def test_limits_are_read_as_others_write_them():
+    assert read_limits("/", {"max-queues": 3, "max-connections": -1}) == Limits(3, None)
+    assert Limits(3, None).written() == {"max-queues": 3}
+    assert read_limits("/", {}) == Limits()
+
+
+@pytest.mark.parametrize(
+    "fields", [{"max-channels": 1}, {"max-queues": "3"}, {"max-queues": True}, {"max-queues": 2**40}]
+)
+def test_what_is_no_limit_is_refused(fields):
+    with pytest.raises(InvalidArgumentError):
+        read_limits("/", fields)
