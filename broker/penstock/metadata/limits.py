@@ -61,8 +61,9 @@ def set_limits(state: "VhostTopology", command: SetLimits) -> Decision:
     return Decision(Done(), [PersistLimits(command.limits)])
 
 
-def check_queue(state: "VhostTopology", thing: Thing) -> None:
-    """Before one more is made."""
+def check_queues(state: "VhostTopology", thing: Thing, new_count: int = 1) -> None:
+    """Before so many are made."""
     limit = state.limits.queues_max
-    if limit is not None and len(state.queues) >= limit:
-        raise LimitReachedError(thing, f"would be one more than vhost '{state.vhost}' may have", limit=limit)
+    if limit is not None and new_count > 0 and len(state.queues) + new_count > limit:
+        more = "one more" if new_count == 1 else f"{new_count} queues, more"
+        raise LimitReachedError(thing, f"would be {more} than vhost '{state.vhost}' may have", limit=limit)

@@ -3,7 +3,7 @@
 from penstock.metadata.argument_rules import check_queue_arguments
 from penstock.metadata.commands import ConnectionClosed, DeclareQueue, DeleteQueue, PurgeQueue, QueueUnused
 from penstock.metadata.effects import Decision, Done, EmptyQueue, PersistQueue, PutQueue, QueueDeclared
-from penstock.metadata.limits import check_queue
+from penstock.metadata.limits import check_queues
 from penstock.metadata.policies import effective_queue
 from penstock.metadata.removal import remove_queue
 from penstock.metadata.topology import VhostTopology
@@ -38,7 +38,7 @@ def declare(state: VhostTopology, command: DeclareQueue) -> Decision:
         raise LimitReachedError(
             state.thing("queue", name), "finds every number of a queue used up in its vhost", limit=QUEUE_ID_MAX
         )
-    check_queue(state, state.thing("queue", name))
+    check_queues(state, state.thing("queue", name))
     owner = command.connection if command.exclusive else None
     queue = Queue(state.next_queue_id, name, command.durable, command.auto_delete, dict(command.arguments), owner)
     state.put_queue(queue)

@@ -13,6 +13,7 @@ from penstock.metadata import bindings, exchanges, queues
 from penstock.metadata.argument_rules import check_partition_count
 from penstock.metadata.commands import Bind, DeclareExchange, DeclareQueue, DeclareStream, DeleteStream
 from penstock.metadata.effects import Decision, Done, StreamDeclared
+from penstock.metadata.limits import check_queues
 from penstock.metadata.removal import remove_exchange, remove_queue
 from penstock.metadata.topology import VhostTopology
 from penstock.model.errors import InvalidArgumentError, LimitReachedError, NotFoundError, PreconditionFailedError
@@ -141,6 +142,7 @@ def _check_all(state: VhostTopology, wanted: _Parts) -> None:
     if state.next_queue_id + missing_count - 1 > QUEUE_ID_MAX:
         thing = state.thing("stream", wanted.queues[0].name)
         raise LimitReachedError(thing, "finds every number of a queue used up in its vhost", limit=QUEUE_ID_MAX)
+    check_queues(state, state.thing("stream", wanted.queues[0].name), missing_count)
 
 
 def _check_places(state: VhostTopology, binds: Sequence[Bind]) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.metadata import entries_of, restore
-from penstock.metadata.commands import SetLimits
+from penstock.metadata.commands import DeclareStream, SetLimits
 from penstock.metadata.limits import Limits, read_limits
 from penstock.model.errors import InvalidArgumentError, LimitReachedError
 from penstock.model.names import VhostName
@@ -25,6 +25,17 @@ def test_one_queue_too_many_is_refused_and_one_that_is_there_is_not(machine):
     assert not machine.queue("a").answer.is_new
     machine.delete_queue("a")
     machine.queue("c")
+
+
+def test_a_stream_with_too_many_partitions_is_refused_whole(machine):
+    machine.decide(SetLimits(Limits(queues_max=3)))
+    machine.queue("a")
+
+    with pytest.raises(LimitReachedError, match="3 queues, more than"):
+        machine.decide(DeclareStream("s", 3))
+    assert not machine.has_queue("s-0")
+    machine.decide(DeclareStream("s", 2))
+    assert machine.has_queue("s-1")
 
 
 def test_a_limit_below_what_is_there_takes_nothing_away(machine):
