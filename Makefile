@@ -43,6 +43,7 @@ e2e: setup ## the scenarios on a real Kubernetes (E2E_PROVIDER=harness, kind or 
 crds: .venv/.installed ## generate the kinds in charts/penstock-operator and their tables in docs from the types
 	@PYTHONPATH=broker:operator $(BIN)/python -m penstock_operator.api.crds charts/penstock-operator/templates/crds
 	@PYTHONPATH=broker:operator $(BIN)/python -m penstock_operator.api.document docs/kubernetes.md
+	@$(BIN)/python tools/document_charts.py
 
 charts-lint: .venv/.installed ## helm lint, and every values file rendered and checked (needs helm)
 	@tools/lint_charts.sh

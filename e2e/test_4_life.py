@@ -1,10 +1,15 @@
 """Clusters that come and go: volumes kept and not, volumes lost, images that cannot be pulled, namespaces deleted."""
 
 import json
+import time
+from datetime import UTC, datetime, timedelta
+
+import trustme
 
 from e2e.kubectl import Kubectl, until
 from e2e.manifests import ours, queue, small_cluster
 
+AUTHORITY = trustme.CA()
 PUBLISH = """
 import os, sys, penstock
 with penstock.connect(os.environ["URI"], timeout=20) as broker:
@@ -76,16 +81,42 @@ def test_a_stopped_cluster_keeps_its_volume(kubectl: Kubectl) -> None:
     assert kubectl.condition("psc", "image", "DataLost", "image")[0] == ""
 
 
+def test_a_certificate_is_served_and_replaced_without_a_restart(kubectl: Kubectl) -> None:
+    namespace = made_namespace(kubectl, "tls")
+    put_certificate(kubectl, namespace)
+    kubectl.apply(small_cluster("tls", tls={"secretName": "tls"}), namespace=namespace)
+    kubectl.wait_ready("psc/tls", namespace)
+    kubectl.apply(in_cluster(queue("kept"), "tls"), namespace=namespace)
+    kubectl.wait_ready("queues.penstock.dev/kept", namespace)
+    before = kubectl.condition("psc", "tls", "TLSValid", namespace)
+    pod = kubectl("get", "pod", "tls-0", "--namespace", namespace, "--output", "jsonpath={.metadata.uid}")
+    assert before[:2] == ("True", "Valid")
+
+    put_certificate(kubectl, namespace, days=20)
+
+    def is_replaced() -> bool:
+        kubectl("annotate", "psc", "tls", "--namespace", namespace, f"look={time.monotonic()}", "--overwrite")
+        return kubectl.condition("psc", "tls", "TLSValid", namespace)[2] != before[2]
+
+    until(is_replaced, "the new certificate is served", 180)
+    assert kubectl.condition("psc", "tls", "TLSValid", namespace)[0] == "True"
+    again = kubectl("get", "pod", "tls-0", "--namespace", namespace, "--output", "jsonpath={.metadata.uid}")
+    assert again == pod
+    ask = ["python3", "/packages/bin/penstock", "status", "--uri", "penstock://admin:x@127.0.0.1:5680/"]
+    done = kubectl.attempt(["kubectl", "exec", "tls-0", "--namespace", namespace, "--", *ask])
+    assert done.returncode != 0, "plaintext was served"
+
+
 def test_a_namespace_that_is_deleted_does_not_hang(kubectl: Kubectl) -> None:
     user = ours("User", "web", {"name": "web"})
     gone = in_cluster(queue("gone", deletionPolicy="Delete"), "image")
     kubectl.apply(gone, in_cluster(user, "image"), namespace="image")
     kubectl.wait_ready("queues.penstock.dev/gone", "image")
 
-    for namespace in ("image", "keep", "drop"):
+    for namespace in ("image", "keep", "drop", "tls"):
         kubectl("delete", "namespace", namespace, "--wait=false")
 
-    for namespace in ("image", "keep", "drop"):
+    for namespace in ("image", "keep", "drop", "tls"):
         kubectl("wait", "--for=delete", f"namespace/{namespace}", "--timeout=120s")
 
 
@@ -95,6 +126,27 @@ def made_namespace(kubectl: Kubectl, name: str) -> str:
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
     kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
     return name
+
+
+def put_certificate(kubectl: Kubectl, namespace: str, days: int = 10) -> None:
+    """Of one authority, made once, for the Service of the Cluster tls."""
+    until_when = datetime.now(UTC) + timedelta(days=days)
+    made = AUTHORITY.issue_cert("tls.tls.svc", not_after=until_when)
+    chain = b"".join(each.bytes() for each in made.cert_chain_pems).decode()
+    data = {
+        "tls.crt": chain,
+        "tls.key": made.private_key_pem.bytes().decode(),
+        "ca.crt": AUTHORITY.cert_pem.bytes().decode(),
+    }
+    metadata = {"name": "tls", "namespace": namespace}
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/tls",
+        "metadata": metadata,
+        "stringData": data,
+    }
+    kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
 
 
 def in_cluster(manifest: dict[str, object], cluster: str) -> dict[str, object]:

@@ -26,7 +26,10 @@ def register(registry: kopf.OperatorRegistry, store: Store, add: Add) -> None:
     """One watch per kind, and one per kind of child, of those with our label alone."""
 
     async def see_object(*, event: Event, **_: Any) -> None:
-        add(take(store, event))
+        is_news = event["type"] == "DELETED" or not store.knows(dict(event["object"]))
+        key = take(store, event)
+        if is_news:
+            add(key)
 
     async def see_child(*, event: Event, **_: Any) -> None:
         for key in affected(store, event):

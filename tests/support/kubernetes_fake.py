@@ -19,6 +19,7 @@ class FakeKubernetes:
         self.events: list[tuple[str, str, str]] = []
         self.writes: list[tuple[str, str, str]] = []
         self.on_change: Callable[[Manifest, bool], None] = lambda manifest, is_gone: None
+        self.kinds_missing: set[str] = set()
         self._version = 0
 
     def add(self, manifest: Manifest) -> Manifest:
@@ -55,6 +56,8 @@ class FakeKubernetes:
         return copy.deepcopy(self.objects.get((kind, namespace or "", name)))
 
     def apply(self, manifest: Manifest) -> Manifest:
+        if manifest["kind"] in self.kinds_missing:
+            raise ApiError(404, "the server could not find the requested resource")
         self.writes.append(("apply", manifest["kind"], manifest["metadata"]["name"]))
         known = self.objects.get(_place(manifest), {"metadata": {"uid": f"uid-{manifest['metadata']['name']}"}})
         return self._save(_merged(known, manifest))

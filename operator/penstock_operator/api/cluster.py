@@ -97,6 +97,29 @@ class Scheduling(Model):
     priority_class_name: ObjectName | None = None
 
 
+class IssuerRef(Model):
+    """An issuer of cert-manager."""
+
+    name: ObjectName
+    kind: Literal["Issuer", "ClusterIssuer"] = "Issuer"
+
+
+class Issued(Model):
+    """Lets cert-manager make the certificate and put it into the Secret."""
+
+    issuer_ref: IssuerRef
+
+
+class Tls(Model):
+    """Nothing listens in plaintext then, but for health and figures. A changed certificate counts without a restart."""
+
+    secret_name: ObjectName = Field(
+        description="A Secret of the type kubernetes.io/tls; its key `ca.crt` is what clients and the operator trust."
+    )
+    cert_manager: Issued | None = None
+    version_min: Literal["1.2", "1.3"] = Field("1.2", description="The lowest version of TLS.")
+
+
 class Switch(Model):
     """On or off."""
 
@@ -180,6 +203,7 @@ class ClusterSpec(Model):
     resources: Resources = part(Resources)
     config: Config = part(Config)
     service: Service = part(Service)
+    tls: Tls | None = Field(None, description="Serve clients by TLS.")
     scheduling: Scheduling = part(Scheduling)
     pdb: Switch = part(
         Switch,

@@ -20,30 +20,31 @@ def service_account(owner: Owner) -> dict[str, Any]:
     }
 
 
-def administrator_secret(owner: Owner, password: str) -> dict[str, Any]:
+def administrator_secret(owner: Owner, password: str, authority: str = "") -> dict[str, Any]:
     """Made once. It stays with the volume: who keeps the messages needs the password that opens them."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": owner.metadata(owner.secret, is_owned=False),
         "type": f"servicebinding.io/{BINDING_TYPE}",
-        "data": binding(owner.host, ADMINISTRATOR, password),
+        "data": binding(owner, ADMINISTRATOR, password, authority),
     }
 
 
-def user_secret(metadata: dict[str, Any], host: str, user: str, password: str) -> dict[str, Any]:
+def user_secret(metadata: dict[str, Any], data: dict[str, str]) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": metadata,
         "type": f"servicebinding.io/{BINDING_TYPE}",
-        "data": binding(host, user, password),
+        "data": data,
     }
 
 
-def binding(host: str, user: str, password: str) -> dict[str, str]:
-    """The keys of the Service Binding convention, encoded as a Secret's data."""
-    address = f"{host}:{GRPC_PORT}"
+def binding(owner: Owner, user: str, password: str, authority: str) -> dict[str, str]:
+    """The keys of the Service Binding convention, encoded as a Secret's data. `authority` is what to trust, in PEM."""
+    host, address = owner.host, f"{owner.host}:{GRPC_PORT}"
+    scheme = "penstocks" if owner.spec.tls else "penstock"
     plain = {
         "type": BINDING_TYPE,
         "provider": BINDING_TYPE,
@@ -51,7 +52,8 @@ def binding(host: str, user: str, password: str) -> dict[str, str]:
         "port": str(GRPC_PORT),
         "username": user,
         "password": password,
-        "uri": f"penstock://{quote(user, safe='')}:{quote(password, safe='')}@{address}/",
+        "uri": f"{scheme}://{quote(user, safe='')}:{quote(password, safe='')}@{address}/",
         "grpc-address": address,
+        **({"ca.crt": authority} if authority else {}),
     }
     return {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}

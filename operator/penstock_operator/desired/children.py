@@ -7,7 +7,7 @@ from penstock_operator.desired.access import service_account
 from penstock_operator.desired.configuration import config_map
 from penstock_operator.desired.naming import Owner
 from penstock_operator.desired.network import client_service, headless_service, network_policy
-from penstock_operator.desired.watching import disruption_budget, prometheus_rule, service_monitor
+from penstock_operator.desired.watching import certificate, disruption_budget, prometheus_rule, service_monitor
 from penstock_operator.desired.workload import stateful_set
 
 # Children that a spec may leave out: they are deleted when they are there and not wanted.
@@ -16,6 +16,7 @@ OPTIONAL = (
     ("networking.k8s.io/v1", "NetworkPolicy"),
     ("monitoring.coreos.com/v1", "ServiceMonitor"),
     ("monitoring.coreos.com/v1", "PrometheusRule"),
+    ("cert-manager.io/v1", "Certificate"),
 )
 
 
@@ -30,6 +31,7 @@ def children(owner: Owner) -> list[dict[str, Any]]:
         network_policy(owner),
         service_monitor(owner),
         prometheus_rule(owner),
+        certificate(owner),
         stateful_set(owner),
     )
     return [each for each in wanted if each is not None]

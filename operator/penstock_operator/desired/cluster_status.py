@@ -32,6 +32,8 @@ class Facts:
     blocked: tuple[str, str] | None = None
     growth: tuple[str, str] | None = None
     missing: tuple[str, ...] = field(default=())
+    # Of the certificate that is served: status, reason and message. None without TLS.
+    tls: Says | None = None
 
 
 def status(owner: Owner, facts: Facts, before: Manifest, annotations: Manifest) -> tuple[Manifest, list[Says]]:
@@ -49,7 +51,7 @@ def status(owner: Owner, facts: Facts, before: Manifest, annotations: Manifest) 
         "endpoints": {"grpc": f"{owner.host}:{GRPC_PORT}", "metrics": f"{owner.host}:{METRICS_PORT}"},
         "brokers": _brokers(owner, facts),
     }
-    says = [ready, _storage(facts), _loss(before, storage, annotations), _warnings(facts)]
+    says = [ready, _storage(facts), _loss(before, storage, annotations), _warnings(facts), facts.tls]
     return found, [each for each in says if each is not None]
 
 

@@ -1,5 +1,5 @@
-"""For the Prometheus operator and for drains: ServiceMonitor, PrometheusRule and PodDisruptionBudget of a Cluster. The
-alerts use only figures that the broker has; a test compares."""
+"""For other operators and for drains: Certificate, ServiceMonitor, PrometheusRule and PodDisruptionBudget of a
+Cluster. The alerts use only figures that the broker has; a test compares."""
 
 from typing import Any
 
@@ -35,6 +35,23 @@ def service_monitor(owner: Owner) -> dict[str, Any] | None:
             "namespaceSelector": {"matchNames": [owner.namespace]},
             "endpoints": [{"port": "metrics", "path": "/metrics", "interval": wanted.interval}],
         },
+    }
+
+
+def certificate(owner: Owner) -> dict[str, Any] | None:
+    """For cert-manager: the names under which clients know the broker."""
+    tls = owner.spec.tls
+    if tls is None or tls.cert_manager is None:
+        return None
+    service = f"{owner.name}.{owner.namespace}.svc"
+    nodes = f"*.{owner.headless}.{owner.namespace}.svc"
+    names = [owner.name, service, f"{service}.cluster.local", nodes, f"{nodes}.cluster.local"]
+    issuer = {"group": "cert-manager.io", **tls.cert_manager.issuer_ref.manifest()}
+    return {
+        "apiVersion": "cert-manager.io/v1",
+        "kind": "Certificate",
+        "metadata": owner.metadata(owner.name),
+        "spec": {"secretName": tls.secret_name, "dnsNames": names, "usages": ["server auth"], "issuerRef": issuer},
     }
 
 

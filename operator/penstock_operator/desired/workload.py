@@ -3,7 +3,7 @@ pod is replaced by the operator (OnDelete), never by the StatefulSet's own rolli
 
 from typing import Any
 
-from penstock_operator.desired.configuration import FILE, config_hash
+from penstock_operator.desired.configuration import FILE, TLS_FOLDER, config_hash
 from penstock_operator.desired.naming import (
     ADMINISTRATOR,
     BROKER_UID,
@@ -126,6 +126,7 @@ def _container(owner: Owner) -> dict[str, Any]:
             {"name": VOLUME, "mountPath": "/data"},
             {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
+            *([{"name": "tls", "mountPath": TLS_FOLDER, "readOnly": True}] if owner.spec.tls else []),
         ],
     }
 
@@ -144,6 +145,8 @@ def _volumes(owner: Owner) -> list[dict[str, Any]]:
         {"name": "config", "configMap": {"name": owner.config_map}},
         {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
     ]
+    if owner.spec.tls is not None:
+        found.append({"name": "tls", "secret": {"secretName": owner.spec.tls.secret_name}})
     if owner.spec.storage.mode == "emptyDir":
         found.append({"name": VOLUME, "emptyDir": {"sizeLimit": owner.spec.storage.size}})
     return found

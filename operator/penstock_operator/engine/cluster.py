@@ -7,18 +7,19 @@ from pydantic import ValidationError
 
 from penstock.client.errors import NotAuthenticatedError, RefusedError
 from penstock_operator.desired import Owner, children
-from penstock_operator.desired.access import administrator_secret
+from penstock_operator.desired.access import administrator_secret, binding
 from penstock_operator.desired.children import OPTIONAL
 from penstock_operator.desired.cluster_status import BrokerFacts, Facts, is_pod_ready, status
 from penstock_operator.desired.compare import differences
 from penstock_operator.desired.conditions import Says, merged, status_of
-from penstock_operator.desired.naming import CLUSTER_LABEL, FINALIZER
+from penstock_operator.desired.naming import ADMINISTRATOR, CLUSTER_LABEL, FINALIZER, GRPC_PORT
 from penstock_operator.engine.backlog import Key
-from penstock_operator.engine.home import Home, NotYet, administrator_password, owner_of
+from penstock_operator.engine.home import Home, NotYet, administrator_password, authority_of, owner_of, password_in
 from penstock_operator.engine.volume import grow
 from penstock_operator.engine.world import World
 from penstock_operator.links import ApiError, BrokerUnreachableError
 from penstock_operator.links.brokers import UNREACHABLE
+from penstock_operator.links.certificates import UntrustedError
 
 Manifest = dict[str, Any]
 SOON_SECONDS = 1.0
@@ -51,13 +52,13 @@ class ClusterReconciler:
         if FINALIZER not in manifest["metadata"].get("finalizers", []):
             finalizers = [*manifest["metadata"].get("finalizers", []), FINALIZER]
             manifest = self._world.write_finalizers(manifest, finalizers)
-        self._ensure_secret(owner)
+        lacking = self._ensure_secret(owner)
         size, growth = grow(self._world, owner)
         owner = owner.with_size(size)
         missing, blocked = self._apply_children(manifest, owner)
         self._remove_unwanted(owner)
         pod = self._roll(manifest, owner)
-        facts = self._look(owner, pod, growth=growth, missing=missing, blocked=blocked)
+        facts = self._look(owner, pod, growth=growth, missing=missing, blocked=blocked or lacking)
         before = manifest.get("status", {})
         found, says = status(owner, facts, before, manifest["metadata"].get("annotations", {}))
         self._write(manifest, found, says)
@@ -70,13 +71,21 @@ class ClusterReconciler:
 
     # ------------------------------------------------------------ children
 
-    def _ensure_secret(self, owner: Owner) -> None:
-        """Once there is one it is never made anew: the broker knows its password."""
-        if self._world.store.get(Key("Secret", owner.namespace, owner.secret)) is not None:
-            return
-        if self._world.kubernetes.read("v1", "Secret", owner.namespace, owner.secret) is None:
-            made = self._world.kubernetes.create(administrator_secret(owner, self._world.password()))
-            self._world.store.put(made)
+    def _ensure_secret(self, owner: Owner) -> tuple[str, str] | None:
+        """Once there is one its password is never made anew: the broker knows it. Gives what is in the way."""
+        world = self._world
+        secret = world.store.get(Key("Secret", owner.namespace, owner.secret))
+        if secret is None:
+            secret = world.kubernetes.read("v1", "Secret", owner.namespace, owner.secret)
+        try:
+            authority = authority_of(world, owner)
+            if secret is None:
+                world.store.put(world.kubernetes.create(administrator_secret(owner, world.password(), authority)))
+            else:
+                world.write_secret(secret, binding(owner, ADMINISTRATOR, password_in(secret), authority))
+        except NotYet as reason:
+            return reason.reason, str(reason)
+        return None
 
     def _apply_children(self, manifest: Manifest, owner: Owner) -> tuple[tuple[str, ...], tuple[str, str] | None]:
         """Which kinds this Kubernetes does not have, and what it refused."""
@@ -148,14 +157,27 @@ class ClusterReconciler:
         blocked: tuple[str, str] | None,
     ) -> Facts:
         claim = self._world.kubernetes.read("v1", "PersistentVolumeClaim", owner.namespace, owner.claim)
-        broker, problem = None, None
-        if pod is not None and is_pod_ready(pod):
+        broker, problem, tls = None, None, None
+        if pod is not None and is_pod_ready(pod) and blocked is None:
             broker, problem = self._ask(owner)
-        return Facts(pod, claim, broker, problem, blocked, growth, missing)
+            tls = self._ask_certificate(owner)
+        return Facts(pod, claim, broker, problem, blocked, growth, missing, tls)
+
+    def _ask_certificate(self, owner: Owner) -> Says | None:
+        """What is served counts, not what lies in the Secret."""
+        if owner.spec.tls is None:
+            return None
+        try:
+            until = self._world.good_until(owner.host, GRPC_PORT, authority_of(self._world, owner))
+        except UntrustedError as error:
+            return Says("TLSValid", "False", "Untrusted", f"{error}; renew the Secret '{owner.spec.tls.secret_name}'")
+        except (OSError, NotYet) as error:
+            return Says("TLSValid", "Unknown", "NotSeen", str(error))
+        return Says("TLSValid", "True", "Valid", f"until {until}")
 
     def _ask(self, owner: Owner) -> tuple[BrokerFacts | None, tuple[str, str] | None]:
         try:
-            home = Home(owner, administrator_password(self._world, owner))
+            home = Home(owner, administrator_password(self._world, owner), authority_of(self._world, owner))
             found = self._world.brokers.get(home.address()).status()
         except NotYet as reason:
             return None, (reason.reason, str(reason))

@@ -5,13 +5,14 @@ import base64
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.client.uri import Address
+from penstock.client.uri import Address, Tls
 from penstock_operator.api import ClusterSpec
 from penstock_operator.desired.conditions import status_of
 from penstock_operator.desired.naming import ADMINISTRATOR, GRPC_PORT, Owner
 from penstock_operator.engine.backlog import Key
 from penstock_operator.engine.store import cluster_of
 from penstock_operator.engine.world import World
+from penstock_operator.links.certificates import authority_file
 
 Manifest = dict[str, Any]
 
@@ -30,9 +31,19 @@ class Home:
 
     owner: Owner
     password: str
+    # What to trust, in PEM; empty: the machine's own authorities.
+    authority: str = ""
+
+    @property
+    def tls(self) -> Tls | None:
+        if self.owner.spec.tls is None:
+            return None
+        return Tls(ca=str(authority_file(self.authority)) if self.authority else None)
 
     def address(self, vhost: str = "/", user: str = ADMINISTRATOR, password: str | None = None) -> Address:
-        return Address(self.owner.host, GRPC_PORT, user, self.password if password is None else password, vhost)
+        return Address(
+            self.owner.host, GRPC_PORT, user, self.password if password is None else password, vhost, self.tls
+        )
 
 
 def owner_of(manifest: Manifest) -> Owner:
@@ -62,7 +73,7 @@ def find_home(world: World, manifest: Manifest) -> Home:
         raise NotYet("ClusterPaused", f"Cluster '{name}' is paused; set its spec.paused to false")
     if status_of(found.get("status", {}).get("conditions", []), "Ready") != "True":
         raise NotYet("ClusterNotReady", f"Cluster '{name}' is not ready; its own conditions say why")
-    return Home(owner, administrator_password(world, owner))
+    return Home(owner, administrator_password(world, owner), authority_of(world, owner))
 
 
 def administrator_password(world: World, owner: Owner) -> str:
@@ -73,6 +84,20 @@ def administrator_password(world: World, owner: Owner) -> str:
     if secret is None:
         raise NotYet("SecretNotFound", f"the Secret '{owner.secret}' is not there")
     return password_in(secret)
+
+
+def authority_of(world: World, owner: Owner) -> str:
+    """The key `ca.crt` of the Cluster's certificate; empty without. Raises NotYet when there is no such Secret."""
+    if owner.spec.tls is None:
+        return ""
+    name = owner.spec.tls.secret_name
+    secret = world.kubernetes.read("v1", "Secret", owner.namespace, name)
+    if secret is None:
+        raise NotYet("CertificateNotFound", f"the Secret '{name}' of spec.tls is not there; make it")
+    missing = [key for key in ("tls.crt", "tls.key") if key not in (secret.get("data") or {})]
+    if missing:
+        raise NotYet("CertificateIncomplete", f"the Secret '{name}' lacks {' and '.join(missing)}")
+    return base64.b64decode(secret["data"].get("ca.crt", "")).decode("ascii", "replace")
 
 
 def password_in(secret: Manifest) -> str:

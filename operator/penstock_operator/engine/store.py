@@ -38,6 +38,15 @@ class Store:
             self._link(key, manifest)
         return key
 
+    def knows(self, manifest: Manifest) -> bool:
+        """Whether exactly this edition is here: what we wrote ourselves comes back by the watch and is no news."""
+        metadata = manifest["metadata"]
+        with self._lock:
+            known = self._objects.get(Key(manifest["kind"], metadata.get("namespace", ""), metadata["name"]))
+            if known is None or known["metadata"].get("uid") != metadata.get("uid"):
+                return False
+            return bool(known["metadata"].get("resourceVersion") == metadata.get("resourceVersion"))
+
     def drop(self, key: Key, uid: str | None = None) -> None:
         """With a uid only the object that had it: one made anew under the name stays."""
         with self._lock:

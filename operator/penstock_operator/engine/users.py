@@ -7,7 +7,7 @@ from typing import Any
 from penstock.client.uri import Address
 from penstock_operator.api import PermissionSpec, TopologySpec, UserSpec
 from penstock_operator.api.kinds import API_VERSION
-from penstock_operator.desired.access import user_secret
+from penstock_operator.desired.access import binding, user_secret
 from penstock_operator.desired.naming import CLUSTER_LABEL, FIELD_MANAGER
 from penstock_operator.engine.backlog import Key
 from penstock_operator.engine.home import Home, NotYet, password_in
@@ -40,12 +40,15 @@ def find_credentials(world: World, manifest: Manifest, spec: UserSpec, home: Hom
                 "SecretNotFound", f"there is no Secret '{name}' in this namespace; make it with a key 'password'"
             )
         secret = _made(world, manifest, spec, home, name)
-    elif not imported and not _is_ours(secret, metadata["uid"]):
+    if not imported and not _is_ours(secret, metadata["uid"]):
         raise NotYet(
             "SecretTaken",
             f"the Secret '{name}' is not this User's; rename the User, or name it in importCredentialsSecret",
         )
-    return Credentials(home.address(user=spec.name, password=password_in(secret)), name)
+    password = password_in(secret)
+    if not imported:
+        world.write_secret(secret, binding(home.owner, spec.name, password, home.authority))
+    return Credentials(home.address(user=spec.name, password=password), name)
 
 
 def resolve_user(world: World, manifest: Manifest, spec: TopologySpec) -> TopologySpec:
@@ -81,7 +84,8 @@ def _made(world: World, manifest: Manifest, spec: UserSpec, home: Home, name: st
             }
         ],
     }
-    made = world.kubernetes.create(user_secret(metadata, home.owner.host, spec.name, world.password()))
+    data = binding(home.owner, spec.name, world.password(), home.authority)
+    made = world.kubernetes.create(user_secret(metadata, data))
     world.store.put(made)
     return made
 

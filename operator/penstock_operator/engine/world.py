@@ -10,6 +10,7 @@ from typing import Any
 from penstock_operator.engine.backlog import Key
 from penstock_operator.engine.store import Store
 from penstock_operator.links import Brokers, Kubernetes
+from penstock_operator.links.certificates import good_until
 
 Manifest = dict[str, Any]
 
@@ -34,6 +35,7 @@ class World:
     jitter: Callable[[], float] = field(default=lambda: 1.0)
     now: Callable[[], str] = field(default=_now)
     password: Callable[[], str] = field(default=_password)
+    good_until: Callable[[str, int, str], str] = field(default=good_until)
 
     def resync(self) -> float:
         """When to look again at what is as it should be: not at all of it at once."""
@@ -45,6 +47,12 @@ class World:
         if all(before.get(key) == value for key, value in status.items()):
             return
         self.store.put(self.kubernetes.patch(manifest, {"status": status}, part="status"))
+
+    def write_secret(self, secret: Manifest, data: dict[str, str]) -> None:
+        """What follows from other things, such as the address. The password in `data` is the Secret's own."""
+        if any(secret.get("data", {}).get(key) != value for key, value in data.items()):
+            about = {**secret, "apiVersion": "v1", "kind": "Secret"}
+            self.store.put(self.kubernetes.patch(about, {"data": data}))
 
     def write_finalizers(self, manifest: Manifest, finalizers: list[str]) -> Manifest:
         """Refused by the API server when the object changed meanwhile; then the next reconcile sees why."""

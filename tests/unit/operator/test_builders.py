@@ -31,6 +31,7 @@ SPECS: dict[str, dict[str, Any]] = {
         "networkPolicy": {"enabled": True, "allowedClients": [{"namespaceSelector": {}}]},
         "monitoring": {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
         "podLabels": {"team": "shop"},
+        "tls": {"secretName": "mq-tls", "certManager": {"issuerRef": {"name": "ca"}}, "versionMin": "1.3"},
     },
     "volatile": {"storage": {"mode": "emptyDir", "size": "1Gi"}, "replicas": 0},
 }

@@ -15,6 +15,7 @@ from penstock_operator.api import ClusterSpec
 from penstock_operator.api.cluster import Config
 from penstock_operator.desired.naming import Owner
 from penstock_operator.desired.watching import prometheus_rule
+from tools.document_charts import readme
 
 ROOT = Path(__file__).parents[3]
 CHARTS = [ROOT / "charts" / name for name in ("penstock-operator", "penstock")]
@@ -98,3 +99,8 @@ def test_an_alert_uses_only_figures_that_the_broker_has_and_stands_in_the_page()
         assert figures(alert["expr"]) - FIGURES == set()
         assert 'namespace="shop",service="mq"' in alert["expr"]
         assert alert["alert"] in page
+
+
+@charts
+def test_the_readme_of_a_chart_lists_its_values(chart: Path) -> None:
+    assert (chart / "README.md").read_text() == readme(chart), "run `make crds`"

@@ -1,10 +1,12 @@
 """What becomes of a Cluster: its children, its Secret, its pod, and what its conditions say when something is
 wrong."""
 
+import base64
 import copy
 
 import pytest
 
+from penstock_operator.links.certificates import UntrustedError
 from support.operator_world import OperatorWorld
 
 
@@ -179,3 +181,64 @@ def test_a_volume_that_cannot_grow_says_so_and_the_broker_serves_on(world: Opera
 
     assert world.condition("Cluster", "mq", "StorageHealthy") == ("False", "ExpansionUnsupported")
     assert world.condition("Cluster", "mq") == ("True", "Serving")
+
+
+def secret(name: str, **data: str) -> dict[str, object]:
+    """Values are base64 already."""
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data}
+
+
+def test_a_certificate_that_is_not_there_is_named(world: OperatorWorld) -> None:
+    world.kubernetes.change("Cluster", "mq", {"tls": {"secretName": "mq-tls"}})
+    world.settle()
+    assert world.condition("Cluster", "mq") == ("False", "CertificateNotFound")
+
+    world.kubernetes.add(secret("mq-tls", **{"tls.crt": "Yw=="}))
+    world.look_again()
+    assert world.condition("Cluster", "mq") == ("False", "CertificateIncomplete")
+
+
+def test_with_a_certificate_the_secrets_say_so_and_keep_their_password(world: OperatorWorld) -> None:
+    world.apply("User", "web", {"name": "web"})
+    world.settle()
+    before = world.kubernetes.objects["Secret", "default", "web-user-credentials"]["data"]["password"]
+
+    world.kubernetes.add(secret("mq-tls", **{"tls.crt": "Yw==", "tls.key": "aw==", "ca.crt": "Y2E="}))
+    world.kubernetes.change("Cluster", "mq", {"tls": {"secretName": "mq-tls"}})
+    world.settle()
+    world.look_again()
+
+    for name in ("mq-default-user", "web-user-credentials"):
+        data = world.kubernetes.objects["Secret", "default", name]["data"]
+        assert base64.b64decode(data["uri"]).startswith(b"penstocks://")
+        assert data["ca.crt"] == "Y2E="
+    assert world.kubernetes.objects["Secret", "default", "web-user-credentials"]["data"]["password"] == before
+
+
+def test_the_certificate_that_is_served_stands_in_a_condition(world: OperatorWorld) -> None:
+    world.kubernetes.add(secret("mq-tls", **{"tls.crt": "Yw==", "tls.key": "aw==", "ca.crt": "Y2E="}))
+    world.kubernetes.change("Cluster", "mq", {"tls": {"secretName": "mq-tls"}})
+    world.settle()
+    assert world.condition("Cluster", "mq", "TLSValid") == ("True", "Valid")
+
+    def refuse(host: str, port: int, authority: str) -> str:
+        raise UntrustedError("certificate has expired")
+
+    world.world.good_until = refuse
+    world.look_again()
+    assert world.condition("Cluster", "mq", "TLSValid") == ("False", "Untrusted")
+
+
+def test_an_issuer_is_asked_for_a_certificate_and_its_absence_told(world: OperatorWorld) -> None:
+    tls = {"secretName": "mq-tls", "certManager": {"issuerRef": {"name": "ca"}}}
+    world.kubernetes.kinds_missing.add("Certificate")
+    world.kubernetes.change("Cluster", "mq", {"tls": tls})
+    world.settle()
+    assert world.condition("Cluster", "mq", "NoWarnings") == ("False", "KindsMissing")
+
+    world.kubernetes.kinds_missing.clear()
+    world.look_again()
+    spec = world.kubernetes.objects["Certificate", "default", "mq"]["spec"]
+    assert spec["secretName"] == "mq-tls"
+    assert "mq.default.svc" in spec["dnsNames"]
+    assert "*.mq-nodes.default.svc" in spec["dnsNames"]

@@ -94,6 +94,7 @@ def manifest(kind: str, name: str, **metadata: Any) -> dict[str, Any]:
 @pytest.mark.filterwarnings("ignore")
 def test_what_kubernetes_shows_reaches_the_store_and_the_workers_and_nothing_is_written() -> None:
     seen, emulator = Seen(), emulated()
+    ours_key = Key("Queue", "default", "ours")
     orders, late, mq = (
         Key(kind, "default", name) for kind, name in (("Queue", "orders"), ("Queue", "late"), ("Cluster", "mq"))
     )
@@ -106,6 +107,10 @@ def test_what_kubernetes_shows_reaches_the_store_and_the_workers_and_nothing_is_
             await seen.wait_for(mq)
             await people.post(f"{OURS}/queues", json=manifest("Queue", "late"))
             await seen.wait_for(late)
+            # What we wrote ourselves is in the store before the watch shows it.
+            ours = manifest("Queue", "ours", resourceVersion="99")
+            seen.store.put(ours)
+            await people.post(f"{OURS}/queues", json=ours)
             before = seen.keys.count(mq)
             secret = manifest("Secret", "mq-default-user", labels={"penstock.dev/cluster": "mq"})
             await people.post("/api/v1/namespaces/default/secrets", json=secret)
@@ -116,7 +121,8 @@ def test_what_kubernetes_shows_reaches_the_store_and_the_workers_and_nothing_is_
     asyncio.run(scenario())
 
     assert seen.store.get(orders) is None
-    assert seen.store.of_cluster(("default", "mq")) == [late]
+    assert set(seen.store.of_cluster(("default", "mq"))) == {late, ours_key}
+    assert ours_key not in seen.keys
     assert seen.store.get(Key("Secret", "default", "mq-default-user")) is not None
     assert len(list(emulator["get"])) > 10
     assert list(emulator["patch"]) + list(emulator["put"]) == []
