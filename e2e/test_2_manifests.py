@@ -17,6 +17,7 @@ def test_every_kind_is_applied_changed_and_deleted(kubectl: Kubectl) -> None:
         ours("Exchange", "tour", {"vhost": "tour", "name": "tour", "type": "fanout"}),
         queue("tour", vhost="tour", deletionPolicy="Delete", arguments={"team": "shop"}),
         ours("Binding", "tour", {"vhost": "tour", "source": "tour", "destination": "tour"}),
+        ours("Policy", "tour", {"vhost": "tour", "name": "tour", "pattern": "tour", "definition": {"level": "disk"}}),
         ours("User", "tour", {"name": "tour", "tags": ["monitoring"]}),
         ours("Permission", "tour", {"userRef": {"name": "tour"}, "vhost": "tour", "read": "tour"}),
     ]
@@ -24,8 +25,9 @@ def test_every_kind_is_applied_changed_and_deleted(kubectl: Kubectl) -> None:
     for each in objects:
         kubectl.wait_ready(f"{each['kind'].lower()}.penstock.dev/tour", seconds=30)
 
-    objects[4]["spec"]["tags"] = ["administrator"]
-    objects[5]["spec"]["write"] = "tour"
+    objects[4]["spec"]["priority"] = 5
+    objects[5]["spec"]["tags"] = ["administrator"]
+    objects[6]["spec"]["write"] = "tour"
     kubectl.apply(*objects)
     until(lambda: "administrator" in broker(kubectl, "user", "list", "--json"), "the user's tag")
     until(lambda: '"write": "tour"' in broker(kubectl, "permission", "list", "--json"), "the permission")
@@ -75,10 +77,11 @@ def test_what_differs_in_kubernetes_is_put_right(kubectl: Kubectl) -> None:
 
 
 def test_what_cannot_be_met_shows_why(kubectl: Kubectl) -> None:
-    kubectl.apply(queue("lost", vhost="nowhere"), ours("Policy", "p", {"name": "p", "pattern": ".*", "definition": {}}))
+    wrong = {"name": "p", "pattern": ".*", "definition": {"no-such-key": 1}}
+    kubectl.apply(queue("lost", vhost="nowhere"), ours("Policy", "p", wrong))
 
     until(lambda: kubectl.condition("queues.penstock.dev", "lost")[1] == "NotFound", "no such vhost")
-    until(lambda: kubectl.condition("policies.penstock.dev", "p")[1] == "NotSupported", "no policies")
+    until(lambda: kubectl.condition("policies.penstock.dev", "p")[1] == "InvalidArgument", "no such key")
     kubectl("delete", "queues.penstock.dev/lost", "policies.penstock.dev/p")
 
 

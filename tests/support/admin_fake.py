@@ -7,11 +7,12 @@ from typing import Any
 from penstock.client.errors import (
     AccessRefusedError,
     ConnectionLostError,
+    InvalidArgumentError,
     NotAuthenticatedError,
     NotFoundError,
     PreconditionFailedError,
 )
-from penstock.client.records import Binding, Exchange, Permission, Queue, Recovery, Status, User, Vhost
+from penstock.client.records import Binding, Exchange, Permission, Policy, Queue, Recovery, Status, User, Vhost
 from penstock.client.uri import Address
 
 
@@ -30,7 +31,7 @@ class FakeBroker:
     def new(cls, password: str) -> "FakeBroker":
         """As an empty data directory makes it."""
         made = cls({"admin": password}, {"admin": ("administrator",)})
-        made.vhosts["/"] = {"queues": {}, "exchanges": {}, "bindings": {}}
+        made.vhosts["/"] = {"queues": {}, "exchanges": {}, "bindings": {}, "policies": {}}
         made.permissions["admin", "/"] = (".*", ".*", ".*")
         return made
 
@@ -63,7 +64,7 @@ class FakeConnection:
 
     def create_vhost(self, name: str) -> bool:
         self._call(f"create vhost {name}")
-        self._broker.vhosts.setdefault(name, {"queues": {}, "exchanges": {}, "bindings": {}})
+        self._broker.vhosts.setdefault(name, {"queues": {}, "exchanges": {}, "bindings": {}, "policies": {}})
         return True
 
     def delete_vhost(self, name: str) -> None:
@@ -143,6 +144,22 @@ class FakeConnection:
         if vhost not in self._broker.vhosts:
             raise NotFoundError(f"vhost '{vhost}' does not exist")
         self._broker.permissions[user, vhost] = (configure, write, read)
+
+    def list_policies(self, operator: bool) -> list[Policy]:
+        found = self._things("policies")
+        return [Policy(name, *each) for (name, is_operator), each in found.items() if is_operator is operator]
+
+    def set_policy(
+        self, name: str, pattern: str, definition: dict[str, Any], apply_to: str, priority: int, operator: bool
+    ) -> None:
+        self._call(f"set policy {name}")
+        if "max-what" in definition:
+            raise InvalidArgumentError(f"policy '{name}' sets 'max-what', which nothing acts upon")
+        self._things("policies")[name, operator] = (pattern, apply_to, priority, definition)
+
+    def clear_policy(self, name: str, operator: bool) -> None:
+        self._call(f"clear policy {name}")
+        self._drop("policies", (name, operator))
 
     def clear_permission(self, user: str, vhost: str) -> None:
         self._call(f"clear permission {user}")

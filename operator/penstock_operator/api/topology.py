@@ -115,14 +115,19 @@ class BindingSpec(DroppedSpec):
 
 
 class PolicySpec(DroppedSpec):
-    """A policy. This version of the broker has none: its condition says so."""
+    """A policy: settings for every queue or exchange whose name a pattern finds itself in."""
 
     vhost: Name = immutable("vhost", default="/", description="The virtual host it is for.")
     name: Name = immutable("name", description="Its name on the broker.")
-    pattern: Pattern = Field(min_length=1, description="A regular expression over names.")
-    apply_to: Literal["all", "queues", "exchanges"] = Field("all", description="What the pattern is matched with.")
-    priority: int = Field(0, ge=-(2**31), le=2**31 - 1, description="The highest that matches counts.")
-    definition: Passed = Field(description="What it sets, as in definitions of the broker.")
+    operator: bool = immutable(
+        "operator", default=False, description="An operator's policy: it bounds what others may set."
+    )
+    pattern: Pattern = Field(min_length=1, description="A regular expression that may match anywhere in a name.")
+    apply_to: Literal["all", "queues", "exchanges", "classic_queues"] = Field(
+        "all", description="What the pattern is matched with."
+    )
+    priority: int = Field(0, ge=-128, le=127, description="The highest that matches counts.")
+    definition: Passed = Field(description="What it sets. What the broker does not act upon it refuses.")
 
 
 class SecretRef(Model):

@@ -16,7 +16,7 @@ from penstock_operator.api import (
 
 Fields = dict[str, Any]
 # The broker can change these; of the others it can only be told that they differ.
-REPAIRABLE: Final = frozenset({"User", "Permission", "VHost"})
+REPAIRABLE: Final = frozenset({"User", "Permission", "VHost", "Policy"})
 
 
 def identity(spec: TopologySpec) -> tuple[str, ...]:
@@ -29,8 +29,10 @@ def identity(spec: TopologySpec) -> tuple[str, ...]:
             return (spec.vhost, spec.source, spec.destination_type, spec.destination, spec.routing_key, arguments)
         case PermissionSpec():
             return (spec.vhost, spec.user or f"userRef:{spec.user_ref.name if spec.user_ref else ''}")
-        case QueueSpec() | ExchangeSpec() | PolicySpec():
+        case QueueSpec() | ExchangeSpec():
             return (spec.vhost, spec.name)
+        case PolicySpec():
+            return (spec.vhost, spec.name, str(spec.operator))
     raise AssertionError(spec)
 
 
@@ -61,6 +63,13 @@ def wanted(spec: TopologySpec) -> Fields:
             }
         case UserSpec():
             return {"tags": sorted(spec.tags)}
+        case PolicySpec():
+            return {
+                "pattern": spec.pattern,
+                "applyTo": spec.apply_to,
+                "priority": spec.priority,
+                "definition": dict(spec.definition),
+            }
         case PermissionSpec():
             return {"configure": spec.configure, "write": spec.write, "read": spec.read}
     return {}

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from penstock import Connection
 from penstock.client.errors import AccessRefusedError, NotAuthenticatedError, PenstockError, RefusedError
-from penstock_operator.api import KINDS, PermissionSpec, PolicySpec, TopologySpec, UserSpec
+from penstock_operator.api import KINDS, PermissionSpec, TopologySpec, UserSpec
 from penstock_operator.desired.conditions import Says, merged, status_of
 from penstock_operator.desired.naming import ADMINISTRATOR, FINALIZER, PAUSED_ANNOTATION
 from penstock_operator.desired.topology import REPAIRABLE, broker_name, described, drift
@@ -66,8 +66,6 @@ class TopologyReconciler:
     def _read(self, manifest: Manifest) -> TopologySpec:
         spec = KINDS[manifest["kind"]].spec.model_validate(manifest["spec"])
         assert isinstance(spec, TopologySpec)
-        if isinstance(spec, PolicySpec):
-            raise NotYet("NotSupported", "this version of the broker has no policies; nothing is applied")
         if manifest["metadata"].get("annotations", {}).get(PAUSED_ANNOTATION) == "true":
             raise NotYet("Paused", f"take the annotation {PAUSED_ANNOTATION} away to go on")
         return spec

@@ -9,6 +9,7 @@ from penstock_operator.api import (
     BindingSpec,
     ExchangeSpec,
     PermissionSpec,
+    PolicySpec,
     QueueSpec,
     TopologySpec,
     UserSpec,
@@ -33,6 +34,8 @@ def find(broker: Connection, spec: TopologySpec) -> Fields | None:
         case UserSpec():
             tags = {user.name: user.tags for user in broker.list_users()}
             return {"tags": sorted(tags[spec.name])} if spec.name in tags else None
+        case PolicySpec():
+            return _find_policy(broker, spec)
         case PermissionSpec():
             held = broker.list_permissions(user=spec.user, vhost=spec.vhost)
             return next(({"configure": each.configure, "write": each.write, "read": each.read} for each in held), None)
@@ -58,6 +61,9 @@ def put(broker: Connection, spec: TopologySpec, administrator: str, password: st
             bind(spec.destination, spec.source, spec.routing_key, dict(spec.arguments))
         case UserSpec():
             broker.put_user(spec.name, password, spec.tags)
+        case PolicySpec():
+            definition = dict(spec.definition)
+            broker.set_policy(spec.name, spec.pattern, definition, spec.apply_to, spec.priority, spec.operator)
         case PermissionSpec():
             broker.set_permission(spec.user or "", spec.vhost, spec.configure, spec.write, spec.read)
         case _:
@@ -85,6 +91,8 @@ def _remove(broker: Connection, spec: TopologySpec) -> None:
             unbind(spec.destination, spec.source, spec.routing_key, dict(spec.arguments))
         case UserSpec():
             broker.delete_user(spec.name)
+        case PolicySpec():
+            broker.clear_policy(spec.name, spec.operator)
         case PermissionSpec():
             broker.clear_permission(spec.user or "", spec.vhost)
         case _:
@@ -113,6 +121,18 @@ def _find_exchange(broker: Connection, spec: ExchangeSpec) -> Fields | None:
                 "autoDelete": exchange.auto_delete,
                 "internal": exchange.internal,
                 "arguments": dict(exchange.arguments),
+            }
+    return None
+
+
+def _find_policy(broker: Connection, spec: PolicySpec) -> Fields | None:
+    for policy in broker.list_policies(spec.operator):
+        if policy.name == spec.name:
+            return {
+                "pattern": policy.pattern,
+                "applyTo": policy.apply_to,
+                "priority": policy.priority,
+                "definition": dict(policy.definition),
             }
     return None
 

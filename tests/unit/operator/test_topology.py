@@ -240,11 +240,30 @@ def test_a_cluster_takes_nothing_from_other_namespaces_unless_it_says_so(world: 
     assert queues(world) == ["orders"]
 
 
-def test_a_policy_says_that_there_are_none_yet(world: OperatorWorld) -> None:
-    world.apply("Policy", "limits", {"name": "limits", "pattern": ".*", "definition": {"max-length": 10}})
+def test_a_policy_is_set_changed_put_right_and_cleared(world: OperatorWorld) -> None:
+    policies = broker(world).vhosts["/"]["policies"]
+    world.apply("Policy", "limits", {"name": "limits", "pattern": "^o", "definition": {"max-length": 10}})
+    world.settle()
+    assert policies == {("limits", False): ("^o", "all", 0, {"max-length": 10})}
+
+    world.kubernetes.change("Policy", "limits", {"priority": 5})
+    world.settle()
+    assert policies["limits", False] == ("^o", "all", 5, {"max-length": 10})
+
+    policies["limits", False] = ("^x", "all", 5, {})
+    world.look_again()
+    assert policies["limits", False] == ("^o", "all", 5, {"max-length": 10})
+
+    world.kubernetes.remove("Policy", "limits")
+    world.settle()
+    assert policies == {}
+
+
+def test_a_policy_that_the_broker_refuses_says_why(world: OperatorWorld) -> None:
+    world.apply("Policy", "limits", {"name": "limits", "pattern": ".*", "definition": {"max-what": 10}})
     world.settle()
 
-    assert world.condition("Policy", "limits") == ("False", "NotSupported")
+    assert world.condition("Policy", "limits") == ("False", "InvalidArgument")
 
 
 def test_a_paused_object_is_left_alone(world: OperatorWorld) -> None:
