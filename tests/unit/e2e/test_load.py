@@ -1,0 +1,20 @@
+"""The checker of the message history can say no: what was confirmed and never received is lost."""
+
+from e2e.load import History
+
+
+def test_what_was_confirmed_and_never_received_is_lost() -> None:
+    history = History()
+    history.confirmed |= {1, 2, 3}
+    history.received |= {1: 1, 3: 2}
+
+    assert history.verdict() == {"confirmed": 3, "lost": 1, "twice": 1, "unconfirmed_received": 0, "failures": 0}
+
+
+def test_what_was_received_without_a_confirm_is_not_lost() -> None:
+    history = History()
+    history.confirmed |= {1}
+    history.received |= {1: 1, 2: 1}
+
+    found = history.verdict()
+    assert (found["lost"], found["unconfirmed_received"]) == (0, 1)
