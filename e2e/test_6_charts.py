@@ -2,14 +2,21 @@
 these."""
 
 import subprocess
+import time
+from functools import partial
 from pathlib import Path
 
 from e2e.conftest import Load
 from e2e.kubectl import Kubectl, until
-from e2e.manifests import ours
+from e2e.manifests import Manifest, ours, small_cluster
 
 ROOT = Path(__file__).resolve().parents[1]
 PREVIOUS = ROOT / "e2e" / "previous"
+STUBS = (
+    ("monitoring.coreos.com", "ServiceMonitor", "servicemonitors"),
+    ("monitoring.coreos.com", "PrometheusRule", "prometheusrules"),
+    ("cert-manager.io", "Certificate", "certificates"),
+)
 OURS = ("bindings", "permissions", "exchanges", "queues", "users", "vhosts", "policies", "clusters")
 
 
@@ -27,6 +34,46 @@ def test_a_wrong_value_is_refused_by_its_name(kubectl: Kubectl) -> None:
 
     assert done.returncode != 0
     assert "sise" in done.stderr
+
+
+def test_what_other_operators_need_is_made_where_their_kinds_are(kubectl: Kubectl) -> None:
+    """Their kinds as stubs: neither cert-manager nor the Prometheus operator is here, but the API server checks
+    names."""
+    wanted = {"tls": {"secretName": "others-tls", "certManager": {"issuerRef": {"name": "ca"}}}}
+    enabled = {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}}
+    kubectl.apply(small_cluster("others", monitoring=enabled, **wanted))
+    until(lambda: kubectl.condition("psc", "others", "NoWarnings")[1] == "KindsMissing", "it says what is missing")
+
+    kubectl.apply(*(stub(*each) for each in STUBS))
+    for group, kind, plural in STUBS:
+        kubectl("wait", "--for=condition=Established", f"crd/{plural}.{group}", "--timeout=30s")
+        until(partial(is_made, kubectl, kind), f"a {kind}", 60)
+
+    until(lambda: kubectl.condition("psc", "others", "NoWarnings")[0] == "True", "nothing is missing")
+    kubectl("delete", "psc", "others", "--timeout=60s")
+    kubectl("delete", "crd", *(f"{plural}.{group}" for group, _, plural in STUBS))
+
+
+def is_made(kubectl: Kubectl, kind: str) -> bool:
+    """The operator looks again at once when the object changes, and not only after minutes."""
+    kubectl("annotate", "psc", "others", f"look={time.monotonic()}", "--overwrite")
+    return kubectl.get(kind.lower(), "others") is not None
+
+
+def stub(group: str, kind: str, plural: str) -> Manifest:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+            "versions": [version],
+        },
+    }
 
 
 def test_charts_are_upgraded_under_load(kubectl: Kubectl, load: Load) -> None:

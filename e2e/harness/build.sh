@@ -24,9 +24,11 @@ lap "containerd, runc, cni, nftables"
 
 # One binary for seven programs: what they share is compiled and linked once.
 export GOTOOLCHAIN=local CGO_ENABLED=0 GOFLAGS=-buildvcs=false
-if [ ! -x "$BIN/kube" ] || [ kube/go.sum -nt "$BIN/kube" ]; then
+sources=$(cat kube/go.mod kube/go.sum kube/*.go | sha256sum | cut -d' ' -f1)
+if [ ! -x "$BIN/kube" ] || [ "$(cat "$BIN/kube.sources" 2> /dev/null)" != "$sources" ]; then
     (cd kube && nice -n "${NICE:-19}" go build -trimpath -tags providerless,dockerless,grpcnotrace \
         -gcflags=all=-dwarf=false -ldflags="-s -w $(bash ../ldflags.sh "$VERSION")" -o "$BIN/kube" .)
+    echo "$sources" > "$BIN/kube.sources"
 fi
 for program in etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy coredns; do
     ln -sf kube "$BIN/$program"

@@ -9,10 +9,11 @@ from typing import Any
 
 from penstock_operator.engine.backlog import Key
 from penstock_operator.engine.store import Store
-from penstock_operator.links import Brokers, Kubernetes
+from penstock_operator.links import ApiError, Brokers, Kubernetes
 from penstock_operator.links.certificates import good_until
 
 Manifest = dict[str, Any]
+NOT_FOUND = 404
 
 
 def _now() -> str:
@@ -46,7 +47,7 @@ class World:
         before = manifest.get("status") or {}
         if all(before.get(key) == value for key, value in status.items()):
             return
-        self.store.put(self.kubernetes.patch(manifest, {"status": status}, part="status"))
+        self.store.put(self._patched(manifest, {"status": status}, part="status"))
 
     def write_secret(self, secret: Manifest, data: dict[str, str]) -> None:
         """What follows from other things, such as the address. The password in `data` is the Secret's own."""
@@ -58,9 +59,19 @@ class World:
         """Refused by the API server when the object changed meanwhile; then the next reconcile sees why."""
         metadata = manifest["metadata"]
         change = {"metadata": {"finalizers": finalizers, "resourceVersion": metadata["resourceVersion"]}}
-        changed = self.kubernetes.patch(manifest, change)
+        changed = self._patched(manifest, change)
         if changed["metadata"].get("deletionTimestamp") and not changed["metadata"].get("finalizers"):
             self.store.drop(Key(manifest["kind"], metadata.get("namespace", ""), metadata["name"]))
         else:
             self.store.put(changed)
         return changed
+
+    def _patched(self, manifest: Manifest, change: Manifest, *, part: str = "") -> Manifest:
+        """A watch that broke may have missed that an object went: it is found out here."""
+        try:
+            return self.kubernetes.patch(manifest, change, part=part)
+        except ApiError as error:
+            if error.code == NOT_FOUND:
+                metadata = manifest["metadata"]
+                self.store.drop(Key(manifest["kind"], metadata.get("namespace", ""), metadata["name"]), metadata["uid"])
+            raise

@@ -3,6 +3,7 @@ Cluster."""
 
 import pytest
 
+from penstock_operator.engine import Key
 from support.admin_fake import FakeBroker
 from support.operator_world import OperatorWorld
 
@@ -272,6 +273,23 @@ def test_a_paused_object_is_left_alone(world: OperatorWorld) -> None:
 
     assert queues(world) == []
     assert world.condition("Queue", "orders") == ("False", "Paused")
+
+
+def test_an_object_that_went_while_nobody_watched_is_forgotten(world: OperatorWorld) -> None:
+    world.apply("Queue", "orders", ORDERS, annotations={"penstock.dev/paused": "true"})
+    world.settle()
+    world.kubernetes.on_change = lambda manifest, is_gone: None
+    world.kubernetes.remove("Queue", "orders")
+
+    key = Key("Queue", "default", "orders")
+    ghost = world.store.get(key)
+    assert ghost is not None
+    world.store.put({**ghost, "metadata": {**ghost["metadata"], "annotations": {}, "resourceVersion": "999"}})
+    world.add(key)
+    world.settle()
+
+    assert world.store.get(key) is None
+    assert queues(world) == []
 
 
 def test_a_broker_that_restarts_is_no_news_about_its_queues(world: OperatorWorld) -> None:
