@@ -90,7 +90,8 @@ def parse_uri(uri: str) -> Address:
 
 def format_uri(address: Address) -> str:
     """The URI that `parse_uri` reads as `address`."""
-    who = f"{quote(address.user, safe='')}:{quote(address.password, safe='')}@" if address.user else ""
+    shows_who = not address.user and address.tls is not None and address.tls.cert is not None
+    who = "" if shows_who else f"{quote(address.user, safe='')}:{quote(address.password, safe='')}@"
     vhost = "" if address.vhost == "/" else quote(address.vhost, safe="")
     if address.tls is None:
         return f"{SCHEME}://{who}{address.target}/{vhost}"
