@@ -33,6 +33,11 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long accepting pauses when the process has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+#[cfg(feature = "flight")]
+const FLIGHT_NAME: Option<&str> = Some(crate::flight::Flight::NAME);
+#[cfg(not(feature = "flight"))]
+const FLIGHT_NAME: Option<&str> = None;
+
 /// What the listener is told at its start.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
@@ -80,7 +85,8 @@ impl Server {
         };
         let admin = Admin { calls: Arc::clone(&calls), message_bytes_max: options.message_bytes_max };
         let streams = Streams { messaging: messaging.clone() };
-        let routes = Routes::new(messaging).add_service(streams).add_service(admin).add_service(health_service);
+        let routes = add_flight(Routes::default(), &messaging);
+        let routes = routes.add_service(messaging).add_service(streams).add_service(admin).add_service(health_service);
         let routes = add_reflection(routes, &options.descriptors)?;
         let incoming = accept(listener, Arc::clone(&calls), Arc::clone(engine.counters()));
         let router = tonic::transport::Server::builder()
@@ -120,7 +126,7 @@ impl Server {
         let Ok(guard) = self.runtime.lock() else { return };
         let Some(runtime) = guard.as_ref() else { return };
         runtime.block_on(async {
-            for name in ["", Messaging::NAME, Streams::NAME, Admin::NAME] {
+            for name in ["", Messaging::NAME, Streams::NAME, Admin::NAME].into_iter().chain(FLIGHT_NAME) {
                 self.health.set_service_status(name, status).await;
             }
         });
@@ -137,6 +143,16 @@ impl Server {
         }
         runtime.shutdown_timeout(Duration::from_secs(1));
     }
+}
+
+#[cfg(feature = "flight")]
+fn add_flight(routes: Routes, messaging: &Messaging) -> Routes {
+    routes.add_service(crate::flight::Flight::new(messaging.clone()))
+}
+
+#[cfg(not(feature = "flight"))]
+fn add_flight(routes: Routes, _: &Messaging) -> Routes {
+    routes
 }
 
 fn add_reflection(routes: Routes, descriptors: &[u8]) -> std::io::Result<Routes> {
