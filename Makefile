@@ -51,7 +51,7 @@ charts-lint: .venv/.installed ## helm lint, and every values file rendered and c
 test: test-rust test-python ## all quick tests, Rust and Python
 
 test-rust: ## the crates' tests
-	cargo test --workspace --locked --quiet
+	cargo test --workspace --features penstock-serve/flight --locked --quiet
 
 test-python: setup ## the quick Python tests
 	$(PYTEST) tests --ignore tests/crash --ignore tests/conformance
@@ -98,7 +98,7 @@ bench: setup ## the table of docs/benchmarks.md, measured here
 
 bench-streams: setup ## the rows about streams (BACKLOG=1000000 for one of 1 GB)
 	@PYTHONPATH=tests $(BIN)/python -m bench --backlog $${BACKLOG:-10000000} \
-		--rows stream-append stream-read stream-read-python stream-time
+		--rows stream-append stream-read stream-read-python stream-time flight-read flight-read-all flight-put
 
 bench-docs: setup ## the same, written to docs/benchmarks.md
 	@PYTHONPATH=tests $(BIN)/python -m bench --update-docs

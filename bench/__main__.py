@@ -9,13 +9,14 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bench.flight_rows import FLIGHT_ROWS
 from bench.measure import Runner
 from bench.report import as_markdown, as_table, update_docs
 from bench.rows import ROWS, Row
 from bench.storage_rows import STORAGE_ROWS
 from bench.stream_rows import STREAM_ROWS
 
-ALL_ROWS = (*ROWS, *STORAGE_ROWS, *STREAM_ROWS)
+ALL_ROWS = (*ROWS, *STORAGE_ROWS, *STREAM_ROWS, *FLIGHT_ROWS)
 PIPE_WIDTH = 220
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 

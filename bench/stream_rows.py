@@ -34,7 +34,7 @@ def append(load: Load) -> dict[str, float]:
 
 def read(load: Load) -> dict[str, float]:
     """Responses as they come, parsed by protobuf, no Python object a message: what the broker can send."""
-    total = _filled(load)
+    total = filled(load)
     address = parse_uri(load.uri)
     figures: dict[str, float] = {}
     count = 0
@@ -56,7 +56,7 @@ def read(load: Load) -> dict[str, float]:
 
 def read_messages(load: Load) -> dict[str, float]:
     """The Python client's messages, each looked at."""
-    total = _filled(load)
+    total = filled(load)
     figures: dict[str, float] = {}
     count = 0
     with penstock.connect(load.uri) as connection:
@@ -97,7 +97,7 @@ def _milliseconds(stream: penstock.Stream, at_ms: int) -> float:
     return (time.perf_counter() - started) * 1_000
 
 
-def _filled(load: Load) -> int:
+def filled(load: Load) -> int:
     """A stream of as many messages as a reading of some seconds needs."""
     total = int(load.seconds * 1_000_000)
     flags = f"--size {BODY_BYTES} --consumers 0 --messages {total} --stream --level os"

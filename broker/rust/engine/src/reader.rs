@@ -149,6 +149,11 @@ impl StreamReader {
         self.range
     }
 
+    /// Ends before an offset, or where it was to end when that is earlier.
+    pub fn end_at(&mut self, offset: u64) {
+        self.end = Some(self.end.map_or(Sequence(offset), |end| end.min(Sequence(offset))));
+    }
+
     /// Whether it is its turn in its group, when that was not told yet.
     ///
     /// # Errors

@@ -96,7 +96,10 @@ impl Pending {
         let queue = recipient.queue();
         let out = FramedMessage::new(self.bytes_about(), |out| {
             let mut encoder = DeliveriesEncoder::begin(out);
-            self.push(&mut encoder, queue, RESPONSE_BYTES)?;
+            self.push(queue, &mut |view, picked| {
+                push_one(&mut encoder, view, picked)?;
+                Ok(encoder.size() < RESPONSE_BYTES)
+            })?;
             encoder.finish();
             Ok::<(), Status>(())
         })?;
@@ -111,7 +114,7 @@ impl Pending {
         self.sizes.clear();
         while !self.is_empty() {
             self.warm().await?;
-            self.push(&mut encoder, subscription.queue(), usize::MAX)?;
+            self.push(subscription.queue(), &mut |view, picked| push_one(&mut encoder, view, picked).map(|()| true))?;
             self.drop_damaged(&mut subscription)?;
         }
         encoder.finish_get(ready_count);
@@ -142,20 +145,30 @@ impl Pending {
         count.saturating_mul(MESSAGE_BYTES_ABOUT).min(RESPONSE_BYTES + 4096)
     }
 
-    fn push(&mut self, encoder: &mut DeliveriesEncoder<'_>, queue: QueueId, bytes_max: usize) -> Result<(), Status> {
+    /// Hands over the messages of the first run that can be read at once, while `take` says that it has room for more.
+    fn push(
+        &mut self,
+        queue: QueueId,
+        take: &mut impl FnMut(&MessageView<'_>, Picked) -> Result<bool, Status>,
+    ) -> Result<(), Status> {
         let Some(run) = self.runs.front_mut() else { return Ok(()) };
         while run.warm_count > 0 {
             let Some(picked) = run.picked.next() else { break };
             run.warm_count -= 1;
-            match run.segment.message_for(picked.offset, Target { queue, sequence: picked.taken.sequence }) {
-                Ok(view) => self.sizes.push(push_one(encoder, &view, picked)?),
-                Err(error @ LogError::Damaged { .. }) => {
-                    self.damaged = Some((picked.taken.sequence, error));
-                    break;
-                }
-                Err(error) => return Err(status::of_engine(&EngineError::Log(error))),
-            }
-            if encoder.size() >= bytes_max {
+            let has_room =
+                match run.segment.message_for(picked.offset, Target { queue, sequence: picked.taken.sequence }) {
+                    Ok(view) => {
+                        let has_room = take(&view, picked)?;
+                        self.sizes.push((picked.taken.sequence, u32::try_from(view.body.len()).unwrap_or(u32::MAX)));
+                        has_room
+                    }
+                    Err(error @ LogError::Damaged { .. }) => {
+                        self.damaged = Some((picked.taken.sequence, error));
+                        break;
+                    }
+                    Err(error) => return Err(status::of_engine(&EngineError::Log(error))),
+                };
+            if !has_room {
                 break;
             }
         }
@@ -166,46 +179,106 @@ impl Pending {
     }
 
     /// Makes sure that the next messages can be read without waiting for the disk, so that a cold read never blocks other
-    /// streams and a bad sector is an error. What is written to is always there.
+    /// streams and a bad sector is an error.
     async fn warm(&mut self) -> Result<(), Status> {
-        let Some(run) = self.runs.front_mut() else { return Ok(()) };
-        let picked = run.picked.as_slice();
-        let Some(first) = picked.first().filter(|_| run.warm_count == 0) else { return Ok(()) };
-        if !run.segment.is_sealed() {
-            run.warm_count = picked.len();
-            return Ok(());
-        }
-        let (from, limit) = (first.offset, first.offset.saturating_add(CHUNK_BYTES));
-        let chunk = picked.iter().take_while(|picked| (from..limit).contains(&picked.offset));
-        let (warm_count, last) = chunk.fold((0, from), |(count, last), picked| (count + 1, last.max(picked.offset)));
-        if run.segment.is_resident(from, last) || bring_in(&run.segment, from, last).await?.is_ok() {
-            run.warm_count = warm_count;
+        let Some(chunk) = self.cold_chunk() else { return Ok(()) };
+        if chunk.is_resident() || bring_in(&chunk.segment, chunk.from, chunk.last).await?.is_ok() {
+            self.warmed(chunk.count);
             return Ok(());
         }
         // Somewhere in there are sectors that cannot be read: one message at a time, and those they lie in are dropped.
-        match bring_in(&run.segment, from, from).await? {
-            Ok(()) => run.warm_count = 1,
-            Err(error) => self.damaged = run.picked.next().map(|picked| (picked.taken.sequence, error)),
+        let populated = bring_in(&chunk.segment, chunk.from, chunk.from).await?;
+        self.warmed_one(populated);
+        Ok(())
+    }
+
+    /// The next messages for which nobody has looked whether they can be read. What is written to is always there.
+    fn cold_chunk(&mut self) -> Option<Chunk> {
+        let run = self.runs.front_mut().filter(|run| run.warm_count == 0)?;
+        let picked = run.picked.as_slice();
+        let from = picked.first()?.offset;
+        if !run.segment.is_sealed() {
+            run.warm_count = picked.len();
+            return None;
         }
+        let limit = from.saturating_add(CHUNK_BYTES);
+        let chunk = picked.iter().take_while(|picked| (from..limit).contains(&picked.offset));
+        let (count, last) = chunk.fold((0, from), |(count, last), picked| (count + 1, last.max(picked.offset)));
+        Some(Chunk { segment: Arc::clone(&run.segment), from, last, count })
+    }
+
+    fn warmed(&mut self, count: usize) {
+        self.runs.iter_mut().take(1).for_each(|run| run.warm_count = count);
+    }
+
+    fn warmed_one(&mut self, populated: Result<(), LogError>) {
+        match populated {
+            Ok(()) => self.warmed(1),
+            Err(error) => {
+                let picked = self.runs.front_mut().and_then(|run| run.picked.next());
+                self.damaged = picked.map(|picked| (picked.taken.sequence, error));
+            }
+        }
+    }
+}
+
+/// For threads that may block.
+#[cfg(feature = "flight")]
+impl Pending {
+    /// Hands the next messages to `take`, while it says that it has room for more, and tells the recipient.
+    pub fn take_here(
+        &mut self,
+        recipient: &mut impl Recipient,
+        take: &mut impl FnMut(&MessageView<'_>, Picked) -> bool,
+    ) -> Result<(), Status> {
+        self.warm_here()?;
+        self.sizes.clear();
+        self.push(recipient.queue(), &mut |view, picked| Ok(take(view, picked)))?;
+        self.tell(recipient)
+    }
+
+    fn warm_here(&mut self) -> Result<(), Status> {
+        let Some(chunk) = self.cold_chunk() else { return Ok(()) };
+        if chunk.is_resident() || populate(&chunk.segment, chunk.from, chunk.last)?.is_ok() {
+            self.warmed(chunk.count);
+            return Ok(());
+        }
+        let populated = populate(&chunk.segment, chunk.from, chunk.from)?;
+        self.warmed_one(populated);
         Ok(())
     }
 }
 
-/// Brings in pages on a thread that may block. The inner error says that they cannot be read.
+/// So many messages of a sealed segment, from one offset to another.
+struct Chunk {
+    segment: Arc<Segment>,
+    from: u32,
+    last: u32,
+    count: usize,
+}
+
+impl Chunk {
+    fn is_resident(&self) -> bool {
+        self.segment.is_resident(self.from, self.last)
+    }
+}
+
+/// Brings in pages on a thread that may block.
 async fn bring_in(segment: &Arc<Segment>, from: u32, to: u32) -> Result<Result<(), LogError>, Status> {
     let segment = Arc::clone(segment);
-    let populated = tokio::task::spawn_blocking(move || segment.populate(from, to)).await;
-    match populated.map_err(|_| Status::internal("reading a segment failed"))? {
+    let populated = tokio::task::spawn_blocking(move || populate(&segment, from, to)).await;
+    populated.map_err(|_| Status::internal("reading a segment failed"))?
+}
+
+/// The inner error says that the pages cannot be read.
+fn populate(segment: &Segment, from: u32, to: u32) -> Result<Result<(), LogError>, Status> {
+    match segment.populate(from, to) {
         Err(error) if !matches!(error, LogError::Damaged { .. }) => Err(status::of_engine(&EngineError::Log(error))),
         populated => Ok(populated),
     }
 }
 
-fn push_one(
-    encoder: &mut DeliveriesEncoder<'_>,
-    view: &MessageView<'_>,
-    picked: Picked,
-) -> Result<(Sequence, u32), Status> {
+fn push_one(encoder: &mut DeliveriesEncoder<'_>, view: &MessageView<'_>, picked: Picked) -> Result<(), Status> {
     let delivery = DeliveryRef {
         sequence: picked.taken.sequence.0,
         body: view.body,
@@ -217,6 +290,5 @@ fn push_one(
         stored_at_ms: view.stored_at_ms,
         key: view.key,
     };
-    encoder.push(&delivery).map_err(|error| Status::data_loss(error.to_string()))?;
-    Ok((picked.taken.sequence, u32::try_from(view.body.len()).unwrap_or(u32::MAX)))
+    encoder.push(&delivery).map_err(|error| Status::data_loss(error.to_string()))
 }

@@ -11,6 +11,8 @@ mod codec;
 mod connection;
 mod consume;
 mod deliveries;
+#[cfg(feature = "flight")]
+mod flight;
 mod messaging;
 mod outcomes;
 mod permits;

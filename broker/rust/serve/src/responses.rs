@@ -28,6 +28,8 @@ pub(crate) trait Responder: Send + 'static {
 #[derive(Debug)]
 pub(crate) struct FramedMessage {
     bytes: Vec<u8>,
+    /// What follows without being copied.
+    tail: Vec<Bytes>,
 }
 
 impl FramedMessage {
@@ -36,12 +38,23 @@ impl FramedMessage {
         let mut bytes = Vec::with_capacity(HEAD_BYTES + bytes_about);
         bytes.extend_from_slice(&[0; HEAD_BYTES]);
         encode(&mut bytes)?;
+        Ok(FramedMessage { bytes, tail: Vec::new() }.with_length())
+    }
+
+    /// The same message with more bytes behind what was encoded.
+    #[cfg(feature = "flight")]
+    pub fn with_tail(self, tail: Vec<Bytes>) -> FramedMessage {
+        FramedMessage { tail, ..self }.with_length()
+    }
+
+    fn with_length(mut self) -> FramedMessage {
+        let length = self.bytes.len() - HEAD_BYTES + self.tail.iter().map(Bytes::len).sum::<usize>();
         // No response comes near 4 GiB: the largest holds one message and what little surrounds it.
-        let length = u32::try_from(bytes.len() - HEAD_BYTES).unwrap_or(u32::MAX);
-        if let Some(head) = bytes.get_mut(1..HEAD_BYTES) {
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        if let Some(head) = self.bytes.get_mut(1..HEAD_BYTES) {
             head.copy_from_slice(&length.to_be_bytes());
         }
-        Ok(FramedMessage { bytes })
+        self
     }
 
     /// The same for a message that cannot fail to encode.
@@ -81,7 +94,7 @@ pub(crate) fn respond<T: Responder>(
         let response = stream.step().await?;
         Some((response, Phase::Open(stream)))
     });
-    let body = ResponseBody { messages: Some(Box::pin(messages)) };
+    let body = ResponseBody { messages: Some(Box::pin(messages)), tail: Vec::new().into_iter() };
     let mut response = http::Response::new(Body::new(body));
     response.headers_mut().insert(CONTENT_TYPE, GRPC_CONTENT_TYPE);
     response
@@ -92,6 +105,8 @@ type Messages = Pin<Box<dyn Stream<Item = Result<FramedMessage, Status>> + Send>
 /// Invariant: the trailers are the last frame, and there is exactly one of them.
 struct ResponseBody {
     messages: Option<Messages>,
+    /// The rest of a message that has begun.
+    tail: std::vec::IntoIter<Bytes>,
 }
 
 impl http_body::Body for ResponseBody {
@@ -99,10 +114,16 @@ impl http_body::Body for ResponseBody {
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if let Some(part) = self.tail.next() {
+            return Poll::Ready(Some(Ok(Frame::data(part))));
+        }
         let Some(messages) = self.messages.as_mut() else { return Poll::Ready(None) };
         let status = match messages.poll_next_unpin(cx) {
             Poll::Pending => return Poll::Pending,
-            Poll::Ready(Some(Ok(message))) => return Poll::Ready(Some(Ok(Frame::data(Bytes::from(message.bytes))))),
+            Poll::Ready(Some(Ok(message))) => {
+                self.tail = message.tail.into_iter();
+                return Poll::Ready(Some(Ok(Frame::data(Bytes::from(message.bytes)))));
+            }
             Poll::Ready(Some(Err(status))) => status,
             Poll::Ready(None) => Status::new(Code::Ok, ""),
         };

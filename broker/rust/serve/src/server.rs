@@ -29,6 +29,11 @@ const FRAME_BYTES_MAX: u32 = 64 << 10;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
+#[cfg(feature = "flight")]
+const FLIGHT_NAME: Option<&str> = Some(crate::flight::Flight::NAME);
+#[cfg(not(feature = "flight"))]
+const FLIGHT_NAME: Option<&str> = None;
+
 /// What the listener is told at its start.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
@@ -79,7 +84,8 @@ impl Server {
         };
         let admin = Admin { calls: Arc::clone(&calls), message_bytes_max: options.message_bytes_max };
         let streams = Streams { messaging: messaging.clone() };
-        let routes = Routes::new(messaging).add_service(streams).add_service(admin).add_service(health_service);
+        let routes = add_flight(Routes::default(), &messaging);
+        let routes = routes.add_service(messaging).add_service(streams).add_service(admin).add_service(health_service);
         let routes = add_reflection(routes, &options.descriptors)?;
         let (tls, served) = watch::channel(options.tls.clone());
         let door = Door::new(engine, Arc::clone(&calls), served);
@@ -130,7 +136,7 @@ impl Server {
         let Ok(guard) = self.runtime.lock() else { return };
         let Some(runtime) = guard.as_ref() else { return };
         runtime.block_on(async {
-            for name in ["", Messaging::NAME, Streams::NAME, Admin::NAME] {
+            for name in ["", Messaging::NAME, Streams::NAME, Admin::NAME].into_iter().chain(FLIGHT_NAME) {
                 self.health.set_service_status(name, status).await;
             }
         });
@@ -147,6 +153,16 @@ impl Server {
         }
         runtime.shutdown_timeout(Duration::from_secs(1));
     }
+}
+
+#[cfg(feature = "flight")]
+fn add_flight(routes: Routes, messaging: &Messaging) -> Routes {
+    routes.add_service(crate::flight::Flight::new(messaging.clone()))
+}
+
+#[cfg(not(feature = "flight"))]
+fn add_flight(routes: Routes, _: &Messaging) -> Routes {
+    routes
 }
 
 fn add_reflection(routes: Routes, descriptors: &[u8]) -> std::io::Result<Routes> {

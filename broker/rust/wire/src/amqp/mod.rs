@@ -3,3 +3,4 @@
 mod block;
 pub mod properties;
 pub mod table;
+pub mod view;

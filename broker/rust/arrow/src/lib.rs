@@ -1,0 +1,25 @@
+//! Messages as Arrow: record batches built column by column from what a stream's records hold, their IPC form, and rows read
+//! back from batches to be published.
+//!
+//! What must stay true: every buffer is built once and goes to the socket as it is, and bytes from outside are checked before
+//! they are used. It knows no socket, no segment and no clock.
+#![forbid(unsafe_code)]
+#![deny(clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
+
+mod batch;
+mod cells;
+mod columns;
+mod error;
+mod headers;
+mod ipc;
+mod json;
+mod properties;
+mod rows;
+mod text;
+
+pub use arrow_array::RecordBatch;
+pub use batch::{BatchBuilder, MessageRow};
+pub use columns::{Column, Projection};
+pub use error::ArrowFault;
+pub use ipc::{Encoder, IpcMessage, PutDecoder};
+pub use rows::{PutRow, PutRows};

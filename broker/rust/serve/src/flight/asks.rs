@@ -1,0 +1,208 @@
+//! What callers ask for: tickets, descriptors and commands, as JSON that is easily written by hand. A name that nobody knows is
+//! refused, so that a slip of the pen is not a wish ignored.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tonic::Status;
+
+use super::protocol::{COMMAND, FlightDescriptor, PATH};
+
+/// Far above what anybody counts to, and far below where counting on would end.
+const SEQUENCE_MAX: u64 = 1 << 62;
+
+/// A part of a partition: `from` is in it, `to` is not. Without `to` it ends where the partition ends when it is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Ticket {
+    #[serde(default)]
+    pub vhost: String,
+    pub partition: String,
+    #[serde(default)]
+    pub from: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub columns: Option<Vec<String>>,
+}
+
+impl Ticket {
+    pub fn parse(bytes: &[u8]) -> Result<Ticket, Status> {
+        parse("a ticket", bytes)
+    }
+
+    pub fn to_json(&self) -> Vec<u8> {
+        // Text and numbers always have a JSON form.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+/// A stream or one partition, or a range of offsets or times of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wanted {
+    #[serde(default)]
+    pub vhost: String,
+    pub stream: String,
+    pub from: Option<u64>,
+    pub to: Option<u64>,
+    pub from_timestamp_ms: Option<u64>,
+    pub columns: Option<Vec<String>>,
+    pub endpoints_min: Option<u32>,
+}
+
+impl Wanted {
+    pub fn of(descriptor: &FlightDescriptor) -> Result<Wanted, Status> {
+        let wanted: Wanted = match named(descriptor)? {
+            Named::Path { vhost, name } => Wanted { vhost, stream: name, ..Wanted::default() },
+            Named::Command(command) => parse("the command of a descriptor", command)?,
+        };
+        if wanted.from.is_some() && wanted.from_timestamp_ms.is_some() {
+            return Err(Status::invalid_argument(
+                "`from` and `from_timestamp_ms` say the same thing; give one of them",
+            ));
+        }
+        Ok(wanted)
+    }
+}
+
+/// Where rows are published, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Put {
+    #[serde(default)]
+    pub vhost: String,
+    /// A stream, or an exchange when there is no such stream; instead of `exchange`.
+    pub stream: Option<String>,
+    #[serde(default)]
+    pub exchange: String,
+    /// Of rows that have none of their own.
+    #[serde(default)]
+    pub routing_key: String,
+    #[serde(default)]
+    pub producer: String,
+    /// The producer's sequence of the first row.
+    pub sequence: Option<u64>,
+    pub level: Option<PutLevel>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum PutLevel {
+    Os,
+    Disk,
+}
+
+impl Put {
+    pub fn of(descriptor: &FlightDescriptor) -> Result<Put, Status> {
+        let put: Put = match named(descriptor)? {
+            Named::Path { vhost, name } => Put { vhost, stream: Some(name), ..Put::default() },
+            Named::Command(command) => parse("the command of a descriptor", command)?,
+        };
+        if put.stream.is_some() && !(put.exchange.is_empty() && put.routing_key.is_empty()) {
+            return Err(Status::invalid_argument(
+                "`stream` says where rows go; leave `exchange` and `routing_key` out",
+            ));
+        }
+        match (put.producer.is_empty(), put.sequence) {
+            (true, Some(_)) => Err(Status::invalid_argument("`sequence` is about a producer; name one in `producer`")),
+            (false, None | Some(0)) => Err(Status::invalid_argument(
+                "a producer's rows have sequences; give the first one's in `sequence`, from 1",
+            )),
+            (false, Some(sequence)) if sequence > SEQUENCE_MAX => {
+                Err(Status::invalid_argument(format!("`sequence` is at most {SEQUENCE_MAX}")))
+            }
+            _ => Ok(put),
+        }
+    }
+}
+
+/// Which virtual hosts' streams are listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Listing {
+    #[serde(default)]
+    pub vhost: String,
+}
+
+impl Listing {
+    pub fn parse(expression: &[u8]) -> Result<Listing, Status> {
+        if expression.is_empty() {
+            return Ok(Listing::default());
+        }
+        parse("the criteria", expression)
+    }
+}
+
+enum Named<'a> {
+    Path { vhost: String, name: String },
+    Command(&'a [u8]),
+}
+
+fn named(descriptor: &FlightDescriptor) -> Result<Named<'_>, Status> {
+    match (descriptor.kind, descriptor.path.as_slice()) {
+        (PATH, [name]) => Ok(Named::Path { vhost: String::new(), name: name.clone() }),
+        (PATH, [vhost, name]) => Ok(Named::Path { vhost: vhost.clone(), name: name.clone() }),
+        (COMMAND, _) => Ok(Named::Command(&descriptor.command)),
+        _ => Err(Status::invalid_argument(
+            "a descriptor is a path of [name] or [vhost, name], or a command in JSON such as {\"stream\": \"events\"}",
+        )),
+    }
+}
+
+fn parse<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, Status> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| Status::invalid_argument(format!("{what} is a JSON object of known names: {error}")))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::{COMMAND, FlightDescriptor, PATH, Put, PutLevel, Ticket, Wanted};
+
+    fn command(json: &'static str) -> FlightDescriptor {
+        FlightDescriptor { kind: COMMAND, command: json.as_bytes().into(), path: Vec::new() }
+    }
+
+    fn path(names: &[&str]) -> FlightDescriptor {
+        let path = names.iter().map(|name| (*name).to_owned()).collect();
+        FlightDescriptor { kind: PATH, path, ..FlightDescriptor::default() }
+    }
+
+    #[test]
+    fn a_ticket_is_short_and_what_it_leaves_out_is_everything() {
+        let ticket = Ticket::parse(br#"{"partition": "events"}"#).unwrap();
+
+        assert_eq!(ticket, Ticket { partition: "events".to_owned(), ..Ticket::default() });
+        assert_eq!(Ticket::parse(&ticket.to_json()).unwrap(), ticket);
+    }
+
+    #[test]
+    fn names_that_nobody_knows_are_refused() {
+        assert!(Ticket::parse(br#"{"partition": "events", "until": 7}"#).unwrap_err().message().contains("until"));
+        assert!(Ticket::parse(b"events").is_err());
+        assert!(Wanted::of(&command(r#"{"streams": "a"}"#)).is_err());
+    }
+
+    #[test]
+    fn a_path_names_a_stream_and_perhaps_its_vhost() {
+        let wanted = Wanted::of(&path(&["prod", "events"])).unwrap();
+
+        assert_eq!((wanted.vhost.as_str(), wanted.stream.as_str()), ("prod", "events"));
+        assert!(Wanted::of(&path(&[])).is_err());
+        assert!(Wanted::of(&FlightDescriptor::default()).is_err());
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        let put = |json: &'static str| Put::of(&command(json));
+
+        assert_eq!(put(r#"{"stream": "a", "level": "disk"}"#).unwrap().level, Some(PutLevel::Disk));
+        assert!(put(r#"{"stream": "a", "exchange": "b"}"#).is_err());
+        assert!(put(r#"{"stream": "a", "sequence": 1}"#).is_err());
+        assert!(put(r#"{"stream": "a", "producer": "p"}"#).is_err());
+        assert!(put(r#"{"stream": "a", "producer": "p", "sequence": 0}"#).is_err());
+        assert!(put(r#"{"stream": "a", "producer": "p", "sequence": 1}"#).is_ok());
+        let both = command(r#"{"stream": "a", "from": 1, "from_timestamp_ms": 1}"#);
+        assert!(Wanted::of(&both).is_err());
+    }
+}

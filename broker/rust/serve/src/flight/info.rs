@@ -1,0 +1,276 @@
+//! What there is to read: a stream's partitions as endpoints, each a ticket for a range of offsets.
+//!
+//! Python knows the streams and says who may see them; here its answers become Flight's words.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use penstock_arrow::{Encoder, Projection};
+use penstock_wire::WireError;
+use penstock_wire::protobuf::{Reader, put_text, put_varint};
+use tonic::{Status, Streaming};
+
+use super::asks::{Listing, Ticket, Wanted};
+use super::get::projection_of;
+use super::protocol::{
+    Criteria, FlightDescriptor, FlightEndpoint, FlightInfo, FlightTicket, PATH, SchemaResult, framed,
+};
+use super::{Answers, first, not_encoded};
+use crate::calls::{Answer, Call, Calls, Kind};
+use crate::connection::Caller;
+use crate::status;
+
+/// One answer names at most so many endpoints.
+const ENDPOINTS_MAX: u32 = 4096;
+
+const OFFSETS: &str = "the offsets of a stream";
+const STREAMS: &str = "the list of streams";
+
+/// A partition as `GetOffsets` tells of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Partition {
+    name: String,
+    first: u64,
+    next: u64,
+    message_count: u64,
+    bytes: u64,
+    at_timestamp: Option<u64>,
+}
+
+/// A stream as `ListStreams` tells of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Listed {
+    pub name: String,
+    pub partitions: Vec<String>,
+    message_count: u64,
+    bytes: u64,
+}
+
+/// Which call it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    Info,
+    Schema,
+    List,
+}
+
+pub(super) async fn answer(
+    calls: Arc<Calls>,
+    caller: Caller,
+    mut input: Streaming<Bytes>,
+    asked: Asked,
+) -> Result<Answers, Status> {
+    if asked == Asked::List {
+        let criteria: Criteria = first(&mut input).await?;
+        let infos = list(&calls, &caller, &criteria.expression).await?;
+        return Ok(Answers::of(infos.iter().map(framed)));
+    }
+    let info = describe(&calls, &caller, first(&mut input).await?).await?;
+    let answer = if asked == Asked::Info { framed(&info) } else { framed(&SchemaResult { schema: info.schema }) };
+    Ok(Answers::of([answer]))
+}
+
+/// The endpoints of a descriptor.
+async fn describe(calls: &Calls, caller: &Caller, descriptor: FlightDescriptor) -> Result<FlightInfo, Status> {
+    let wanted = Wanted::of(&descriptor)?;
+    let projection = projection_of(wanted.columns.as_deref())?;
+    let endpoints_min = wanted.endpoints_min.unwrap_or(0);
+    if endpoints_min > ENDPOINTS_MAX {
+        return Err(Status::invalid_argument(format!("endpoints_min is at most {ENDPOINTS_MAX}; ask for fewer")));
+    }
+    let partitions = offsets(calls, caller, &wanted).await?;
+    let ranges: Vec<(u64, u64)> = partitions.iter().map(|partition| range_of(&wanted, partition)).collect();
+    let mut info = info_of(&projection, descriptor)?;
+    let total = ranges.iter().map(|(from, to)| to - from).sum();
+    for (partition, &range) in partitions.iter().zip(&ranges) {
+        for (from, to) in split(range, total, endpoints_min) {
+            info.endpoints.push(endpoint(&Ticket {
+                vhost: wanted.vhost.clone(),
+                partition: partition.name.clone(),
+                from,
+                to: Some(to),
+                columns: wanted.columns.clone(),
+            }));
+        }
+    }
+    let is_whole = partitions.iter().zip(&ranges).all(|(found, range)| *range == (found.first, found.next));
+    let (records, bytes) = partitions
+        .iter()
+        .fold((0, 0), |(records, bytes), partition| (records + partition.message_count, bytes + partition.bytes));
+    Ok(if is_whole { with_totals(info, records, bytes) } else { info })
+}
+
+/// All streams of a virtual host, each with one endpoint for each partition.
+async fn list(calls: &Calls, caller: &Caller, expression: &[u8]) -> Result<Vec<FlightInfo>, Status> {
+    let Listing { vhost } = Listing::parse(expression)?;
+    let mut infos = Vec::new();
+    for stream in streams(calls, caller, &vhost, None).await? {
+        let path = if vhost.is_empty() { vec![stream.name] } else { vec![vhost.clone(), stream.name] };
+        let descriptor = FlightDescriptor { kind: PATH, path, ..FlightDescriptor::default() };
+        let mut info = info_of(&Projection::all(), descriptor)?;
+        for partition in stream.partitions {
+            info.endpoints.push(endpoint(&Ticket { vhost: vhost.clone(), partition, ..Ticket::default() }));
+        }
+        infos.push(with_totals(info, stream.message_count, stream.bytes));
+    }
+    Ok(infos)
+}
+
+fn info_of(projection: &Projection, descriptor: FlightDescriptor) -> Result<FlightInfo, Status> {
+    let schema = Encoder::schema_alone(&projection.schema()).map_err(|error| not_encoded(&error))?;
+    Ok(FlightInfo { schema, descriptor: Some(descriptor), endpoints: Vec::new(), total_records: -1, total_bytes: -1 })
+}
+
+fn with_totals(info: FlightInfo, records: u64, bytes: u64) -> FlightInfo {
+    let known = |number: u64| i64::try_from(number).unwrap_or(-1);
+    FlightInfo { total_records: known(records), total_bytes: known(bytes), ..info }
+}
+
+fn endpoint(ticket: &Ticket) -> FlightEndpoint {
+    FlightEndpoint { ticket: Some(FlightTicket { ticket: ticket.to_json().into() }) }
+}
+
+/// What is wanted of a partition, within what is there.
+fn range_of(wanted: &Wanted, partition: &Partition) -> (u64, u64) {
+    let from = match (wanted.from_timestamp_ms, wanted.from) {
+        (Some(_), _) => partition.at_timestamp.unwrap_or(partition.next),
+        (None, from) => from.unwrap_or(partition.first),
+    };
+    let from = from.clamp(partition.first, partition.next.max(partition.first));
+    (from, wanted.to.unwrap_or(partition.next).clamp(from, partition.next.max(from)))
+}
+
+/// A range in parts, so many that all ranges together come to `endpoints_min` or more, and never one of nothing beside others.
+fn split((from, to): (u64, u64), total: u64, endpoints_min: u32) -> impl Iterator<Item = (u64, u64)> {
+    let count = to - from;
+    let share = u128::from(endpoints_min) * u128::from(count);
+    let parts = u64::try_from(share.div_ceil(u128::from(total.max(1)))).unwrap_or(1).clamp(1, count.max(1));
+    let at =
+        move |part: u64| from + u64::try_from(u128::from(count) * u128::from(part) / u128::from(parts)).unwrap_or(0);
+    (0..parts).map(move |part| (at(part), at(part + 1)))
+}
+
+async fn offsets(calls: &Calls, caller: &Caller, wanted: &Wanted) -> Result<Vec<Partition>, Status> {
+    let mut request = Vec::new();
+    put_text(&mut request, 1, &wanted.vhost);
+    put_text(&mut request, 2, &wanted.stream);
+    if let Some(timestamp_ms) = wanted.from_timestamp_ms {
+        put_varint(&mut request, 3 << 3);
+        put_varint(&mut request, timestamp_ms);
+    }
+    let response = ask(calls, caller, "GetOffsets", request).await?;
+    repeated(&response, OFFSETS, parse_partition).map_err(|error| status::of_wire(&error))
+}
+
+/// The streams of a vhost, or the one of that name.
+pub(super) async fn streams(
+    calls: &Calls,
+    caller: &Caller,
+    vhost: &str,
+    name: Option<&str>,
+) -> Result<Vec<Listed>, Status> {
+    let mut request = Vec::new();
+    put_text(&mut request, 1, vhost);
+    put_text(&mut request, 2, name.unwrap_or_default());
+    let response = ask(calls, caller, "ListStreams", request).await?;
+    repeated(&response, STREAMS, parse_stream).map_err(|error| status::of_wire(&error))
+}
+
+/// A unary method of the broker, asked on the caller's behalf.
+pub(super) async fn ask(calls: &Calls, caller: &Caller, method: &str, request: Vec<u8>) -> Result<Vec<u8>, Status> {
+    let mut call = Call::new(Kind::Call, caller);
+    call.method = method.to_owned();
+    call.payload = request.into();
+    match calls.ask(call).await? {
+        Answer::Payload(payload) => Ok(payload),
+        Answer::Admitted { .. } => Err(Status::internal("the broker answered a call with an admission")),
+    }
+}
+
+/// The messages in field 1.
+fn repeated<T>(
+    bytes: &[u8],
+    what: &'static str,
+    parse: impl Fn(&[u8]) -> Result<T, WireError>,
+) -> Result<Vec<T>, WireError> {
+    let mut reader = Reader::new(bytes, what);
+    let mut found = Vec::new();
+    while let Some((field, wire_type)) = reader.field()? {
+        match field {
+            1 => found.push(parse(reader.slice(field, wire_type)?)?),
+            _ => reader.skip(wire_type)?,
+        }
+    }
+    Ok(found)
+}
+
+fn parse_partition(bytes: &[u8]) -> Result<Partition, WireError> {
+    let mut reader = Reader::new(bytes, OFFSETS);
+    let mut partition = Partition::default();
+    while let Some((field, wire_type)) = reader.field()? {
+        match field {
+            1 => partition.name = text(reader.slice(field, wire_type)?),
+            2 => partition.first = reader.uint(field, wire_type)?,
+            3 => partition.next = reader.uint(field, wire_type)?,
+            4 => partition.message_count = reader.uint(field, wire_type)?,
+            5 => partition.bytes = reader.uint(field, wire_type)?,
+            8 => partition.at_timestamp = Some(reader.uint(field, wire_type)?),
+            _ => reader.skip(wire_type)?,
+        }
+    }
+    Ok(partition)
+}
+
+fn parse_stream(bytes: &[u8]) -> Result<Listed, WireError> {
+    let mut reader = Reader::new(bytes, STREAMS);
+    let mut stream = Listed::default();
+    while let Some((field, wire_type)) = reader.field()? {
+        match field {
+            1 => stream.name = text(reader.slice(field, wire_type)?),
+            2 => stream.partitions.push(text(reader.slice(field, wire_type)?)),
+            4 => stream.message_count = reader.uint(field, wire_type)?,
+            5 => stream.bytes = reader.uint(field, wire_type)?,
+            _ => reader.skip(wire_type)?,
+        }
+    }
+    Ok(stream)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Partition, Wanted, range_of, split};
+
+    #[test]
+    fn parts_of_a_range_follow_each_other_without_a_gap() {
+        assert_eq!(split((1, 11), 10, 3).collect::<Vec<_>>(), [(1, 4), (4, 7), (7, 11)]);
+        assert_eq!(split((1, 11), 10, 0).collect::<Vec<_>>(), [(1, 11)]);
+        assert_eq!(split((5, 7), 2, 100).collect::<Vec<_>>(), [(5, 6), (6, 7)]);
+        assert_eq!(split((5, 5), 0, 8).collect::<Vec<_>>(), [(5, 5)]);
+        assert_eq!(split((0, u64::MAX), u64::MAX, 2).last(), Some((u64::MAX / 2, u64::MAX)));
+    }
+
+    #[test]
+    fn a_small_partition_beside_a_large_one_stays_whole() {
+        assert_eq!(split((1, 3), 1_000, 10).count(), 1);
+        assert_eq!(split((1, 999), 1_000, 10).count(), 10);
+    }
+
+    #[test]
+    fn a_range_stays_within_what_is_there() {
+        let partition = Partition { first: 10, next: 20, at_timestamp: Some(15), ..Partition::default() };
+        let range = |from, to, from_timestamp_ms| {
+            range_of(&Wanted { from, to, from_timestamp_ms, ..Wanted::default() }, &partition)
+        };
+
+        assert_eq!(range(None, None, None), (10, 20));
+        assert_eq!(range(Some(3), Some(30), None), (10, 20));
+        assert_eq!(range(Some(12), Some(14), None), (12, 14));
+        assert_eq!(range(Some(14), Some(12), None), (14, 14));
+        assert_eq!(range(Some(90), None, None), (20, 20));
+        assert_eq!(range(None, None, Some(1)), (15, 20));
+    }
+}

@@ -1,0 +1,150 @@
+//! Arrow Flight on the gRPC port: streams as tables for whoever speaks Arrow, and tables published.
+//!
+//! Every call is answered by the body that answers the broker's own streams, so that batches go to the socket without a copy.
+//! What a caller may do Python says, as for every other call.
+
+mod asks;
+mod get;
+mod info;
+mod protocol;
+mod publishing;
+mod put;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::HeaderValue;
+use http::header::AUTHORIZATION;
+use penstock_arrow::ArrowFault;
+use prost::Message;
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tonic::{Status, Streaming};
+use tower_service::Service;
+
+use crate::calls::Calls;
+use crate::connection::Caller;
+use crate::messaging::{Messaging, receive};
+use crate::responses::{FramedMessage, Responder, respond};
+use info::Asked;
+
+/// A ticket or a descriptor is small.
+const ASK_BYTES_MAX: usize = 64 << 10;
+
+/// The largest batch of a DoPut. Clients cut tables into batches of a chosen number of rows.
+const PUT_BYTES_MAX: usize = 64 << 20;
+
+/// See the module.
+#[derive(Clone)]
+pub(crate) struct Flight {
+    messaging: Messaging,
+}
+
+impl Flight {
+    pub fn new(messaging: Messaging) -> Flight {
+        Flight { messaging }
+    }
+}
+
+impl NamedService for Flight {
+    const NAME: &'static str = "arrow.flight.protocol.FlightService";
+}
+
+impl Service<http::Request<Body>> for Flight {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let messaging = self.messaging.clone();
+        Box::pin(async move { Ok(answer(messaging, request).await.unwrap_or_else(Status::into_http)) })
+    }
+}
+
+async fn answer(messaging: Messaging, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
+    let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+    let bytes_max = if method == "DoPut" { PUT_BYTES_MAX } else { ASK_BYTES_MAX };
+    let (caller, input) = receive(request, bytes_max)?;
+    let caller = with_token(caller);
+    let calls = Arc::clone(&messaging.calls);
+    Ok(match method.as_str() {
+        "DoGet" => respond(get::open(messaging, caller, input)),
+        "DoPut" => respond(put::open(messaging, caller, input)),
+        "GetFlightInfo" => respond(info::answer(calls, caller, input, Asked::Info)),
+        "GetSchema" => respond(info::answer(calls, caller, input, Asked::Schema)),
+        "ListFlights" => respond(info::answer(calls, caller, input, Asked::List)),
+        "ListActions" => respond(async { Ok(Answers::default()) }),
+        "Handshake" => shake_hands(messaging, caller).await?,
+        other => {
+            let text = format!("{other} is nothing this broker does; it reads with DoGet and publishes with DoPut");
+            return Err(Status::unimplemented(text));
+        }
+    })
+}
+
+/// Checks the credentials and gives them back as the token of later calls.
+async fn shake_hands(messaging: Messaging, caller: Caller) -> Result<http::Response<Body>, Status> {
+    check_caller(&messaging.calls, &caller).await?;
+    let credentials = caller.authorization.split_once(' ').map_or("", |(_, credentials)| credentials);
+    let token = HeaderValue::try_from(format!("Bearer {credentials}"));
+    let token = token.map_err(|_| Status::unauthenticated("these credentials are no header"))?;
+    // An empty HandshakeResponse.
+    let mut response = respond(async { Ok(Answers::of([FramedMessage::of(0, |_| ())])) });
+    response.headers_mut().insert(AUTHORIZATION, token);
+    Ok(response)
+}
+
+/// Whether the credentials are those of a user: every user may ask this.
+async fn check_caller(calls: &Calls, caller: &Caller) -> Result<(), Status> {
+    info::ask(calls, caller, "ListVhosts", Vec::new()).await.map(|_| ())
+}
+
+/// A handshake's token is the credentials themselves, so that the broker remembers nobody.
+fn with_token(mut caller: Caller) -> Caller {
+    if let Some(token) = caller.authorization.strip_prefix("Bearer ") {
+        caller.authorization = format!("Basic {token}");
+    }
+    caller
+}
+
+/// Answers that are there from the beginning.
+#[derive(Default)]
+struct Answers(std::vec::IntoIter<FramedMessage>);
+
+impl Answers {
+    fn of(messages: impl IntoIterator<Item = FramedMessage>) -> Answers {
+        Answers(messages.into_iter().collect::<Vec<_>>().into_iter())
+    }
+}
+
+impl Responder for Answers {
+    async fn step(&mut self) -> Option<Result<FramedMessage, Status>> {
+        self.0.next().map(Ok)
+    }
+}
+
+/// The only message of a request.
+async fn first<T: Message + Default>(input: &mut Streaming<Bytes>) -> Result<T, Status> {
+    let message = input.message().await?.unwrap_or_default();
+    decode(message)
+}
+
+fn decode<T: Message + Default>(message: Bytes) -> Result<T, Status> {
+    T::decode(message).map_err(|error| Status::invalid_argument(format!("a message of Flight cannot be read: {error}")))
+}
+
+fn of_arrow(error: &ArrowFault) -> Status {
+    Status::invalid_argument(error.to_string())
+}
+
+/// What only a bug, or a message beyond what Arrow can hold, brings about.
+fn not_encoded(error: &impl std::fmt::Display) -> Status {
+    Status::internal(format!("messages cannot be made a record batch: {error}"))
+}

@@ -1,0 +1,223 @@
+//! Rows into the log: permits asked for, rounds stored, the disk waited for where the level says so.
+//!
+//! What must stay true: rows are counted as confirmed only once they are stored at their level, and a row that is refused ends
+//! everything behind it.
+
+use std::sync::Arc;
+
+use penstock_arrow::{PutRow, PutRows, RecordBatch};
+use penstock_engine::{Fate, Level, Metric, Payload, Position, Producer, ProducerSession, Publication, Shard};
+use penstock_wire::NAME_BYTES_MAX;
+use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers_of, properties_to_amqp};
+use penstock_wire::grpc::publish::encode_publish_open;
+use tonic::{Code, Status};
+
+use super::asks::{Put, PutLevel};
+use super::info::streams;
+use super::of_arrow;
+use super::put::Progress;
+use crate::calls::{Call, Kind};
+use crate::connection::Caller;
+use crate::messaging::Messaging;
+use crate::publish::now_ms;
+use crate::status;
+
+/// One round stores at most this much, so that other publishers get their turn.
+const ROUND_ROWS_MAX: usize = 4096;
+const ROUND_BYTES_MAX: usize = 1 << 20;
+
+/// AMQP's delivery mode of messages that ask to survive.
+const PERSISTENT: u8 = 2;
+
+/// See the module.
+pub(super) struct Publishing {
+    messaging: Messaging,
+    caller: Caller,
+    shard: Arc<Shard>,
+    exchange: String,
+    routing_key: String,
+    level: Option<Level>,
+    producer: Option<ProducerSession>,
+    /// The producer's sequence of the next row.
+    next_sequence: u64,
+    /// When the exchange was permitted.
+    generation: Option<u64>,
+    progress: Progress,
+}
+
+/// Where a round ended, and whether its rows have to be on the disk.
+struct Stored {
+    row_count: usize,
+    unroutable: u64,
+    wait_for: Option<Position>,
+}
+
+impl Publishing {
+    pub async fn open(messaging: Messaging, caller: Caller, put: Put) -> Result<Publishing, Status> {
+        let level = put.level.map(|level| match level {
+            PutLevel::Os => Level::Os,
+            PutLevel::Disk => Level::Disk,
+        });
+        let mut call = Call::new(Kind::Publish, &caller);
+        let mut open = Vec::new();
+        encode_publish_open(&mut open, &put.vhost, 0, &put.producer);
+        call.payload = open.into();
+        let (vhost, _) = messaging.calls.admit(call).await?;
+        let shard = messaging.shard(&vhost)?;
+        let (exchange, routing_key) = match put.stream {
+            Some(name) => place_of(&messaging, &caller, &put.vhost, name).await?,
+            None => (put.exchange, put.routing_key),
+        };
+        let producer = match put.producer.as_str() {
+            "" => None,
+            name if name.len() > NAME_BYTES_MAX => {
+                return Err(Status::invalid_argument("a producer's name has at most 255 bytes; choose a shorter one"));
+            }
+            name => Some(shard.open_producer(name).map_err(|error| status::of_engine(&error))?),
+        };
+        Ok(Publishing {
+            messaging,
+            caller,
+            shard,
+            exchange,
+            routing_key,
+            level,
+            producer,
+            next_sequence: put.sequence.unwrap_or(0),
+            generation: None,
+            progress: Progress::default(),
+        })
+    }
+
+    pub fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// Publishes all rows of a batch, in order.
+    pub async fn publish(&mut self, batch: &RecordBatch) -> Result<(), Status> {
+        let rows = PutRows::of(batch).map_err(|error| of_arrow(&error))?;
+        let (mut from, mut wait_for) = (0, None);
+        let mut unroutable = 0;
+        while from < rows.row_count() {
+            self.permit().await?;
+            let stored = self.store(&rows, from)?;
+            from += stored.row_count;
+            unroutable += stored.unroutable;
+            wait_for = stored.wait_for.or(wait_for);
+            // Other streams' turn.
+            tokio::task::yield_now().await;
+        }
+        if let Some(position) = wait_for.filter(|position| *position > self.shard.synced()) {
+            self.shard.request_sync();
+            self.shard.wait_synced(position).await.map_err(|error| status::of_engine(&error))?;
+        }
+        self.shard.counters().add(Metric::Confirmed, rows.row_count() as u64);
+        self.progress.confirmed += rows.row_count() as u64;
+        self.progress.unroutable += unroutable;
+        self.progress.sequence = self.producer.is_some().then(|| self.next_sequence.saturating_sub(1));
+        Ok(())
+    }
+
+    /// Asks whether the exchange may be written, again after permissions changed.
+    async fn permit(&mut self) -> Result<(), Status> {
+        let generation = self.messaging.calls.generation();
+        if self.generation == Some(generation) {
+            return Ok(());
+        }
+        let mut call = Call::new(Kind::Permit, &self.caller);
+        call.vhost = self.shard.name().to_owned();
+        call.subject = self.exchange.clone();
+        self.messaging.calls.admit(call).await?;
+        self.generation = Some(generation);
+        Ok(())
+    }
+
+    /// Stores a round of rows from one on.
+    fn store(&mut self, rows: &PutRows<'_>, from: usize) -> Result<Stored, Status> {
+        let limits = (rows.row_count() - from).min(ROUND_ROWS_MAX);
+        let mut round: Vec<(PutRow<'_>, Vec<u8>)> = Vec::with_capacity(limits);
+        let mut bytes = 0;
+        for at in from..from + limits {
+            let row = rows.row(at).map_err(|error| of_arrow(&error))?;
+            let block = self.block_of(rows, at, &row)?;
+            bytes += row.body.len() + block.len();
+            round.push((row, block));
+            if bytes >= ROUND_BYTES_MAX {
+                break;
+            }
+        }
+        let mut publications = Vec::with_capacity(round.len());
+        for ((row, block), sequence) in round.iter().zip(self.next_sequence..) {
+            publications.push(self.publication(row, block, sequence)?);
+        }
+        let mut fates = Vec::with_capacity(round.len());
+        let published = self.shard.publish_as(self.producer.as_ref(), &publications, self.level, now_ms(), &mut fates);
+        let published = published.map_err(|error| status::of_engine(&error))?;
+        if let Some(refused) = published.refused {
+            return Err(status::of_engine(&refused));
+        }
+        if fates.contains(&Fate::NoExchange) {
+            let text = format!("exchange '{}' is not there; declare it first", self.exchange);
+            return Err(Status::not_found(text));
+        }
+        self.next_sequence = self.next_sequence.saturating_add(round.len() as u64);
+        let unroutable = fates.iter().filter(|fate| matches!(fate, Fate::Unroutable | Fate::Returned)).count() as u64;
+        let wait_for = fates.contains(&Fate::Stored(Level::Disk)).then_some(published.end);
+        Ok(Stored { row_count: round.len(), unroutable, wait_for })
+    }
+
+    /// The properties of a row as they are stored. What is too large is refused here.
+    fn block_of(&self, rows: &PutRows<'_>, at: usize, row: &PutRow<'_>) -> Result<Vec<u8>, Status> {
+        let max = self.messaging.message_bytes_max;
+        if row.body.len() > max {
+            let text = format!("row {at}: a body of {} bytes is larger than message_bytes_max, {max}", row.body.len());
+            return Err(Status::new(Code::ResourceExhausted, text));
+        }
+        let mut block = Vec::new();
+        if rows.has_properties() {
+            let mut properties = Vec::new();
+            rows.put_properties(at, &mut properties).map_err(|error| of_arrow(&error))?;
+            if !properties.is_empty() {
+                properties_to_amqp(Some(&properties), &mut block).map_err(|error| status::of_wire(&error))?;
+            }
+        }
+        Ok(block)
+    }
+
+    fn publication<'a>(&'a self, row: &PutRow<'a>, block: &'a [u8], sequence: u64) -> Result<Publication<'a>, Status> {
+        let (headers, persistent) = match block {
+            [] => (None, true),
+            block => (
+                headers_of(block).map_err(|error| status::of_wire(&error))?,
+                delivery_mode_of(block).map_err(|error| status::of_wire(&error))? == PERSISTENT,
+            ),
+        };
+        let block = if block.is_empty() { &PERSISTENT_ONLY[..] } else { block };
+        let (exchange, key) = (self.exchange.as_bytes(), row.routing_key.unwrap_or(self.routing_key.as_bytes()));
+        let payload = Payload::new(exchange, key, block, row.body);
+        let payload = payload.and_then(|payload| row.key.map_or(Ok(payload), |key| payload.with_key(key)));
+        let mut payload = payload.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        if let Some(producer) = &self.producer {
+            payload = payload.with_producer(Producer { id: producer.id(), sequence });
+        }
+        Ok(Publication { payload, exchange, key, headers, persistent, mandatory: false })
+    }
+}
+
+/// Exchange and routing key by which a stream is written: the exchange of its name when it has partitions, or when it is no
+/// stream at all; else its queue by the default exchange.
+async fn place_of(
+    messaging: &Messaging,
+    caller: &Caller,
+    vhost: &str,
+    name: String,
+) -> Result<(String, String), Status> {
+    match streams(&messaging.calls, caller, vhost, Some(&name)).await {
+        Ok(found) if found.iter().any(|stream| stream.name == name && stream.partitions == [name.as_str()]) => {
+            Ok((String::new(), name))
+        }
+        Ok(_) => Ok((name, String::new())),
+        Err(refused) if refused.code() == Code::NotFound => Ok((name, String::new())),
+        Err(refused) => Err(refused),
+    }
+}
