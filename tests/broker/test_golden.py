@@ -16,7 +16,7 @@ SETTLED_COUNT, ORDER_COUNT = 100, 400
 LARGE = bytes(range(256)) * 400
 
 
-@pytest.fixture(scope="module", params=sorted(path.name for path in GOLDEN.iterdir() if path.is_dir()))
+@pytest.fixture(scope="module", params=sorted(path.name for path in GOLDEN.iterdir() if path.name.isdigit()))
 def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     directory = tmp_path_factory.mktemp("golden") / "data"
     shutil.copytree(GOLDEN / request.param, directory)
