@@ -1,6 +1,7 @@
 """What the native module offers. Only `penstock.native` and `penstock.client.native` import it."""
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, Self, final
 
 __all__ = [
@@ -13,10 +14,12 @@ __all__ = [
     "Engine",
     "NotFoundError",
     "Publisher",
+    "Reader",
     "RpcError",
     "Server",
     "Shard",
     "StorageError",
+    "StreamDelivery",
     "Tls",
     "inspect_log",
     "perf_latency",
@@ -206,13 +209,14 @@ class Channel:
 @final
 class Publisher:
     """A publish stream that batches what waits, sends at once when nothing is under way, and after a broken connection
-    connects again (with back-off) and sends again what has no outcome yet. Numbers go on across connections."""
-    def __new__(cls, channel: Channel, vhost: str, level: int, *, in_flight_max: int, batch_max: int, reconnect: bool) -> Self: ...
+    connects again (with back-off) and sends again what has no outcome yet. Numbers go on across connections. With a `producer`
+    messages may have sequences that count up; 0 is none, and of many the argument is the first one's."""
+    def __new__(cls, channel: Channel, vhost: str, level: int, *, in_flight_max: int, batch_max: int, reconnect: bool, producer: str = "") -> Self: ...
     wake_fd: int
-    def publish(self, body: bytes, exchange: str = "", routing_key: str = "", properties: bytes | None = None, mandatory: bool = False) -> int:
+    def publish(self, body: bytes, exchange: str = "", routing_key: str = "", properties: bytes | None = None, mandatory: bool = False, key: bytes | None = None, sequence: int = 0) -> int:
         """Queues one message and gives its number, or 0 when in_flight_max are without an outcome. `properties` is a serialised
         penstock.v1.Properties. Raises RpcError when the stream ended for good (refused credentials, no such vhost)."""
-    def publish_many(self, bodies: Sequence[bytes], exchange: str = "", routing_key: str = "", properties: bytes | None = None, mandatory: bool = False) -> int:
+    def publish_many(self, bodies: Sequence[bytes], exchange: str = "", routing_key: str = "", properties: bytes | None = None, mandatory: bool = False, key: bytes | None = None, sequence: int = 0) -> int:
         """Queues many, waiting (without the GIL) while in_flight_max are without an outcome; gives the last number."""
     def take(self) -> list[tuple[int, int, int, str]]:
         """Outcomes since the last call: (first, last, code, reason). Code 0 is confirmed, -1 returned, others a gRPC code."""
@@ -267,6 +271,46 @@ class Consumer:
         """Sends the settlements gathered so far; they also go by themselves, when a quarter of the prefetch waits or 1 ms passed."""
     def close(self) -> None:
         """Sends what is gathered and ends the stream; what is unsettled returns to the queue."""
+
+@final
+class StreamDelivery:
+    """One message of a stream, as the application gets it: what the client's StreamMessage promises."""
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def partition(self) -> str: ...
+    @property
+    def exchange(self) -> str: ...
+    @property
+    def routing_key(self) -> str: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def stored_at(self) -> datetime: ...
+    @property
+    def stored_at_ms(self) -> int: ...
+    @property
+    def properties(self) -> Any: ...
+    @property
+    def headers(self) -> Any: ...
+
+@final
+class Reader:
+    """A read stream of one partition that connects again (with back-off) after a broken connection, and goes on behind the last
+    message that came. `start` is a serialised penstock.v1.Start, `credit` how many responses may be under way or wait, and
+    `read_properties` as for a Consumer."""
+    def __new__(cls, channel: Channel, vhost: str, partition: str, *, start: bytes, end: int | None, credit: int, group: str, single_active: bool, reconnect: bool, read_properties: Callable[[bytes | None], Any]) -> Self: ...
+    partition: str
+    wake_fd: int
+    is_active: bool
+    is_finished: bool
+    def take(self, count_max: int) -> list[StreamDelivery]:
+        """What has arrived, at most count_max. Raises RpcError when nothing is left and the stream ended for good."""
+    def store(self, offset: int) -> None:
+        """The group is done with everything up to here; told in passing."""
+    def close(self) -> None: ...
 
 def perf_throughput(options: str) -> str:
     """Runs the load generator (blocking, without the GIL): JSON in, JSON out; see broker/rust/client/src/perf.rs."""

@@ -83,7 +83,10 @@ def test_a_message_is_read_as_it_was_published(connection: penstock.Connection) 
     assert (first.key, second.key, third.key) == (b"\x00\xff", b"", None)
     assert (first.properties.content_type, first.properties.message_id, first.headers) == ("text/plain", "7", {"n": 1})
     assert abs(first.stored_at.timestamp() - datetime.now(UTC).timestamp()) < 300
+    assert first.stored_at == datetime.fromtimestamp(first.stored_at_ms / 1_000, UTC)
     assert (first.routing_key, first.partition) == ("events", "events")
+    assert isinstance(first, penstock.StreamMessage)
+    assert repr(first) == f"<StreamMessage {first.offset} of events, 4 bytes>"
 
 
 def test_streams_are_read_and_queues_are_consumed(connection: penstock.Connection, stream: penstock.Stream) -> None:

@@ -3,7 +3,7 @@
 from collections import deque
 from threading import Lock
 
-from penstock.client.stream_messages import StreamMessage
+from penstock.client.stream_messages import ReceivedStreamMessage
 from penstock.client.transport import ReaderOptions, StatusError
 from penstock.client.wake import Wake
 from penstock.v1 import messaging_pb2
@@ -21,7 +21,7 @@ class FakeReader:
         self.is_active = True
         self._is_finished = False
         self._ended: StatusError | None = None
-        self._arrived: deque[StreamMessage] = deque()
+        self._arrived: deque[ReceivedStreamMessage] = deque()
         self._wake = Wake()
         self._lock = Lock()
 
@@ -41,7 +41,7 @@ class FakeReader:
         with self._lock:
             for offset in offsets:
                 delivery = messaging_pb2.Delivery(sequence=offset, body=str(offset).encode(), stored_at_ms=1_500)
-                self._arrived.append(StreamMessage(delivery, self.partition))
+                self._arrived.append(ReceivedStreamMessage(delivery, self.partition))
             self._wake.set()
 
     def finish(self) -> None:
@@ -52,7 +52,7 @@ class FakeReader:
         self._ended = StatusError(code, message, b"")
         self._wake.set()
 
-    def take(self, count_max: int) -> list[StreamMessage]:
+    def take(self, count_max: int) -> list[ReceivedStreamMessage]:
         with self._lock:
             if not self._arrived:
                 self._wake.clear()

@@ -373,7 +373,6 @@ class FakeTransport:
     """One connection to a FakeBroker."""
 
     rpc_error: type[Exception] = StatusError
-    stream_error: type[Exception] = StatusError
 
     def __init__(self, broker: FakeBroker, in_flight_max: int = 65_536) -> None:
         self.broker = broker
@@ -390,9 +389,6 @@ class FakeTransport:
         limited = replace(options, in_flight_max=self._in_flight_max)
         self.publishers.append(FakePublisher(self.broker, limited))
         return self.publishers[-1]
-
-    def keyed_publisher(self, options: PublisherOptions) -> FakePublisher:
-        return self.publisher(options)
 
     def reader(self, options: ReaderOptions) -> FakeReader:
         self.readers.append(FakeReader(options))

@@ -41,7 +41,7 @@ class Host(Protocol):
         """It is closed with the connection, if not before."""
 
     @property
-    def stream_error(self) -> type[Exception]: ...
+    def rpc_error(self) -> type[Exception]: ...
 
 
 class AsyncStream:
@@ -74,7 +74,7 @@ class AsyncStream:
             if group:
                 await self.store(group, offset, partition)
 
-        reader = AsyncStreamReader(open_ports, self._host.stream_error, limits, store, asyncio.get_running_loop())
+        reader = AsyncStreamReader(open_ports, self._host.rpc_error, limits, store, asyncio.get_running_loop())
         self._host.keep(reader)
         return reader
 

@@ -5,45 +5,47 @@ The only module of the client that knows the native module; importing it fails w
 
 import json
 from collections.abc import Callable
-from threading import Lock
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from penstock._core import Channel, Consumer, CoreError, Delivery, Publisher, RpcError, perf_latency, perf_throughput
+from penstock._core import (
+    Channel,
+    Consumer,
+    CoreError,
+    Delivery,
+    Publisher,
+    Reader,
+    RpcError,
+    StreamDelivery,
+    perf_latency,
+    perf_throughput,
+)
 from penstock.client.errors import PenstockError, from_status
 from penstock.client.messages import Message
 from penstock.client.properties import read_properties
+from penstock.client.stream_messages import StreamMessage
 from penstock.client.transport import (
     ConsumerOptions,
     ConsumerPort,
-    KeyedPublisherPort,
     PublisherOptions,
     PublisherPort,
     ReaderOptions,
     ReaderPort,
-    StatusError,
     TransportOptions,
 )
 from penstock.client.uri import Address
 
-if TYPE_CHECKING:
-    from penstock.client.pure import PureTransport
-
 __all__ = ["NativeTransport", "measure_latency", "measure_throughput"]
 
 Message.register(Delivery)
+StreamMessage.register(StreamDelivery)
 
 
 class NativeTransport:
-    """One HTTP/2 connection, made at the first use and again after it broke. What the native module has not learned
-    (keys, readers of streams) goes over a second one, of grpcio, made when it is first asked for."""
+    """One HTTP/2 connection, made at the first use and again after it broke."""
 
     rpc_error: type[Exception] = RpcError
-    stream_error: type[Exception] = StatusError
 
     def __init__(self, address: Address, options: TransportOptions) -> None:
-        self._address, self._options = address, options
-        self._beside: PureTransport | None = None
-        self._lock = Lock()
         self._channel = Channel(
             address.target,
             address.authorization,
@@ -63,6 +65,7 @@ class NativeTransport:
             in_flight_max=options.in_flight_max,
             batch_max=options.batch_max,
             reconnect=options.reconnect,
+            producer=options.producer,
         )
 
     def consumer(self, options: ConsumerOptions) -> ConsumerPort:
@@ -80,24 +83,24 @@ class NativeTransport:
         # That a Delivery is a Message, mypy cannot know.
         return cast(ConsumerPort, consumer)
 
-    def keyed_publisher(self, options: PublisherOptions) -> KeyedPublisherPort:
-        return self._pure().keyed_publisher(options)
-
     def reader(self, options: ReaderOptions) -> ReaderPort:
-        return self._pure().reader(options)
+        reader = Reader(
+            self._channel,
+            options.vhost,
+            options.partition,
+            start=options.start,
+            end=options.end,
+            credit=options.credit,
+            group=options.group,
+            single_active=options.single_active,
+            reconnect=options.reconnect,
+            read_properties=read_properties,
+        )
+        # As with a Delivery.
+        return cast(ReaderPort, reader)
 
     def close(self) -> None:
-        if self._beside is not None:
-            self._beside.close()
         self._channel.close()
-
-    def _pure(self) -> "PureTransport":
-        from penstock.client.pure import PureTransport
-
-        with self._lock:
-            if self._beside is None:
-                self._beside = PureTransport(self._address, self._options)
-            return self._beside
 
 
 def measure_throughput(options: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from penstock.client.streams import Stream
 from penstock.client.transport import (
     ConsumerOptions,
     ConsumerPort,
-    KeyedPublisherPort,
     PublisherOptions,
     PublisherPort,
     ReaderOptions,
@@ -38,7 +37,6 @@ class PureTransport:
     """One channel of grpcio."""
 
     rpc_error: type[Exception] = StatusError
-    stream_error: type[Exception] = StatusError
 
     def __init__(self, address: Address, options: TransportOptions) -> None:
         self._channel = _channel(address, options)
@@ -58,9 +56,6 @@ class PureTransport:
         return _GrpcStream(self._stream(method)(requests, metadata=self._metadata))
 
     def publisher(self, options: PublisherOptions) -> PublisherPort:
-        return PurePublisher(self, options, Backoff(random))
-
-    def keyed_publisher(self, options: PublisherOptions) -> KeyedPublisherPort:
         return PurePublisher(self, options, Backoff(random))
 
     def reader(self, options: ReaderOptions) -> ReaderPort:

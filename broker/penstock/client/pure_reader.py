@@ -11,7 +11,7 @@ from threading import Condition, Thread
 
 from penstock.client.backoff import Backoff
 from penstock.client.errors import CANCELLED, UNAVAILABLE
-from penstock.client.stream_messages import StreamMessage
+from penstock.client.stream_messages import ReceivedStreamMessage
 from penstock.client.streams import Stream, Streams, is_passing
 from penstock.client.transport import ReaderOptions, StatusError
 from penstock.client.wake import Wake
@@ -34,7 +34,7 @@ class PureReader:
         self._backoff = backoff
         self._wake = Wake()
         self._changed = Condition()
-        self._arrived: deque[list[StreamMessage]] = deque()
+        self._arrived: deque[list[ReceivedStreamMessage]] = deque()
         self._next: int | None = None
         self._behind = 0
         self._credit_due = 0
@@ -67,7 +67,7 @@ class PureReader:
         with self._changed:
             return self._is_finished and not self._arrived
 
-    def take(self, count_max: int) -> list[StreamMessage]:
+    def take(self, count_max: int) -> list[ReceivedStreamMessage]:
         with self._changed:
             if not self._arrived:
                 self._wake.clear()
@@ -205,7 +205,8 @@ class PureReader:
 
     def _keep(self, response: streams_pb2.ReadResponse) -> None:
         behind, partition = self._behind, self._options.partition
-        batch = [StreamMessage(each, partition) for each in response.deliveries.deliveries if each.sequence >= behind]
+        new = (each for each in response.deliveries.deliveries if each.sequence >= behind)
+        batch = [ReceivedStreamMessage(each, partition) for each in new]
         if not batch:
             self._credit_due += 1
             self._changed.notify_all()

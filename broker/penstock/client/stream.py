@@ -44,7 +44,7 @@ class Host(Protocol):
         """It is closed with the connection, if not before."""
 
     @property
-    def stream_error(self) -> type[Exception]: ...
+    def rpc_error(self) -> type[Exception]: ...
 
 
 class Stream:
@@ -76,7 +76,7 @@ class Stream:
         wanted = stream_calls.Reading(from_, until, group, single_active)
         plan = self._host.run(stream_calls.plan_reading(self._host.vhost, self.name, wanted, now_ms()))
         ports = [self._host.open_reader(options) for options in plan]
-        reader = StreamReader(ports, self._host.stream_error, limits, lambda *where: self._store(group, *where))
+        reader = StreamReader(ports, self._host.rpc_error, limits, lambda *where: self._store(group, *where))
         self._host.keep(reader)
         return reader
 

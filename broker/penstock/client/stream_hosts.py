@@ -47,8 +47,8 @@ class StreamHost:
         return self._options.address.vhost
 
     @property
-    def stream_error(self) -> type[Exception]:
-        return self._transport.stream_error
+    def rpc_error(self) -> type[Exception]:
+        return self._transport.rpc_error
 
     def run(self, steps: Steps[T]) -> T:
         answer: T = self._run(steps)
@@ -63,8 +63,8 @@ class StreamHost:
             return self._keyed
 
     def named_publishing(self, producer: str) -> Publishing:
-        port = self._transport.keyed_publisher(replace(self._options.publisher, producer=producer))
-        return Publishing(port, self._transport.stream_error, self._options.timeout_ms)
+        port = self._transport.publisher(replace(self._options.publisher, producer=producer))
+        return Publishing(port, self._transport.rpc_error, self._options.timeout_ms)
 
     def open_reader(self, options: ReaderOptions) -> ReaderPort:
         return self._transport.reader(options)
@@ -103,8 +103,8 @@ class AsyncStreamHost:
         return self._options.address.vhost
 
     @property
-    def stream_error(self) -> type[Exception]:
-        return self._transport.stream_error
+    def rpc_error(self) -> type[Exception]:
+        return self._transport.rpc_error
 
     async def run(self, steps: Steps[T]) -> T:
         answer: T = await self._run(steps)
@@ -115,8 +115,8 @@ class AsyncStreamHost:
         if found is None:
             options, transport = replace(self._options.publisher, producer=producer), self._transport
             found = self._keyed[producer] = AsyncPublishing(
-                lambda: transport.keyed_publisher(options),
-                transport.stream_error,
+                lambda: transport.publisher(options),
+                transport.rpc_error,
                 options.in_flight_max,
                 asyncio.get_running_loop(),
             )

@@ -14,7 +14,6 @@ from penstock.client.stream_messages import StreamMessage
 __all__ = [
     "ConsumerOptions",
     "ConsumerPort",
-    "KeyedPublisherPort",
     "Outcome",
     "PublisherOptions",
     "PublisherPort",
@@ -77,7 +76,8 @@ class ReaderOptions:
 
 
 class PublisherPort(Protocol):
-    """A publish stream. Arguments go by position: a keyword costs more than the publish itself."""
+    """A publish stream. Arguments go by position: a keyword costs more than the publish itself. Messages can have a key
+    and, if the stream has a producer, sequences that count up; 0 is none."""
 
     @property
     def wake_fd(self) -> int: ...
@@ -88,6 +88,8 @@ class PublisherPort(Protocol):
         routing_key: str = "",
         properties: bytes | None = None,
         mandatory: bool = False,
+        key: bytes | None = None,
+        sequence: int = 0,
     ) -> int:
         """The message's number, or 0 when too many are without an outcome."""
 
@@ -98,8 +100,10 @@ class PublisherPort(Protocol):
         routing_key: str = "",
         properties: bytes | None = None,
         mandatory: bool = False,
+        key: bytes | None = None,
+        sequence: int = 0,
     ) -> int:
-        """Waits while too many are without an outcome; gives the last number."""
+        """Waits while too many are without an outcome; gives the last number. `sequence` is the first one's."""
 
     def take(self) -> list[Outcome]:
         """What is known by now; makes wake_fd unreadable."""
@@ -125,33 +129,6 @@ class ConsumerPort(Protocol):
     def flow(self, prefetch: int) -> None: ...
     def flush(self) -> None: ...
     def close(self) -> None: ...
-
-
-class KeyedPublisherPort(PublisherPort, Protocol):
-    """A publish stream whose messages can have a key and, if it has a name, sequences that count up."""
-
-    def publish(
-        self,
-        body: bytes,
-        exchange: str = "",
-        routing_key: str = "",
-        properties: bytes | None = None,
-        mandatory: bool = False,
-        key: bytes | None = None,
-        sequence: int = 0,
-    ) -> int: ...
-
-    def publish_many(
-        self,
-        bodies: Sequence[bytes],
-        exchange: str = "",
-        routing_key: str = "",
-        properties: bytes | None = None,
-        mandatory: bool = False,
-        key: bytes | None = None,
-        sequence: int = 0,
-    ) -> int:
-        """`sequence` is the first one's."""
 
 
 class ReaderPort(Protocol):
@@ -184,15 +161,10 @@ class Transport(Protocol):
 
     @property
     def rpc_error(self) -> type[Exception]: ...
-    @property
-    def stream_error(self) -> type[Exception]:
-        """The same for keyed publishers and readers, which another module may carry."""
-
     def call(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
         """A unary call, from any thread."""
 
     def publisher(self, options: PublisherOptions) -> PublisherPort: ...
-    def keyed_publisher(self, options: PublisherOptions) -> KeyedPublisherPort: ...
     def consumer(self, options: ConsumerOptions) -> ConsumerPort: ...
     def reader(self, options: ReaderOptions) -> ReaderPort: ...
     def close(self) -> None: ...

@@ -24,6 +24,7 @@ from penstock.vhost.definitions_json import (
 from penstock.vhost.owner import COMMANDS_WAITING_MAX, Outcome
 from penstock.vhost.policies_json import write_policies
 from penstock.vhost.ports import DefinitionsUsers
+from penstock.vhost.super_streams import take_super_streams
 from penstock.vhost.vhost import Vhost
 from penstock.vhost.vhosts import Vhosts
 
@@ -76,6 +77,7 @@ async def import_definitions(
     """Gives how many of each were added. `into` takes the export of one vhost, which must not name users."""
     actor.require_administrator(DEFINITIONS)
     wanted = read_definitions(text, into)
+    take_super_streams(wanted)
     if into is not None:
         vhosts.get(into)
         if wanted.users or wanted.permissions or wanted.vhosts:

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use penstock_wire::grpc::{BatchEncoder, PublishFrame, parse_publish};
+use penstock_wire::grpc::{BatchEncoder, MessageNames, PublishFrame, parse_publish};
 
 use crate::ranges::RangeSet;
 
@@ -131,10 +131,14 @@ fn excerpt(bytes: &[u8], skip: u64, count: u64) -> Bytes {
     let Ok(PublishFrame::Batch(batch)) = parse_publish(bytes) else { return Bytes::new() };
     let text = |name| std::str::from_utf8(name).unwrap_or_default();
     let mut encoder = BatchEncoder::begin(Vec::new(), text(batch.exchange), text(batch.routing_key), batch.mandatory);
+    if batch.producer_sequence > 0 {
+        encoder.put_producer_sequence(batch.producer_sequence + skip);
+    }
     for message in batch.messages().flatten().skip(skip as usize).take(count as usize) {
         let exchange = (message.exchange != batch.exchange).then(|| text(message.exchange));
         let routing_key = (message.routing_key != batch.routing_key).then(|| text(message.routing_key));
-        encoder.push_named(message.body, exchange, routing_key, message.properties);
+        let names = MessageNames { exchange, routing_key, properties: message.properties, key: message.key };
+        encoder.push_message(message.body, &names);
     }
     encoder.finish().into()
 }
@@ -148,17 +152,31 @@ mod tests {
 
     use super::*;
 
-    /// A batch whose bodies are their numbers.
+    /// A batch whose bodies and keys are their numbers, and whose sequences are ten times that of the first, and on.
     fn batch(first: u64, count: u64) -> Bytes {
         let mut encoder = BatchEncoder::begin(Vec::new(), "e", "k", true);
-        (first..first + count).for_each(|number| encoder.push(&number.to_le_bytes(), None));
+        encoder.put_producer_sequence(10 * first);
+        for number in (first..first + count).map(u64::to_le_bytes) {
+            encoder.push_message(&number, &MessageNames { key: Some(&number), ..MessageNames::default() });
+        }
         encoder.finish().into()
     }
 
     fn numbers(bytes: &[u8]) -> Vec<u64> {
         let PublishFrame::Batch(view) = parse_publish(bytes).unwrap() else { panic!("not a batch") };
         assert!(view.exchange == b"e" && view.routing_key == b"k" && view.mandatory);
-        view.messages().map(|message| u64::from_le_bytes(message.unwrap().body.try_into().unwrap())).collect()
+        let messages: Vec<_> = view.messages().map(Result::unwrap).collect();
+        assert!(messages.iter().all(|message| message.key == Some(message.body)));
+        messages.iter().map(|message| u64::from_le_bytes(message.body.try_into().unwrap())).collect()
+    }
+
+    #[test]
+    fn an_excerpt_begins_with_the_sequence_of_its_first_message() {
+        let rest = excerpt(&batch(7, 5), 2, 3);
+
+        assert_eq!(numbers(&rest), [9, 10, 11]);
+        let PublishFrame::Batch(view) = parse_publish(&rest).unwrap() else { panic!("not a batch") };
+        assert_eq!(view.producer_sequence, 72);
     }
 
     #[derive(Debug, Clone)]

@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::Stream;
-use penstock_wire::grpc::{BatchEncoder, Outcome, encode_publish_open, parse_publish_response};
-use penstock_wire::{NAME_BYTES_MAX, is_same};
+use penstock_wire::grpc::{Outcome, encode_publish_open, parse_publish_response};
 use tokio::task::AbortHandle;
 use tonic::Code;
 
@@ -22,14 +21,12 @@ use crate::channel::Channel;
 use crate::error::RpcError;
 use crate::in_flight::InFlight;
 use crate::lock::{lock, wait_until};
+use crate::message::{Message, OpenBatch};
 use crate::outcomes::{CONFIRMED, OutcomeRange, Outcomes, RETURNED};
 use crate::runtime;
 use crate::wake::Wake;
 
 const METHOD: &str = "/penstock.v1.MessagingService/Publish";
-const BATCH_BYTES_MAX: usize = 256 * 1024;
-/// Keys and lengths around one message's parts.
-const MESSAGE_BYTES_EXTRA: usize = 64;
 /// How long `close` waits for the broker to end the stream.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -42,6 +39,8 @@ pub struct PublisherSettings {
     /// At most this many messages are in one request.
     pub batch_max: usize,
     pub reconnect: bool,
+    /// Whose sequences messages carry; empty for nobody's. One stream at a time has a producer, the last one that asked.
+    pub producer: String,
 }
 
 #[derive(Debug)]
@@ -76,15 +75,6 @@ struct State {
     ended: Option<RpcError>,
 }
 
-#[derive(Debug)]
-struct OpenBatch {
-    first: u64,
-    exchange: String,
-    routing_key: String,
-    mandatory: bool,
-    encoder: BatchEncoder,
-}
-
 impl Publisher {
     /// Begins to connect at once.
     pub fn new(channel: Arc<Channel>, mut settings: PublisherSettings) -> Result<Self, RpcError> {
@@ -113,36 +103,26 @@ impl Publisher {
     }
 
     /// Queues one message and gives its number, or 0 when `in_flight_max` are without an outcome.
-    pub fn publish(
-        &self,
-        body: &[u8],
-        exchange: &str,
-        routing_key: &str,
-        properties: Option<&[u8]>,
-        mandatory: bool,
-    ) -> Result<u64, RpcError> {
-        let message = Message { exchange, routing_key, properties, mandatory };
-        self.shared.check(body, &message)?;
+    pub fn publish(&self, body: &[u8], message: &Message<'_>) -> Result<u64, RpcError> {
+        message.check(body, self.shared.channel.message_bytes_max())?;
         let mut state = lock(&self.shared.state);
         state.accepting()?;
         if state.unresolved_count >= self.shared.settings.in_flight_max {
             return Ok(0);
         }
-        state.append(body, &message, self.shared.settings.batch_max);
+        state.append(body, message, self.shared.settings.batch_max);
         Ok(self.shared.appended(state))
     }
 
-    /// Queues many messages, waiting while `in_flight_max` are without an outcome; gives the last number.
+    /// Queues many messages, waiting while `in_flight_max` are without an outcome; gives the last number. The message's sequence
+    /// is the first one's, the others count up.
     pub fn publish_many<'a>(
         &self,
         bodies: impl IntoIterator<Item = &'a [u8]>,
-        exchange: &str,
-        routing_key: &str,
-        properties: Option<&[u8]>,
-        mandatory: bool,
+        message: &Message<'_>,
     ) -> Result<u64, RpcError> {
-        let message = Message { exchange, routing_key, properties, mandatory };
-        let settings = &self.shared.settings;
+        let (settings, bytes_max) = (&self.shared.settings, self.shared.channel.message_bytes_max());
+        let mut message = *message;
         let mut bodies = bodies.into_iter().peekable();
         let mut last = lock(&self.shared.state).last_number;
         while bodies.peek().is_some() {
@@ -155,11 +135,12 @@ impl Publisher {
             let room = (settings.in_flight_max - state.unresolved_count).min(settings.batch_max as u64);
             let mut refused = Ok(());
             for body in bodies.by_ref().take(room as usize) {
-                refused = self.shared.check(body, &message);
+                refused = message.check(body, bytes_max);
                 if refused.is_err() {
                     break;
                 }
                 state.append(body, &message, settings.batch_max);
+                message.sequence = message.sequence_after();
             }
             last = self.shared.appended(state);
             refused?;
@@ -210,14 +191,6 @@ impl Drop for Publisher {
     }
 }
 
-/// What all messages of one call share.
-struct Message<'a> {
-    exchange: &'a str,
-    routing_key: &'a str,
-    properties: Option<&'a [u8]>,
-    mandatory: bool,
-}
-
 impl State {
     fn accepting(&self) -> Result<(), RpcError> {
         match &self.ended {
@@ -228,29 +201,19 @@ impl State {
     }
 
     fn append(&mut self, body: &[u8], message: &Message<'_>, batch_max: usize) {
-        let size = body.len() + message.properties.map_or(0, <[u8]>::len) + MESSAGE_BYTES_EXTRA;
-        let fits = |open: &OpenBatch| {
-            open.mandatory == message.mandatory
-                && open.encoder.message_count() < batch_max
-                && open.encoder.size() + size <= BATCH_BYTES_MAX
-        };
-        if !self.open.as_ref().is_some_and(fits) {
+        if !self.open.as_ref().is_some_and(|open| open.has_room(body, message, batch_max)) {
             self.close_batch();
         }
         self.last_number += 1;
         self.unresolved_count += 1;
         let first = self.last_number;
-        let open = self.open.get_or_insert_with(|| OpenBatch::begin(first, message));
-        let differs = |one: &str, other: &str| !is_same(one.as_bytes(), other.as_bytes());
-        let exchange = differs(&open.exchange, message.exchange).then_some(message.exchange);
-        let routing_key = differs(&open.routing_key, message.routing_key).then_some(message.routing_key);
-        open.encoder.push_named(body, exchange, routing_key, message.properties);
+        self.open.get_or_insert_with(|| OpenBatch::begin(first, message)).push(body, message);
     }
 
     fn close_batch(&mut self) {
         if let Some(open) = self.open.take() {
-            let count = open.encoder.message_count() as u64;
-            self.in_flight.push(open.first, count, open.encoder.finish().into());
+            let (first, count, bytes) = open.finish();
+            self.in_flight.push(first, count, bytes);
         }
     }
 
@@ -283,32 +246,7 @@ impl State {
     }
 }
 
-impl OpenBatch {
-    fn begin(first: u64, message: &Message<'_>) -> Self {
-        let (exchange, routing_key) = (message.exchange.to_owned(), message.routing_key.to_owned());
-        let encoder = BatchEncoder::begin(Vec::new(), &exchange, &routing_key, message.mandatory);
-        Self { first, exchange, routing_key, mandatory: message.mandatory, encoder }
-    }
-}
-
 impl Shared {
-    /// Refuses what the broker would end the stream for.
-    fn check(&self, body: &[u8], message: &Message<'_>) -> Result<(), RpcError> {
-        for (what, name) in [("an exchange's name", message.exchange), ("a routing key", message.routing_key)] {
-            if name.len() > NAME_BYTES_MAX {
-                let text = format!("{what} has {} bytes; at most {NAME_BYTES_MAX} are allowed", name.len());
-                return Err(RpcError::new(Code::InvalidArgument, text));
-            }
-        }
-        let max = self.channel.message_bytes_max();
-        let size = body.len() + message.properties.map_or(0, <[u8]>::len);
-        if size > max {
-            let text = format!("a message has {size} bytes; at most {max} are allowed (message_bytes_max)");
-            return Err(RpcError::new(Code::ResourceExhausted, text));
-        }
-        Ok(())
-    }
-
     /// Lets the request stream go on after messages were added; gives the last number.
     fn appended(&self, mut state: MutexGuard<'_, State>) -> u64 {
         let last = state.last_number;
@@ -412,7 +350,8 @@ impl Stream for Requests {
         if !this.is_opened {
             this.is_opened = true;
             let mut open = Vec::new();
-            encode_publish_open(&mut open, &this.shared.settings.vhost, this.shared.settings.level, "");
+            let settings = &this.shared.settings;
+            encode_publish_open(&mut open, &settings.vhost, settings.level, &settings.producer);
             return Poll::Ready(Some(open.into()));
         }
         if let Some(request) = state.next_request() {

@@ -4,14 +4,24 @@
 mod fake;
 
 use fake::{Broker, PublishPlan};
-use penstock_client::{OutcomeRange, Publisher, PublisherSettings, RETURNED};
+use penstock_client::{Message, OutcomeRange, Publisher, PublisherSettings, RETURNED};
 use tonic::Code;
 
 fn publisher(broker: &Broker, change: impl FnOnce(&mut PublisherSettings)) -> Publisher {
-    let mut settings =
-        PublisherSettings { vhost: "v".to_owned(), level: 1, in_flight_max: 1_000, batch_max: 100, reconnect: true };
+    let mut settings = PublisherSettings {
+        vhost: "v".to_owned(),
+        level: 1,
+        in_flight_max: 1_000,
+        batch_max: 100,
+        reconnect: true,
+        producer: String::new(),
+    };
     change(&mut settings);
     Publisher::new(broker.channel(), settings).unwrap()
+}
+
+fn to<'a>(exchange: &'a str, routing_key: &'a str) -> Message<'a> {
+    Message { exchange, routing_key, ..Message::default() }
 }
 
 fn bodies(count: u64) -> Vec<[u8; 8]> {
@@ -19,7 +29,7 @@ fn bodies(count: u64) -> Vec<[u8; 8]> {
 }
 
 fn publish_many(publisher: &Publisher, count: u64) -> u64 {
-    publisher.publish_many(bodies(count).iter().map(|body| &body[..]), "e", "k", None, false).unwrap()
+    publisher.publish_many(bodies(count).iter().map(|body| &body[..]), &to("e", "k")).unwrap()
 }
 
 fn numbers(broker: &Broker) -> Vec<u64> {
@@ -55,9 +65,9 @@ fn names_properties_and_mandatory_travel_with_each_message() {
     let broker = Broker::start(|_| {});
     let publisher = publisher(&broker, |_| {});
 
-    publisher.publish(b"1", "e", "k", None, false).unwrap();
-    publisher.publish(b"2", "", "other", Some(b"\x20\x01"), false).unwrap();
-    publisher.publish(b"3", "e", "k", None, true).unwrap();
+    publisher.publish(b"1", &to("e", "k")).unwrap();
+    publisher.publish(b"2", &Message { properties: Some(b"\x20\x01"), ..to("", "other") }).unwrap();
+    publisher.publish(b"3", &Message { mandatory: true, ..to("e", "k") }).unwrap();
     assert!(publisher.flush(10_000));
 
     let seen = broker.seen(|seen| seen.messages.clone());
@@ -67,11 +77,48 @@ fn names_properties_and_mandatory_travel_with_each_message() {
 }
 
 #[test]
+fn keys_and_sequences_travel_with_each_message_of_a_producer() {
+    let broker = Broker::start(|_| {});
+    let publisher = publisher(&broker, |settings| settings.producer = "p".to_owned());
+
+    for (key, sequence) in [(Some(&b"a"[..]), 7), (None, 8), (Some(b""), 10), (None, 0)] {
+        publisher.publish(b"x", &Message { key, sequence, ..to("e", "k") }).unwrap();
+    }
+    let many = Message { key: Some(b"b"), sequence: 20, ..to("e", "k") };
+    publisher.publish_many([&b"1"[..], b"2", b"3"], &many).unwrap();
+    assert!(publisher.flush(10_000));
+
+    let seen = broker.seen(|seen| seen.messages.clone());
+    let found: Vec<_> = seen.iter().map(|message| (message.key.as_deref(), message.sequence)).collect();
+    let b = Some(&b"b"[..]);
+    let expected = [(Some(&b"a"[..]), 7), (None, 8), (Some(b""), 10), (None, 0), (b, 20), (b, 21), (b, 22)];
+    assert_eq!(found, expected);
+    assert_eq!(broker.seen(|seen| seen.producers.clone()), ["p"]);
+}
+
+#[test]
+fn what_is_sent_again_keeps_its_key_and_its_sequence() {
+    let broker =
+        Broker::start(|seen| seen.publish_plans.push_back(PublishPlan::Break { received: 30, confirmed: (11, 20) }));
+    let publisher = publisher(&broker, |settings| settings.producer = "p".to_owned());
+
+    let message = Message { key: Some(b"a"), sequence: 101, ..to("e", "k") };
+    publisher.publish_many(bodies(30).iter().map(|body| &body[..]), &message).unwrap();
+    assert!(publisher.flush(10_000));
+
+    let seen = broker.seen(|seen| seen.messages.clone());
+    let again: Vec<_> = seen.iter().skip(30).map(|message| (message.key.as_deref(), message.sequence)).collect();
+    let expected: Vec<_> = (101..=110).chain(121..=130).map(|sequence| (Some(&b"a"[..]), sequence)).collect();
+    assert_eq!(again, expected);
+    assert_eq!(broker.seen(|seen| seen.producers.clone()), ["p", "p"]);
+}
+
+#[test]
 fn a_full_publisher_gives_no_number() {
     let broker = Broker::start(|seen| seen.publish_plans.push_back(PublishPlan::Silent));
     let publisher = publisher(&broker, |settings| settings.in_flight_max = 2);
 
-    let given: Vec<u64> = (0..3).map(|_| publisher.publish(b"x", "", "k", None, false).unwrap()).collect();
+    let given: Vec<u64> = (0..3).map(|_| publisher.publish(b"x", &to("", "k")).unwrap()).collect();
 
     assert_eq!(given, vec![1, 2, 0]);
     assert!(!publisher.flush(20));
@@ -135,14 +182,14 @@ fn after_a_broken_connection_only_what_has_no_outcome_is_sent_again() {
 fn refused_credentials_end_the_publisher_for_good() {
     let broker = Broker::start(|seen| seen.publish_plans.push_back(PublishPlan::Refuse(Code::Unauthenticated)));
     let publisher = publisher(&broker, |_| {});
-    let _ = publisher.publish(b"x", "", "k", None, false);
+    let _ = publisher.publish(b"x", &to("", "k"));
 
     assert!(publisher.flush(10_000));
     while publisher.error().is_none() {
         publisher.wait(10);
     }
 
-    let error = publisher.publish(b"x", "", "k", None, false).unwrap_err();
+    let error = publisher.publish(b"x", &to("", "k")).unwrap_err();
     assert_eq!((error.code, error.message.as_str()), (Code::Unauthenticated as i32, "refused by plan"));
     assert!(publisher.take().iter().all(|outcome| outcome.code == Code::Unauthenticated as i32));
 }
@@ -171,14 +218,14 @@ fn close_sends_what_waits_and_takes_its_outcomes() {
 
     assert_eq!(confirmed(&publisher.take()).len(), 500);
     assert_eq!(broker.seen(|seen| seen.closed_streams), 1);
-    assert_eq!(publisher.publish(b"x", "", "k", None, false).unwrap_err().code, Code::Cancelled as i32);
+    assert_eq!(publisher.publish(b"x", &to("", "k")).unwrap_err().code, Code::Cancelled as i32);
 }
 
 #[test]
 fn wait_is_woken_by_an_outcome() {
     let broker = Broker::start(|_| {});
     let publisher = publisher(&broker, |_| {});
-    publisher.publish(b"x", "", "k", None, false).unwrap();
+    publisher.publish(b"x", &to("", "k")).unwrap();
 
     let outcomes = publisher.wait(10_000);
 
@@ -191,12 +238,15 @@ fn what_the_broker_would_refuse_is_refused_at_once() {
     let broker = Broker::start(|_| {});
     let publisher = publisher(&broker, |_| {});
 
-    let long_key = publisher.publish(b"x", "", &"k".repeat(256), None, false).unwrap_err();
-    let large = publisher.publish(&vec![0; (1 << 20) + 1], "", "k", None, false).unwrap_err();
+    let long_key = publisher.publish(b"x", &to("", &"k".repeat(256))).unwrap_err();
+    let key = vec![0; 1 << 16];
+    let long_message_key = publisher.publish(b"x", &Message { key: Some(&key), ..to("", "k") }).unwrap_err();
+    let large = publisher.publish(&vec![0; (1 << 20) + 1], &to("", "k")).unwrap_err();
 
     assert_eq!(long_key.code, Code::InvalidArgument as i32);
+    assert_eq!(long_message_key.code, Code::InvalidArgument as i32);
     assert_eq!(large.code, Code::ResourceExhausted as i32);
-    assert_eq!(publisher.publish(b"x", "", "k", None, false).unwrap(), 1);
+    assert_eq!(publisher.publish(b"x", &to("", "k")).unwrap(), 1);
 }
 
 #[test]

@@ -1,8 +1,10 @@
-//! `Channel`, `Publisher` and the load generator, for the Python client; its consumer is in `consumer`.
+//! `Channel`, `Publisher` and the load generator, for the Python client; what it receives is in `consumer` and `reader`.
 
 use std::sync::Arc;
 
-use penstock_client::{Channel, ChannelSettings, ChannelTls, OutcomeRange, Publisher, PublisherSettings, perf};
+use penstock_client::{
+    Channel, ChannelSettings, ChannelTls, Message, OutcomeRange, Publisher, PublisherSettings, perf,
+};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PySequence};
@@ -68,7 +70,7 @@ type Outcome = (u64, u64, i32, String);
 #[pymethods]
 impl PyPublisher {
     #[new]
-    #[pyo3(signature = (channel, vhost, level, *, in_flight_max, batch_max, reconnect))]
+    #[pyo3(signature = (channel, vhost, level, *, in_flight_max, batch_max, reconnect, producer = String::new()))]
     fn new(
         channel: &PyChannel,
         vhost: String,
@@ -76,8 +78,9 @@ impl PyPublisher {
         in_flight_max: u64,
         batch_max: usize,
         reconnect: bool,
+        producer: String,
     ) -> PyResult<PyPublisher> {
-        let settings = PublisherSettings { vhost, level, in_flight_max, batch_max, reconnect };
+        let settings = PublisherSettings { vhost, level, in_flight_max, batch_max, reconnect, producer };
         let publisher = Publisher::new(Arc::clone(&channel.channel), settings).map_err(errors::of_rpc)?;
         Ok(PyPublisher { publisher })
     }
@@ -87,7 +90,10 @@ impl PyPublisher {
         self.publisher.wake_fd()
     }
 
-    #[pyo3(signature = (body, exchange = "", routing_key = "", properties = None, mandatory = false))]
+    #[pyo3(signature = (
+        body, exchange = "", routing_key = "", properties = None, mandatory = false, key = None, sequence = 0
+    ))]
+    #[allow(clippy::too_many_arguments)]
     fn publish(
         &self,
         body: &[u8],
@@ -95,11 +101,17 @@ impl PyPublisher {
         routing_key: &str,
         properties: Option<&[u8]>,
         mandatory: bool,
+        key: Option<&[u8]>,
+        sequence: u64,
     ) -> PyResult<u64> {
-        self.publisher.publish(body, exchange, routing_key, properties, mandatory).map_err(errors::of_rpc)
+        let message = Message { exchange, routing_key, properties, mandatory, key, sequence };
+        self.publisher.publish(body, &message).map_err(errors::of_rpc)
     }
 
-    #[pyo3(signature = (bodies, exchange = "", routing_key = "", properties = None, mandatory = false))]
+    #[pyo3(signature = (
+        bodies, exchange = "", routing_key = "", properties = None, mandatory = false, key = None, sequence = 0
+    ))]
+    #[allow(clippy::too_many_arguments)]
     fn publish_many(
         &self,
         py: Python<'_>,
@@ -108,6 +120,8 @@ impl PyPublisher {
         routing_key: &str,
         properties: Option<&[u8]>,
         mandatory: bool,
+        key: Option<&[u8]>,
+        sequence: u64,
     ) -> PyResult<u64> {
         // The list keeps the bodies alive while the GIL is released; bytes never change.
         let items = bodies.to_list()?;
@@ -115,7 +129,8 @@ impl PyPublisher {
         let bodies: Vec<Py<PyBytes>> =
             bodies.collect::<PyResult<_>>().map_err(|_| PyTypeError::new_err("every body must be bytes"))?;
         let slices: Vec<&[u8]> = bodies.iter().map(|body| body.as_bytes(py)).collect();
-        let sent = py.detach(|| self.publisher.publish_many(slices, exchange, routing_key, properties, mandatory));
+        let message = Message { exchange, routing_key, properties, mandatory, key, sequence };
+        let sent = py.detach(|| self.publisher.publish_many(slices, &message));
         sent.map_err(errors::of_rpc)
     }
 

@@ -12,6 +12,7 @@ use pyo3::types::{PyBytes, PyString};
 
 use crate::client::PyChannel;
 use crate::errors;
+use crate::names::Name;
 
 const ACK: u32 = 1;
 const REJECT: u32 = 2;
@@ -101,26 +102,6 @@ fn objects<'py>(
         }
     }
     Ok(objects)
-}
-
-/// The name that the last delivery had, which most often is the next one's too.
-struct Name<'a> {
-    bytes: &'a [u8],
-    object: Py<PyString>,
-}
-
-impl<'a> Name<'a> {
-    fn new(py: Python<'_>) -> Self {
-        Self { bytes: &[], object: PyString::new(py, "").unbind() }
-    }
-
-    fn object(&mut self, py: Python<'_>, bytes: &'a [u8]) -> Py<PyString> {
-        if bytes != self.bytes {
-            let text = std::str::from_utf8(bytes).unwrap_or_default();
-            *self = Self { bytes, object: PyString::new(py, text).unbind() };
-        }
-        self.object.clone_ref(py)
-    }
 }
 
 #[pyclass(name = "Delivery", module = "penstock._core", frozen)]

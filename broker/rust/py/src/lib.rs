@@ -4,6 +4,8 @@ mod broker;
 mod client;
 mod consumer;
 mod errors;
+mod names;
+mod reader;
 mod server;
 
 use pyo3::prelude::*;
@@ -15,5 +17,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     broker::register(module)?;
     server::register(module)?;
     client::register(module)?;
-    consumer::register(module)
+    consumer::register(module)?;
+    reader::register(module)
 }

@@ -59,6 +59,7 @@ pub struct Seen {
     pub publish_plans: VecDeque<PublishPlan>,
     pub consume_plans: VecDeque<ConsumePlan>,
     pub opens: Vec<String>,
+    pub producers: Vec<String>,
     pub authorizations: Vec<String>,
     pub messages: Vec<Message>,
     pub batches: Vec<usize>,
@@ -75,6 +76,9 @@ pub struct Message {
     pub routing_key: String,
     pub has_properties: bool,
     pub mandatory: bool,
+    pub key: Option<Vec<u8>>,
+    /// 0 without a producer.
+    pub sequence: u64,
 }
 
 pub struct Broker {
@@ -212,9 +216,12 @@ impl StreamingService<Vec<u8>> for Publish {
             let mut requests = request.into_inner();
             let mut plan = PublishPlan::Confirm;
             if let Some(open) = requests.message().await? {
-                let PublishFrame::Open { vhost, .. } = parse_publish(&open).unwrap() else { panic!("no open") };
+                let PublishFrame::Open { vhost, producer, .. } = parse_publish(&open).unwrap() else {
+                    panic!("no open")
+                };
                 shared.note(|seen| {
                     seen.opens.push(vhost.to_owned());
+                    seen.producers.push(producer.to_owned());
                     plan = seen.publish_plans.pop_front().unwrap_or(PublishPlan::Confirm);
                 });
             }
@@ -237,7 +244,7 @@ async fn take_messages(shared: Arc<Shared>, mut requests: Streaming<Vec<u8>>, pl
         shared.note(|seen| {
             let stream = seen.opens.len();
             seen.batches.push(batch.message_count);
-            seen.messages.extend(batch.messages().map(|message| {
+            seen.messages.extend(batch.messages().zip(0..).map(|(message, at)| {
                 let message = message.unwrap();
                 Message {
                     stream,
@@ -246,6 +253,8 @@ async fn take_messages(shared: Arc<Shared>, mut requests: Streaming<Vec<u8>>, pl
                     routing_key: String::from_utf8(message.routing_key.to_vec()).unwrap(),
                     has_properties: message.properties.is_some(),
                     mandatory: batch.mandatory,
+                    key: message.key.map(<[u8]>::to_vec),
+                    sequence: if batch.producer_sequence > 0 { batch.producer_sequence + at } else { 0 },
                 }
             }));
         });

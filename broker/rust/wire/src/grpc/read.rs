@@ -24,6 +24,37 @@ pub enum Start {
     LastCount(u64),
 }
 
+impl Start {
+    /// Reads a serialised `penstock.v1.Start`. Of several places the last counts, as protobuf has it of a oneof.
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(bytes, START);
+        let mut start = Start::Next;
+        while let Some((field, wire_type)) = reader.field()? {
+            start = match field {
+                1 => match reader.uint(field, wire_type)? {
+                    0 | 1 => Start::Next,
+                    2 => Start::First,
+                    3 => Start::Last,
+                    _ => {
+                        return Err(WireError::OutOfRange {
+                            what: START,
+                            rule: "places are 1 (next), 2 (first), 3 (last)",
+                        });
+                    }
+                },
+                2 => Start::Offset(reader.uint(field, wire_type)?),
+                3 => Start::Timestamp(reader.uint(field, wire_type)?),
+                4 => Start::LastCount(reader.uint(field, wire_type)?),
+                _ => {
+                    reader.skip(wire_type)?;
+                    continue;
+                }
+            };
+        }
+        Ok(start)
+    }
+}
+
 /// How a read stream begins. An empty `vhost` means "/", an empty `group` is none, a credit of 0 has no bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadOpen<'a> {
@@ -90,7 +121,7 @@ impl<'a> ReadOpen<'a> {
                 1 => open.vhost = name(&mut reader, field, wire_type, "the name of a vhost")?,
                 2 => open.partition = name(&mut reader, field, wire_type, "the name of a partition")?,
                 3 => {
-                    open.start = parse_start(reader.slice(field, wire_type)?)?;
+                    open.start = Start::parse(reader.slice(field, wire_type)?)?;
                     if std::mem::replace(&mut has_start, true) {
                         return Err(WireError::Repeated { what: START });
                     }
@@ -136,35 +167,6 @@ fn name<'a>(
     what: &'static str,
 ) -> Result<&'a str, WireError> {
     reader.text(field, wire_type, what, NAME_BYTES_MAX)
-}
-
-/// Of several places the last counts, as protobuf has it of a oneof.
-fn parse_start(bytes: &[u8]) -> Result<Start, WireError> {
-    let mut reader = Reader::new(bytes, START);
-    let mut start = Start::Next;
-    while let Some((field, wire_type)) = reader.field()? {
-        start = match field {
-            1 => match reader.uint(field, wire_type)? {
-                0 | 1 => Start::Next,
-                2 => Start::First,
-                3 => Start::Last,
-                _ => {
-                    return Err(WireError::OutOfRange {
-                        what: START,
-                        rule: "places are 1 (next), 2 (first), 3 (last)",
-                    });
-                }
-            },
-            2 => Start::Offset(reader.uint(field, wire_type)?),
-            3 => Start::Timestamp(reader.uint(field, wire_type)?),
-            4 => Start::LastCount(reader.uint(field, wire_type)?),
-            _ => {
-                reader.skip(wire_type)?;
-                continue;
-            }
-        };
-    }
-    Ok(start)
 }
 
 /// The fields 1 to N of a message of numbers.
