@@ -131,9 +131,9 @@ def documents() -> list[Path]:
 @pytest.mark.parametrize("document", documents(), ids=named)
 def test_a_document_names_only_what_is_there(document: Path) -> None:
     text = document.read_text()
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
-    commands = re.findall(r"(?:`|^\s*(?:\$ )?)make ([a-z][a-z-]*)", text, re.MULTILINE)
+    commands = re.findall(r"(?:`|^\s*(?:\$ )?)make ([a-z][a-z0-9-]*)", text, re.MULTILINE)
     links = [
         link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link and not link.startswith("mailto:")
     ]
