@@ -1,20 +1,17 @@
-"""The rows about streams: appending and reading over gRPC, and finding a time in a large stream. `--backlog` makes the
-large one smaller: it has a thousand bytes for each of its messages."""
+"""The rows about streams: appending, reading over gRPC and within one process, and finding a time in a large stream.
+`--backlog` makes the large one smaller: it has a thousand bytes for each of its messages."""
 
 import random
+import re
+import subprocess
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from statistics import median
-from typing import Any
-
-import grpc
 
 import penstock
 from bench.measure import Load
 from bench.rows import Figure, Row, cpu, most, rate
-from penstock.client.uri import parse_uri
-from penstock.v1 import streams_pb2
 
 SECTION = "Streams"
 STREAM = "perf-1"
@@ -22,7 +19,7 @@ BODY_BYTES = 100
 LARGE_BODY_BYTES = 10_000
 CHUNK = 1_000
 LOOKUPS = 200
-READ = "/penstock.v1.StreamService/Read"
+ROOT = Path(__file__).parent.parent
 
 
 def append(load: Load) -> dict[str, float]:
@@ -32,26 +29,30 @@ def append(load: Load) -> dict[str, float]:
     return {"rate": found["confirmed_per_s"], "broker_cpu_us": found["broker_cpu_us"]}
 
 
+def append_and_read(load: Load) -> dict[str, float]:
+    """The same beside a reader that gets each message as it comes; the slower of both."""
+    flags = f"--size {BODY_BYTES} --batch 100 --publishers 1 --consumers 1 --in-flight 1000 --stream"
+    found = load.perf("throughput", *flags.split(), "--level", load.level)
+    return {"rate": min(found["confirmed_per_s"], found["consumed_per_s"]), "broker_cpu_us": found["broker_cpu_us"]}
+
+
 def read(load: Load) -> dict[str, float]:
-    """Responses as they come, parsed by protobuf, no Python object a message: what the broker can send."""
+    """Read by the load generator from the first message to the last: what the broker can send."""
     total = filled(load)
-    address = parse_uri(load.uri)
-    figures: dict[str, float] = {}
-    count = 0
-    with grpc.insecure_channel(address.target, options=[("grpc.max_receive_message_length", -1)]) as channel:
-        open_stream: Callable[..., Any] = channel.stream_stream(READ)
-        opening = streams_pb2.ReadOpen(partition=STREAM, start=streams_pb2.Start(place=streams_pb2.PLACE_FIRST))
-        request = streams_pb2.ReadRequest(open=opening).SerializeToString()
-        started = time.perf_counter()
-        with load.counting_cpu(figures, lambda: count):
-            call = open_stream(iter([request]), metadata=(("authorization", address.authorization),))
-            for payload in call:
-                count += len(streams_pb2.ReadResponse.FromString(payload).deliveries.deliveries)
-                if count >= total:
-                    break
-        figures["rate"] = count / (time.perf_counter() - started)
-        call.cancel()
-    return figures
+    flags = f"--publishers 0 --consumers 1 --messages {total} --stream"
+    found = load.perf("throughput", *flags.split(), seconds=600)
+    if found["consumed"] != total:
+        raise RuntimeError(f"{found['consumed']} messages were read, {total} were published")
+    return {"rate": found["consumed_per_s"], "broker_cpu_us": found["broker_cpu_us"]}
+
+
+def read_in_process(load: Load) -> dict[str, float]:
+    """The engine's own example, without a broker and a network: the median of its rounds."""
+    del load
+    command = "cargo run --release --locked --quiet -p penstock-engine --example stream_read_speed"
+    done = subprocess.run(command.split(), cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=1_800)
+    rounds = re.findall(r"^read .*: ([0-9.]+) M messages/s$", done.stdout, re.MULTILINE)
+    return {"rate": median(float(each) for each in rounds) * 1e6}
 
 
 def read_messages(load: Load) -> dict[str, float]:
@@ -116,16 +117,32 @@ STREAM_ROWS = (
         SECTION,
     ),
     Row(
+        "stream-append-read",
+        "the same beside a reader that is up to date",
+        (rate(None), cpu()),
+        append_and_read,
+        "os",
+        SECTION,
+    ),
+    Row(
         "stream-read",
-        "read a stream, 100 B, over grpcio, responses parsed",
+        "read a stream from its first message on, 100 B, one reader",
         (rate(3_000_000), cpu()),
         read,
         "os",
         SECTION,
     ),
     Row(
+        "stream-read-process",
+        "the same within one process, from the page cache",
+        (rate(10_000_000),),
+        read_in_process,
+        "os",
+        SECTION,
+    ),
+    Row(
         "stream-read-python",
-        "the same into messages of the Python client",
+        "the same over gRPC into messages of the Python client",
         (rate(None), cpu()),
         read_messages,
         "os",

@@ -39,6 +39,20 @@ def test_perf_prints_its_figures_and_leaves_its_queues(broker: Broker) -> None:
         assert connection.get_queue("perf-1").ready_count == 2_000
 
 
+def test_perf_reads_streams_and_leaves_them_whole(broker: Broker) -> None:
+    uri = vhost(broker, "perf-streams")
+
+    flags = ("--uri", uri, "--stream", "--messages", "2000", "--json")
+    both = run("perf", "throughput", *flags)
+    again = run("perf", "throughput", *flags, "--publishers", "0")
+
+    assert (both.returncode, again.returncode) == (0, 0), both.stderr + again.stderr
+    assert (json.loads(both.stdout)["confirmed"], json.loads(both.stdout)["consumed"]) == (2_000, 2_000)
+    assert json.loads(again.stdout)["consumed"] == 2_000
+    with penstock.connect(uri) as connection:
+        assert connection.stream("perf-1").info().message_count == 2_000
+
+
 def test_perf_consumes_until_empty(broker: Broker) -> None:
     uri = vhost(broker, "emptied")
     with penstock.connect(uri) as connection:

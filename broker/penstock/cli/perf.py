@@ -45,14 +45,14 @@ def throughput(
     ] = None,
     messages: Annotated[int | None, typer.Option("--messages", min=1, help="End after so many, if sooner.")] = None,
     until_empty: Annotated[bool, typer.Option("--until-empty", help="Consume until nothing is left.")] = False,
-    stream: Annotated[bool, typer.Option("--stream", help="Streams in place of queues; nobody consumes them.")] = False,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Streams in place of queues; consumers are readers.")
+    ] = False,
     level: Level = "os",
     uri: Uri = DEFAULT_URI,
     is_json: Json = False,
 ) -> None:
     """Publish and consume as fast as it goes; each publisher and consumer has a connection of its own."""
-    if stream and consumers:
-        raise typer.BadParameter("streams are read, not consumed; add --consumers 0", param_hint="--stream")
     options = {
         "size": size,
         "batch": batch,
@@ -62,6 +62,7 @@ def throughput(
         "in_flight": in_flight,
         "prefetch": prefetch,
         "until_empty": until_empty,
+        "stream": stream,
         "level": _level(level),
     }
     if messages is not None:
@@ -69,7 +70,7 @@ def throughput(
     limit = _limit(seconds, messages is not None or (until_empty and publishers == 0))
     if limit is not None:
         options["seconds"] = limit
-    _measure(context, uri, is_json, "measure_throughput", options, is_stream=stream)
+    _measure(context, uri, is_json, "measure_throughput", options)
 
 
 @app.command()
@@ -93,7 +94,6 @@ def _measure(
     is_json: bool,
     name: str,
     options: dict[str, Any],
-    is_stream: bool = False,
 ) -> None:
     from penstock.client.uri import parse_uri
 
@@ -106,7 +106,7 @@ def _measure(
     measure = _native(name)
     with connected(context, uri) as connection:
         for number in range(1, options["queues"] + 1):
-            declare = connection.declare_stream if is_stream else connection.declare_queue
+            declare = connection.declare_stream if options.get("stream") else connection.declare_queue
             declare(f"perf-{number}")
         before = connection.status()
         figures = _watched(measure, options, is_json)
