@@ -54,7 +54,13 @@ test-rust: ## the crates' tests
 	cargo test --workspace --features penstock-serve/flight --locked --quiet
 
 test-python: setup ## the quick Python tests
-	$(PYTEST) tests --ignore tests/crash --ignore tests/conformance
+	$(PYTEST) tests --ignore tests/crash --ignore tests/conformance --ignore tests/spark
+
+test-spark: setup .venv/.spark ## the Spark connector in one shared session (needs Java 17; installs PySpark)
+	$(PYTEST) tests/spark --timeout 500
+
+.venv/.spark: .venv/.installed requirements-spark.lock
+	@$(BIN)/pip install --quiet --requirement requirements-spark.lock && touch $@
 
 test-security: setup ## who gets in: every method with every kind of caller, tokens, TLS, first start; prints the table
 	$(PYTEST) tests/security tests/broker/test_access.py tests/broker/test_tokens.py tests/broker/test_tls.py \

@@ -1,0 +1,144 @@
+"""Columns of a stream as Spark and Arrow have them, and the way from one to the other.
+
+Spark takes record batches only in exactly the schema that it derives from its own types, so every batch passes here.
+Nothing is copied where types agree.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.spark.errors import SchemaError
+from penstock.spark.options import ReadOptions
+
+__all__ = ["PUBLISHED", "conformed", "ddl_of", "needed", "picked", "published_schema"]
+
+PROPERTIES = (
+    "content_type STRING, content_encoding STRING, delivery_mode INT, priority INT, correlation_id STRING, "
+    "reply_to STRING, expiration STRING, message_id STRING, timestamp TIMESTAMP, type STRING, user_id STRING, "
+    "app_id STRING"
+)
+COLUMNS = {
+    "partition": "STRING",
+    "offset": "BIGINT",
+    "timestamp": "TIMESTAMP",
+    "key": "BINARY",
+    "exchange": "STRING",
+    "routing_key": "STRING",
+    "body": "BINARY",
+    "properties": f"STRUCT<{PROPERTIES}>",
+    "headers": "MAP<STRING, STRING>",
+}
+WITH_HEADERS = ("properties", "headers")
+# Beside the parsed column, where no other columns are asked for.
+WITH_PARSED = ("partition", "offset", "timestamp", "key", "routing_key")
+PARSED = "value"
+
+TEXT = (pa.types.is_string, pa.types.is_large_string)
+BYTES = (*TEXT, pa.types.is_binary, pa.types.is_large_binary)
+# What may be published, and the Arrow types that it may have.
+PUBLISHED: dict[str, tuple[Any, ...]] = {
+    "body": BYTES,
+    "key": BYTES,
+    "routing_key": TEXT,
+    "headers": (pa.types.is_map,),
+    "properties": (pa.types.is_struct,),
+    "delivery_mode": (pa.types.is_integer,),
+    "priority": (pa.types.is_integer,),
+    "timestamp": (pa.types.is_timestamp,),
+    **dict.fromkeys(
+        (
+            *("content_type", "content_encoding", "correlation_id", "reply_to", "expiration", "message_id", "type"),
+            *("user_id", "app_id"),
+        ),
+        TEXT,
+    ),
+}
+
+
+def ddl_of(options: ReadOptions) -> str:
+    """The schema of a reading, as Spark parses it; raises SchemaError."""
+    columns = [f"{name} {COLUMNS[name]}" for name in wanted(options)]
+    if options.decoding.format != "none":
+        columns.append(f"{PARSED} STRUCT<{options.decoding.schema}>")
+    return ", ".join(columns)
+
+
+def wanted(options: ReadOptions) -> tuple[str, ...]:
+    unknown = [name for name in options.columns if name not in COLUMNS]
+    if unknown:
+        raise SchemaError(f"there is no column '{unknown[0]}'; there are: {', '.join(COLUMNS)}")
+    if options.columns:
+        return options.columns
+    if options.decoding.format != "none":
+        return WITH_PARSED + (WITH_HEADERS if options.with_headers else ())
+    return tuple(name for name in COLUMNS if options.with_headers or name not in WITH_HEADERS)
+
+
+def needed(schema: Sequence[str], options: ReadOptions) -> tuple[str, ...]:
+    """What the broker must send for these columns of the answer: theirs, and those that are decoded or filtered by."""
+    names = [name for name in schema if name != PARSED or options.decoding.format == "none"]
+    unknown = [name for name in names if name not in COLUMNS]
+    if unknown:
+        raise SchemaError(f"there is no column '{unknown[0]}' in a stream; there are: {', '.join(COLUMNS)}")
+    if options.decoding.format != "none":
+        names.append("body")
+        # A dead letter says where it comes from, and goes with its key.
+        names += ["offset", "key"] if options.decoding.dead_letter_stream else []
+    names += ["key"] if options.key is not None else []
+    names += ["routing_key"] if options.routing_key is not None else []
+    # A count needs no column of its own; the smallest one stands for the rows.
+    return tuple(dict.fromkeys(names)) or ("offset",)
+
+
+def picked(batch: pa.RecordBatch, options: ReadOptions) -> pa.RecordBatch:
+    """The rows that the options ask for."""
+    if options.key is not None:
+        batch = batch.filter(pc.equal(batch["key"], pa.scalar(options.key.encode(), pa.binary())))
+    if options.routing_key is not None:
+        batch = batch.filter(pc.equal(batch["routing_key"], pa.scalar(options.routing_key)))
+    return batch
+
+
+def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of `schema` in its order and types; raises SchemaError."""
+    columns = []
+    for field in schema:
+        column = batch[field.name]
+        try:
+            columns.append(column if column.type.equals(field.type) else column.cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise SchemaError(f"column '{field.name}' is {column.type} and cannot be read as {field.type}") from error
+    if not columns:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def published_schema(schema: pa.Schema) -> pa.Schema:
+    """What is published of rows with `schema`; raises SchemaError when something cannot be."""
+    for field in schema:
+        kinds = PUBLISHED.get(field.name)
+        if kinds is None:
+            raise SchemaError(
+                f"column '{field.name}' cannot be published; drop it or make it part of 'body'. "
+                f"There are: {', '.join(PUBLISHED)}"
+            )
+        if not any(is_kind(field.type) for is_kind in kinds):
+            raise SchemaError(f"column '{field.name}' is {field.type}; {advice(field.name)}")
+    if "body" not in schema.names:
+        raise SchemaError("there is no column 'body'; to_json(struct(*)) makes one of all columns")
+    return pa.schema([field.with_type(sent_type(field.type)) for field in schema])
+
+
+def sent_type(kind: pa.DataType) -> pa.DataType:
+    return pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) else kind
+
+
+def advice(name: str) -> str:
+    if name == "headers":
+        return "it must be MAP<STRING, STRING>"
+    if name == "properties":
+        return "it must be a struct, as it is read"
+    return "cast it to STRING" if name not in {"delivery_mode", "priority", "timestamp"} else "see the table of columns"

@@ -1,0 +1,155 @@
+"""From bodies to columns, and bad records out of the way.
+
+A body that cannot be decoded never stops a reading: with a dead-letter stream it goes there, with the reason in its
+headers, once however often its task is repeated; without one its `value` is null. It knows Arrow, not Spark.
+"""
+
+import queue
+import threading
+from collections.abc import Iterator
+from io import BytesIO
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from penstock.spark.columns import PARSED
+from penstock.spark.options import Decoding
+from penstock.spark.ranges import OffsetRange
+from penstock.spark.wire import Wire
+
+__all__ = ["Decoder", "decoded_json"]
+
+REASON_LENGTH_MAX = 300
+# Bad records on their way to the dead-letter stream; beyond it the task waits for the broker.
+DEAD_BATCHES_MAX = 4
+DEAD_SCHEMA = pa.schema([("body", pa.binary()), ("key", pa.binary()), ("headers", pa.map_(pa.string(), pa.string()))])
+
+
+class Decoder:
+    """Decodes the bodies of one range. Leave it as a context manager: only then bad records are stored."""
+
+    def __init__(self, wire: Wire, decoding: Decoding, wanted: OffsetRange, origin: str) -> None:
+        self._decoding = decoding
+        self._dead = DeadLetters(wire, decoding.dead_letter_stream, wanted, origin)
+
+    def decode(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+        """The batch with the decoded column; without the bad rows when those have a stream to go to."""
+        if self._decoding.format == "none" or batch.num_rows == 0 or PARSED not in schema.names:
+            return batch
+        values, reasons = decoded_json(batch["body"], schema.field(PARSED).type)
+        if reasons and self._decoding.dead_letter_stream:
+            bad = pa.array(sorted(reasons), pa.int64())
+            self._dead.put(batch.take(bad), [reasons[row] for row in sorted(reasons)])
+            good = pa.array([row for row in range(batch.num_rows) if row not in reasons], pa.int64())
+            batch, values = batch.take(good), values.take(good)
+        return batch.append_column(PARSED, values)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._dead.close()
+
+
+class DeadLetters:
+    """Publishes bad records as they are found, through one call for the whole range.
+
+    The i-th bad record of a range has the sequence start + 1 + i, which is never above its offset + 1: a range that is
+    read again repeats its sequences, and the next range of the same origin begins above them.
+    """
+
+    def __init__(self, wire: Wire, stream: str, wanted: OffsetRange, origin: str) -> None:
+        self._wire = wire
+        self._wanted = wanted
+        self._command = {
+            "stream": stream,
+            "producer": f"dead-letters/{origin}",
+            "sequence": wanted.start + 1,
+        }
+        self._waiting: queue.Queue[pa.RecordBatch | None] = queue.Queue(DEAD_BATCHES_MAX)
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+
+    def put(self, rows: pa.RecordBatch, reasons: list[str]) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._publish, daemon=True)
+            self._thread.start()
+        headers = [
+            [("reason", reason), ("partition", self._wanted.partition), ("offset", str(offset))]
+            for reason, offset in zip(reasons, rows["offset"].to_pylist(), strict=True)
+        ]
+        columns = [rows["body"], rows["key"], pa.array(headers, DEAD_SCHEMA.field("headers").type)]
+        self._waiting.put(pa.RecordBatch.from_arrays(columns, schema=DEAD_SCHEMA))
+
+    def close(self) -> None:
+        """Returns when the broker confirmed all; raises what it raised."""
+        if self._thread is None:
+            return
+        self._waiting.put(None)
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _publish(self) -> None:
+        rows = iter(self._waiting.get, None)
+        try:
+            self._wire.put(self._command, DEAD_SCHEMA, rows)
+        except (pa.ArrowException, OSError, KeyError) as error:
+            self._error = error
+        # Rows that still come must not wait for a put that is gone; an iterator at its end stays there.
+        for _ in rows:
+            pass
+
+
+def decoded_json(bodies: pa.Array, kind: pa.StructType) -> tuple[pa.Array, dict[int, str]]:
+    """A struct for each body, and by row why there is none where there is null."""
+    # A raw line break is only white space in JSON; the parser takes a line for a record.
+    lines = pc.replace_substring_regex(bodies, rb"[\r\n]", b" ")
+    is_object = pc.match_substring_regex(lines, rb"^\s*\{.*\}\s*$")
+    reasons: dict[int, str] = {}
+    pieces: list[pa.Array] = []
+    for start, length, piece in parsed_pieces(lines, is_object.to_pylist(), kind):
+        if isinstance(piece, str):
+            reasons |= dict.fromkeys(range(start, start + length), piece)
+            pieces.append(pa.nulls(length, kind))
+        else:
+            pieces.append(piece)
+    return pa.concat_arrays(pieces), reasons
+
+
+def parsed_pieces(
+    lines: pa.Array, is_object: list[bool], kind: pa.StructType
+) -> Iterator[tuple[int, int, pa.Array | str]]:
+    """Runs of rows with their values or with the reason for having none, in order.
+
+    All rows are tried together; what fails is halved until the row is found that fails alone.
+    """
+    waiting = [(0, len(lines))]
+    while waiting:
+        start, length = waiting.pop()
+        rows = lines.slice(start, length)
+        are_objects = all(is_object[start : start + length])
+        found: pa.Array | str = parsed_lines(rows, kind) if are_objects else "the body is not a JSON object"
+        if isinstance(found, str) and length > 1:
+            half = length // 2
+            waiting += [(start + half, length - half), (start, half)]
+        else:
+            yield start, length, found
+
+
+def parsed_lines(rows: pa.Array, kind: pa.StructType) -> pa.Array | str:
+    text = b"\n".join(rows.to_pylist())
+    options = pyarrow.json.ParseOptions(explicit_schema=pa.schema(list(kind)), unexpected_field_behavior="ignore")
+    read = pyarrow.json.ReadOptions(block_size=len(text) + 16, use_threads=False)
+    try:
+        table = pyarrow.json.read_json(BytesIO(text), read_options=read, parse_options=options)
+    except pa.ArrowInvalid as error:
+        return str(error)[:REASON_LENGTH_MAX]
+    if table.num_rows != len(rows):
+        return f"the body holds {table.num_rows} JSON values, not one"
+    return pa.StructArray.from_arrays([table[field.name].combine_chunks() for field in kind], fields=list(kind))

@@ -1,0 +1,275 @@
+"""The options of `format("penstock")`, from Spark's texts to values.
+
+Names are those of the Kafka source where they mean the same. Spark writes option names in lower case, so case does not
+count; a name that is not known, or that does nothing where it was given, is refused. It knows neither Spark nor the
+wire.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from penstock.client.uri import parse_uri
+from penstock.spark.errors import OptionError
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "Decoding",
+    "Place",
+    "ReadOptions",
+    "WriteOptions",
+    "parse_read_options",
+    "parse_write_options",
+]
+
+T = TypeVar("T")
+
+DEFAULT_URI = "penstock://guest:guest@127.0.0.1:5680/"
+POLL_TIMEOUT_MS = 1_000
+POLL_TIMEOUT_MS_MAX = 60_000
+SPLITS_MAX = 4_096
+DECODERS = ("none", "json")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in each partition: its end, or times or offsets, for all partitions or by name."""
+
+    kind: str
+    everywhere: int | None = None
+    by_partition: Mapping[str, int] | None = None
+
+    def of(self, partition: str) -> int:
+        """The number for a partition; raises OptionError when a mapping leaves it out."""
+        if self.everywhere is not None:
+            return self.everywhere
+        values = self.by_partition or {}
+        if partition not in values:
+            raise OptionError(f"the offsets or times given leave out partition '{partition}'; name every partition")
+        return values[partition]
+
+
+EARLIEST = Place("earliest")
+LATEST = Place("latest")
+# In a mapping of offsets, as in the Kafka source.
+LATEST_OFFSET, EARLIEST_OFFSET = -1, -2
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How bodies become columns, and where those go that do not."""
+
+    format: str = "none"
+    schema: str = ""
+    dead_letter_stream: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    stream: str
+    uri: str
+    starting: Place | None
+    ending: Place | None
+    max_offsets: int | None
+    max_bytes: int | None
+    min_partitions: int
+    fail_on_data_loss: bool
+    with_headers: bool
+    columns: tuple[str, ...]
+    key: str | None
+    routing_key: str | None
+    poll_timeout_ms: int
+    group: str
+    decoding: Decoding
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    uri: str
+    stream: str
+    exchange: str | None
+    routing_key: str
+    level: str
+    producer: str
+
+
+class Given:
+    """The options as they came; each is taken once, and what nobody took is refused."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._left = {name.lower(): (name, str(value)) for name, value in options.items()}
+        self._known: list[str] = []
+
+    def take(self, name: str, parse: Callable[[str], T], default: T) -> T:
+        self._known.append(name)
+        found = self._left.pop(name.lower(), None)
+        if found is None:
+            return default
+        try:
+            return parse(found[1])
+        except ValueError as error:
+            raise OptionError(f"option '{name}' is '{found[1]}': {error}") from error
+
+    def refuse_rest(self, verb: str) -> None:
+        for name, _ in self._left.values():
+            raise OptionError(f"there is no option '{name}' to {verb} penstock; there are: {', '.join(self._known)}")
+
+
+def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
+    """Raises OptionError."""
+    given = Given(options)
+    stream = given.take("stream", text, "") or given.take("path", text, "")
+    parsed = ReadOptions(
+        stream=stream,
+        uri=taken_uri(given),
+        starting=taken_place(given, "starting"),
+        ending=taken_place(given, "ending"),
+        max_offsets=given.take("maxOffsetsPerTrigger", positive, None),
+        max_bytes=given.take("maxBytesPerTrigger", positive, None),
+        min_partitions=given.take("minPartitions", bounded(1, SPLITS_MAX), 1),
+        fail_on_data_loss=given.take("failOnDataLoss", boolean, True),
+        with_headers=given.take("includeHeaders", boolean, False),
+        columns=given.take("columns", names, ()),
+        key=given.take("keyIs", text, None),
+        routing_key=given.take("routingKeyIs", text, None),
+        poll_timeout_ms=given.take("pollTimeoutMs", bounded(0, POLL_TIMEOUT_MS_MAX), POLL_TIMEOUT_MS),
+        group=given.take("group", text, ""),
+        decoding=taken_decoding(given),
+    )
+    given.refuse_rest("read from")
+    if not parsed.stream:
+        raise OptionError("name the stream to read: .option('stream', 'events')")
+    return parsed
+
+
+def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
+    """Raises OptionError."""
+    given = Given(options)
+    parsed = WriteOptions(
+        uri=taken_uri(given),
+        stream=given.take("stream", text, "") or given.take("path", text, ""),
+        exchange=given.take("exchange", text, None),
+        routing_key=given.take("routingKey", text, ""),
+        level=given.take("level", one_of("os", "disk"), ""),
+        producer=given.take("producer", text, ""),
+    )
+    # Spark hands the location of the checkpoint to the sink as well, as it does with every sink.
+    given.take("checkpointLocation", text, "")
+    given.refuse_rest("write to")
+    if bool(parsed.stream) == (parsed.exchange is not None):
+        raise OptionError("give either 'stream' or 'exchange' to write to, not both and not neither")
+    if parsed.stream and parsed.routing_key:
+        raise OptionError("'routingKey' belongs to 'exchange'; rows go to a stream's partitions by their column 'key'")
+    return parsed
+
+
+def taken_uri(given: Given) -> str:
+    def checked(value: str) -> str:
+        parse_uri(value)
+        return value
+
+    return given.take("uri", checked, os.environ.get("PENSTOCK_URI", DEFAULT_URI))
+
+
+def taken_place(given: Given, prefix: str) -> Place | None:
+    """At most one of the three ways to say where to begin or end."""
+    places = {
+        f"{prefix}Offsets": given.take(f"{prefix}Offsets", offsets, None),
+        f"{prefix}Timestamp": given.take(f"{prefix}Timestamp", time, None),
+        f"{prefix}OffsetsByTimestamp": given.take(f"{prefix}OffsetsByTimestamp", times, None),
+    }
+    found = {name: place for name, place in places.items() if place is not None}
+    if len(found) > 1:
+        raise OptionError(f"give only one of {' and '.join(found)}")
+    return next(iter(found.values()), None)
+
+
+def taken_decoding(given: Given) -> Decoding:
+    decoding = Decoding(
+        format=given.take("parsed", one_of(*DECODERS), "none"),
+        schema=given.take("parsedSchema", text, ""),
+        dead_letter_stream=given.take("deadLetterStream", text, ""),
+    )
+    if decoding.format == "none" and decoding != Decoding():
+        raise OptionError("'parsedSchema' and 'deadLetterStream' need 'parsed'")
+    if decoding.format != "none" and not decoding.schema:
+        raise OptionError(f"parsed={decoding.format} needs 'parsedSchema', such as 'id BIGINT, name STRING'")
+    return decoding
+
+
+def text(value: str) -> str:
+    if not value:
+        raise ValueError("it must not be empty")
+    return value
+
+
+def boolean(value: str) -> bool:
+    known = {"true": True, "false": False}
+    if value.lower() not in known:
+        raise ValueError("it must be true or false")
+    return known[value.lower()]
+
+
+def positive(value: str) -> int:
+    return bounded(1, 2**63 - 1)(value)
+
+
+def bounded(least: int, most: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            raise ValueError("it must be a whole number") from None
+        if not least <= number <= most:
+            raise ValueError(f"it must be from {least} to {most}")
+        return number
+
+    return parse
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value.lower() not in words:
+            raise ValueError(f"it must be one of {', '.join(words)}")
+        return value.lower()
+
+    return parse
+
+
+def names(value: str) -> tuple[str, ...]:
+    found = tuple(name.strip() for name in value.split(","))
+    if not all(found) or len(set(found)) < len(found):
+        raise ValueError("it must be names of columns with commas between them, each once")
+    return found
+
+
+def offsets(value: str) -> Place:
+    if value.lower() in {"earliest", "latest"}:
+        return EARLIEST if value.lower() == "earliest" else LATEST
+    return Place("offsets", by_partition=numbers(value, EARLIEST_OFFSET, "earliest, latest or "))
+
+
+def time(value: str) -> Place:
+    return Place("times", everywhere=bounded(0, 2**53)(value))
+
+
+def times(value: str) -> Place:
+    return Place("times", by_partition=numbers(value, 0, ""))
+
+
+def numbers(value: str, least: int, other_words: str) -> dict[str, int]:
+    """A JSON object of partitions and numbers."""
+    wanted = f'it must be {other_words}JSON such as {{"events-0": 23}}, no number below {least}'
+    try:
+        found: Any = json.loads(value)
+    except ValueError:
+        raise ValueError(wanted) from None
+    if not isinstance(found, dict) or not found:
+        raise ValueError(wanted)
+    for number in found.values():
+        if not isinstance(number, int) or isinstance(number, bool) or number < least:
+            raise ValueError(wanted)
+    return found

@@ -1,0 +1,83 @@
+"""Batch reading, and what a task does to read a range: both readers share it.
+
+The offsets of a DataFrame are fixed when Spark plans it: every action on it and every retry of a task reads the same
+rows.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from zlib import crc32
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from penstock.spark.columns import conformed, needed, picked
+from penstock.spark.decoding import Decoder
+from penstock.spark.errors import OptionError
+from penstock.spark.options import EARLIEST, LATEST, Place, ReadOptions
+from penstock.spark.ranges import OffsetRange, Offsets, ranges_between, resolved, split
+from penstock.spark.wire import Described, Wire
+
+__all__ = ["BatchReader", "RangePartition", "offsets_of", "read_range"]
+
+
+@dataclass
+class RangePartition(InputPartition):  # type: ignore[misc]
+    """What one task reads; `origin` names the reading for whatever it publishes on the way."""
+
+    wanted: OffsetRange
+    origin: str
+
+
+class BatchReader(DataSourceReader):  # type: ignore[misc]
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        for name, value in (("maxOffsetsPerTrigger", options.max_offsets), ("maxBytesPerTrigger", options.max_bytes)):
+            if value is not None:
+                raise OptionError(f"'{name}' belongs to readStream; a batch ends at endingOffsets")
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        options = self._options
+        with Wire(options.uri) as wire:
+            there = wire.describe(options.stream)
+            start = offsets_of(wire, options.stream, options.starting or EARLIEST, there)
+            end = offsets_of(wire, options.stream, options.ending or LATEST, there)
+        # What was written meanwhile, or never, is not waited for.
+        end = {partition: min(offset, there.end[partition]) for partition, offset in end.items()}
+        ranges = ranges_between(start, end, there.first, options.fail_on_data_loss)
+        # Another reading of the same range that decodes otherwise has other dead letters.
+        schema_text = options.decoding.schema.encode()
+        return [
+            RangePartition(each, f"{crc32(schema_text):08x}/{each.partition}/{each.start}-{each.end}")
+            for each in split(ranges, options.min_partitions)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Spark makes a partition of its own when there is none.
+        if not isinstance(partition, RangePartition):
+            return iter(())
+        return read_range(partition, self._options, self._schema)
+
+
+def offsets_of(wire: Wire, stream: str, place: Place, there: Described) -> Offsets:
+    """Where a place lies in each partition; each time that is named is looked up once."""
+    at_time: Offsets = {}
+    if place.kind == "times":
+        times = {partition: place.of(partition) for partition in there.end}
+        found = {time: wire.offsets_at(stream, time) for time in set(times.values())}
+        at_time = {partition: found[time][partition] for partition, time in times.items()}
+    return resolved(place, there.first, there.end, at_time)
+
+
+def read_range(partition: RangePartition, options: ReadOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Record batches as Spark wants them. Runs in an executor."""
+    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    columns = needed(arrow_schema.names, options)
+    with Wire(options.uri) as wire, Decoder(wire, options.decoding, partition.wanted, partition.origin) as decoder:
+        for batch in wire.read(partition.wanted, columns):
+            rows = decoder.decode(picked(batch, options), arrow_schema)
+            if rows.num_rows:
+                yield conformed(rows, arrow_schema)

@@ -1,0 +1,134 @@
+"""Streaming reading: what the driver's process decides for a query, micro-batch by micro-batch.
+
+An offset of Spark is, for each partition, the first offset of the stream that is not yet read. It knows no query: the
+checkpoint is Spark's.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from time import monotonic, sleep
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from penstock.spark.errors import DataLossError, OptionError
+from penstock.spark.groups import store_progress
+from penstock.spark.options import LATEST, ReadOptions
+from penstock.spark.ranges import Offsets, admitted, bytes_to_rows, ranges_between, split
+from penstock.spark.reading import RangePartition, offsets_of, read_range
+from penstock.spark.wire import Described, Wire
+
+__all__ = ["MicroBatchReader"]
+
+# What a message waits for at most before an idle query sees it. Spark itself asks every 11 ms.
+POLL_PAUSE_SECONDS = 0.02
+
+
+class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        if options.ending is not None:
+            raise OptionError("'endingOffsets' belongs to a batch; a stream is read on and on")
+        self._options = options
+        self._schema = schema
+        self._wire: Wire | None = None
+        # Where an AvailableNow run ends.
+        self._target: Offsets | None = None
+        self._stored: Offsets = {}
+
+    def initialOffset(self) -> Offsets:  # noqa: N802 (named by Spark)
+        there = self._described()
+        return offsets_of(self._connected(), self._options.stream, self._options.starting or LATEST, there)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        if self._options.max_offsets is not None:
+            return ReadMaxRows(self._options.max_offsets)
+        if self._options.max_bytes is not None:
+            return ReadMaxBytes(self._options.max_bytes)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = self._described().end
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
+        """Waits a while when there is nothing new: Spark would only ask again at once."""
+        # Also the end of a batch that Spark never commits, which is the last one of an AvailableNow run.
+        self._store(start)
+        give_up = monotonic() + self._options.poll_timeout_ms / 1_000
+        while True:
+            there = self._described()
+            end = self._reached(start, there, limit)
+            if end != start or self._target is not None or monotonic() >= give_up:
+                return end
+            sleep(POLL_PAUSE_SECONDS)
+
+    def reportLatestOffset(self) -> Offsets:  # noqa: N802
+        return self._described().end
+
+    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
+        ranges = ranges_between(start, end, self._described().first, self._options.fail_on_data_loss)
+        # A split has the same number in every batch, so its dead letters carry ascending sequences.
+        return [
+            RangePartition(each, f"{each.partition}/{each.number}of{each.count}")
+            for each in split(ranges, self._options.min_partitions)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+        named = replace(partition, origin=f"{query}/{partition.origin}")
+        return read_range(named, self._options, self._schema)
+
+    def commit(self, end: Offsets) -> None:
+        self._store(end)
+
+    def stop(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+
+    def _reached(self, start: Offsets, there: Described, limit: ReadLimit) -> Offsets:
+        end = there.end if self._target is None else self._target
+        for partition, offset in start.items():
+            if offset > there.end.get(partition, offset) and self._options.fail_on_data_loss:
+                raise DataLossError(
+                    f"partition '{partition}' ends at {there.end[partition]} and was read up to {offset}: it was "
+                    "deleted and declared again; begin a new checkpoint, or set failOnDataLoss=false to wait until "
+                    "it has grown so far"
+                )
+        begun = {**{partition: there.first[partition] for partition in end}, **start}
+        return admitted(begun, end, self._rows_max(there, limit))
+
+    def _rows_max(self, there: Described, limit: ReadLimit) -> int:
+        if isinstance(limit, ReadAllAvailable):
+            return 2**63
+        rows = 2**63 if self._options.max_offsets is None else self._options.max_offsets
+        if self._options.max_bytes is None:
+            return rows
+        return min(rows, bytes_to_rows(self._options.max_bytes, there.bytes, there.rows))
+
+    def _store(self, offsets: Offsets) -> None:
+        if self._options.group and offsets != self._stored:
+            store_progress(self._options, offsets)
+            self._stored = dict(offsets)
+
+    def _described(self) -> Described:
+        return self._connected().describe(self._options.stream)
+
+    def _connected(self) -> Wire:
+        """Made where it is first used: Spark pickles this reader for its executors before."""
+        if self._wire is None:
+            self._wire = Wire(self._options.uri)
+        return self._wire
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_wire": None}

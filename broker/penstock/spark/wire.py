@@ -1,0 +1,161 @@
+"""The broker as the connector sees it: Arrow Flight and nothing else.
+
+Ranges are answered by the partition's name and offsets, so that what a task reads does not depend on when it reads. A
+connection is made where it is used, in the driver and in each task: Spark's workers are forks, and gRPC does not
+survive one.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from time import monotonic, sleep
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import pyarrow as pa
+from pyarrow import flight
+
+from penstock.client.uri import parse_uri
+from penstock.spark.ranges import OffsetRange, Offsets
+
+__all__ = ["Described", "Wire"]
+
+T = TypeVar("T")
+
+# A broker that restarts is back within this, on the machines that were tried.
+UNAVAILABLE_SECONDS_MAX = 30.0
+UNAVAILABLE_PAUSE_SECONDS = 0.25
+# A batch that is put may have 64 MiB; the broker holds it whole.
+PUT_BYTES_MAX = 8 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A stream at a moment: where each partition begins and ends, and what all hold; -1 where that is not known."""
+
+    first: Offsets
+    end: Offsets
+    rows: int
+    bytes: int
+
+
+class Wire:
+    """Use it as a context manager."""
+
+    def __init__(self, uri: str) -> None:
+        address = parse_uri(uri)
+        self.vhost = address.vhost
+        secrets: dict[str, Any] = {}
+        if address.tls is not None:
+            authorities, certificate, key, server_name = address.tls.texts()
+            named = {
+                "tls_root_certs": authorities,
+                "cert_chain": certificate,
+                "private_key": key,
+                "override_hostname": server_name,
+            }
+            secrets = {name: value for name, value in named.items() if value}
+        scheme = "grpc" if address.tls is None else "grpc+tls"
+        self._client = flight.FlightClient(f"{scheme}://{address.target}", **secrets)
+        self._options = flight.FlightCallOptions(headers=[(b"authorization", address.authorization.encode())])
+
+    def describe(self, stream: str) -> Described:
+        """Raises what Flight raises: KeyError when there is no such stream."""
+        info = self._info({"stream": stream})
+        tickets = [json.loads(endpoint.ticket.ticket) for endpoint in info.endpoints]
+        return Described(
+            {ticket["partition"]: ticket["from"] for ticket in tickets},
+            {ticket["partition"]: ticket["to"] for ticket in tickets},
+            info.total_records,
+            info.total_bytes,
+        )
+
+    def offsets_at(self, stream: str, timestamp_ms: int) -> Offsets:
+        """The first offsets stored at this time or later; the end of a partition that has none."""
+        info = self._info({"stream": stream, "from_timestamp_ms": timestamp_ms})
+        tickets = [json.loads(endpoint.ticket.ticket) for endpoint in info.endpoints]
+        return {ticket["partition"]: ticket["from"] for ticket in tickets}
+
+    def read(self, wanted: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        ticket = {
+            "vhost": self.vhost,
+            "partition": wanted.partition,
+            "from": wanted.start,
+            "to": wanted.end,
+            "columns": list(columns),
+        }
+        reader = retried(lambda: self._client.do_get(flight.Ticket(json.dumps(ticket)), self._options))
+        for chunk in reader:
+            yield chunk.data
+
+    def put(self, command: dict[str, Any], schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
+        """Publishes a row a message; gives the broker's last word, which counts all rows."""
+        descriptor = flight.FlightDescriptor.for_command(json.dumps({"vhost": self.vhost, **command}))
+        writer, results = retried(lambda: self._client.do_put(descriptor, schema, self._options))
+        answers = Answers(results)
+        with writer:
+            for batch in batches:
+                for part in parts_of(batch):
+                    writer.write_batch(part)
+            writer.done_writing()
+            return answers.last()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _info(self, command: dict[str, Any]) -> flight.FlightInfo:
+        descriptor = flight.FlightDescriptor.for_command(json.dumps({"vhost": self.vhost, **command}))
+        return retried(lambda: self._client.get_flight_info(descriptor, self._options))
+
+
+class Answers:
+    """Takes results as they come, on a thread of its own: unread ones would stop the broker from reading rows."""
+
+    def __init__(self, results: Any) -> None:
+        self._results = results
+        self._last: dict[str, int] = {}
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._take, daemon=True)
+        self._thread.start()
+
+    def last(self) -> dict[str, int]:
+        """Once the broker has said it; raises what it raised."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._last
+
+    def _take(self) -> None:
+        try:
+            while (result := self._results.read()) is not None:
+                self._last = json.loads(result.to_pybytes())
+        except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+            self._error = error
+
+
+def parts_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch in pieces of about PUT_BYTES_MAX."""
+    rows = max(1, batch.num_rows * PUT_BYTES_MAX // max(batch.nbytes, 1))
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)
+
+
+def retried(call: Callable[[], T]) -> T:
+    """Tries again while the broker cannot be reached, for a while. Only for calls that store nothing."""
+    give_up = monotonic() + UNAVAILABLE_SECONDS_MAX
+    while True:
+        try:
+            return call()
+        except flight.FlightUnavailableError:
+            if monotonic() >= give_up:
+                raise
+            sleep(UNAVAILABLE_PAUSE_SECONDS)

@@ -1,0 +1,163 @@
+"""A real session and a real broker: what users type, and what they get."""
+
+import json
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, expr
+
+import penstock
+from support import Broker
+
+pytestmark = [pytest.mark.slow]
+
+
+@pytest.fixture
+def stream(connection: penstock.Connection) -> penstock.Stream:
+    name = f"events-{uuid4().hex[:8]}"
+    connection.declare_stream(name)
+    return connection.stream(name)
+
+
+def reading(spark: SparkSession, broker: Broker, name: str, **options: str) -> DataFrame:
+    return spark.read.format("penstock").options(uri=broker.uri(), stream=name, **options).load()
+
+
+def bodies(stream: penstock.Stream) -> list[bytes]:
+    return [message.body for message in stream.read("first", until="next")]
+
+
+def run_to_the_end(
+    spark: SparkSession,
+    broker: Broker,
+    source: penstock.Stream,
+    sink: penstock.Stream,
+    checkpoint: Path,
+    **options: str,
+) -> None:
+    """Copies what is there, by batches of ten rows."""
+    rows = (
+        spark.readStream.format("penstock")
+        .options(uri=broker.uri(), stream=source.name, startingOffsets="earliest", maxOffsetsPerTrigger="10", **options)
+        .load()
+    )
+    query = (
+        rows.select("key", "body")
+        .writeStream.format("penstock")
+        .options(uri=broker.uri(), stream=sink.name, checkpointLocation=str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        assert query.awaitTermination(100)
+    finally:
+        query.stop()
+
+
+def test_a_stream_is_a_table(spark: SparkSession, broker: Broker, stream: penstock.Stream) -> None:
+    properties = penstock.Properties(priority=3, message_id="m")
+    stream.publish_many([b"%d" % number for number in range(100)])
+    stream.publish(b"last", key=b"k", properties=properties, headers={"word": "wörd"})
+
+    rows = reading(spark, broker, stream.name, includeHeaders="true", minPartitions="2")
+
+    assert rows.rdd.getNumPartitions() == 2
+    got = rows.orderBy("offset").collect()
+    assert [bytes(row.body) for row in got] == [b"%d" % number for number in range(100)] + [b"last"]
+    assert (bytes(got[-1].key), got[-1].headers, got[-1].properties.priority) == (b"k", {"word": "wörd"}, 3)
+    assert (got[0].key, got[0].headers, got[0].properties) == (None, {}, None)
+    messages = list(stream.read("first", until="next"))
+    assert [row.offset for row in got] == [message.offset for message in messages]
+    seconds = rows.select(expr("unix_millis(timestamp) AS ms")).collect()
+    assert {row.ms for row in seconds} == {message.stored_at_ms for message in messages}
+
+
+def test_union_and_self_join_see_every_row(spark: SparkSession, broker: Broker, stream: penstock.Stream) -> None:
+    """With filters pushed down, Spark 4.3 leaks the plan of one scan into another; this source takes none."""
+    stream.publish_many([b"%d" % number for number in range(12)])
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        rows = reading(spark, broker, stream.name, columns="offset,body")
+        first = rows.agg({"offset": "min"}).collect()[0][0]
+
+        assert rows.filter(col("offset") < first + 4).union(rows).count() == 16
+        assert rows.alias("a").join(rows.alias("b"), "offset").filter(col("offset") >= first + 4).count() == 8
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_rows_are_published_and_a_query_copies_them_once(
+    spark: SparkSession, broker: Broker, stream: penstock.Stream, connection: penstock.Connection, tmp_path: Path
+) -> None:
+    connection.declare_stream(f"copy-{stream.name}")
+    copy = connection.stream(f"copy-{stream.name}")
+    (
+        spark.range(25)
+        .select(expr("CAST(id AS STRING) AS body"), expr("CAST(id % 3 AS STRING) AS key"))
+        .write.format("penstock")
+        .mode("append")
+        .options(uri=broker.uri(), stream=stream.name)
+        .save()
+    )
+    assert sorted(map(int, bodies(stream))) == list(range(25))
+
+    run_to_the_end(spark, broker, stream, copy, tmp_path / "checkpoint", group="copier")
+    stream.publish_many([b"100", b"101"])
+    run_to_the_end(spark, broker, stream, copy, tmp_path / "checkpoint", group="copier")
+
+    assert bodies(copy) == bodies(stream)
+    assert [(group.name, group.lag) for group in stream.groups()] == [("copier", 0)]
+
+
+def test_a_batch_that_was_not_committed_is_repeated_and_stored_once(
+    spark: SparkSession, broker: Broker, stream: penstock.Stream, connection: penstock.Connection, tmp_path: Path
+) -> None:
+    """A driver that dies between writing and committing leaves its offsets and no commit."""
+    connection.declare_stream(f"copy-{stream.name}")
+    copy = connection.stream(f"copy-{stream.name}")
+    stream.publish_many([b"%d" % number for number in range(25)])
+    checkpoint = tmp_path / "checkpoint"
+    run_to_the_end(spark, broker, stream, copy, checkpoint)
+    newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    newest.unlink()
+    newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+
+    run_to_the_end(spark, broker, stream, copy, checkpoint)
+
+    assert bodies(copy) == bodies(stream)
+
+
+def test_json_bodies_are_columns_and_bad_ones_have_a_stream_of_their_own(
+    spark: SparkSession, broker: Broker, stream: penstock.Stream, connection: penstock.Connection
+) -> None:
+    connection.declare_stream(f"bad-{stream.name}")
+    stream.publish_many([json.dumps({"id": 1, "at": "2026-01-31T12:00:00Z"}).encode(), b"oops", b'{"id": 2}'])
+
+    rows = reading(
+        spark,
+        broker,
+        stream.name,
+        parsed="json",
+        parsedSchema="id BIGINT, at TIMESTAMP",
+        deadLetterStream=f"bad-{stream.name}",
+    )
+
+    got = rows.select("value.*").orderBy("id").collect()
+    assert [row.id for row in got] == [1, 2]
+    assert (got[0]["at"].timestamp(), got[1]["at"]) == (1769860800.0, None)
+    (bad,) = connection.stream(f"bad-{stream.name}").read("first", until="next")
+    assert (bad.body, bad.headers["reason"]) == (b"oops", "the body is not a JSON object")
+
+
+def test_what_cannot_be_is_refused_where_the_user_sees_it(
+    spark: SparkSession, broker: Broker, stream: penstock.Stream
+) -> None:
+    with pytest.raises(PySparkException, match="no option 'subscribe'"):
+        reading(spark, broker, stream.name, subscribe="x")
+    with pytest.raises(PySparkException, match="'id' cannot be published"):
+        spark.range(3).write.format("penstock").mode("append").options(uri=broker.uri(), stream=stream.name).save()
+    with pytest.raises(PySparkException, match="nowhere"):
+        reading(spark, broker, "nowhere").count()

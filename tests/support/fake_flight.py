@@ -1,0 +1,165 @@
+"""A broker's Flight service in memory, for the connector's tests: streams with partitions, ranges, times, and producers
+that store nothing twice. What it answers is what docs/flight.md promises; the real broker has its own tests.
+"""
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import flight
+
+__all__ = ["FakeFlight"]
+
+TEXT = pa.string()
+TIME = pa.timestamp("us", tz="UTC")
+TEXT_PROPERTIES = (
+    *("content_type", "content_encoding", "correlation_id", "reply_to", "expiration", "message_id", "type", "user_id"),
+    "app_id",
+)
+PROPERTIES = pa.struct(
+    [
+        ("content_type", TEXT),
+        ("content_encoding", TEXT),
+        ("delivery_mode", pa.int32()),
+        ("priority", pa.int32()),
+        ("correlation_id", TEXT),
+        ("reply_to", TEXT),
+        ("expiration", TEXT),
+        ("message_id", TEXT),
+        ("timestamp", TIME),
+        ("type", TEXT),
+        ("user_id", TEXT),
+        ("app_id", TEXT),
+    ]
+)
+SCHEMA = pa.schema(
+    [
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", TIME, nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("exchange", TEXT, nullable=False),
+        pa.field("routing_key", TEXT, nullable=False),
+        pa.field("body", pa.binary(), nullable=False),
+        pa.field("properties", PROPERTIES),
+        pa.field("headers", pa.map_(TEXT, TEXT), nullable=False),
+        pa.field("partition", TEXT, nullable=False),
+    ]
+)
+FIRST_TIME_MS = 1_700_000_000_000
+ROWS_MAX = 1_000
+
+
+class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
+    """Offsets begin at 1; message n of a partition was stored n - 1 milliseconds after FIRST_TIME_MS."""
+
+    def __init__(self) -> None:
+        super().__init__("grpc://127.0.0.1:0")
+        self.streams: dict[str, list[str]] = {}
+        self.rows: dict[str, list[dict[str, Any]]] = {}
+        self.first: dict[str, int] = {}
+        self.producers: dict[str, int] = {}
+        # Rows of one DoPut after which it breaks off once, as a broker that dies does.
+        self.break_put_after: int | None = None
+        self.puts = 0
+        self._lock = threading.Lock()
+
+    @property
+    def uri(self) -> str:
+        return f"penstock://guest:guest@127.0.0.1:{self.port}/"
+
+    def declare(self, stream: str, partitions: int = 1) -> None:
+        names = [stream] if partitions == 1 else [f"{stream}-{number}" for number in range(partitions)]
+        self.streams[stream] = names
+        for name in names:
+            self.rows[name] = []
+            self.first[name] = 1
+
+    def publish(self, partition: str, *bodies: bytes, key: bytes | None = None, routing_key: str = "") -> None:
+        for body in bodies:
+            self._append(partition, {"body": body, "key": key, "routing_key": routing_key or partition})
+
+    def retain(self, partition: str, first: int) -> None:
+        """Retention took what is before."""
+        self.first[partition] = first
+
+    def bodies(self, stream: str) -> list[bytes]:
+        return [row["body"] for name in self.streams[stream] for row in self.rows[name]]
+
+    def end(self, partition: str) -> int:
+        return len(self.rows[partition]) + 1
+
+    # ------------------------------------------------------------ what Flight calls
+
+    def get_flight_info(self, context: Any, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
+        command = json.loads(descriptor.command)
+        if command["stream"] not in self.streams:
+            raise KeyError(f"there is no stream '{command['stream']}'")
+        endpoints, rows, size = [], 0, 0
+        for name in self.streams[command["stream"]]:
+            start, end = self.first[name], max(self.end(name), self.first[name])
+            rows += end - start
+            size += sum(len(row["body"]) for row in self.rows[name][start - 1 :])
+            if "from_timestamp_ms" in command:
+                start = min(end, max(start, command["from_timestamp_ms"] - FIRST_TIME_MS + 1))
+            ticket = {"vhost": command["vhost"], "partition": name, "from": start, "to": end}
+            endpoints.append(flight.FlightEndpoint(json.dumps(ticket), []))
+        return flight.FlightInfo(SCHEMA, descriptor, endpoints, rows, size)
+
+    def do_get(self, context: Any, ticket: flight.Ticket) -> flight.RecordBatchStream:
+        wanted = json.loads(ticket.ticket)
+        name = wanted["partition"]
+        start = max(wanted["from"], self.first[name])
+        rows = [self._row(name, offset) for offset in range(start, min(wanted["to"], self.end(name)))]
+        table = pa.Table.from_pylist(rows, SCHEMA).select(wanted.get("columns") or SCHEMA.names)
+        return flight.RecordBatchStream(pa.RecordBatchReader.from_batches(table.schema, table.to_batches(ROWS_MAX)))
+
+    def do_put(
+        self, context: Any, descriptor: flight.FlightDescriptor, reader: Any, writer: flight.FlightMetadataWriter
+    ) -> None:
+        command = json.loads(descriptor.command)
+        self.puts += 1
+        confirmed = 0
+        for row in self._rows_of(reader):
+            if self.break_put_after is not None and confirmed >= self.break_put_after:
+                self.break_put_after = None
+                raise flight.FlightUnavailableError("the broker died")
+            confirmed += 1
+            self._publish_once(command, command.get("sequence", 0) + confirmed - 1, row)
+        writer.write(json.dumps({"confirmed": confirmed, "unroutable": 0}).encode())
+
+    # ------------------------------------------------------------ behind it
+
+    def _rows_of(self, reader: Any) -> Iterator[dict[str, Any]]:
+        for chunk in reader:
+            yield from chunk.data.to_pylist()
+
+    def _publish_once(self, command: dict[str, Any], sequence: int, row: dict[str, Any]) -> None:
+        producer = command.get("producer")
+        with self._lock:
+            if producer is not None:
+                if sequence <= self.producers.get(producer, 0):
+                    return
+                self.producers[producer] = sequence
+            names = self.streams[command.get("stream") or command["routing_key"]]
+            key = row.get("key") or b""
+            self._append(names[sum(key) % len(names)], row)
+
+    def _append(self, partition: str, row: dict[str, Any]) -> None:
+        body = row["body"]
+        self.rows[partition].append({**row, "body": body.encode() if isinstance(body, str) else body})
+
+    def _row(self, partition: str, offset: int) -> dict[str, Any]:
+        row = self.rows[partition][offset - 1]
+        return {
+            "offset": offset,
+            "timestamp": (FIRST_TIME_MS + offset - 1) * 1_000,
+            "exchange": "",
+            "routing_key": row.get("routing_key") or partition,
+            "partition": partition,
+            "headers": row.get("headers") or [],
+            "key": row.get("key"),
+            "body": row["body"],
+            "properties": row.get("properties"),
+        }

@@ -1,0 +1,108 @@
+"""Columns: what is asked of the broker, what Spark gets, what may be published."""
+
+import pyarrow as pa
+import pytest
+
+from penstock.spark.columns import conformed, ddl_of, needed, picked, published_schema
+from penstock.spark.errors import SchemaError
+from penstock.spark.options import ReadOptions, parse_read_options
+from support.fake_flight import SCHEMA
+
+
+def options(**more: str) -> ReadOptions:
+    return parse_read_options({"stream": "events", **more})
+
+
+def test_headers_and_properties_are_columns_only_when_asked_for() -> None:
+    plain = ddl_of(options())
+    full = ddl_of(options(includeHeaders="true"))
+
+    assert plain.startswith("partition STRING, offset BIGINT, timestamp TIMESTAMP, key BINARY")
+    assert "headers" not in plain
+    assert "headers MAP<STRING, STRING>" in full
+    assert "properties STRUCT<content_type STRING" in full
+
+
+def test_columns_are_those_named_in_their_order() -> None:
+    assert ddl_of(options(columns="body, offset")) == "body BINARY, offset BIGINT"
+    with pytest.raises(SchemaError, match="no column 'bodies'"):
+        ddl_of(options(columns="bodies"))
+
+
+def test_a_decoded_body_is_a_column_of_its_own() -> None:
+    ddl = ddl_of(options(parsed="json", parsedSchema="id BIGINT, name STRING", columns="offset"))
+
+    assert ddl == "offset BIGINT, value STRUCT<id BIGINT, name STRING>"
+
+
+def test_the_broker_is_asked_for_what_is_shown_filtered_and_decoded() -> None:
+    assert needed(["offset", "body"], options()) == ("offset", "body")
+    assert needed(["offset"], options(keyIs="a", routingKeyIs="b")) == ("offset", "key", "routing_key")
+    assert needed([], options()) == ("offset",)
+    parsed = options(parsed="json", parsedSchema="id BIGINT", deadLetterStream="bad")
+    assert needed(["value"], parsed) == ("body", "offset", "key")
+    with pytest.raises(SchemaError, match="no column 'text'"):
+        needed(["text"], options())
+
+
+def test_rows_are_picked_by_key_and_routing_key() -> None:
+    batch = pa.record_batch(
+        {"key": pa.array([b"a", None, b"b", b"a"]), "routing_key": ["x", "x", "x", "y"], "offset": [1, 2, 3, 4]}
+    )
+
+    assert picked(batch, options(keyIs="a"))["offset"].to_pylist() == [1, 4]
+    assert picked(batch, options(keyIs="a", routingKeyIs="y"))["offset"].to_pylist() == [4]
+
+
+def test_a_batch_gets_the_schema_that_spark_wants() -> None:
+    batch = pa.Table.from_pylist(
+        [
+            {
+                "offset": 1,
+                "timestamp": 0,
+                "key": None,
+                "exchange": "",
+                "routing_key": "r",
+                "body": b"x",
+                "properties": {"priority": 3},
+                "headers": [("a", "1")],
+                "partition": "p",
+            }
+        ],
+        SCHEMA,
+    ).to_batches()[0]
+    spark = pa.schema(
+        [
+            ("headers", pa.map_(pa.string(), pa.field("value", pa.string()))),
+            ("body", pa.binary()),
+            ("offset", pa.int64()),
+        ]
+    )
+
+    rows = conformed(batch, spark)
+
+    assert rows.schema.equals(spark)
+    assert rows.to_pylist() == [{"headers": [("a", "1")], "body": b"x", "offset": 1}]
+    with pytest.raises(SchemaError, match="'body'"):
+        conformed(batch, pa.schema([("body", pa.map_(pa.string(), pa.string()))]))
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ({"body": pa.binary(), "amount": pa.int64()}, "'amount' cannot be published"),
+        ({"key": pa.binary()}, "no column 'body'"),
+        ({"body": pa.int64()}, "cast it to STRING"),
+        ({"body": pa.string(), "headers": pa.string()}, "MAP<STRING, STRING>"),
+        ({"body": pa.string(), "properties": pa.string()}, "must be a struct"),
+    ],
+)
+def test_what_cannot_be_published_is_refused_before_anything_is(columns: dict[str, pa.DataType], text: str) -> None:
+    with pytest.raises(SchemaError, match=text):
+        published_schema(pa.schema(list(columns.items())))
+
+
+def test_times_are_sent_in_utc() -> None:
+    sent = published_schema(pa.schema([("body", pa.string()), ("timestamp", pa.timestamp("us", "Asia/Tokyo"))]))
+
+    assert sent.field("timestamp").type == pa.timestamp("us", "UTC")

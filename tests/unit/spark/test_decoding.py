@@ -1,0 +1,106 @@
+"""Decoding: columns from good bodies, a reason for each bad one, and bad ones out of the way once."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.spark.decoding import Decoder, decoded_json
+from penstock.spark.options import Decoding
+from penstock.spark.ranges import OffsetRange
+from penstock.spark.wire import Wire
+from support.fake_flight import FakeFlight
+
+KIND = pa.struct([("id", pa.int64()), ("name", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+SCHEMA = pa.schema([("offset", pa.int64()), ("value", KIND)])
+GOOD = b'{"id": 1, "name": "a"}'
+
+
+def test_fields_are_read_by_name_missing_ones_are_null_and_others_are_left_out() -> None:
+    bodies = [b'{"name": "\xc3\xa9", "more": [1]}', b'{\n  "id": 7,\r\n  "at": "2026-01-31T12:00:00Z"\n}']
+
+    values, reasons = decoded_json(pa.array(bodies), KIND)
+
+    assert reasons == {}
+    first, second = values.to_pylist()
+    assert first == {"id": None, "name": "é", "at": None}
+    assert second["id"] == 7
+    assert second["at"].isoformat() == "2026-01-31T12:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "not a JSON object"),
+        (b"[1]", "not a JSON object"),
+        (b"\xff\xfe", "not a JSON object"),
+        (b'{"id": 1} {"id": 2}', "2 JSON values"),
+        (b'{"id": "one"}', "JSON parse error"),
+        (b'{"id": 1,}', "JSON parse error"),
+    ],
+)
+def test_a_bad_body_among_good_ones_is_found_with_its_reason(body: bytes, reason: str) -> None:
+    values, reasons = decoded_json(pa.array([GOOD] * 5 + [body] + [GOOD] * 6), KIND)
+
+    assert list(reasons) == [5]
+    assert reason in reasons[5]
+    assert [row for row, value in enumerate(values.to_pylist()) if value is None] == [5]
+
+
+@given(st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.none(), st.text(max_size=5)), max_size=40))
+def test_whatever_the_mixture_good_rows_keep_their_places(ids: list[int | str | None]) -> None:
+    bodies = [json.dumps({"id": value}).encode() for value in ids]
+
+    values, reasons = decoded_json(pa.array(bodies, pa.binary()), KIND)
+
+    assert sorted(reasons) == [row for row, value in enumerate(ids) if isinstance(value, str)]
+    got = [None if value is None else value["id"] for value in values.to_pylist()]
+    assert got == [None if isinstance(value, str) else value for value in ids]
+
+
+def decode(server: FakeFlight, bodies: list[bytes], start: int, dead: str) -> list[int]:
+    """The offsets that came through."""
+    batch = pa.record_batch(
+        {
+            "offset": pa.array(range(start, start + len(bodies)), pa.int64()),
+            "key": pa.array([b"k"] * len(bodies)),
+            "body": pa.array(bodies, pa.binary()),
+        }
+    )
+    decoding = Decoding("json", "id BIGINT", dead)
+    wanted = OffsetRange("events", start, start + len(bodies))
+    with Wire(server.uri) as wire, Decoder(wire, decoding, wanted, "query/events/0of1") as decoder:
+        offsets: list[int] = decoder.decode(batch, SCHEMA)["offset"].to_pylist()
+        return offsets
+
+
+def test_bad_records_go_to_the_dead_letter_stream_with_reason_and_place(server: FakeFlight) -> None:
+    server.declare("bad")
+
+    assert decode(server, [GOOD, b"{", GOOD, b"x"], 10, "bad") == [10, 12]
+
+    assert server.bodies("bad") == [b"{", b"x"]
+    row = server.rows["bad"][1]
+    assert row["key"] == b"k"
+    assert dict(row["headers"]) == {"reason": "the body is not a JSON object", "partition": "events", "offset": "13"}
+
+
+def test_a_range_that_is_read_again_stores_its_bad_records_once(server: FakeFlight) -> None:
+    server.declare("bad")
+
+    for start, bodies in ((10, [b"1", GOOD, b"2"]), (10, [b"1", GOOD, b"2"]), (13, [b"3", b"4", b"5"])):
+        decode(server, bodies, start, "bad")
+
+    assert server.bodies("bad") == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_without_a_dead_letter_stream_a_bad_record_is_a_null(server: FakeFlight) -> None:
+    assert decode(server, [GOOD, b"x"], 1, "") == [1, 2]
+    assert server.puts == 0
+
+
+def test_a_dead_letter_stream_that_is_not_there_fails_the_task(server: FakeFlight) -> None:
+    with pytest.raises((KeyError, pa.ArrowException, OSError)):
+        decode(server, [b"x"] * 10, 1, "nowhere")

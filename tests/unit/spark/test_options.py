@@ -1,0 +1,101 @@
+"""Options from Spark's texts: what is understood, what is refused and how it is told."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.spark.errors import OptionError
+from penstock.spark.options import EARLIEST, LATEST, Place, parse_read_options, parse_write_options
+
+
+def test_a_name_is_found_whatever_its_case() -> None:
+    options = parse_read_options({"STREAM": "events", "startingoffsets": "earliest", "MaxOffsetsPerTrigger": "7"})
+
+    assert (options.stream, options.starting, options.max_offsets) == ("events", EARLIEST, 7)
+
+
+def test_without_options_beside_the_stream_defaults_hold() -> None:
+    options = parse_read_options({"stream": "events"})
+
+    assert (options.starting, options.ending, options.min_partitions) == (None, None, 1)
+    assert (options.fail_on_data_loss, options.with_headers, options.columns) == (True, False, ())
+
+
+def test_the_path_of_load_names_the_stream_as_well() -> None:
+    assert parse_read_options({"path": "events"}).stream == "events"
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        ({"startingOffsets": "latest"}, LATEST),
+        ({"startingOffsets": '{"events": 23, "other": -2}'}, Place("offsets", None, {"events": 23, "other": -2})),
+        ({"startingTimestamp": "1700000000000"}, Place("times", 1_700_000_000_000)),
+        ({"startingOffsetsByTimestamp": '{"events": 5}'}, Place("times", None, {"events": 5})),
+    ],
+)
+def test_places_are_words_offsets_or_times(options: dict[str, str], place: Place) -> None:
+    assert parse_read_options({"stream": "events", **options}).starting == place
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"subscribe": "events"}, "no option 'subscribe'"),
+        ({"maxOffsetPerTrigger": "1"}, "no option 'maxOffsetPerTrigger'"),
+        ({"level": "disk"}, "no option 'level' to read from"),
+        ({"startingOffsets": "begin"}, "earliest, latest or JSON"),
+        ({"startingOffsets": "{}"}, "earliest, latest or JSON"),
+        ({"startingOffsets": '{"events": -3}'}, "no number below -2"),
+        ({"startingOffsets": '{"events": true}'}, "no number below -2"),
+        ({"startingOffsets": "latest", "startingTimestamp": "1"}, "only one of startingOffsets and startingTimestamp"),
+        ({"maxOffsetsPerTrigger": "0"}, "from 1 to"),
+        ({"maxOffsetsPerTrigger": "many"}, "whole number"),
+        ({"minPartitions": "5000"}, "from 1 to 4096"),
+        ({"failOnDataLoss": "yes"}, "true or false"),
+        ({"columns": "body,,key"}, "commas"),
+        ({"columns": "body,body"}, "each once"),
+        ({"parsed": "xml"}, "one of none, json"),
+        ({"parsed": "json"}, "needs 'parsedSchema'"),
+        ({"deadLetterStream": "bad"}, "need 'parsed'"),
+        ({"uri": "kafka://here"}, "penstock://"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(options: dict[str, str], text: str) -> None:
+    with pytest.raises((OptionError, ValueError), match=text):
+        parse_read_options({"stream": "events", **options})
+
+
+def test_a_reading_needs_a_stream() -> None:
+    with pytest.raises(OptionError, match="name the stream"):
+        parse_read_options({})
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, "either 'stream' or 'exchange'"),
+        ({"stream": "a", "exchange": "b"}, "either 'stream' or 'exchange'"),
+        ({"stream": "a", "routingKey": "b"}, "belongs to 'exchange'"),
+        ({"stream": "a", "startingOffsets": "latest"}, "no option 'startingOffsets' to write to"),
+        ({"stream": "a", "level": "tape"}, "one of os, disk"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_by_name(options: dict[str, str], text: str) -> None:
+    with pytest.raises(OptionError, match=text):
+        parse_write_options(options)
+
+
+def test_a_sink_s_checkpoint_location_is_spark_s_own() -> None:
+    assert parse_write_options({"stream": "a", "checkpointLocation": "x"}).stream == "a"
+
+
+@given(st.dictionaries(st.sampled_from(["startingOffsets", "endingTimestamp", "columns", "keyIs"]), st.text()))
+def test_any_text_is_understood_or_refused(options: dict[str, str]) -> None:
+    told = ""
+    try:
+        parse_read_options({"stream": "events", **options})
+    except OptionError as error:
+        told = str(error)
+
+    assert not told or any(name in told for name in options)
