@@ -344,14 +344,17 @@ async fn run(shared: Arc<Shared>) {
         let connection = {
             let mut state = lock(&shared.state);
             state.connection += 1;
-            state.is_active = !shared.settings.single_active;
             state.connection
         };
         match converse(&shared, connection, &mut back_off).await {
             End::Finished => return shared.end(None),
             End::Final(error) => return shared.end(Some(error)),
             End::Passing(error) if !shared.settings.reconnect => return shared.end(Some(error)),
-            End::Passing(_) => shared.pause(back_off.next()).await,
+            End::Passing(_) => {
+                // Without a connection it is not its turn.
+                lock(&shared.state).is_active = !shared.settings.single_active;
+                shared.pause(back_off.next()).await;
+            }
         }
     }
 }
