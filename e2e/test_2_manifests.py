@@ -13,7 +13,7 @@ BAD = sorted((Path(__file__).resolve().parents[1] / "tests" / "operator" / "bad"
 
 def test_every_kind_is_applied_changed_and_deleted(kubectl: Kubectl) -> None:
     objects = [
-        ours("VHost", "tour", {"name": "tour", "deletionPolicy": "Delete"}),
+        ours("VHost", "tour", {"name": "tour", "limits": {"maxQueues": 5}, "deletionPolicy": "Delete"}),
         ours("Exchange", "tour", {"vhost": "tour", "name": "tour", "type": "fanout"}),
         queue("tour", vhost="tour", deletionPolicy="Delete", arguments={"team": "shop"}),
         ours("Binding", "tour", {"vhost": "tour", "source": "tour", "destination": "tour"}),

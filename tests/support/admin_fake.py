@@ -12,7 +12,18 @@ from penstock.client.errors import (
     NotFoundError,
     PreconditionFailedError,
 )
-from penstock.client.records import Binding, Exchange, Permission, Policy, Queue, Recovery, Status, User, Vhost
+from penstock.client.records import (
+    Binding,
+    Exchange,
+    Permission,
+    Policy,
+    Queue,
+    Recovery,
+    Status,
+    User,
+    Vhost,
+    VhostLimits,
+)
 from penstock.client.uri import Address
 
 
@@ -24,6 +35,7 @@ class FakeBroker:
     tags: dict[str, tuple[str, ...]] = field(default_factory=dict)
     permissions: dict[tuple[str, str], tuple[str, str, str]] = field(default_factory=dict)
     vhosts: dict[str, dict[str, dict[Any, Any]]] = field(default_factory=dict)
+    limits: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     is_up: bool = True
 
@@ -66,6 +78,14 @@ class FakeConnection:
         self._call(f"create vhost {name}")
         self._broker.vhosts.setdefault(name, {"queues": {}, "exchanges": {}, "bindings": {}, "policies": {}})
         return True
+
+    def get_vhost_limits(self, name: str) -> VhostLimits:
+        self._check_up()
+        return VhostLimits(*self._broker.limits.get(name, (None, None)), 0, 0)
+
+    def set_vhost_limits(self, name: str, queues_max: int | None, connections_max: int | None) -> None:
+        self._call(f"limit vhost {name}")
+        self._broker.limits[name] = (queues_max, connections_max)
 
     def delete_vhost(self, name: str) -> None:
         self._call(f"delete vhost {name}")

@@ -14,6 +14,7 @@ from penstock_operator.api.fields import (
     Passed,
     Pattern,
     immutable,
+    part,
     rule,
     rules,
 )
@@ -59,10 +60,18 @@ class DroppedSpec(TopologySpec):
     )
 
 
+class VHostLimits(Model):
+    """What is above a new limit stays."""
+
+    max_queues: int | None = Field(None, ge=0, le=2**31 - 1, description="No limit when absent.")
+    max_connections: int | None = Field(None, ge=0, le=2**31 - 1, description="No limit when absent.")
+
+
 class VHostSpec(RetainedSpec):
     """A virtual host."""
 
     name: Name = immutable("name", description="Its name on the broker.")
+    limits: VHostLimits = part(VHostLimits)
 
 
 class QueueSpec(RetainedSpec):

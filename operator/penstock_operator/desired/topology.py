@@ -51,6 +51,8 @@ def broker_name(spec: TopologySpec) -> str:
 def wanted(spec: TopologySpec) -> Fields:
     """The fields that must be so on the broker."""
     match spec:
+        case VHostSpec():
+            return {"limits": {"queues": spec.limits.max_queues, "connections": spec.limits.max_connections}}
         case QueueSpec():
             return {"durable": spec.durable, "autoDelete": spec.auto_delete, "arguments": dict(spec.arguments)}
         case ExchangeSpec():

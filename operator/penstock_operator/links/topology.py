@@ -24,7 +24,7 @@ def find(broker: Connection, spec: TopologySpec) -> Fields | None:
     """What the broker has, in the words of `desired.topology.wanted`; None when it has nothing of the kind."""
     match spec:
         case VHostSpec():
-            return {} if spec.name in {vhost.name for vhost in broker.list_vhosts()} else None
+            return _find_vhost(broker, spec)
         case QueueSpec():
             return _find_queue(broker, spec)
         case ExchangeSpec():
@@ -48,6 +48,7 @@ def put(broker: Connection, spec: TopologySpec, administrator: str, password: st
         case VHostSpec():
             broker.create_vhost(spec.name)
             open_vhost(broker, spec.name, administrator)
+            broker.set_vhost_limits(spec.name, spec.limits.max_queues, spec.limits.max_connections)
         case QueueSpec():
             broker.declare_queue(
                 spec.name, durable=spec.durable, auto_delete=spec.auto_delete, arguments=dict(spec.arguments)
@@ -102,6 +103,13 @@ def _remove(broker: Connection, spec: TopologySpec) -> None:
 def open_vhost(broker: Connection, vhost: str, administrator: str) -> None:
     """The administrator's tag makes vhosts; what is in them takes permissions, which it may give itself."""
     broker.set_permission(administrator, vhost, EVERYTHING, EVERYTHING, EVERYTHING)
+
+
+def _find_vhost(broker: Connection, spec: VHostSpec) -> Fields | None:
+    if spec.name not in {vhost.name for vhost in broker.list_vhosts()}:
+        return None
+    limits = broker.get_vhost_limits(spec.name)
+    return {"limits": {"queues": limits.queues_max, "connections": limits.connections_max}}
 
 
 def _find_queue(broker: Connection, spec: QueueSpec) -> Fields | None:

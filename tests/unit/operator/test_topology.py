@@ -241,6 +241,21 @@ def test_a_cluster_takes_nothing_from_other_namespaces_unless_it_says_so(world: 
     assert queues(world) == ["orders"]
 
 
+def test_the_limits_of_a_virtual_host_are_set_and_put_right(world: OperatorWorld) -> None:
+    world.apply("VHost", "shop", {"name": "shop", "limits": {"maxQueues": 10}})
+    world.settle()
+    assert broker(world).limits["shop"] == (10, None)
+
+    broker(world).limits["shop"] = (99, 1)
+    world.look_again()
+    assert broker(world).limits["shop"] == (10, None)
+    assert ("VHost", "shop", "DriftRepaired") in world.kubernetes.events
+
+    world.kubernetes.change("VHost", "shop", {"limits": {}})
+    world.settle()
+    assert broker(world).limits["shop"] == (None, None)
+
+
 def test_a_policy_is_set_changed_put_right_and_cleared(world: OperatorWorld) -> None:
     policies = broker(world).vhosts["/"]["policies"]
     world.apply("Policy", "limits", {"name": "limits", "pattern": "^o", "definition": {"max-length": 10}})
