@@ -20,6 +20,7 @@ class FakeKubernetes:
         self.writes: list[tuple[str, str, str]] = []
         self.on_change: Callable[[Manifest, bool], None] = lambda manifest, is_gone: None
         self.kinds_missing: set[str] = set()
+        self.kinds_forbidden: set[str] = set()
         self._version = 0
 
     def add(self, manifest: Manifest) -> Manifest:
@@ -53,6 +54,8 @@ class FakeKubernetes:
     # ------------------------------------------------------------ the port
 
     def read(self, api_version: str, kind: str, namespace: str | None, name: str) -> Manifest | None:
+        if kind in self.kinds_forbidden:
+            raise ApiError(403, f"{kind} is forbidden")
         return copy.deepcopy(self.objects.get((kind, namespace or "", name)))
 
     def apply(self, manifest: Manifest) -> Manifest:

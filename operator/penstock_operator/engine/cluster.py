@@ -23,6 +23,7 @@ from penstock_operator.links.certificates import UntrustedError
 
 Manifest = dict[str, Any]
 SOON_SECONDS = 1.0
+FORBIDDEN = 403
 
 
 class ClusterReconciler:
@@ -124,9 +125,18 @@ class ClusterReconciler:
         kinds = {each["kind"] for each in children(owner)}
         for api_version, kind in OPTIONAL:
             if kind not in kinds:
-                there = self._world.kubernetes.read(api_version, kind, owner.namespace, owner.name)
+                there = self._seen(api_version, kind, owner)
                 if there is not None and there["metadata"].get("labels", {}).get(CLUSTER_LABEL) == owner.name:
                     self._world.kubernetes.delete({"apiVersion": api_version, "kind": kind, **there})
+
+    def _seen(self, api_version: str, kind: str, owner: Owner) -> Manifest | None:
+        """What an older chart gives no right to look at, this operator never made."""
+        try:
+            return self._world.kubernetes.read(api_version, kind, owner.namespace, owner.name)
+        except ApiError as error:
+            if error.code == FORBIDDEN:
+                return None
+            raise
 
     def _roll(self, manifest: Manifest, owner: Owner) -> Manifest | None:
         """Replaces a pod of an old revision, once. One that is going already is left to it."""

@@ -242,3 +242,12 @@ def test_an_issuer_is_asked_for_a_certificate_and_its_absence_told(world: Operat
     assert spec["secretName"] == "mq-tls"
     assert "mq.default.svc" in spec["dnsNames"]
     assert "*.mq-nodes.default.svc" in spec["dnsNames"]
+
+
+def test_a_kind_that_an_older_chart_gives_no_right_to_does_not_matter_unless_it_is_wanted() -> None:
+    world = OperatorWorld()
+    world.kubernetes.kinds_forbidden.add("Certificate")
+
+    world.start_cluster()
+
+    assert world.condition("Cluster", "mq") == ("True", "Serving")
