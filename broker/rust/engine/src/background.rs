@@ -27,10 +27,13 @@ const SLICE_BYTES: u64 = 1 << 20;
 /// How many times the rate compaction may write when the disk holds far more than what lives.
 const HASTE_MAX: f64 = 8.0;
 
-/// The doors to the threads. Dropping the last one lets them end after what waits.
+/// A shard to work on; nothing when the thread is to end.
+type Work = Option<Weak<Shard>>;
+
+/// The doors to the threads. Dropping the last one lets them end after what waits, as `end` does.
 pub(crate) struct Background {
-    sync: Sender<Weak<Shard>>,
-    fold: Sender<Weak<Shard>>,
+    sync: Sender<Work>,
+    fold: Sender<Work>,
 }
 
 impl Background {
@@ -63,17 +66,23 @@ impl Background {
     }
 
     pub fn sync(&self, shard: Weak<Shard>) {
-        // The receiver lives as long as this door: a send fails only while the process ends.
-        let _ = self.sync.send(shard);
+        // A send fails only once the thread has ended: then the shards are closed.
+        let _ = self.sync.send(Some(shard));
     }
 
     pub fn fold(&self, shard: Weak<Shard>) {
-        let _ = self.fold.send(shard);
+        let _ = self.fold.send(Some(shard));
+    }
+
+    /// Lets both threads end after what waits.
+    pub fn end(&self) {
+        let _ = self.sync.send(None);
+        let _ = self.fold.send(None);
     }
 }
 
-fn run_syncs(waiting: &Receiver<Weak<Shard>>) {
-    while let Ok(shard) = waiting.recv() {
+fn run_syncs(waiting: &Receiver<Work>) {
+    while let Ok(Some(shard)) = waiting.recv() {
         let Some(shard) = shard.upgrade() else { continue };
         if let Err(error) = shard.sync_once() {
             shard.stop(&error.to_string());
@@ -103,15 +112,15 @@ impl RoomKeeper {
     }
 }
 
-fn run_folds(waiting: &Receiver<Weak<Shard>>, shards: &Mutex<Vec<Weak<Shard>>>, mut pauses: Pauses) {
+fn run_folds(waiting: &Receiver<Work>, shards: &Mutex<Vec<Weak<Shard>>>, mut pauses: Pauses) {
     // Shards whose fold found no room on the disk.
     let mut again: Vec<Weak<Shard>> = Vec::new();
     loop {
         match waiting.recv_timeout(pauses.wait(Instant::now())) {
-            Ok(shard) if fold_all(&shard) => again.push(shard),
-            Ok(shard) => pauses.compact_soon(shard),
+            Ok(Some(shard)) if fold_all(&shard) => again.push(shard),
+            Ok(Some(shard)) => pauses.compact_soon(shard),
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
+            Ok(None) | Err(RecvTimeoutError::Disconnected) => return,
         }
         if Instant::now() >= pauses.next_look {
             let (without_room, folded): (Vec<_>, Vec<_>) = again.into_iter().partition(fold_all);

@@ -156,7 +156,7 @@ impl Engine {
         Ok(penstock_log::repair(directory, options)?)
     }
 
-    /// Closes every shard and ends the threads.
+    /// Closes every shard and ends the threads; nothing touches the files after it. May block on the disk.
     ///
     /// # Errors
     /// The first that a shard gave.
@@ -166,8 +166,12 @@ impl Engine {
             let closed = shard.close(false);
             result = result.and(closed);
         }
-        let background = self.background.lock().ok().and_then(|mut guard| guard.take());
-        drop(background.map(|(background, _)| background));
+        let threads = self.background.lock().ok().and_then(|mut guard| guard.take());
+        if let Some((background, threads)) = threads {
+            background.end();
+            // One that panicked has nothing in hand either.
+            threads.into_iter().for_each(|thread| drop(thread.join()));
+        }
         result
     }
 }

@@ -3,7 +3,7 @@
 //! What must stay true: a stream gives up what a sealed segment holds of it, never a part of that; what is expired is
 //! written down before anybody sees it gone. Records are read without the shard's lock.
 
-use penstock_log::{LogError, Outcome, Portion, Target};
+use penstock_log::{LogError, Outcome, Portion, Segment, Target};
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 
 use crate::counters::Metric;
@@ -98,41 +98,41 @@ impl Shard {
         }
     }
 
-    /// How many bytes the bodies have of what is not settled in a portion. Directories say it of whole runs; where a part
-    /// of one is gone, records are read.
+    /// What a stream's bytes lose with a portion: what its directory says, without what a purge settled before. A message that
+    /// was dropped because it cannot be read was not counted off then; it is now.
     fn bytes_of(&self, id: QueueId, portion: &Portion) -> Result<u64, EngineError> {
         let mut bytes = 0;
         for &(range, of_run) in &portion.runs {
-            let mut from = range.first;
-            loop {
-                let guard = self.lock()?;
-                let Some(entry) = guard.queues.get(&id) else { return Ok(bytes) };
-                let settled = entry.machine.settled();
-                let live = settled.next_unsettled(from);
-                if live > range.last {
-                    break;
-                }
-                let end = settled.next_settled(live).unwrap_or(Sequence(u64::MAX)).min(range.last.next());
-                if let Some(of_run) = of_run.filter(|_| live == range.first && end > range.last) {
-                    bytes += of_run;
-                    break;
-                }
-                let count = (end.0 - live.0).min(SIZES_AT_ONCE as u64) as usize;
-                let located = guard.log.seek(id, live, count, portion.segment.number())?;
-                drop(guard);
-                let Some(located) = located.filter(|located| located.first == live) else { break };
-                from = Sequence(live.0 + located.offsets.len() as u64);
-                if let [first, .., last] | [first @ last] = located.offsets.as_slice() {
-                    let populated = located.segment.populate(*first, *last);
-                    populated.or_else(|error| if_damaged(error, ()))?;
-                }
-                for &offset in &located.offsets {
-                    let body = located.segment.message(offset).map(|message| message.body.len() as u64);
-                    bytes += body.or_else(|error| if_damaged(error, 0))?;
-                }
-            }
+            bytes += of_run.saturating_sub(self.settled_bytes(id, range, &portion.segment)?);
         }
         Ok(bytes)
+    }
+
+    /// How many bytes the bodies have of what is settled in a range and can be read.
+    fn settled_bytes(&self, id: QueueId, range: SequenceRange, segment: &Segment) -> Result<u64, EngineError> {
+        let (mut bytes, mut from) = (0, range.first);
+        loop {
+            let guard = self.lock()?;
+            let Some(entry) = guard.queues.get(&id) else { return Ok(bytes) };
+            let settled = entry.machine.settled();
+            let Some(gone) = settled.next_settled(from).filter(|gone| *gone <= range.last) else { return Ok(bytes) };
+            let end = settled.next_unsettled(gone).min(range.last.next());
+            let count = (end.0 - gone.0).min(SIZES_AT_ONCE as u64) as usize;
+            let located = guard.log.seek(id, gone, count, segment.number())?;
+            drop(guard);
+            let Some(located) = located.filter(|located| located.first == gone) else { return Ok(bytes) };
+            from = Sequence(gone.0 + located.offsets.len() as u64);
+            if let [first, .., last] | [first @ last] = located.offsets.as_slice() {
+                let populated = located.segment.populate(*first, *last);
+                populated.or_else(|error| if_damaged(error, ()))?;
+            }
+            for (number, &offset) in (gone.0..).zip(&located.offsets) {
+                // As a reader reads it: what it would drop is not counted.
+                let target = Target { queue: id, sequence: Sequence(number) };
+                let body = located.segment.message_for(offset, target).map(|message| message.body.len() as u64);
+                bytes += body.or_else(|error| if_damaged(error, 0))?;
+            }
+        }
     }
 }
 

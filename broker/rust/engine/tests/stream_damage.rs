@@ -5,10 +5,11 @@ mod house;
 
 use std::path::Path;
 
-use house::{House, STREAM, open, reader};
-use penstock_engine::{Filled, LogError, Progress, ReadFrom, StreamReader, Target};
+use house::{House, STREAM, open, open_with, reader};
+use penstock_engine::{Filled, LogError, Progress, ReadFrom, StreamReader, StreamSettings, Target};
 
 const COUNT: u64 = 1200;
+const BODY_BYTES: u64 = 510;
 
 /// A stopped shard with a stream over several segments.
 fn filled(directory: &Path) {
@@ -113,4 +114,24 @@ fn a_directory_with_wrong_offsets_loses_nothing_and_nothing_comes_twice() {
 
     assert_eq!(got, (1..=COUNT).collect::<Vec<u64>>());
     assert_eq!(house.shard.damages(), []);
+}
+
+#[test]
+fn the_bytes_of_a_dropped_message_leave_with_its_segment() {
+    // Within the first record of the segment, and within a later one.
+    for place in [200, 3000] {
+        let directory = tempfile::tempdir().unwrap();
+        filled(directory.path());
+        change(&directory.path().join("msgs.0000000002"), |bytes| bytes[place] ^= 1);
+        let house = open_with(directory.path(), StreamSettings { max_age_ms: 0, max_bytes: 200_000 });
+        let got = drain(&mut reader(&house, ReadFrom::First));
+        let dropped = (1..=COUNT).find(|offset| !got.contains(offset)).unwrap();
+
+        house.shard.retain(2).unwrap();
+
+        let standing = house.shard.stream_states(&[STREAM]).unwrap()[0];
+        assert!(standing.first > dropped, "{} is not behind {dropped}", standing.first);
+        let left = got.iter().filter(|offset| **offset >= standing.first).count() as u64;
+        assert_eq!((standing.count, standing.bytes), (left, left * BODY_BYTES));
+    }
 }

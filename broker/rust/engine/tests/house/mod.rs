@@ -9,6 +9,7 @@ use penstock_engine::{
     Engine, EngineError, EngineOptions, Fate, Filled, Payload, Producer, ProducerSession, Progress, Publication,
     QueueId, QueueSettings, ReadFrom, ReadSettings, Shard, StreamReader, StreamSettings,
 };
+use penstock_log::{Disk, RealDisk};
 
 pub const STREAM: QueueId = QueueId(1);
 
@@ -18,14 +19,8 @@ pub struct House {
 }
 
 impl House {
-    /// Stops it, and waits until no thread has its files in hand: in a process that ends, none would.
     pub fn close(self) {
         self.engine.close().unwrap();
-        let shard = Arc::downgrade(&self.shard);
-        drop(self);
-        while shard.strong_count() > 0 {
-            std::thread::yield_now();
-        }
     }
 }
 
@@ -43,6 +38,14 @@ pub fn open(directory: &Path) -> House {
 }
 
 pub fn open_with(directory: &Path, stream: StreamSettings) -> House {
+    open_as(directory, stream, Arc::new(RealDisk))
+}
+
+pub fn open_on(directory: &Path, disk: Arc<dyn Disk>) -> House {
+    open_as(directory, StreamSettings::default(), disk)
+}
+
+fn open_as(directory: &Path, stream: StreamSettings, disk: Arc<dyn Disk>) -> House {
     let options = EngineOptions {
         segment_bytes_min: 64 << 10,
         segment_bytes_max: 256 << 10,
@@ -50,7 +53,7 @@ pub fn open_with(directory: &Path, stream: StreamSettings) -> House {
         disk_free_bytes_min: 0,
         compaction_bytes_per_second: 64 << 20,
     };
-    let engine = Engine::new(options).unwrap();
+    let engine = Engine::on_disk(options, disk).unwrap();
     let shard = engine.open_shard("/", directory, false).unwrap();
     let settings = QueueSettings { id: STREAM, name: "s", auto_delete: false, level: None, stream: Some(stream) };
     shard.put_queues([settings]).unwrap();

@@ -18,8 +18,8 @@ use crate::segment::{Located, Segment};
 #[derive(Clone, Debug)]
 pub struct Portion {
     pub segment: Arc<Segment>,
-    /// Ascending, with the bytes of their bodies where none of the run lies below what was asked for.
-    pub runs: Vec<(SequenceRange, Option<u64>)>,
+    /// Ascending, each whole and with the bytes of its bodies; the first may begin below what was asked for.
+    pub runs: Vec<(SequenceRange, u64)>,
     /// Where the record of the last of them begins.
     pub last_offset: u32,
 }
@@ -133,20 +133,19 @@ impl Lookup {
         }
     }
 
-    /// The queue's runs from that number on, cut where it lies within one; such a one's bytes are not known.
-    fn runs_from(&self, queue: QueueId, from: Sequence) -> Result<Vec<(SequenceRange, Option<u64>)>, LogError> {
-        let cut = |first: u64, count: usize, bytes: u64| {
+    /// The queue's runs that reach up to that number or beyond.
+    fn runs_from(&self, queue: QueueId, from: Sequence) -> Result<Vec<(SequenceRange, u64)>, LogError> {
+        let run = |first: u64, count: usize, bytes: u64| {
             let last = Sequence(first.saturating_add(count as u64).saturating_sub(1));
-            let bytes = (first >= from.0).then_some(bytes);
-            SequenceRange::new(Sequence(first).max(from), last).map(|range| (range, bytes))
+            SequenceRange::new(Sequence(first), last).filter(|range| range.last >= from).map(|range| (range, bytes))
         };
         Ok(match self {
             Lookup::Memory(index) => {
-                index.own_runs(queue).filter_map(|run| cut(run.first, run.offsets.len(), run.body_bytes)).collect()
+                index.own_runs(queue).filter_map(|own| run(own.first, own.offsets.len(), own.body_bytes)).collect()
             }
             Lookup::File(directory) => {
                 let own = directory.own_entries(queue, from)?;
-                own.filter_map(|entry| cut(entry.first.0, entry.count as usize, entry.body_bytes)).collect()
+                own.filter_map(|entry| run(entry.first.0, entry.count as usize, entry.body_bytes)).collect()
             }
             Lookup::Nothing => Vec::new(),
         })

@@ -1,0 +1,78 @@
+//! An engine that is closed while a fold is under way: the directory is nobody's before `close` returns.
+#![allow(clippy::unwrap_used)]
+
+mod house;
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use penstock_log::{Disk, RealDisk};
+
+/// How often the fold gives way to whoever does not wait for it.
+const YIELDS: u32 = 10_000;
+
+/// A fold on it waits in its last step until the engine is about to be closed, and is slow then.
+#[derive(Debug, Default)]
+struct SlowDisk {
+    is_folding: AtomicBool,
+    is_closing: AtomicBool,
+    is_folded: AtomicBool,
+}
+
+impl Disk for SlowDisk {
+    fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {
+        RealDisk.create(path, bytes)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<File> {
+        RealDisk.open(path)
+    }
+
+    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        RealDisk.write_at(file, bytes, offset)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        RealDisk.sync(file)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        if std::thread::current().name() == Some("penstock-fold") {
+            self.is_folding.store(true, Ordering::SeqCst);
+            while !self.is_closing.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            (0..YIELDS).for_each(|_| std::thread::yield_now());
+            self.is_folded.store(true, Ordering::SeqCst);
+        }
+        RealDisk.rename(from, to)
+    }
+
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        RealDisk.unlink(path)
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        RealDisk.sync_directory(path)
+    }
+}
+
+#[test]
+fn closing_waits_for_the_fold_that_is_under_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Arc::new(SlowDisk::default());
+    let house = house::open_on(directory.path(), Arc::clone(&disk) as Arc<dyn Disk>);
+    let body = "x".repeat(1_000);
+    while !disk.is_folding.load(Ordering::SeqCst) {
+        house::publish(&house, &[body.as_str(); 10]);
+    }
+
+    disk.is_closing.store(true, Ordering::SeqCst);
+    house.engine.close().unwrap();
+
+    assert!(disk.is_folded.load(Ordering::SeqCst));
+    assert_eq!(Arc::strong_count(&house.shard), 1, "no thread has the shard");
+}
