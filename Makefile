@@ -31,6 +31,9 @@ build: setup ## build the wheel into dist/
 wheels: setup ## the wheels of broker and operator with all they need, into dist/
 	@tools/build_wheels.sh dist
 
+client-wheel: .venv/.installed ## the pure wheel of client and Spark connector, into dist/
+	@tools/build_client.sh dist
+
 images: wheels ## the images penstock and penstock-operator, as archives in dist/images (docker, podman or buildah)
 	@tools/build_images.sh dist/images
 
@@ -57,7 +60,7 @@ test-python: setup ## the quick Python tests
 	$(PYTEST) tests --ignore tests/crash --ignore tests/conformance --ignore tests/spark
 
 test-spark: setup .venv/.spark ## the Spark connector in one shared session (needs Java 17; installs PySpark)
-	$(PYTEST) tests/spark --timeout 500
+	$(PYTEST) tests/spark -s --timeout 500
 
 .venv/.spark: .venv/.installed requirements-spark.lock
 	@$(BIN)/pip install --quiet --requirement requirements-spark.lock && touch $@

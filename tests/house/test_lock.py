@@ -25,6 +25,14 @@ def test_every_requirement_is_pinned_within_its_range() -> None:
     assert [str(each) for each in wanted if not each.specifier.contains(pins[canonicalize_name(each.name)])] == []
 
 
+def test_what_spark_needs_is_pinned_within_its_range() -> None:
+    lines = [line for line in (ROOT / "requirements-spark.lock").read_text().splitlines() if not line.startswith("#")]
+    pins = pinned() | {canonicalize_name(name): version for name, version in (line.split("==") for line in lines)}
+    wanted = [Requirement(line) for line in PROJECT["project"]["optional-dependencies"]["spark"]]
+
+    assert [str(each) for each in wanted if not each.specifier.contains(pins[canonicalize_name(each.name)])] == []
+
+
 def test_the_locks_name_no_place_to_download_from() -> None:
     assert re.findall(r"https?://\S+", (ROOT / "requirements.lock").read_text()) == []
     assert re.findall(r"--(?:extra-)?index-url|--find-links", (ROOT / "requirements.lock").read_text()) == []

@@ -62,6 +62,8 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
         self.producers: dict[str, int] = {}
         # Rows of one DoPut after which it breaks off once, as a broker that dies does.
         self.break_put_after: int | None = None
+        # Rows of one DoGet after which it breaks off once.
+        self.break_get_after: int | None = None
         self.puts = 0
         self._lock = threading.Lock()
 
@@ -107,13 +109,22 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
             endpoints.append(flight.FlightEndpoint(json.dumps(ticket), []))
         return flight.FlightInfo(SCHEMA, descriptor, endpoints, rows, size)
 
-    def do_get(self, context: Any, ticket: flight.Ticket) -> flight.RecordBatchStream:
+    def do_get(self, context: Any, ticket: flight.Ticket) -> flight.GeneratorStream:
         wanted = json.loads(ticket.ticket)
         name = wanted["partition"]
         start = max(wanted["from"], self.first[name])
         rows = [self._row(name, offset) for offset in range(start, min(wanted["to"], self.end(name)))]
         table = pa.Table.from_pylist(rows, SCHEMA).select(wanted.get("columns") or SCHEMA.names)
-        return flight.RecordBatchStream(pa.RecordBatchReader.from_batches(table.schema, table.to_batches(ROWS_MAX)))
+        return flight.GeneratorStream(table.schema, self._batches(table))
+
+    def _batches(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        sent = 0
+        for batch in table.to_batches(ROWS_MAX):
+            if self.break_get_after is not None and sent >= self.break_get_after:
+                self.break_get_after = None
+                raise flight.FlightUnavailableError("the broker died")
+            sent += batch.num_rows
+            yield batch
 
     def do_put(
         self, context: Any, descriptor: flight.FlightDescriptor, reader: Any, writer: flight.FlightMetadataWriter

@@ -10,13 +10,13 @@ SECONDS_MAX = 10
 STEP_SECONDS = 0.02
 
 
-def eventually(read: Callable[[], object], expected: object) -> None:
+def eventually(read: Callable[[], object], expected: object, seconds_max: float = SECONDS_MAX) -> None:
     """Returns once `read()` gives `expected`; fails with the last answer otherwise."""
     never = threading.Event()
     found = read()
-    for _ in range(int(SECONDS_MAX / STEP_SECONDS)):
+    for _ in range(int(seconds_max / STEP_SECONDS)):
         if found == expected:
             return
         never.wait(STEP_SECONDS)
         found = read()
-    assert found == expected, f"still not so after {SECONDS_MAX} s"
+    assert found == expected, f"still not so after {seconds_max} s"

@@ -85,12 +85,12 @@ def needed(schema: Sequence[str], options: ReadOptions) -> tuple[str, ...]:
         raise SchemaError(f"there is no column '{unknown[0]}' in a stream; there are: {', '.join(COLUMNS)}")
     if options.decoding.format != "none":
         names.append("body")
-        # A dead letter says where it comes from, and goes with its key.
-        names += ["offset", "key"] if options.decoding.dead_letter_stream else []
+        # A dead letter goes with its key.
+        names += ["key"] if options.decoding.dead_letter_stream else []
     names += ["key"] if options.key is not None else []
     names += ["routing_key"] if options.routing_key is not None else []
-    # A count needs no column of its own; the smallest one stands for the rows.
-    return tuple(dict.fromkeys(names)) or ("offset",)
+    # Where a reading that broke off goes on.
+    return tuple(dict.fromkeys([*names, "offset"]))
 
 
 def picked(batch: pa.RecordBatch, options: ReadOptions) -> pa.RecordBatch:

@@ -78,16 +78,20 @@ class Wire:
         return {ticket["partition"]: ticket["from"] for ticket in tickets}
 
     def read(self, wanted: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        ticket = {
-            "vhost": self.vhost,
-            "partition": wanted.partition,
-            "from": wanted.start,
-            "to": wanted.end,
-            "columns": list(columns),
-        }
-        reader = retried(lambda: self._client.do_get(flight.Ticket(json.dumps(ticket)), self._options))
-        for chunk in reader:
-            yield chunk.data
+        """`columns` must hold the offset: when the broker goes away, the reading goes on behind the last one."""
+        start, give_up = wanted.start, monotonic() + UNAVAILABLE_SECONDS_MAX
+        while True:
+            try:
+                for chunk in self._get(wanted.partition, start, wanted.end, columns):
+                    batch = chunk.data
+                    if batch.num_rows:
+                        start, give_up = batch["offset"][-1].as_py() + 1, monotonic() + UNAVAILABLE_SECONDS_MAX
+                    yield batch
+                return
+            except flight.FlightUnavailableError:
+                if monotonic() >= give_up:
+                    raise
+                sleep(UNAVAILABLE_PAUSE_SECONDS)
 
     def put(self, command: dict[str, Any], schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
         """Publishes a row a message; gives the broker's last word, which counts all rows."""
@@ -111,6 +115,10 @@ class Wire:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _get(self, partition: str, start: int, end: int, columns: Sequence[str]) -> Iterator[Any]:
+        ticket = {"vhost": self.vhost, "partition": partition, "from": start, "to": end, "columns": list(columns)}
+        yield from self._client.do_get(flight.Ticket(json.dumps(ticket)), self._options)
 
     def _info(self, command: dict[str, Any]) -> flight.FlightInfo:
         descriptor = flight.FlightDescriptor.for_command(json.dumps({"vhost": self.vhost, **command}))

@@ -37,10 +37,11 @@ def test_a_decoded_body_is_a_column_of_its_own() -> None:
 
 def test_the_broker_is_asked_for_what_is_shown_filtered_and_decoded() -> None:
     assert needed(["offset", "body"], options()) == ("offset", "body")
+    assert needed(["body"], options()) == ("body", "offset")
     assert needed(["offset"], options(keyIs="a", routingKeyIs="b")) == ("offset", "key", "routing_key")
     assert needed([], options()) == ("offset",)
     parsed = options(parsed="json", parsedSchema="id BIGINT", deadLetterStream="bad")
-    assert needed(["value"], parsed) == ("body", "offset", "key")
+    assert needed(["value"], parsed) == ("body", "key", "offset")
     with pytest.raises(SchemaError, match="no column 'text'"):
         needed(["text"], options())
 

@@ -45,6 +45,18 @@ def test_a_range_is_read_in_batches_with_the_columns_asked_for(server: FakeFligh
     assert table["body"][0].as_py() == b"10"
 
 
+def test_a_reading_that_broke_off_goes_on_behind_its_last_row(server: FakeFlight) -> None:
+    server.declare("events")
+    server.publish("events", *(b"%d" % number for number in range(5_000)))
+    server.break_get_after = 2_000
+
+    with Wire(server.uri) as wire:
+        batches = list(wire.read(OffsetRange("events", 1, 5_001), ["body", "offset"]))
+
+    assert server.break_get_after is None
+    assert [offset for batch in batches for offset in batch["offset"].to_pylist()] == list(range(1, 5_001))
+
+
 def test_large_batches_are_put_in_parts_and_answers_taken_meanwhile(server: FakeFlight) -> None:
     server.declare("events")
     body = bytes(PUT_BYTES_MAX // 3)
