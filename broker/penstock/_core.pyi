@@ -211,7 +211,7 @@ class Publisher:
     """A publish stream that batches what waits, sends at once when nothing is under way, and after a broken connection
     connects again (with back-off) and sends again what has no outcome yet. Numbers go on across connections. With a `producer`
     messages may have sequences that count up; 0 is none, and of many the argument is the first one's."""
-    def __new__(cls, channel: Channel, vhost: str, level: int, *, in_flight_max: int, batch_max: int, reconnect: bool, producer: str = "") -> Self: ...
+    def __new__(cls, channel: Channel, vhost: str, level: int, *, in_flight_max: int, batch_max: int, reconnect: bool, producer: str = ...) -> Self: ...
     wake_fd: int
     def publish(self, body: bytes, exchange: str = "", routing_key: str = "", properties: bytes | None = None, mandatory: bool = False, key: bytes | None = None, sequence: int = 0) -> int:
         """Queues one message and gives its number, or 0 when in_flight_max are without an outcome. `properties` is a serialised
