@@ -1,0 +1,124 @@
+"""Exactly once through kill -9 of the driver and of workers, while a query copies a stream.
+
+SPARK_KILLS says how many; moments are drawn from SPARK_KILL_SEED, which is printed. A kill waits for rows to arrive,
+not for time, so that it falls into the work.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import penstock
+from support import Broker, eventually
+
+KILLS = int(os.environ.get("SPARK_KILLS", "3"))
+SEED = int(os.environ.get("SPARK_KILL_SEED", "1"))
+ROWS_PER_KILL = 600
+# On a busy machine a session, its query and the workers of their first batch take minutes.
+START_SECONDS_MAX = 600
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600 + 600 * KILLS)]
+
+
+class Driver:
+    """The query in a process of its own."""
+
+    def __init__(self, arguments: list[str], log: Path) -> None:
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "broker")}
+        command = [sys.executable, str(Path(__file__).with_name("copying.py")), *arguments]
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(command, stdout=out, stderr=out, env=environment, start_new_session=True)
+        self._log = log
+
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """The driver with its JVM; its workers see that their pipe is closed."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def kill_a_worker(self) -> bool:
+        """Whether there was one."""
+        workers = [pid for pid, parent, text in processes() if "pyspark" in text and "daemon" in text]
+        own = [pid for pid in workers if self._process.pid in ancestors(pid)]
+        if len(own) < 2:
+            return False
+        # The first is the daemon that forks the others.
+        os.kill(max(own), signal.SIGKILL)
+        return True
+
+    def finish(self) -> None:
+        status = self._process.wait()
+        assert status == 0, self._log.read_text()[-4_000:]
+
+
+def processes() -> list[tuple[int, int, str]]:
+    """Pid, parent and command of all that can be seen."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            text = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        found.append((int(folder.name), parent, text))
+    return found
+
+
+def ancestors(pid: int) -> set[int]:
+    parents = {child: parent for child, parent, _ in processes()}
+    found: set[int] = set()
+    while pid in parents and pid not in found:
+        found.add(pid)
+        pid = parents[pid]
+    return found
+
+
+def has_come(driver: Driver, sink: penstock.Stream, wanted: int) -> bool:
+    """Whether so many rows are there, or nobody is left to bring them."""
+    return not driver.is_running() or sink.info().message_count >= wanted
+
+
+def test_every_row_is_stored_once_whoever_is_killed(
+    broker: Broker, connection: penstock.Connection, tmp_path: Path
+) -> None:
+    chance = random.Random(SEED)
+    connection.declare_stream("killed-source")
+    connection.declare_stream("killed-sink")
+    rows = [b"%d" % number for number in range(ROWS_PER_KILL * (KILLS + 1))]
+    connection.stream("killed-source").publish_many(rows)
+    sink = connection.stream("killed-sink")
+    arguments = [broker.uri(), "killed-source", "killed-sink", str(tmp_path / "checkpoint")]
+    log = tmp_path / "driver.log"
+    kinds: Counter[str] = Counter()
+
+    driver = Driver(arguments, log)
+    try:
+        for number in range(KILLS):
+            wanted = number * ROWS_PER_KILL + chance.randint(1, ROWS_PER_KILL)
+            eventually(partial(has_come, driver, sink, wanted), True, START_SECONDS_MAX)
+            assert driver.is_running(), log.read_text()[-4_000:]
+            if number % 3 == 2 and driver.kill_a_worker():
+                kinds["worker"] += 1
+                continue
+            driver.kill()
+            kinds["driver"] += 1
+            driver = Driver(arguments, log)
+        driver.finish()
+    finally:
+        if driver.is_running():
+            driver.kill()
+
+    got = Counter(message.body for message in sink.read("first", until="next"))
+    lost, doubled = len(set(rows) - set(got)), sum(got.values()) - len(got)
+    print(f"\nseed {SEED}: {len(rows):,} rows, killed {dict(kinds)}: {lost} lost, {doubled} twice")
+    assert (lost, doubled) == (0, 0)
+    assert sum(kinds.values()) == KILLS
