@@ -156,8 +156,9 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         level=given.take("level", one_of("os", "disk"), ""),
         producer=given.take("producer", text, ""),
     )
-    # Spark hands the location of the checkpoint to the sink as well, as it does with every sink.
+    # Spark hands what is its own to the sink as well.
     given.take("checkpointLocation", text, "")
+    given.take("queryName", text, "")
     given.refuse_rest("write to")
     if bool(parsed.stream) == (parsed.exchange is not None):
         raise OptionError("give either 'stream' or 'exchange' to write to, not both and not neither")

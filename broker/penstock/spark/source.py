@@ -41,4 +41,4 @@ class PenstockSource(DataSource):  # type: ignore[misc]
 
 def refuse_overwriting(overwrite: bool) -> None:
     if overwrite:
-        raise OptionError("messages cannot be overwritten; use mode('append'), or outputMode('append') or ('update')")
+        raise OptionError("messages cannot be overwritten; use mode('append') or outputMode('append')")

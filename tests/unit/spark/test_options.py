@@ -86,8 +86,9 @@ def test_what_cannot_be_written_is_refused_by_name(options: dict[str, str], text
         parse_write_options(options)
 
 
-def test_a_sink_s_checkpoint_location_is_spark_s_own() -> None:
-    assert parse_write_options({"stream": "a", "checkpointLocation": "x"}).stream == "a"
+def test_what_spark_hands_on_of_its_own_is_no_option_of_the_sink() -> None:
+    """A query with a name was refused: Spark passes the name on to its sink."""
+    assert parse_write_options({"stream": "a", "checkpointLocation": "x", "queryName": "copy"}).stream == "a"
 
 
 @given(st.dictionaries(st.sampled_from(["startingOffsets", "endingTimestamp", "columns", "keyIs"]), st.text()))
