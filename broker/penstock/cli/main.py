@@ -20,6 +20,7 @@ from penstock.cli import (
     messages,
     perf,
     permissions,
+    pipeline,
     policies,
     queues,
     serve,
@@ -116,3 +117,4 @@ app.add_typer(definitions.app, name="definitions")
 app.add_typer(imports.app, name="import")
 app.add_typer(log.app, name="log")
 app.add_typer(perf.app, name="perf")
+app.add_typer(pipeline.app, name="pipeline")

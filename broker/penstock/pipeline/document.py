@@ -1,0 +1,244 @@
+"""A pipeline's document: what may stand in it, and everything that can be wrong with it found before Spark starts.
+
+Every error names the place in the document, the rule and the way out. It knows no Spark.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from penstock.client.errors import InvalidUriError
+from penstock.spark.columns import ddl_of
+from penstock.spark.errors import SparkConnectorError
+from penstock.spark.options import parse_read_options, parse_write_options
+
+__all__ = ["Pipeline", "PipelineError", "Sink", "Table", "read_pipeline"]
+
+MODES = ("triggered", "continuous")
+OUTPUT_MODES = ("append", "update")
+KEYS = ("name", "mode", "interval", "source", "watermark", "tables", "sql", "python", "sinks", "checkpoint", "spark")
+# Formats of sinks beside penstock. Spark writes jdbc in batches only, so each micro-batch is one.
+SINK_FORMATS = ("penstock", "parquet", "delta", "jdbc")
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+INTERVAL = re.compile(r"[1-9][0-9]* (millisecond|second|minute|hour)s?")
+
+
+class PipelineError(ValueError):
+    """A document that cannot be run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A static table that the transformation may join."""
+
+    name: str
+    format: str
+    path: str
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    format: str
+    options: Mapping[str, str]
+    output_mode: str
+    # SQL over the table `result`; empty for all of it.
+    select: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    name: str
+    mode: str
+    interval: str
+    source: Mapping[str, str]
+    # Column and delay, or None: what an aggregate over time needs to be finished.
+    watermark: tuple[str, str] | None
+    tables: tuple[Table, ...]
+    sql: str
+    python: Path | None
+    sinks: tuple[Sink, ...]
+    checkpoint: str
+    spark: Mapping[str, str]
+
+
+def read_pipeline(file: Path) -> Pipeline:
+    """Files that the document names are looked for beside it. Raises PipelineError and OSError."""
+    try:
+        found = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise PipelineError(f"{file} is not YAML: {error}") from error
+    document = mapping(found, "the document")
+    refuse_unknown(document, KEYS, "the document")
+    folder = file.parent
+    mode = word(document, "mode", MODES, "triggered")
+    sql, python = transformation(document, folder)
+    return Pipeline(
+        name=text(document, "name"),
+        mode=mode,
+        interval=interval(document, mode),
+        source=source(document),
+        watermark=watermark(document),
+        tables=tuple(tables(document, folder)),
+        sql=sql,
+        python=python,
+        sinks=tuple(sinks(document, folder)),
+        checkpoint=beside(folder, text(document, "checkpoint")),
+        spark=texts(document.get("spark", {}), "spark"),
+    )
+
+
+def source(document: Mapping[str, Any]) -> dict[str, str]:
+    options = texts(needed(document, "source"), "source")
+    try:
+        parsed = parse_read_options(options)
+        ddl_of(parsed)
+    except (SparkConnectorError, InvalidUriError) as error:
+        raise PipelineError(f"source: {error}") from error
+    if parsed.ending is not None:
+        raise PipelineError("source: 'ending...' is for batches; a triggered pipeline ends where the stream does")
+    return options
+
+
+def transformation(document: Mapping[str, Any], folder: Path) -> tuple[str, Path | None]:
+    """SQL, or the file of a Python function."""
+    if ("sql" in document) == ("python" in document):
+        raise PipelineError("give 'sql' (a query over the table source, or the name of a .sql file) or 'python'")
+    if "python" in document:
+        python = Path(beside(folder, text(document, "python")))
+        if not re.search(r"^def transform\(", python.read_text(encoding="utf-8"), re.MULTILINE):
+            raise PipelineError(f"python: {python} has no function transform(spark, source)")
+        return "", python
+    sql = text(document, "sql")
+    if sql.endswith(".sql"):
+        sql = Path(beside(folder, sql)).read_text(encoding="utf-8")
+    if not re.search(r"\bsource\b", sql, re.IGNORECASE):
+        raise PipelineError("sql: the query does not read the table source, which is the stream")
+    return sql.strip().rstrip(";"), None
+
+
+def watermark(document: Mapping[str, Any]) -> tuple[str, str] | None:
+    if "watermark" not in document:
+        return None
+    found = texts(document["watermark"], "watermark")
+    refuse_unknown(found, ("column", "delay"), "watermark")
+    delay = text(found, "delay")
+    if not INTERVAL.fullmatch(delay):
+        raise PipelineError(f"watermark: delay is '{delay}'; write it as in '10 minutes'")
+    return text(found, "column"), delay
+
+
+def tables(document: Mapping[str, Any], folder: Path) -> Iterable[Table]:
+    for name, value in mapping(document.get("tables", {}), "tables").items():
+        where = f"tables.{name}"
+        fields = dict(mapping(value, where))
+        if not NAME.fullmatch(name) or name in {"source", "result"}:
+            raise PipelineError(f"{where}: a table's name is letters, digits and _, and neither source nor result")
+        refuse_unknown(fields, ("format", "path", "options"), where)
+        path = Path(beside(folder, text(fields, "path")))
+        if not path.exists():
+            raise PipelineError(f"{where}: there is no {path}")
+        yield Table(name, text(fields, "format"), str(path), texts(fields.get("options", {}), f"{where}.options"))
+
+
+def sinks(document: Mapping[str, Any], folder: Path) -> Iterable[Sink]:
+    found = needed(document, "sinks")
+    if not isinstance(found, list) or not found:
+        raise PipelineError("sinks: give a list, one entry for each")
+    for number, value in enumerate(found):
+        where = f"sinks[{number}]"
+        fields = texts(value, where)
+        kind = word(fields, "format", SINK_FORMATS, "penstock", where)
+        output_mode = word(fields, "outputMode", OUTPUT_MODES, "append", where)
+        select = fields.get("select", "")
+        options = {name: each for name, each in fields.items() if name not in {"format", "outputMode", "select"}}
+        if kind == "penstock":
+            check_written(options, where)
+        elif kind == "jdbc":
+            needed(options, "url", where)
+            needed(options, "dbtable", where)
+        else:
+            options["path"] = beside(folder, text(options, "path", where))
+        if output_mode == "update" and kind != "jdbc":
+            raise PipelineError(
+                f"{where}: Spark writes {kind} by append only; an aggregate over time appends once a watermark says "
+                "that its window is over"
+            )
+        yield Sink(kind, options, output_mode, select)
+
+
+def check_written(options: Mapping[str, str], where: str) -> None:
+    try:
+        parse_write_options(options)
+    except (SparkConnectorError, InvalidUriError) as error:
+        raise PipelineError(f"{where}: {error}") from error
+
+
+def interval(document: Mapping[str, Any], mode: str) -> str:
+    if "interval" not in document:
+        return "1 second"
+    found = text(document, "interval")
+    if mode != "continuous":
+        raise PipelineError(
+            "interval: a triggered pipeline has none; set mode to continuous, or start it on a schedule"
+        )
+    if not INTERVAL.fullmatch(found):
+        raise PipelineError(f"interval is '{found}'; write it as in '5 seconds'")
+    return found
+
+
+def beside(folder: Path, path: str) -> str:
+    """A path as seen from the document; a URI as it is."""
+    return path if "://" in path else str((folder / path).resolve())
+
+
+def mapping(value: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+        raise PipelineError(f"{where} must be names and values")
+    return value
+
+
+def texts(value: Any, where: str) -> dict[str, str]:
+    """Names and plain values, the values as Spark takes them."""
+    found = {}
+    for name, each in mapping(value, where).items():
+        if isinstance(each, bool):
+            found[name] = str(each).lower()
+        elif isinstance(each, str | int | float):
+            found[name] = str(each)
+        else:
+            raise PipelineError(f"{where}.{name} must be a text, a number, true or false")
+    return found
+
+
+def needed(fields: Mapping[str, Any], name: str, where: str = "the document") -> Any:
+    found = fields.get(name)
+    if found is None or found == "":
+        raise PipelineError(f"{where} lacks '{name}'")
+    return found
+
+
+def text(fields: Mapping[str, Any], name: str, where: str = "the document") -> str:
+    found = needed(fields, name, where)
+    if not isinstance(found, str):
+        raise PipelineError(f"{name} must be a text")
+    return found
+
+
+def word(
+    fields: Mapping[str, Any], name: str, words: tuple[str, ...], default: str, where: str = "the document"
+) -> str:
+    found = fields.get(name, default)
+    if found not in words:
+        raise PipelineError(f"{where}: {name} is '{found}'; it must be one of {', '.join(words)}")
+    return str(found)
+
+
+def refuse_unknown(fields: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+    for name in fields:
+        if name not in known:
+            raise PipelineError(f"{where} has '{name}'; it may have: {', '.join(known)}")

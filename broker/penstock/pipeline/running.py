@@ -1,0 +1,172 @@
+"""Runs a pipeline: a Structured Streaming query for each sink, with a checkpoint each, and what they did at the end.
+
+Nothing here decides what is right: the document was checked before.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from time import monotonic
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+from penstock.pipeline.document import Pipeline, PipelineError, Sink
+
+__all__ = ["Summary", "run_pipeline"]
+
+# How often progress is looked at; Spark keeps that of the last 100 batches.
+LOOK_SECONDS = 0.5
+
+
+@dataclass
+class Summary:
+    """What a run did: rows read and batches, for each sink."""
+
+    rows: list[int] = field(default_factory=list)
+    batches: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+@dataclass
+class Count:
+    """What was seen of one query."""
+
+    rows: int = 0
+    batches: int = 0
+    newest: int = -1
+
+
+Note = Callable[[str], None]
+
+
+def run_pipeline(pipeline: Pipeline, master: str, note: Note) -> Summary:
+    """Returns when a triggered pipeline is at the end of its stream, or when a continuous one is interrupted."""
+    note(f"starting Spark ({master})")
+    spark = session(pipeline, master)
+    try:
+        result = transformed(spark, pipeline)
+        numbers = list(range(len(pipeline.sinks)))
+        # Those that end are run one after another: Spark gives each of a query's Python processes ten seconds to start,
+        # which a small machine does not have for several queries at once.
+        together = [numbers] if pipeline.mode == "continuous" else [[number] for number in numbers]
+        summary = Summary()
+        for some in together:
+            followed([started(spark, pipeline, result, number) for number in some], summary, note)
+        return summary
+    finally:
+        spark.stop()
+
+
+def session(pipeline: Pipeline, master: str) -> SparkSession:
+    """Its workers are this Python, with what this process can import."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, sys.path)))
+    builder = SparkSession.builder.master(master).appName(pipeline.name)
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # The rows of one machine's micro-batches are few; each partition of a shuffle is a task.
+        "spark.sql.shuffle.partitions": "2",
+        **pipeline.spark,
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def transformed(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
+    for table in pipeline.tables:
+        spark.read.format(table.format).options(**table.options).load(table.path).createOrReplaceTempView(table.name)
+    source = spark.readStream.format("penstock").options(**pipeline.source).load()
+    if pipeline.watermark is not None:
+        source = source.withWatermark(*pipeline.watermark)
+    source.createOrReplaceTempView("source")
+    result = spark.sql(pipeline.sql) if pipeline.python is None else by_python(spark, pipeline.python, source)
+    result.createOrReplaceTempView("result")
+    return result
+
+
+def by_python(spark: SparkSession, file: Path, source: DataFrame) -> DataFrame:
+    spec = spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise PipelineError(f"python: {file} cannot be imported")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: DataFrame = module.transform(spark, source)
+    return found
+
+
+def started(spark: SparkSession, pipeline: Pipeline, result: DataFrame, number: int) -> StreamingQuery:
+    sink = pipeline.sinks[number]
+    rows = spark.sql(sink.select) if sink.select else result
+    writer = (
+        rows.writeStream.queryName(f"{pipeline.name}-{number}")
+        .outputMode(sink.output_mode)
+        .option("checkpointLocation", f"{pipeline.checkpoint}/{number}")
+    )
+    if pipeline.mode == "triggered":
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=pipeline.interval)
+    return into(writer, sink).start()
+
+
+def into(writer: DataStreamWriter, sink: Sink) -> DataStreamWriter:
+    if sink.format != "jdbc":
+        return writer.format(sink.format).options(**sink.options)
+
+    def append(batch: DataFrame, _: int) -> None:
+        batch.write.format("jdbc").mode("append").options(**sink.options).save()
+
+    return writer.foreachBatch(append)
+
+
+def followed(queries: list[StreamingQuery], summary: Summary, note: Note) -> None:
+    """Tells of every batch once and adds it up; raises what a query failed with, its text alone."""
+    counts = [Count() for _ in queries]
+    begun = monotonic()
+    try:
+        while True:
+            is_active = any(query.isActive for query in queries)
+            for query, count in zip(queries, counts, strict=True):
+                look(query, count, note)
+            if not is_active:
+                break
+            next((query for query in queries if query.isActive), queries[0]).awaitTermination(LOOK_SECONDS)
+    except KeyboardInterrupt:
+        note("stopping")
+    except StreamingQueryException as error:
+        raise PipelineError(reason(error)) from error
+    finally:
+        for query in queries:
+            query.stop()
+    for query in queries:
+        failed = query.exception()
+        if failed is not None:
+            raise PipelineError(reason(failed))
+    summary.rows += [count.rows for count in counts]
+    summary.batches += [count.batches for count in counts]
+    summary.seconds += monotonic() - begun
+
+
+def reason(error: object) -> str:
+    """What a query failed with, without the plans that Spark adds."""
+    return str(error).partition("=== Streaming Query ===")[0].strip()
+
+
+def look(query: StreamingQuery, count: Count, note: Note) -> None:
+    """What is new of a query since the last look."""
+    for progress in query.recentProgress:
+        if progress.batchId > count.newest and progress.numInputRows:
+            count.rows += progress.numInputRows
+            count.batches += 1
+            count.newest = progress.batchId
+            rate = progress.processedRowsPerSecond
+            note(f"{query.name}: batch {progress.batchId}, {progress.numInputRows:,} rows, {rate:,.0f} rows/s")

@@ -1,0 +1,85 @@
+"""How a run is followed, over queries in memory: every batch is told and counted once, a failure ends the run."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from penstock.pipeline import PipelineError
+from penstock.pipeline.running import Summary, followed
+
+
+@dataclass
+class Progress:
+    batchId: int  # noqa: N815 (named by Spark)
+    numInputRows: int  # noqa: N815
+    processedRowsPerSecond: float = 100.0  # noqa: N815
+
+
+@dataclass
+class FakeQuery:
+    """Each look at it shows one batch more; it ends with the last one."""
+
+    name: str
+    batches: list[Progress]
+    error: str | None = None
+    shown: int = 0
+    stops: int = 0
+    waits: list[float] = field(default_factory=list)
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802
+        return self.shown < len(self.batches)
+
+    @property
+    def recentProgress(self) -> list[Progress]:  # noqa: N802
+        self.shown = min(self.shown + 1, len(self.batches))
+        return self.batches[: self.shown]
+
+    def awaitTermination(self, seconds: float) -> bool:  # noqa: N802
+        self.waits.append(seconds)
+        return not self.isActive
+
+    def exception(self) -> str | None:
+        return self.error
+
+    def stop(self) -> None:
+        self.stops += 1
+
+
+def follow(*queries: Any) -> tuple[Summary, list[str]]:
+    summary, told = Summary(), []
+    followed(list(queries), summary, told.append)
+    return summary, told
+
+
+def test_every_batch_is_told_and_counted_once() -> None:
+    first = FakeQuery("a", [Progress(0, 10), Progress(1, 0), Progress(2, 5)])
+    second = FakeQuery("b", [Progress(7, 3)])
+
+    summary, told = follow(first, second)
+
+    assert (summary.rows, summary.batches) == ([15, 3], [2, 1])
+    assert sorted(told) == [
+        "a: batch 0, 10 rows, 100 rows/s",
+        "a: batch 2, 5 rows, 100 rows/s",
+        "b: batch 7, 3 rows, 100 rows/s",
+    ]
+    assert (first.stops, second.stops) == (1, 1)
+
+
+def test_runs_one_after_another_add_up() -> None:
+    summary = Summary()
+
+    for rows in (4, 6):
+        followed([FakeQuery("a", [Progress(0, rows)])], summary, lambda _: None)  # type: ignore[list-item]
+
+    assert (summary.rows, summary.batches) == ([4, 6], [1, 1])
+
+
+def test_a_query_that_failed_ends_the_run_with_what_it_said() -> None:
+    query = FakeQuery("a", [Progress(0, 1)], error="the sink is gone\n=== Streaming Query ===\nplans")
+
+    with pytest.raises(PipelineError, match=r"^the sink is gone$"):
+        follow(query)
+    assert query.stops == 1

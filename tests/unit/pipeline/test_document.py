@@ -1,0 +1,114 @@
+"""Documents of pipelines: what is understood, and what is wrong told by its place before Spark starts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from penstock.pipeline import PipelineError, read_pipeline, write_template
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "pipelines"
+SMALLEST: dict[str, Any] = {
+    "name": "copy",
+    "source": {"stream": "a"},
+    "sql": "SELECT body FROM source",
+    "sinks": [{"stream": "b"}],
+    "checkpoint": "checkpoints/copy",
+}
+
+
+def written(folder: Path, **changes: Any) -> Path:
+    """The smallest document with changes; None takes something out."""
+    document = {name: value for name, value in {**SMALLEST, **changes}.items() if value is not None}
+    file = folder / "pipeline.yaml"
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+def test_the_smallest_document_is_a_triggered_pipeline(tmp_path: Path) -> None:
+    pipeline = read_pipeline(written(tmp_path))
+
+    assert (pipeline.name, pipeline.mode, pipeline.source) == ("copy", "triggered", {"stream": "a"})
+    assert [(sink.format, sink.options, sink.output_mode) for sink in pipeline.sinks] == [
+        ("penstock", {"stream": "b"}, "append")
+    ]
+    assert pipeline.checkpoint == str(tmp_path / "checkpoints" / "copy")
+
+
+def test_files_are_looked_for_beside_the_document(tmp_path: Path) -> None:
+    (tmp_path / "query.sql").write_text("SELECT * FROM source;\n")
+    (tmp_path / "rooms.csv").write_text("room\nhall\n")
+    tables = {"rooms": {"format": "csv", "path": "rooms.csv", "options": {"header": True}}}
+
+    pipeline = read_pipeline(
+        written(tmp_path, sql="query.sql", tables=tables, sinks=[{"format": "parquet", "path": "out"}])
+    )
+
+    assert pipeline.sql == "SELECT * FROM source"
+    assert (pipeline.tables[0].path, pipeline.tables[0].options) == (str(tmp_path / "rooms.csv"), {"header": "true"})
+    assert pipeline.sinks[0].options == {"path": str(tmp_path / "out")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"name": None}, "the document lacks 'name'"),
+        ({"sink": {}}, "the document has 'sink'; it may have: name"),
+        ({"mode": "batch"}, "mode is 'batch'; it must be one of triggered, continuous"),
+        ({"interval": "5 seconds"}, "triggered pipeline has none"),
+        ({"mode": "continuous", "interval": "often"}, "write it as in '5 seconds'"),
+        ({"source": {"topic": "a"}}, "source: there is no option 'topic'"),
+        ({"source": {"stream": "a", "columns": "text"}}, "source: there is no column 'text'"),
+        ({"source": {"stream": "a", "endingOffsets": "latest"}}, "source: 'ending...' is for batches"),
+        ({"source": {"stream": ["a"]}}, "source.stream must be a text"),
+        ({"sql": "SELECT 1"}, "does not read the table source"),
+        ({"python": "a.py"}, "give 'sql'"),
+        ({"sql": None}, "give 'sql'"),
+        ({"sinks": []}, "lacks 'sinks'|give a list"),
+        ({"sinks": [{"stream": "b", "exchange": "c"}]}, r"sinks\[0\]: give either"),
+        ({"sinks": [{"stream": "b"}, {"format": "csv"}]}, r"sinks\[1\]: format is 'csv'"),
+        ({"sinks": [{"format": "parquet"}]}, r"sinks\[0\] lacks 'path'"),
+        ({"sinks": [{"format": "jdbc", "url": "jdbc:x"}]}, r"sinks\[0\] lacks 'dbtable'"),
+        ({"sinks": [{"stream": "b", "outputMode": "update"}]}, "penstock by append only"),
+        ({"sinks": [{"stream": "b", "outputMode": "complete"}]}, "one of append, update"),
+        ({"tables": {"source": {"format": "csv", "path": "x"}}}, "neither source nor result"),
+        ({"tables": {"rooms": {"format": "csv", "path": "gone.csv"}}}, "there is no .*gone.csv"),
+        ({"watermark": {"column": "timestamp", "delay": "soon"}}, "watermark: delay is 'soon'"),
+        ({"spark": {"spark.x": {"y": 1}}}, "spark.spark.x must be a text"),
+    ],
+)
+def test_what_is_wrong_is_told_by_its_place(tmp_path: Path, changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(PipelineError, match=text):
+        read_pipeline(written(tmp_path, **changes))
+
+
+def test_what_is_no_yaml_is_told_as_such(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    for content in ("{", "- a", "just text"):
+        file.write_text(content)
+        with pytest.raises(PipelineError):
+            read_pipeline(file)
+
+
+def test_a_python_file_needs_its_function(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("def change(spark, source):\n    return source\n")
+
+    with pytest.raises(PipelineError, match="no function transform"):
+        read_pipeline(written(tmp_path, sql=None, python="a.py"))
+
+
+def test_the_template_is_right_and_never_written_over_something(tmp_path: Path) -> None:
+    file = tmp_path / "orders.yaml"
+
+    write_template(file)
+
+    assert read_pipeline(file).source["stream"] == "orders-in"
+    with pytest.raises(FileExistsError):
+        write_template(file)
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.name)
+def test_the_examples_are_right_and_say_how_they_are_run(file: Path) -> None:
+    assert read_pipeline(file).name == file.stem
+    assert f"# penstock pipeline run examples/pipelines/{file.name}" in file.read_text()
