@@ -79,7 +79,7 @@ def test_every_name_of_a_message_is_there_whatever_brought_it(connection: pensto
 
     consumed = next(iter(connection.consume(queue)))
 
-    names = [name for name in vars(penstock.Message) if not name.startswith("_")]
+    names = [name for name in dir(penstock.Message) if not name.startswith("_")]
     assert len(names) == 12
     for message in (taken, consumed):
         assert [name for name in names if not hasattr(message, name)] == []

@@ -5,11 +5,9 @@ names; elsewhere it is a class of Python around what arrived. Settling is its ow
 settlements, a message from `get` settles by a call.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from abc import abstractmethod
 
-from penstock.client.properties import Properties, read_properties
-from penstock.client.values import Value
+from penstock.client.stored import Received, Stored
 from penstock.v1 import messaging_pb2
 
 __all__ = ["ACK", "REJECT", "REQUEUE", "Message", "ReceivedMessage"]
@@ -17,7 +15,7 @@ __all__ = ["ACK", "REJECT", "REQUEUE", "Message", "ReceivedMessage"]
 ACK, REJECT, REQUEUE = 1, 2, 3
 
 
-class Message(ABC):
+class Message(Stored):
     """One delivered message. Each is settled once: ack, nack or reject; a second time does nothing.
 
     The verbs here pass on to the message's own, so that `Message.ack` as a function serves every kind.
@@ -27,20 +25,8 @@ class Message(ABC):
 
     @property
     @abstractmethod
-    def body(self) -> bytes: ...
-
-    @property
-    @abstractmethod
     def sequence(self) -> int:
         """The message's number in its queue."""
-
-    @property
-    @abstractmethod
-    def exchange(self) -> str: ...
-
-    @property
-    @abstractmethod
-    def routing_key(self) -> str: ...
 
     @property
     @abstractmethod
@@ -50,20 +36,6 @@ class Message(ABC):
     @abstractmethod
     def delivery_count(self) -> int:
         """How often the message was requeued before."""
-
-    @property
-    @abstractmethod
-    def stored_at_ms(self) -> int:
-        """When the broker stored it, in milliseconds since 1970-01-01 UTC."""
-
-    @property
-    @abstractmethod
-    def properties(self) -> Properties:
-        """Decoded when first asked for."""
-
-    @property
-    @abstractmethod
-    def headers(self) -> Mapping[str, Value]: ...
 
     @abstractmethod
     def ack(self) -> None:
@@ -81,28 +53,18 @@ class Message(ABC):
         self.reject()
 
 
-class ReceivedMessage(Message):
+class ReceivedMessage(Received, Message):
     """A message around the protobuf message that brought it. How it is settled is for a subclass to say."""
 
-    __slots__ = ("_delivery", "_is_settled", "_properties", "body")
+    __slots__ = ("_is_settled",)
 
     def __init__(self, delivery: messaging_pb2.Delivery, is_settled: bool = False) -> None:
-        self._delivery = delivery
-        self._properties: Properties | None = None
+        super().__init__(delivery)
         self._is_settled = is_settled
-        self.body: bytes = delivery.body
 
     @property
     def sequence(self) -> int:
         return self._delivery.sequence
-
-    @property
-    def exchange(self) -> str:
-        return self._delivery.exchange
-
-    @property
-    def routing_key(self) -> str:
-        return self._delivery.routing_key
 
     @property
     def redelivered(self) -> bool:
@@ -111,21 +73,6 @@ class ReceivedMessage(Message):
     @property
     def delivery_count(self) -> int:
         return self._delivery.delivery_count
-
-    @property
-    def stored_at_ms(self) -> int:
-        return self._delivery.stored_at_ms
-
-    @property
-    def properties(self) -> Properties:
-        found = self._properties
-        if found is None:
-            found = self._properties = read_properties(self._delivery.properties.SerializeToString())
-        return found
-
-    @property
-    def headers(self) -> Mapping[str, Value]:
-        return self.properties.headers
 
     def ack(self) -> None:
         self._settle_once(ACK)
