@@ -1,6 +1,6 @@
 //! The one table from what the engine and the codecs say to gRPC status codes.
 
-use penstock_engine::EngineError;
+use penstock_engine::{EngineError, LogError};
 use penstock_wire::WireError;
 use tonic::Status;
 
@@ -16,10 +16,21 @@ pub(crate) fn of_engine(error: &EngineError) -> Status {
         | EngineError::GroupName { .. } => Status::invalid_argument(text),
         EngineError::TooMany { .. } => Status::resource_exhausted(text),
         EngineError::ProducerTaken(_) => Status::failed_precondition(text),
-        _ if error.is_full() => Status::resource_exhausted(text),
+        _ if error.is_full() => Status::resource_exhausted(full(error)),
         EngineError::Log(_) | EngineError::Io { .. } => Status::data_loss(text),
         EngineError::Stopped(..) | EngineError::Closed(_) => Status::unavailable(text),
     }
+}
+
+/// Without the directory, which is the operators' business: it stands in the broker's log and metrics.
+fn full(error: &EngineError) -> String {
+    let room = match error {
+        EngineError::Log(LogError::Full { free, needed, .. }) => {
+            format!(" has {free} bytes free, too few to take more beside the {needed} that are kept for what drains it")
+        }
+        _ => " is full".to_owned(),
+    };
+    format!("the broker's disk{room}; consume or delete messages, or make the disk larger")
 }
 
 pub(crate) fn of_wire(error: &WireError) -> Status {
