@@ -151,6 +151,7 @@ class Call:
     vhost: str
     subject: str
     payload: bytes
+    again: bool
     def answer(self, payload: bytes) -> None: ...
     def admit(self, vhost: str, queue_id: int = 0) -> None: ...
     def refuse(self, code: int, message: str, details: bytes = ...) -> None:
@@ -183,7 +184,11 @@ class Server:
     def set_tls(self, tls: Tls) -> None:
         """For connections from now on; a plaintext listener stays one."""
     def forget(self) -> None:
-        """Permissions or topology changed: streams ask again before their next batch."""
+        """Permissions or topology changed: publishers ask again before their next batch."""
+
+    def recheck(self) -> None:
+        """Users, permissions or tokens changed: every open stream asks again whether it may go on."""
+
     def stop(self, grace_ms: int) -> None:
         """GOAWAY, then wait for the streams to end, at most `grace_ms` (blocking, without the GIL)."""
 

@@ -183,6 +183,7 @@ class FakeCall:
     certificate: bytes = b""
     peer: str = "127.0.0.1:9"
     connection: int = 1
+    again: bool = False
     result: asyncio.Future[tuple[object, ...]] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -205,6 +206,7 @@ class FakeListener:
         os.set_blocking(self.wake_fd, False)
         self._waiting: list[FakeCall] = []
         self.forget_count = 0
+        self.recheck_count = 0
 
     def put(self, *calls: FakeCall) -> None:
         self._waiting += calls
@@ -218,6 +220,9 @@ class FakeListener:
 
     def forget(self) -> None:
         self.forget_count += 1
+
+    def recheck(self) -> None:
+        self.recheck_count += 1
 
     def close(self) -> None:
         os.close(self.wake_fd)
@@ -239,6 +244,7 @@ class World:
         self.vhosts = Vhosts(self.storage, self.tasks.spawn, lambda: TOKEN)
         self.clock = FakeClock()
         self.timers: list[float] = []
+        self.due: list[Callable[[], None]] = []
         context = Context(
             self.vhosts,
             self.accounts,
@@ -246,14 +252,16 @@ class World:
             FakeUsers(),
             FakeBackups(),
             self.listener.forget,
+            self.listener.recheck,
             self.accounts,
-            Sessions(self.clock, self._later, self.listener.forget),
+            Sessions(self.clock, self._later, self.listener.recheck),
             Connections(),
         )
         self.frontend = GrpcFrontend(self.listener, context)
 
-    def _later(self, seconds: float, _: Callable[[], None]) -> asyncio.TimerHandle:
+    def _later(self, seconds: float, look: Callable[[], None]) -> asyncio.TimerHandle:
         self.timers.append(seconds)
+        self.due.append(look)
         return asyncio.get_running_loop().call_later(3_600, lambda: None)
 
     async def ask(self, call: FakeCall) -> tuple[object, ...]:

@@ -158,7 +158,7 @@ class Broker:
         asking, clock = Asking(self._settings.auth_timeout_seconds), SystemClock()
         self._undo.push_async_callback(asking.close)
         sign_in = make_sign_in(self._settings, self._accounts, asking, clock)
-        sessions = Sessions(clock, asyncio.get_running_loop().call_later, server.forget)
+        sessions = Sessions(clock, asyncio.get_running_loop().call_later, server.recheck)
         frontend = GrpcFrontend(
             server,
             Context(
@@ -168,6 +168,7 @@ class Broker:
                 users,
                 backups,
                 server.forget,
+                server.recheck,
                 sign_in,
                 sessions,
                 Connections(),

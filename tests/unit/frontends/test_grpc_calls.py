@@ -242,7 +242,7 @@ def test_permissions_are_listed_narrowed_and_cleared():
         wanted.vhost = "nowhere"
         code, _ = await call(world, "SetPermission", admin.SetPermissionRequest(permission=wanted))
         assert code == NOT_FOUND
-        assert world.listener.forget_count == 2
+        assert world.listener.recheck_count == 2
 
     play(scenario)
 

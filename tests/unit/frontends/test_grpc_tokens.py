@@ -4,7 +4,8 @@ import pytest
 
 from penstock.v1 import admin_pb2 as admin
 from penstock.v1 import messaging_pb2 as messaging
-from support.grpc_fakes import FakeCall, World, play
+from penstock.v1 import streams_pb2 as streams
+from support.grpc_fakes import FakeCall, World, basic, play
 
 UNAUTHENTICATED, FAILED_PRECONDITION = 16, 9
 
@@ -16,6 +17,24 @@ def token(world, seconds, name="admin"):
 def opened(authorization, connection=1):
     payload = messaging.PublishRequest(open=messaging.PublishOpen()).SerializeToString()
     return FakeCall("publish", payload=payload, authorization=authorization, connection=connection)
+
+
+def stream(kind, authorization, *, again=False):
+    request = {
+        "publish": messaging.PublishRequest(open=messaging.PublishOpen()),
+        "consume": messaging.ConsumeRequest(open=messaging.ConsumeOpen(queue="jobs")),
+        "read": streams.ReadRequest(open=streams.ReadOpen(partition="events")),
+    }[kind]
+    return FakeCall(kind, payload=request.SerializeToString(), authorization=authorization, again=again)
+
+
+async def declare(world):
+    for method, request in (
+        ("DeclareQueue", admin.DeclareQueueRequest(queue=admin.Queue(name="jobs", durable=True))),
+        ("DeclareStream", streams.DeclareStreamRequest(name="events")),
+    ):
+        call = FakeCall("call", method, request.SerializeToString(), authorization=basic("admin"))
+        assert (await world.ask(call))[0] == "answer"
 
 
 def permit(authorization, connection=1):
@@ -41,6 +60,63 @@ def test_streams_are_asked_again_when_their_token_ends_and_refused() -> None:
     play(scenario)
 
 
+@pytest.mark.parametrize("kind", ["publish", "consume", "read"])
+def test_an_open_stream_that_asks_again_goes_on_until_its_token_ends(kind: str) -> None:
+    async def scenario(world: World) -> None:
+        await declare(world)
+        first = token(world, 60)
+        assert (await world.ask(stream(kind, first)))[0] == "admit"
+        assert (await world.ask(stream(kind, first, again=True)))[0] == "admit"
+
+        world.clock.ms += 60_000
+        world.due.pop()()
+
+        assert world.listener.recheck_count == 1
+        assert (await world.ask(stream(kind, first, again=True)))[:2] == ("refuse", UNAUTHENTICATED)
+
+    play(scenario)
+
+
+def test_a_stream_of_a_user_who_is_gone_may_not_go_on() -> None:
+    async def scenario(world: World) -> None:
+        await declare(world)
+        assert (await world.ask(stream("consume", basic("admin"))))[0] == "admit"
+
+        await world.accounts.clear_permission("admin", "/")
+        assert (await world.ask(stream("consume", basic("admin"), again=True)))[:2] == ("refuse", 7)
+        await world.accounts.delete_user("admin")
+        assert (await world.ask(stream("consume", basic("admin"), again=True)))[:2] == ("refuse", UNAUTHENTICATED)
+
+    play(scenario)
+
+
+def test_a_timer_that_rings_before_the_clock_says_so_ends_nothing_and_is_set_again() -> None:
+    async def scenario(world: World) -> None:
+        await world.ask(opened(token(world, 90)))
+        assert world.timers == [60.0]
+
+        world.clock.ms += 60_000
+        world.due.pop()()
+
+        assert world.timers == [60.0, 30.0]
+        assert world.listener.recheck_count == 0
+
+    play(scenario)
+
+
+def test_a_stream_that_is_opened_with_a_later_token_is_not_ended_by_the_earlier_one() -> None:
+    async def scenario(world: World) -> None:
+        first, second = token(world, 60), token(world, 600)
+        await world.ask(opened(first))
+        await world.ask(opened(second))
+
+        world.clock.ms += 60_000
+
+        assert (await world.ask(permit(second)))[0] == "admit"
+
+    play(scenario)
+
+
 def test_a_newer_token_counts_in_the_place_of_the_one_a_stream_was_opened_with() -> None:
     async def scenario(world: World) -> None:
         first = token(world, 60)
@@ -50,7 +126,7 @@ def test_a_newer_token_counts_in_the_place_of_the_one_a_stream_was_opened_with()
         kind, answer = await world.ask(refresh(second))
         assert kind == "answer"
         assert admin.RefreshTokenResponse.FromString(answer).expires_at_ms == world.clock.ms + 600_000
-        assert world.listener.forget_count == 1
+        assert world.listener.recheck_count == 1
 
         world.clock.ms += 60_000
         assert (await world.ask(permit(first)))[0] == "admit"

@@ -20,14 +20,14 @@ async def put_user(context: Context, caller: Caller, request: admin.PutUserReque
     _require_administrator(caller, Thing("user", request.name))
     password = request.password if request.HasField("password") else None
     is_new = await context.accounts.put_user(request.name, password, list(request.tags))
-    context.forget()
+    context.recheck()
     return admin.PutUserResponse(created=is_new)
 
 
 async def delete_user(context: Context, caller: Caller, request: admin.DeleteUserRequest) -> admin.DeleteUserResponse:
     _require_administrator(caller, Thing("user", request.name))
     await context.accounts.delete_user(request.name)
-    context.forget()
+    context.recheck()
     return admin.DeleteUserResponse()
 
 
@@ -54,7 +54,7 @@ async def set_permission(
     context.vhosts.get(vhost)
     permission = Permission.compile(wanted.configure, wanted.write, wanted.read)
     await context.accounts.set_permission(wanted.user, vhost, permission)
-    context.forget()
+    context.recheck()
     return admin.SetPermissionResponse()
 
 
@@ -64,7 +64,7 @@ async def clear_permission(
     vhost = vhost_of(request.vhost)
     _require_administrator(caller, Thing("permission of user", request.user, vhost))
     await context.accounts.clear_permission(request.user, vhost)
-    context.forget()
+    context.recheck()
     return admin.ClearPermissionResponse()
 
 

@@ -12,7 +12,8 @@ from penstock.vhost.vhosts import Vhosts
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`forget` makes the open streams ask again what they may do."""
+    """`forget` makes publishers ask again which exchanges they may write, `recheck` every open stream whether it may go
+    on."""
 
     vhosts: Vhosts
     accounts: Accounts
@@ -20,6 +21,7 @@ class Context:
     definitions_users: DefinitionsUsers
     backups: Backups
     forget: Callable[[], None]
+    recheck: Callable[[], None]
     sign_in: SignIn
     sessions: Sessions
     connections: Connections

@@ -18,6 +18,8 @@ from penstock.model.errors import FaultError, RefusedError, StoppedError, Thing
 from penstock.model.names import ConnectionId, QueueName, VhostName
 
 STREAMS: Final = frozenset({"publish", "consume"})
+ENDING: Final = STREAMS | {"read"}
+"""What ends with the token that opened it."""
 QUESTIONS_MAX: Final = 8
 """What one call may have to ask another server, one question after another: a vhost, and a few things in it."""
 _log = logger("grpc")
@@ -93,16 +95,17 @@ class GrpcFrontend:
                 call.answer(answer)
             return
         admission = await admit(self._context, caller, call)
-        if call.kind in STREAMS:
+        if call.kind in STREAMS and not call.again:
             limit = self._context.vhosts.get(admission.vhost).limits.connections_max
             self._context.connections.enter(call.connection, admission.vhost, limit)
+        if call.kind in ENDING and not call.again:
             self._context.sessions.opened(call.connection, call.authorization, caller.user)
         call.admit(admission.vhost, admission.queue_id)
 
 
 async def _who_calls(context: Context, call: Call) -> Person:
     """A stream may have got a newer token since it was opened."""
-    if call.kind == "permit":
+    if call.kind == "permit" or call.again:
         newest = context.sessions.newest(call.connection, call.authorization)
         if newest is not None:
             return newest

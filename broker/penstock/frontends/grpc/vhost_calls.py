@@ -92,5 +92,5 @@ async def import_definitions(
             context.vhosts, context.definitions_users, caller.actor(into or ""), request.json, into
         )
     finally:
-        context.forget()  # also what stopped half-way has changed something
+        context.recheck()  # also what stopped half-way has changed something
     return admin.ImportDefinitionsResponse(added=added)

@@ -4,6 +4,7 @@
 //! returns what it holds.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use penstock_log::{LogError, Outcome, Segment};
 use penstock_queue::{QueueId, Sequence, SequenceRange, Settle, Settled, SubscriptionId, SubscriptionSettings, Taken};
@@ -52,7 +53,7 @@ pub struct Subscription {
     id: SubscriptionId,
     signal: Arc<Signal>,
     options: SubscriptionOptions,
-    open: bool,
+    open: AtomicBool,
 }
 
 impl Shard {
@@ -83,7 +84,7 @@ impl Shard {
         if !options.pull {
             self.counters().add(Metric::Consumers, 1);
         }
-        Ok(Subscription { shard: Arc::clone(self), queue, id, signal, options, open: true })
+        Ok(Subscription { shard: Arc::clone(self), queue, id, signal, options, open: AtomicBool::new(true) })
     }
 }
 
@@ -324,13 +325,10 @@ impl Subscription {
         Ok(())
     }
 
-    /// Returns what it holds and leaves the queue. Says when an auto-delete queue lost its last consumer by that.
-    pub fn close(mut self) -> Option<Unused> {
-        self.leave()
-    }
-
-    fn leave(&mut self) -> Option<Unused> {
-        if !std::mem::replace(&mut self.open, false) {
+    /// Returns what it holds and leaves the queue, once; it takes nothing from then on. Says when an auto-delete queue lost
+    /// its last consumer by that.
+    pub fn close(&self) -> Option<Unused> {
+        if !self.open.swap(false, Ordering::AcqRel) {
             return None;
         }
         if !self.options.pull {
@@ -358,7 +356,7 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.leave();
+        self.close();
     }
 }
 

@@ -99,6 +99,10 @@ impl PyServer {
         self.server.calls().forget();
     }
 
+    fn recheck(&self) {
+        self.server.calls().recheck();
+    }
+
     fn stop(&self, py: Python<'_>, grace_ms: u64) {
         py.detach(|| self.server.stop(Duration::from_millis(grace_ms)));
     }
@@ -164,6 +168,11 @@ impl PyCall {
     #[getter]
     fn payload<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         self.read(|call| PyBytes::new(py, &call.payload))
+    }
+
+    #[getter]
+    fn again(&self) -> PyResult<bool> {
+        self.read(|call| call.again)
     }
 
     fn answer(&self, payload: Vec<u8>) -> PyResult<()> {

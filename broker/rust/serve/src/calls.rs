@@ -10,10 +10,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use rustix::event::{EventfdFlags, eventfd};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot, watch};
 use tonic::{Code, Status};
 
 use crate::connection::Caller;
+
+/// Streams that ask again at a time whether they may go on.
+const RECHECKS_MAX: usize = 64;
 
 /// What a call is about; the last two want no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +71,8 @@ pub struct Call {
     pub vhost: String,
     pub subject: String,
     pub payload: Bytes,
+    /// The stream is open already: this asks whether it may go on.
+    pub again: bool,
     pub reply: Option<oneshot::Sender<Result<Answer, Refusal>>>,
 }
 
@@ -80,6 +85,21 @@ impl Call {
             vhost: String::new(),
             subject: String::new(),
             payload: Bytes::new(),
+            again: false,
+            reply: None,
+        }
+    }
+
+    /// The same question about what it admitted.
+    pub(crate) fn again(&self) -> Call {
+        Call {
+            kind: self.kind,
+            method: self.method.clone(),
+            caller: self.caller.clone(),
+            vhost: self.vhost.clone(),
+            subject: self.subject.clone(),
+            payload: self.payload.clone(),
+            again: true,
             reply: None,
         }
     }
@@ -93,6 +113,8 @@ pub struct Calls {
     open_count: AtomicUsize,
     calls_max: usize,
     generation: AtomicU64,
+    changes: watch::Sender<u64>,
+    rechecks: Semaphore,
 }
 
 impl Calls {
@@ -104,6 +126,8 @@ impl Calls {
             open_count: AtomicUsize::new(0),
             calls_max,
             generation: AtomicU64::new(0),
+            changes: watch::Sender::new(0),
+            rechecks: Semaphore::new(RECHECKS_MAX),
         })
     }
 
@@ -122,9 +146,20 @@ impl Calls {
         self.waiting.lock().map(|mut waiting| waiting.drain(..).collect()).unwrap_or_default()
     }
 
-    /// Makes streams ask again for what they were admitted to.
+    /// Makes publishers ask again for the exchanges that they were admitted to.
     pub fn forget(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Makes every open stream ask again whether it may go on, and publishers for their exchanges.
+    pub fn recheck(&self) {
+        self.forget();
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Tells of every recheck from now on.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     pub(crate) fn generation(&self) -> u64 {
@@ -141,6 +176,12 @@ impl Calls {
             Ok(answer) => Ok(answer?),
             Err(_) => Err(Status::internal("the broker failed while it decided this call; its log says why")),
         }
+    }
+
+    /// Asks like [`Calls::ask`], when few enough do.
+    pub(crate) async fn ask_in_turn(&self, call: Call) -> Result<Answer, Status> {
+        let _turn = self.rechecks.acquire().await;
+        self.ask(call).await
     }
 
     /// Asks for admission to a vhost or a queue.

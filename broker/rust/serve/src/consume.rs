@@ -20,6 +20,7 @@ use crate::connection::Caller;
 use crate::deliveries::Pending;
 use crate::messaging::PREFETCH_MAX;
 use crate::responses::{FramedMessage, Responder};
+use crate::rights::Rights;
 use crate::server::until_stopped;
 use crate::status;
 
@@ -36,32 +37,48 @@ const REQUEUE: u32 = 3;
 
 pub(crate) struct ConsumeStream {
     input: Streaming<Bytes>,
-    calls: Arc<Calls>,
-    caller: Caller,
     stopping: watch::Receiver<bool>,
-    shard: Arc<Shard>,
-    subscription: Option<Subscription>,
+    consumer: Arc<Consumer>,
+    rights: Rights,
     pending: Pending,
     opened: Option<FramedMessage>,
     ended: bool,
 }
 
+/// A consumer and whom to tell when it leaves.
+pub(crate) struct Consumer {
+    pub calls: Arc<Calls>,
+    pub caller: Caller,
+    pub shard: Arc<Shard>,
+    pub subscription: Subscription,
+}
+
+impl Consumer {
+    /// Returns what it holds. Leaving twice is leaving once.
+    pub fn leave(&self) {
+        if let Some(unused) = self.subscription.close() {
+            let mut call = Call::new(Kind::Unused, &self.caller);
+            call.vhost = self.shard.name().to_owned();
+            call.subject = unused.queue;
+            self.calls.tell(call);
+        }
+    }
+}
+
 impl ConsumeStream {
     pub fn new(
         input: Streaming<Bytes>,
-        calls: Arc<Calls>,
-        caller: Caller,
         stopping: watch::Receiver<bool>,
-        (shard, subscription, consumer_tag): (Arc<Shard>, Subscription, &str),
+        consumer: Arc<Consumer>,
+        rights: Rights,
+        consumer_tag: &str,
     ) -> ConsumeStream {
         let opened = FramedMessage::of(64, |out| encode_consume_opened(out, consumer_tag));
         ConsumeStream {
             input,
-            calls,
-            caller,
             stopping,
-            shard,
-            subscription: Some(subscription),
+            consumer,
+            rights,
             pending: Pending::default(),
             opened: Some(opened),
             ended: false,
@@ -93,7 +110,10 @@ impl ConsumeStream {
                 Ok(false) => return None,
                 Err(failed) => return Some(Err(failed)),
             }
-            let mut subscription = self.subscription.as_ref()?;
+            if let Some(refused) = self.rights.refused() {
+                return Some(Err(refused));
+            }
+            let mut subscription = &self.consumer.subscription;
             if let Some(reason) = subscription.signal().cancelled() {
                 self.ended = true;
                 return Some(Ok(FramedMessage::of(64, |out| encode_consume_cancelled(out, reason))));
@@ -120,6 +140,7 @@ impl ConsumeStream {
                 biased;
                 request = self.input.message() => request,
                 () = subscription.signal().heard() => continue,
+                refused = self.rights.until_refused() => return Some(Err(refused)),
                 () = until_stopped(&mut self.stopping), if !stopping => continue,
             };
             match self.apply(request) {
@@ -143,7 +164,7 @@ impl ConsumeStream {
 
     fn apply(&mut self, request: Result<Option<Bytes>, Status>) -> Result<bool, Status> {
         let Some(request) = request? else { return Ok(false) };
-        let Some(subscription) = self.subscription.as_ref() else { return Ok(false) };
+        let subscription = &self.consumer.subscription;
         match parse_consume_request(&request).map_err(|error| status::of_wire(&error))? {
             ConsumeFrame::Open(_) => return Err(status::opened_twice()),
             ConsumeFrame::Settlement(settlement) => {
@@ -158,13 +179,7 @@ impl ConsumeStream {
 
     fn leave(&mut self) {
         self.ended = true;
-        let unused = self.subscription.take().and_then(Subscription::close);
-        if let Some(unused) = unused {
-            let mut call = Call::new(Kind::Unused, &self.caller);
-            call.vhost = self.shard.name().to_owned();
-            call.subject = unused.queue;
-            self.calls.tell(call);
-        }
+        self.consumer.leave();
     }
 }
 

@@ -20,6 +20,7 @@ mod publish;
 mod pull;
 mod read;
 mod responses;
+mod rights;
 mod server;
 mod status;
 mod streams;

@@ -19,10 +19,11 @@ use tower_service::Service;
 use crate::calls::{Call, Calls, Kind};
 use crate::codec::BytesCodec;
 use crate::connection::{Caller, Peer};
-use crate::consume::ConsumeStream;
+use crate::consume::{ConsumeStream, Consumer};
 use crate::publish::{Opened, PublishStream};
 use crate::pull::PullContext;
 use crate::responses::respond;
+use crate::rights::Question;
 use crate::status;
 
 /// Messages a consumer may hold when it does not say.
@@ -131,13 +132,15 @@ impl Messaging {
         let level = level_of(level)?;
         let mut call = Call::new(Kind::Publish, &caller);
         call.payload = first.clone();
+        let question = Question::of(&self.calls, &call);
         let (vhost, _) = self.calls.admit(call).await?;
         let shard = self.shard(&vhost)?;
         let producer = match producer {
             "" => None,
             name => Some(shard.open_producer(name).map_err(|error| status::of_engine(&error))?),
         };
-        let opened = Opened { shard, level, producer, message_bytes_max: self.message_bytes_max };
+        let opened =
+            Opened { rights: question.watch(|| ()), shard, level, producer, message_bytes_max: self.message_bytes_max };
         Ok(PublishStream::new(input, self.calls, caller, self.stopping, opened))
     }
 
@@ -148,6 +151,7 @@ impl Messaging {
         };
         let mut call = Call::new(Kind::Consume, &caller);
         call.payload = first.clone();
+        let question = Question::of(&self.calls, &call);
         let (vhost, queue_id) = self.calls.admit(call).await?;
         let shard = self.shard(&vhost)?;
         let options = SubscriptionOptions {
@@ -162,7 +166,13 @@ impl Messaging {
             "" => format!("consumer-{}-{queue_id}", caller.connection),
             tag => tag.to_owned(),
         };
-        Ok(ConsumeStream::new(input, self.calls, caller, self.stopping, (shard, subscription, &tag)))
+        let consumer = Arc::new(Consumer { calls: Arc::clone(&self.calls), caller, shard, subscription });
+        let leaving = Arc::downgrade(&consumer);
+        let rights = question.watch(move || {
+            // What it held goes to others at once, also when its client reads nothing any more.
+            leaving.upgrade().iter().for_each(|consumer| consumer.leave());
+        });
+        Ok(ConsumeStream::new(input, self.stopping, consumer, rights, &tag))
     }
 
     pub(crate) fn shard(&self, vhost: &str) -> Result<Arc<Shard>, Status> {

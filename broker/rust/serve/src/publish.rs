@@ -22,6 +22,7 @@ use crate::connection::Caller;
 use crate::outcomes::Outcomes;
 use crate::permits::{Denial, Permits};
 use crate::responses::{FramedMessage, Responder};
+use crate::rights::Rights;
 use crate::server::until_stopped;
 use crate::status;
 
@@ -37,6 +38,7 @@ pub(crate) struct PublishStream {
     calls: Arc<Calls>,
     caller: Caller,
     stopping: watch::Receiver<bool>,
+    rights: Rights,
     shard: Arc<Shard>,
     level: Option<Level>,
     producer: Option<ProducerSession>,
@@ -55,6 +57,7 @@ pub(crate) struct PublishStream {
 
 /// What was decided when the stream opened.
 pub(crate) struct Opened {
+    pub rights: Rights,
     pub shard: Arc<Shard>,
     pub level: Option<Level>,
     pub producer: Option<ProducerSession>,
@@ -66,6 +69,7 @@ enum Event {
     Frame(Result<Option<Bytes>, Status>),
     Synced(Result<(), EngineError>),
     Stopping,
+    Refused(Status),
 }
 
 /// The messages of a round: those to store, and those that are denied by their place among all.
@@ -118,12 +122,13 @@ impl PublishStream {
         stopping: watch::Receiver<bool>,
         opened: Opened,
     ) -> PublishStream {
-        let Opened { shard, level, producer, message_bytes_max } = opened;
+        let Opened { rights, shard, level, producer, message_bytes_max } = opened;
         PublishStream {
             input,
             calls,
             caller,
             stopping,
+            rights,
             shard,
             level,
             producer,
@@ -185,6 +190,7 @@ impl PublishStream {
             frame = self.input.message(), if reads => Event::Frame(frame),
             result = synced => Event::Synced(result),
             () = until_stopped(&mut self.stopping), if reads => Event::Stopping,
+            refused = self.rights.until_refused(), if reads => Event::Refused(refused),
         };
         match event {
             Event::Frame(frame) => self.receive(frame).await,
@@ -194,6 +200,7 @@ impl PublishStream {
                 Err(status::of_engine(&error))
             }
             Event::Stopping => Err(status::stopping()),
+            Event::Refused(refused) => Err(refused),
         }
     }
 

@@ -14,6 +14,7 @@ use tonic::{Status, Streaming};
 
 use crate::deliveries::Pending;
 use crate::responses::{FramedMessage, Responder};
+use crate::rights::Rights;
 use crate::server::until_stopped;
 use crate::status;
 
@@ -26,6 +27,7 @@ const REQUESTS_MAX: usize = 256;
 pub(crate) struct ReadStream {
     input: Streaming<Bytes>,
     stopping: watch::Receiver<bool>,
+    rights: Rights,
     reader: StreamReader,
     /// Responses with deliveries that may still go; without a bound when absent.
     credit: Option<u32>,
@@ -39,6 +41,7 @@ impl ReadStream {
     pub fn new(
         input: Streaming<Bytes>,
         stopping: watch::Receiver<bool>,
+        rights: Rights,
         reader: StreamReader,
         credit: Option<u32>,
     ) -> ReadStream {
@@ -47,6 +50,7 @@ impl ReadStream {
         ReadStream {
             input,
             stopping,
+            rights,
             reader,
             credit,
             pending: Pending::default(),
@@ -79,6 +83,9 @@ impl ReadStream {
                 self.ended = true;
                 return Ok(Some(FramedMessage::of(64, |out| encode_read_cancelled(out, reason))));
             }
+            if let Some(refused) = self.rights.refused() {
+                return Err(refused);
+            }
             if *self.stopping.borrow() {
                 return Err(status::stopping());
             }
@@ -100,6 +107,7 @@ impl ReadStream {
                 biased;
                 request = self.input.message(), if !self.input_ended => request,
                 () = self.reader.signal().heard() => continue,
+                refused = self.rights.until_refused() => return Err(refused),
                 () = until_stopped(&mut self.stopping) => continue,
             };
             self.apply(request)?;

@@ -19,6 +19,7 @@ use crate::connection::Caller;
 use crate::messaging::{Messaging, receive};
 use crate::read::ReadStream;
 use crate::responses::respond;
+use crate::rights::Question;
 use crate::status;
 
 #[derive(Clone)]
@@ -60,6 +61,7 @@ async fn open_read(messaging: Messaging, caller: Caller, mut input: Streaming<By
     }
     let mut call = Call::new(Kind::Read, &caller);
     call.payload = first.clone();
+    let question = Question::of(&messaging.calls, &call);
     let (vhost, queue_id) = messaging.calls.admit(call).await?;
     let shard = messaging.shard(&vhost)?;
     let (group, end, single_active) = (open.group.to_owned(), open.end, open.single_active);
@@ -72,7 +74,7 @@ async fn open_read(messaging: Messaging, caller: Caller, mut input: Streaming<By
     let opened = reading.await.map_err(|_| Status::internal("opening a reader failed"))?;
     let reader = opened.map_err(|error| status::of_engine(&error))?;
     let credit = Some(open.credit).filter(|&credit| credit > 0);
-    Ok(ReadStream::new(input, messaging.stopping, reader, credit))
+    Ok(ReadStream::new(input, messaging.stopping, question.watch(|| ()), reader, credit))
 }
 
 fn from_of(start: Start) -> ReadFrom {

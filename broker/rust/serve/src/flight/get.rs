@@ -19,6 +19,7 @@ use crate::connection::Caller;
 use crate::deliveries::Pending;
 use crate::messaging::Messaging;
 use crate::responses::{FramedMessage, Responder};
+use crate::rights::{Question, Rights};
 use crate::server::until_stopped;
 use crate::status;
 
@@ -39,6 +40,7 @@ pub(super) struct GetStream {
     schema: Option<IpcMessage>,
     building: Option<JoinHandle<Built>>,
     stopping: watch::Receiver<bool>,
+    rights: Rights,
 }
 
 /// Reads a ticket, asks whether it may be read, and begins.
@@ -51,6 +53,7 @@ pub(super) async fn open(
     let projection = projection_of(ticket.columns.as_deref())?;
     let mut call = Call::new(Kind::Read, &caller);
     call.payload = read_open(&ticket).into();
+    let question = Question::of(&messaging.calls, &call);
     let (vhost, queue_id) = messaging.calls.admit(call).await?;
     let shard = messaging.shard(&vhost)?;
     let settings =
@@ -60,7 +63,8 @@ pub(super) async fn open(
     let mut encoder = Encoder::new(&projection.schema()).map_err(|error| not_encoded(&error))?;
     let schema = encoder.schema();
     let batches = Batches { reader, pending: Pending::default(), encoder, projection, partition: ticket.partition };
-    Ok(GetStream { schema, building: Some(build(Box::new(batches))), stopping: messaging.stopping })
+    let (building, rights) = (Some(build(Box::new(batches))), question.watch(|| ()));
+    Ok(GetStream { schema, building, stopping: messaging.stopping, rights })
 }
 
 pub(super) fn projection_of(columns: Option<&[String]>) -> Result<Projection, Status> {
@@ -98,6 +102,10 @@ impl Responder for GetStream {
         let building = self.building.as_mut()?;
         let built = tokio::select! {
             biased;
+            refused = self.rights.until_refused() => {
+                self.building = None;
+                return Some(Err(refused));
+            }
             built = building => built,
             () = until_stopped(&mut self.stopping) => {
                 self.building = None;

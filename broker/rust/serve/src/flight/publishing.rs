@@ -20,6 +20,7 @@ use crate::calls::{Call, Kind};
 use crate::connection::Caller;
 use crate::messaging::Messaging;
 use crate::publish::now_ms;
+use crate::rights::{Question, Rights};
 use crate::status;
 
 /// One round stores at most this much, so that other publishers get their turn.
@@ -53,7 +54,8 @@ struct Stored {
 }
 
 impl Publishing {
-    pub async fn open(messaging: Messaging, caller: Caller, put: Put) -> Result<Publishing, Status> {
+    /// Also gives the right to go on, for whoever waits for rows.
+    pub async fn open(messaging: Messaging, caller: Caller, put: Put) -> Result<(Publishing, Rights), Status> {
         let level = put.level.map(|level| match level {
             PutLevel::Os => Level::Os,
             PutLevel::Disk => Level::Disk,
@@ -62,6 +64,7 @@ impl Publishing {
         let mut open = Vec::new();
         encode_publish_open(&mut open, &put.vhost, 0, &put.producer);
         call.payload = open.into();
+        let question = Question::of(&messaging.calls, &call);
         let (vhost, _) = messaging.calls.admit(call).await?;
         let shard = messaging.shard(&vhost)?;
         let (exchange, routing_key) = match put.stream {
@@ -75,7 +78,7 @@ impl Publishing {
             }
             name => Some(shard.open_producer(name).map_err(|error| status::of_engine(&error))?),
         };
-        Ok(Publishing {
+        let publishing = Publishing {
             messaging,
             caller,
             shard,
@@ -86,7 +89,8 @@ impl Publishing {
             next_sequence: put.sequence.unwrap_or(0),
             generation: None,
             progress: Progress::default(),
-        })
+        };
+        Ok((publishing, question.watch(|| ())))
     }
 
     pub fn progress(&self) -> Progress {

@@ -17,6 +17,7 @@ use super::{check_caller, decode, first, of_arrow};
 use crate::connection::Caller;
 use crate::messaging::Messaging;
 use crate::responses::{FramedMessage, Responder};
+use crate::rights::Rights;
 use crate::server::until_stopped;
 use crate::status;
 
@@ -77,7 +78,7 @@ impl Responder for Results {
 async fn publish(
     first: FlightData,
     mut input: Streaming<Bytes>,
-    mut publishing: Publishing,
+    (mut publishing, mut rights): (Publishing, Rights),
     mut stopping: watch::Receiver<bool>,
     told: watch::Sender<Progress>,
 ) -> Result<(), Status> {
@@ -97,6 +98,7 @@ async fn publish(
             biased;
             message = input.message() => message?,
             () = until_stopped(&mut stopping) => return Err(status::stopping()),
+            refused = rights.until_refused() => return Err(refused),
         };
         let Some(message) = message else { return Ok(()) };
         data = decode(message)?;
