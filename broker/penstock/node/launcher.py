@@ -73,6 +73,7 @@ class Broker:
     async def _start(self) -> None:
         directory = DataDirectory.open(self._settings.data_dir)
         self._directory = directory
+        self.state.data_id = directory.data_id
         self._undo.callback(directory.close)
         self._undo.push_async_exit(self._mark_clean)
         directory.check_whole()
