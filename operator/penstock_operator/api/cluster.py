@@ -48,6 +48,11 @@ class Storage(Model):
         "pvc", description="emptyDir: the messages are gone with the pod. For tests only."
     )
     retain: Retain = part(Retain)
+    loss_policy: Literal["Auto", "Manual"] = Field(
+        "Auto",
+        description="When the broker began empty. Auto: what manifests describe is declared again at once. Manual: the"
+        " Cluster is not ready and nothing is declared until somebody said that the loss was seen.",
+    )
 
 
 class Resources(Model):
