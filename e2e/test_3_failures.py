@@ -55,14 +55,24 @@ def test_a_node_that_is_drained_gets_its_broker_back(kubectl: Kubectl) -> None:
 def test_a_changed_setting_restarts_the_broker_once(kubectl: Kubectl) -> None:
     before = pod_uid(kubectl)
 
-    kubectl("patch", "psc", "mq", "--type=merge", "--patch", '{"spec":{"config":{"logLevel":"debug"}}}')
+    kubectl("patch", "psc", "mq", "--type=merge", "--patch", '{"spec":{"config":{"segmentIdleSeconds":60}}}')
 
     wait_for_another_pod(kubectl, before)
     again = pod_uid(kubectl)
-    assert "debug" in kubectl("get", "configmap", "mq-config", "--output", "jsonpath={.data}")
+    assert "segment_idle_seconds = 60" in kubectl("get", "configmap", "mq-config", "--output", "jsonpath={.data}")
     kubectl("annotate", "psc", "mq", "look=again", "--overwrite")
     rolls = [event for event in kubectl.list("events") if event["reason"] == "RollingPod"]
     assert (len(rolls), pod_uid(kubectl)) == (1, again)
+
+
+def test_a_changed_level_of_the_log_counts_without_a_restart(kubectl: Kubectl) -> None:
+    before = pod_uid(kubectl)
+
+    kubectl("patch", "psc", "mq", "--type=merge", "--patch", '{"spec":{"config":{"logLevel":"debug"}}}')
+
+    # The kubelet brings a changed file to the pod at its own pace.
+    until(lambda: "changed settings count from now on" in kubectl("logs", "mq-0"), "the broker took it", 180)
+    assert pod_uid(kubectl) == before
 
 
 def test_an_operator_that_is_killed_in_the_middle_goes_on(kubectl: Kubectl) -> None:

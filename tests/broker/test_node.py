@@ -38,6 +38,20 @@ def test_the_directory_is_as_drawn_and_a_stop_is_clean(own: Broker) -> None:
     assert (own.data_dir / "clean").exists()
 
 
+def test_the_status_tells_one_data_directory_from_another(own: Broker, tmp_path: Path) -> None:
+    with own:
+        with penstock.connect(own.uri()) as connection:
+            made = connection.status().data_id
+        own.stop()
+        own.start()
+        with penstock.connect(own.uri()) as connection:
+            assert connection.status().data_id == made
+    with Broker(tmp_path / "other") as other, penstock.connect(other.uri()) as connection:
+        assert connection.status().data_id not in {"", made}
+
+    assert json.loads((own.data_dir / "node.json").read_text())["data_id"] == made
+
+
 def test_a_killed_broker_leaves_no_clean_mark_and_starts_again(own: Broker) -> None:
     with own:
         own.kill()

@@ -38,6 +38,7 @@ class FakeBroker:
     limits: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     is_up: bool = True
+    data_id: str = "data-1"
 
     @classmethod
     def new(cls, password: str) -> "FakeBroker":
@@ -68,7 +69,9 @@ class FakeConnection:
 
     def status(self) -> Status:
         self._check_up()
-        return Status("9.9", "fake", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, Recovery(0, 0, 0, 0), "/data")
+        nothing = Recovery(0, 0, 0, 0)
+        data_id = self._broker.data_id
+        return Status("9.9", "fake", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, nothing, "/data", data_id=data_id)
 
     def list_vhosts(self) -> list[Vhost]:
         self._check_up()

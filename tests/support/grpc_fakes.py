@@ -121,7 +121,9 @@ class FakeNode:
     """Figures that are easy to recognise."""
 
     def state(self) -> NodeState:
-        return NodeState("1.2.3", "node-1", "/secret/data", 12.0, 3.0, 40, {"grpc": "h:1"}, Recovery(ms=1.5, records=7))
+        return NodeState(
+            "1.2.3", "node-1", "/secret/data", 12.0, 3.0, 40, {"grpc": "h:1"}, Recovery(ms=1.5, records=7), "some-id"
+        )
 
     def damages(self) -> list[Damage]:
         return [Damage("/", "msgs.0000000003", 97, ("jobs",), 2)]

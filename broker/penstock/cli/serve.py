@@ -3,6 +3,7 @@
 The only command that enters the broker's own process rooms, and only when asked.
 """
 
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -41,4 +42,5 @@ def serve(
         "metrics": metrics,
         "log_level": log_level,
     }
-    node.run(node.load_settings(config, flags))
+    load = partial(node.load_settings, config, flags)
+    node.run(load(), load if config is not None else None)

@@ -263,6 +263,7 @@ def status() -> Steps[Status]:
         damage=tuple(
             Damage(each.vhost, each.file, each.at, tuple(each.queues), each.records) for each in answer.damage
         ),
+        data_id=answer.data_id,
     )
 
 

@@ -205,3 +205,5 @@ class Status:
     data_dir: str
     listeners: Mapping[str, str] = field(default_factory=dict)
     damage: tuple[Damage, ...] = ()
+    # The id that the data directory got when it was made; empty for those who may not see it.
+    data_id: str = ""

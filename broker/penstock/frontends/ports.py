@@ -118,6 +118,8 @@ class NodeState:
     resident_bytes: int
     listeners: Mapping[str, str] = field(default_factory=dict)
     recovery: Recovery = field(default_factory=Recovery)
+    # Of the data directory, made with it; empty until it is open.
+    data_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

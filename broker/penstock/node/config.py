@@ -44,7 +44,9 @@ class Settings(BaseModel):
     amqp: str = Field("127.0.0.1:5672", description="HOST:PORT of the AMQP listener, or `off`. Not served yet.")
     http: str = Field("127.0.0.1:15672", description="HOST:PORT of the management API, or `off`. Not served yet.")
     metrics: str = Field("127.0.0.1:15692", description="HOST:PORT of /metrics and /health, or `off`.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least level to log.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="The least level to log. Read again when the file changes."
+    )
     log_format: Literal["auto", "console", "json"] = Field(
         "auto", description="`console` for people, `json` for machines; `auto` is `console` at a terminal."
     )
@@ -95,7 +97,10 @@ class Settings(BaseModel):
         0, ge=0, le=256, description="Threads that serve connections; 0 is one for two processors, at most 8."
     )
     drain_seconds: float = Field(
-        10.0, ge=0, le=3_600, description="How long a stop waits for clients to end their streams."
+        10.0,
+        ge=0,
+        le=3_600,
+        description="How long a stop waits for clients to end their streams. Read again when the file changes.",
     )
     default_user: str = Field(
         "guest", description="The user made in a new data directory; `guest` is for loopback only."

@@ -6,6 +6,7 @@ import errno
 import re
 import secrets
 import socket
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from importlib.resources import files
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Self
 from penstock.frontends.grpc import Connections, Context, GrpcFrontend, Sessions
 from penstock.frontends.http import HttpFrontend
 from penstock.kit.clock import SystemClock
-from penstock.kit.logging import logger
+from penstock.kit.logging import configure, logger
 from penstock.kit.settings import CALLS_MAX
 from penstock.kit.tasks import spawn
 from penstock.model.names import DEFAULT_VHOST, SERVER_NAMED_RANDOM_LENGTH
@@ -28,6 +29,7 @@ from penstock.node.definitions_users import DefinitionsUsers
 from penstock.node.first_user import choose_first_user, is_beyond_loopback
 from penstock.node.notices import listen
 from penstock.node.process import StartError
+from penstock.node.reloading import Reloading
 from penstock.node.state import BrokerState, Phase
 from penstock.node.tls import TlsFiles, tls_files
 from penstock.node.vhosts_storage import VhostsStorage
@@ -45,8 +47,10 @@ _CANNOT_BIND = {
 class Broker:
     """Serves while entered. Leaving it without `stop` lets go of everything and leaves no `clean` behind."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, load: Callable[[], Settings] | None = None) -> None:
+        """`load` reads the settings again; without it they stay as they are."""
         self._settings = settings
+        self._load = load
         self._undo = AsyncExitStack()
         self._is_orderly = False
         self.was_clean = False
@@ -73,6 +77,7 @@ class Broker:
     async def _start(self) -> None:
         directory = DataDirectory.open(self._settings.data_dir)
         self._directory = directory
+        self.state.data_id = directory.data_id
         self._undo.callback(directory.close)
         self._undo.push_async_exit(self._mark_clean)
         directory.check_whole()
@@ -81,6 +86,9 @@ class Broker:
         await self._start_http()
         await self._open_data(directory)
         await self._start_grpc(tls)
+        if self._load is not None:
+            reloading = Reloading(self._settings, self._load, self._take)
+            self._undo.callback(spawn(reloading.watch(), name="settings").cancel)
         for name in ("amqp", "http"):
             address = self._settings.address(name)
             if address is not None:
@@ -176,7 +184,7 @@ class Broker:
         )
         frontend.start()
         self._undo.callback(frontend.stop)
-        self._undo.push_async_callback(asyncio.to_thread, server.stop, int(self._settings.drain_seconds * 1_000))
+        self._undo.push_async_callback(self._stop_server, server)
         self.state.listeners["grpc"] = server.address
 
     async def stop(self) -> None:
@@ -185,6 +193,14 @@ class Broker:
         self._is_orderly = not any(vhost.fault for vhost in self._vhosts.all())
         if self._server is not None:
             await asyncio.to_thread(self._server.serving, False)
+
+    async def _stop_server(self, server: Server) -> None:
+        await asyncio.to_thread(server.stop, int(self._settings.drain_seconds * 1_000))
+
+    def _take(self, settings: Settings) -> None:
+        """What changed while the broker runs: only what may."""
+        self._settings = settings
+        configure(settings.log_level, settings.log_format)
 
     async def _close_engine(self) -> None:
         await asyncio.to_thread(self._engine.close)

@@ -4,6 +4,7 @@ launcher's business, which is imported late: reading settings must not load the 
 import asyncio
 import gc
 import sys
+from collections.abc import Callable
 
 from penstock.kit.logging import configure
 from penstock.kit.memory import return_large_blocks, trim
@@ -16,16 +17,16 @@ class StartError(Exception):
     """The broker cannot start; the text says why and what to do."""
 
 
-def run(settings: Settings) -> None:
-    """Runs a broker until a signal stops it. Exits with 1, after one line on stderr, when it cannot start or did not
-    stop cleanly."""
+def run(settings: Settings, load: Callable[[], Settings] | None = None) -> None:
+    """Runs a broker until a signal stops it; `load` reads its settings again, where they may change. Exits with 1,
+    after one line on stderr, when it cannot start or did not stop cleanly."""
     import uvloop
 
     return_large_blocks()
     configure(settings.log_level, settings.log_format)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            was_clean = runner.run(_serve(settings))
+            was_clean = runner.run(_serve(settings, load))
     except (StartError, FaultError, RefusedError) as error:
         sys.stderr.write(f"penstock: {error}\n")
         raise SystemExit(1) from error
@@ -33,7 +34,7 @@ def run(settings: Settings) -> None:
         raise SystemExit(1)
 
 
-async def _serve(settings: Settings) -> bool:
+async def _serve(settings: Settings, load: Callable[[], Settings] | None) -> bool:
     from penstock.node.greeting import greeting
     from penstock.node.launcher import Broker
     from penstock.node.signals import stop_asked
@@ -41,7 +42,7 @@ async def _serve(settings: Settings) -> bool:
     log_bugs_of_callbacks(asyncio.get_running_loop())
     gc.disable()  # what a start makes it keeps: with many queues, walking it again and again takes half as long again
     asked = stop_asked()
-    async with Broker(settings) as broker:
+    async with Broker(settings, load) as broker:
         sys.stdout.write(
             greeting(
                 settings,

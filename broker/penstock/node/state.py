@@ -53,6 +53,7 @@ class BrokerState:
         self.phase = Phase.STARTING
         self.listeners: dict[str, str] = {}
         self.recovery = Recovery()
+        self.data_id = ""
         self._version = version
         self._node = node
         self._data_dir = data_dir
@@ -97,6 +98,7 @@ class BrokerState:
             resident_bytes=int(_STATM.read_text().split()[1]) * self._page_bytes,
             listeners=self.listeners,
             recovery=self.recovery,
+            data_id=self.data_id,
         )
 
     def metrics(self) -> Mapping[str, float]:

@@ -4,7 +4,9 @@ lock; `clean` exists only between a clean stop and the next start. It does not k
 import fcntl
 import hashlib
 import os
+import re
 import stat
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from penstock.model.errors import StorageError, Thing
 from penstock.storage.jsonfiles import read_json, sync_directory, write_file, write_json
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
+_DATA_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +33,11 @@ class LastRun:
 class DataDirectory:
     """Holds the lock from `open` to `close`; every path below the directory is made here."""
 
-    def __init__(self, path: Path, lock: int, last_run: LastRun) -> None:
+    def __init__(self, path: Path, lock: int, last_run: LastRun, data_id: str) -> None:
         self.path = path
         self.last_run = last_run
+        self.data_id = data_id
+        """Made once, with the directory: another one means that this is another directory, whatever it is called."""
         self._lock: int | None = lock
 
     @classmethod
@@ -49,7 +54,7 @@ class DataDirectory:
                 "make it writable for the broker's user or name another one with --data-dir",
             ) from error
         try:
-            return cls(path, lock, _begin(path, _boot_id(boot_id_file)))
+            return cls(path, lock, *_begin(path, _boot_id(boot_id_file)))
         except BaseException:
             os.close(lock)
             raise
@@ -146,19 +151,22 @@ def _locked(path: Path) -> int:
     return descriptor
 
 
-def _begin(path: Path, boot_id: str) -> LastRun:
+def _begin(path: Path, boot_id: str) -> tuple[LastRun, str]:
     node_file, clean_file = path / "node.json", path / "clean"
     try:
         before = read_json(node_file)
     except FileNotFoundError:
         before = None
-    last_boot_id = before.get("boot_id") if isinstance(before, dict) else None
+    known = before if isinstance(before, dict) else {}
+    last_boot_id, data_id = known.get("boot_id"), known.get("data_id")
+    if not isinstance(data_id, str) or _DATA_ID.fullmatch(data_id) is None:
+        data_id = str(uuid.uuid4())  # new, restored from a backup, or of a version that gave none
     last_run = LastRun(before is None, clean_file.exists(), last_boot_id == boot_id and boot_id != "")
     if last_run.was_clean:
         clean_file.unlink()
         sync_directory(path)  # from here on a power loss must not find `clean`
-    write_json(node_file, {"format": 1, "boot_id": boot_id})
-    return last_run
+    write_json(node_file, {"format": 1, "boot_id": boot_id, "data_id": data_id})
+    return last_run, data_id
 
 
 def _boot_id(path: Path) -> str:

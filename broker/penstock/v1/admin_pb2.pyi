@@ -22,7 +22,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "node", "uptime_seconds", "cpu_seconds", "resident_bytes", "connection_count", "consumer_count", "queue_count", "ready_count", "unsettled_count", "published_total", "confirmed_total", "delivered_total", "settled_total", "recovery", "data_dir", "listeners", "damage")
+    __slots__ = ("version", "node", "uptime_seconds", "cpu_seconds", "resident_bytes", "connection_count", "consumer_count", "queue_count", "ready_count", "unsettled_count", "published_total", "confirmed_total", "delivered_total", "settled_total", "recovery", "data_dir", "listeners", "damage", "data_id")
     class ListenersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -48,6 +48,7 @@ class GetStatusResponse(_message.Message):
     DATA_DIR_FIELD_NUMBER: _ClassVar[int]
     LISTENERS_FIELD_NUMBER: _ClassVar[int]
     DAMAGE_FIELD_NUMBER: _ClassVar[int]
+    DATA_ID_FIELD_NUMBER: _ClassVar[int]
     version: str
     node: str
     uptime_seconds: float
@@ -66,7 +67,8 @@ class GetStatusResponse(_message.Message):
     data_dir: str
     listeners: _containers.ScalarMap[str, str]
     damage: _containers.RepeatedCompositeFieldContainer[Damage]
-    def __init__(self, version: _Optional[str] = ..., node: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., resident_bytes: _Optional[int] = ..., connection_count: _Optional[int] = ..., consumer_count: _Optional[int] = ..., queue_count: _Optional[int] = ..., ready_count: _Optional[int] = ..., unsettled_count: _Optional[int] = ..., published_total: _Optional[int] = ..., confirmed_total: _Optional[int] = ..., delivered_total: _Optional[int] = ..., settled_total: _Optional[int] = ..., recovery: _Optional[_Union[Recovery, _Mapping]] = ..., data_dir: _Optional[str] = ..., listeners: _Optional[_Mapping[str, str]] = ..., damage: _Optional[_Iterable[_Union[Damage, _Mapping]]] = ...) -> None: ...
+    data_id: str
+    def __init__(self, version: _Optional[str] = ..., node: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., resident_bytes: _Optional[int] = ..., connection_count: _Optional[int] = ..., consumer_count: _Optional[int] = ..., queue_count: _Optional[int] = ..., ready_count: _Optional[int] = ..., unsettled_count: _Optional[int] = ..., published_total: _Optional[int] = ..., confirmed_total: _Optional[int] = ..., delivered_total: _Optional[int] = ..., settled_total: _Optional[int] = ..., recovery: _Optional[_Union[Recovery, _Mapping]] = ..., data_dir: _Optional[str] = ..., listeners: _Optional[_Mapping[str, str]] = ..., damage: _Optional[_Iterable[_Union[Damage, _Mapping]]] = ..., data_id: _Optional[str] = ...) -> None: ...
 
 class Damage(_message.Message):
     __slots__ = ("vhost", "file", "at", "queues", "records")

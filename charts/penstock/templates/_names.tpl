@@ -26,3 +26,12 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $kept := regexReplaceAll "[^a-z0-9-]" $plain "" | trunc 40 | trimAll "-" -}}
 {{- if eq $kept . -}}{{ $kept }}{{- else -}}{{ printf "%s-%s" $kept (sha256sum . | trunc 6) | trimPrefix "-" }}{{- end -}}
 {{- end -}}
+
+{{- /* Local volumes have a class of their own: classes belong to the whole Kubernetes, so its name has the namespace in it. */ -}}
+{{- define "penstock.storageClass" -}}
+{{- if .Values.localVolumes -}}
+{{ .Release.Namespace }}-{{ include "penstock.name" . }}-local
+{{- else -}}
+{{ .Values.storage.storageClassName }}
+{{- end -}}
+{{- end -}}

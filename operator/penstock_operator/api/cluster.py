@@ -48,6 +48,11 @@ class Storage(Model):
         "pvc", description="emptyDir: the messages are gone with the pod. For tests only."
     )
     retain: Retain = part(Retain)
+    loss_policy: Literal["Auto", "Manual"] = Field(
+        "Auto",
+        description="When the broker began empty. Auto: what manifests describe is declared again at once. Manual: the"
+        " Cluster is not ready and nothing is declared until somebody said that the loss was seen.",
+    )
 
 
 class Resources(Model):
@@ -58,9 +63,12 @@ class Resources(Model):
 
 
 class Config(Model):
-    """The broker's settings. What is absent keeps the broker's default. A change restarts the broker, once."""
+    """The broker's settings. What is absent keeps the broker's default. A change restarts the broker, once, but for
+    what is said to count without."""
 
-    log_level: Literal["debug", "info", "warning", "error"] | None = Field(None, description="The least level to log.")
+    log_level: Literal["debug", "info", "warning", "error"] | None = Field(
+        None, description="The least level to log. Counts without a restart."
+    )
     message_bytes_max: int | None = Field(None, ge=1024, le=512 * 1024**2, description="The largest message.")
     segment_bytes_min: int | None = Field(None, ge=64 * 1024, le=1024**3, description="Size of a log's first segment.")
     segment_bytes_max: int | None = Field(
@@ -77,7 +85,10 @@ class Config(Model):
     )
     io_threads: int | None = Field(None, ge=0, le=256, description="Threads that serve connections; 0 lets it choose.")
     drain_seconds: int | None = Field(
-        None, ge=0, le=3_600, description="How long a stop waits for clients to end their streams."
+        None,
+        ge=0,
+        le=3_600,
+        description="How long a stop waits for clients to end their streams. Counts without a restart.",
     )
 
 

@@ -77,6 +77,7 @@ class ClusterStatus(Model):
     selector: str | None = None
     current_version: str | None = None
     storage_id: str | None = Field(None, description="The volume that the messages are on.")
+    data_id: str | None = Field(None, description="The data directory on it, as the broker tells.")
     binding: NamedRef | None = Field(None, description="The Secret of the first administrator.")
     endpoints: Endpoints | None = None
     brokers: Annotated[list[BrokerStatus], Field(max_length=99)] | None = None

@@ -19,6 +19,8 @@ class BrokerFacts:
 
     version: str
     damage: tuple[str, ...] = ()
+    # Of its data directory; empty where the broker is older than that.
+    data_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,8 @@ class Facts:
 def status(owner: Owner, facts: Facts, before: Manifest, annotations: Manifest) -> tuple[Manifest, list[Says]]:
     """The status without its conditions, and the conditions."""
     storage = storage_id(owner, facts)
-    ready = _ready(owner, facts)
+    loss = _loss(owner, before, facts, annotations)
+    ready = _ready(owner, facts, loss)
     found: Manifest = {
         "phase": _phase(owner, ready),
         "replicas": owner.spec.replicas,
@@ -47,11 +50,12 @@ def status(owner: Owner, facts: Facts, before: Manifest, annotations: Manifest) 
         "selector": ",".join(f"{key}={value}" for key, value in sorted(owner.selector.items())),
         "currentVersion": facts.broker.version if facts.broker else before.get("currentVersion"),
         "storageId": storage or before.get("storageId"),
+        "dataId": _data_id(before, storage, facts),
         "binding": {"name": owner.secret},
         "endpoints": {"grpc": f"{owner.host}:{GRPC_PORT}", "metrics": f"{owner.host}:{METRICS_PORT}"},
         "brokers": _brokers(owner, facts),
     }
-    says = [ready, _storage(facts), _loss(before, storage, annotations), _warnings(facts), facts.tls]
+    says = [ready, _storage(facts), loss, _warnings(facts), facts.tls]
     return found, [each for each in says if each is not None]
 
 
@@ -63,7 +67,7 @@ def storage_id(owner: Owner, facts: Facts) -> str | None:
     return str(holder["metadata"]["uid"])
 
 
-def _ready(owner: Owner, facts: Facts) -> Says:
+def _ready(owner: Owner, facts: Facts, loss: Says | None) -> Says:
     if facts.blocked:
         return Says("Ready", "False", *facts.blocked)
     if owner.spec.replicas == 0:
@@ -77,6 +81,8 @@ def _ready(owner: Owner, facts: Facts) -> Says:
         return Says("Ready", "False", *facts.problem)
     if facts.broker is None:
         return Says("Ready", "False", "Starting", "the broker is starting; a long replay takes its time")
+    if loss is not None and waits_after_loss(owner):
+        return Says("Ready", "False", "DataLost", loss.message)
     return Says("Ready", "True", "Serving")
 
 
@@ -127,17 +133,40 @@ def _storage(facts: Facts) -> Says:
     return Says("StorageHealthy", "True", "Healthy")
 
 
-def _loss(before: Manifest, storage: str | None, annotations: Manifest) -> Says | None:
-    """Stands until somebody says that it was seen."""
-    known = before.get("storageId")
-    told = next((each for each in before.get("conditions", []) if each.get("type") == "DataLost"), None)
-    if known and storage and known != storage:
+def waits_after_loss(owner: Owner) -> bool:
+    """Whose volume goes with every pod has chosen so."""
+    return owner.spec.storage.loss_policy == "Manual" and owner.spec.storage.mode == "pvc"
+
+
+def _data_id(before: Manifest, storage: str | None, facts: Facts) -> str | None:
+    """On another volume it is learnt anew: that loss is told by the volume already."""
+    if facts.broker is not None and facts.broker.data_id:
+        return facts.broker.data_id
+    is_replaced = storage is not None and before.get("storageId") not in {None, storage}
+    return None if is_replaced else before.get("dataId")
+
+
+def _loss(owner: Owner, before: Manifest, facts: Facts, annotations: Manifest) -> Says | None:
+    """Stands until somebody says that it was seen, by the id that the message names."""
+    volume, directory = before.get("storageId"), before.get("dataId")
+    storage, data = storage_id(owner, facts), facts.broker.data_id if facts.broker else ""
+    when = " when this was seen" if waits_after_loss(owner) else ". When this was seen"
+    after = f"What manifests describe is declared again{when}: annotate"
+    if volume and storage and volume != storage:
         message = (
-            f"the volume {known} is gone and the broker began empty on {storage}: its messages are lost. What manifests"
-            f" describe is declared again. When this was seen: annotate {LOSS_SEEN_ANNOTATION}={storage}"
+            f"the volume {volume} is gone and the broker began empty on {storage}: its messages are lost. {after}"
+            f" {LOSS_SEEN_ANNOTATION}={storage}"
         )
         return Says("DataLost", "True", "VolumeReplaced", message)
-    if told is None or annotations.get(LOSS_SEEN_ANNOTATION) == known:
+    if directory and data and directory != data:
+        message = (
+            f"the data directory {directory} on the volume is gone, and the broker works on another one, {data}: what"
+            f" was in it is lost, unless somebody put another in its place. {after} {LOSS_SEEN_ANNOTATION}={data}"
+        )
+        return Says("DataLost", "True", "DataReplaced", message)
+    told = next((each for each in before.get("conditions", []) if each.get("type") == "DataLost"), None)
+    seen = annotations.get(LOSS_SEEN_ANNOTATION)
+    if told is None or seen == (directory if told["reason"] == "DataReplaced" else volume):
         return None
     return Says("DataLost", "True", told["reason"], told["message"])
 

@@ -1,18 +1,25 @@
-"""The broker's configuration file, from a Cluster's spec. What only counts after a restart is all of it, in this
-version of the broker: its hash stands on the pod, so that a change restarts the broker once."""
+"""The broker's configuration file, from a Cluster's spec. The hash of what only counts after a restart stands on the
+pod, so that a change of it restarts the broker once; what the broker reads again by itself restarts nothing."""
 
 import hashlib
 from typing import Any
 
 from penstock_operator.desired.naming import GRPC_PORT, METRICS_PORT, Owner
 
+Settings = dict[str, str | int | bool]
 FILE = "penstock.toml"
 TLS_FOLDER = "/etc/penstock-tls"
+# What the broker reads again when the file changes.
+HOT = frozenset({"log_level", "drain_seconds"})
 
 
 def toml(owner: Owner) -> str:
     """Keys in the order of the types; strings and numbers only."""
-    settings: dict[str, str | int | bool] = {
+    return _written(_settings(owner))
+
+
+def _settings(owner: Owner) -> Settings:
+    settings: Settings = {
         "data_dir": "/data",
         "grpc": f"0.0.0.0:{GRPC_PORT}",
         "metrics": f"0.0.0.0:{METRICS_PORT}",
@@ -29,6 +36,10 @@ def toml(owner: Owner) -> str:
             # Probes and Prometheus ask for health and figures, which tell no secrets.
             "metrics_tls": False,
         }
+    return settings
+
+
+def _written(settings: Settings) -> str:
     return "".join(f"{key} = {_value(value)}\n" for key, value in settings.items())
 
 
@@ -39,7 +50,8 @@ def _value(value: str | int | bool) -> str:
 
 
 def config_hash(owner: Owner) -> str:
-    return hashlib.sha256(toml(owner).encode()).hexdigest()[:16]
+    cold = {key: value for key, value in _settings(owner).items() if key not in HOT}
+    return hashlib.sha256(_written(cold).encode()).hexdigest()[:16]
 
 
 def config_map(owner: Owner) -> dict[str, Any]:

@@ -200,7 +200,7 @@ class ClusterReconciler:
         except RefusedError as error:
             return None, ("BrokerRefused", str(error))
         damage = tuple(f"{each.file} in vhost '{each.vhost}': {each.records} records" for each in found.damage)
-        return BrokerFacts(found.version, damage), None
+        return BrokerFacts(found.version, damage, found.data_id), None
 
     def _tell_news(self, key: Key, manifest: Manifest, says: list[Says]) -> None:
         """What became so just now: to people by events, to what is in the broker by another look."""
@@ -211,8 +211,9 @@ class ClusterReconciler:
             is_bad = each.type == "DataLost" or (each.status == "False" and each.reason not in {"Starting", "Stopped"})
             text = each.message or each.reason
             self._world.kubernetes.tell(manifest, is_warning=is_bad, reason=each.reason, message=text)
-        became_ready = any(each.type == "Ready" and each.status == "True" for each in says)
-        if became_ready and status_of(before, "Ready") != "True":
+        is_ready = any(each.type == "Ready" and each.status == "True" for each in says)
+        is_empty = any(each.type == "DataLost" for each in says) and status_of(before, "DataLost") != "True"
+        if (is_ready and status_of(before, "Ready") != "True") or is_empty:
             self._wake_topology(key)
 
     def _wake_topology(self, key: Key) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.client.uri import Address, Tls
 from penstock_operator.api import ClusterSpec
+from penstock_operator.desired.cluster_status import waits_after_loss
 from penstock_operator.desired.conditions import status_of
 from penstock_operator.desired.naming import ADMINISTRATOR, GRPC_PORT, Owner
 from penstock_operator.engine.backlog import Key
@@ -71,7 +72,10 @@ def find_home(world: World, manifest: Manifest) -> Home:
     _check_namespace(world, owner, manifest["metadata"]["namespace"])
     if owner.spec.paused:
         raise NotYet("ClusterPaused", f"Cluster '{name}' is paused; set its spec.paused to false")
-    if status_of(found.get("status", {}).get("conditions", []), "Ready") != "True":
+    conditions = found.get("status", {}).get("conditions", [])
+    if status_of(conditions, "DataLost") == "True" and waits_after_loss(owner):
+        raise NotYet("DataLost", f"Cluster '{name}' lost its data and waits, as its spec.storage.lossPolicy says")
+    if status_of(conditions, "Ready") != "True":
         raise NotYet("ClusterNotReady", f"Cluster '{name}' is not ready; its own conditions say why")
     return Home(owner, administrator_password(world, owner), authority_of(world, owner))
 

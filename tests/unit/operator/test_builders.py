@@ -108,9 +108,12 @@ def test_the_broker_knows_every_setting_that_it_is_given(spec: dict[str, Any]) -
 
 def test_only_what_needs_a_restart_changes_the_pod() -> None:
     plain, hot = owner({}), owner({"service": {"type": "NodePort"}, "pdb": {"enabled": True}})
-    cold = owner({"config": {"logLevel": "debug"}})
+    read_again = owner({"config": {"logLevel": "debug", "drainSeconds": 5}})
+    cold = owner({"config": {"segmentIdleSeconds": 60}})
 
     assert children(plain)[-1]["spec"]["template"] == children(hot)[-1]["spec"]["template"]
+    assert children(plain)[-1]["spec"]["template"] == children(read_again)[-1]["spec"]["template"]
+    assert toml(plain) != toml(read_again)
     assert config_hash(plain) != config_hash(cold)
 
 

@@ -6,7 +6,9 @@ import copy
 
 import pytest
 
+from penstock_operator.engine import Key
 from penstock_operator.links.certificates import UntrustedError
+from support.admin_fake import FakeBroker
 from support.operator_world import OperatorWorld
 
 
@@ -88,6 +90,97 @@ def test_a_volume_that_was_replaced_stands_in_a_condition_until_somebody_saw_it(
     world.kubernetes.add(cluster)
     world.settle()
     assert world.condition("Cluster", "mq", "DataLost") == ("", "")
+
+
+def test_a_disk_that_was_wiped_under_the_same_claim_is_told_of_until_somebody_saw_it(world: OperatorWorld) -> None:
+    wipe(world)
+    world.look_again()
+    world.look_again()
+    assert world.condition("Cluster", "mq", "DataLost") == ("True", "DataReplaced")
+    assert world.kubernetes.events.count(("Cluster", "mq", "DataReplaced")) == 1
+    assert world.condition("Cluster", "mq") == ("True", "Serving")
+
+    annotate(world, "data-2")
+    assert world.condition("Cluster", "mq", "DataLost") == ("", "")
+
+
+def test_a_loss_that_was_seen_does_not_hide_the_next_one(world: OperatorWorld) -> None:
+    wipe(world)
+    world.look_again()
+    annotate(world, "data-2")
+
+    wipe(world, "data-3")
+    world.look_again()
+
+    assert world.condition("Cluster", "mq", "DataLost") == ("True", "DataReplaced")
+
+
+def test_a_broker_that_tells_no_id_of_its_data_has_lost_nothing(world: OperatorWorld) -> None:
+    assert world.broker is not None
+    world.broker.data_id = ""
+    world.look_again()
+
+    world.broker.data_id = "data-1"
+    world.look_again()
+
+    assert world.condition("Cluster", "mq", "DataLost") == ("", "")
+
+
+def test_another_volume_is_one_loss_and_not_two(world: OperatorWorld) -> None:
+    world.run_pod(uid="pod-2", claim="claim-2")
+    wipe(world)
+    world.look_again()
+    annotate(world, "claim-2")
+
+    world.look_again()
+
+    assert world.condition("Cluster", "mq", "DataLost") == ("", "")
+
+
+def test_what_was_lost_is_declared_again_at_once(world: OperatorWorld) -> None:
+    world.apply("Queue", "jobs", {"vhost": "/", "name": "jobs"})
+    world.settle()
+
+    wipe(world)
+    world.add(Key("Cluster", "default", "mq"))
+    world.settle()
+
+    assert world.broker is not None
+    assert "jobs" in world.broker.vhosts["/"]["queues"]
+
+
+def test_a_loss_policy_of_manual_declares_nothing_until_somebody_saw_the_loss(world: OperatorWorld) -> None:
+    world.kubernetes.change("Cluster", "mq", {"storage": {"lossPolicy": "Manual"}})
+    world.apply("Queue", "jobs", {"vhost": "/", "name": "jobs"})
+    world.settle()
+    assert world.condition("Queue", "jobs") == ("True", "Synced")
+
+    wipe(world)
+    world.add(Key("Cluster", "default", "mq"))
+    world.settle()
+    assert world.broker is not None
+    assert world.condition("Cluster", "mq") == ("False", "DataLost")
+    assert world.condition("Queue", "jobs") == ("False", "DataLost")
+    assert "jobs" not in world.broker.vhosts["/"]["queues"]
+
+    annotate(world, "data-2")
+    assert world.condition("Cluster", "mq") == ("True", "Serving")
+    assert world.condition("Queue", "jobs") == ("True", "Synced")
+    assert "jobs" in world.broker.vhosts["/"]["queues"]
+
+
+def wipe(world: OperatorWorld, data_id: str = "data-2") -> None:
+    """The broker begins anew on the same volume."""
+    world.broker = FakeBroker.new("generated")
+    world.broker.data_id = data_id
+    world.world.brokers.forget("mq.default.svc")
+
+
+def annotate(world: OperatorWorld, seen: str) -> None:
+    cluster = copy.deepcopy(world.kubernetes.objects["Cluster", "default", "mq"])
+    cluster["metadata"]["annotations"] = {"penstock.dev/data-loss-seen": seen}
+    world.kubernetes.add(cluster)
+    world.settle()
 
 
 def test_an_image_that_cannot_be_pulled_is_named(world: OperatorWorld) -> None:

@@ -53,6 +53,37 @@ def test_clean_is_gone_as_soon_as_the_next_run_begins(tmp_path, boot):
         assert not directory.last_run.was_clean
 
 
+def test_a_directory_keeps_the_id_it_was_made_with(tmp_path, boot):
+    with DataDirectory.open(tmp_path / "d", boot) as directory:
+        made = directory.data_id
+
+    boot.write_text("second-boot\n")
+    with DataDirectory.open(tmp_path / "d", boot) as directory:
+        assert directory.data_id == made
+
+
+def test_a_directory_that_was_emptied_gets_another_id(tmp_path, boot):
+    with DataDirectory.open(tmp_path / "d", boot) as directory:
+        before = directory.data_id
+    for path in (tmp_path / "d").iterdir():
+        path.unlink()
+
+    with DataDirectory.open(tmp_path / "d", boot) as directory:
+        assert directory.data_id != before
+
+
+@pytest.mark.parametrize("known", ['{"format": 1, "boot_id": ""}', '{"format": 1, "boot_id": "", "data_id": "../x"}'])
+def test_a_directory_without_an_id_that_can_be_used_gets_one_for_good(tmp_path, boot, known):
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "node.json").write_text(known)
+
+    with DataDirectory.open(tmp_path / "d", boot) as directory:
+        given = directory.data_id
+        assert not directory.last_run.is_new
+    with DataDirectory.open(tmp_path / "d", boot) as directory:
+        assert directory.data_id == given
+
+
 def test_the_page_cache_may_be_lost_only_after_another_boot_without_a_clean_stop(tmp_path, boot):
     DataDirectory.open(tmp_path / "d", boot).close()
 

@@ -33,7 +33,7 @@ async def get_status(context: Context, caller: Caller, _: admin.GetStatusRequest
         ),
     )
     if _CARETAKERS.intersection(caller.user.tags):
-        response.data_dir = state.data_dir
+        response.data_dir, response.data_id = state.data_dir, state.data_id
         response.listeners.update(state.listeners)
         for damage in context.node.damages():
             response.damage.add(

@@ -1,0 +1,56 @@
+"""Looks at the configuration file again while the broker runs: what may change without a restart counts within seconds,
+of the rest one line says that it waits for one. A file that cannot be used changes nothing. It does not know what the
+settings do."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from penstock.kit.logging import logger
+from penstock.node.config import ConfigurationError, Settings
+
+LOOK_SECONDS: Final = 5.0
+# The operator for Kubernetes restarts the broker for all others: a test compares.
+HOT: Final = frozenset({"log_level", "drain_seconds"})
+_log = logger("node")
+
+
+class Reloading:
+    """`load` reads the settings as the start did; `take` gets them as they count from now on."""
+
+    def __init__(self, settings: Settings, load: Callable[[], Settings], take: Callable[[Settings], None]) -> None:
+        self._asked = self._counting = settings
+        self._load = load
+        self._take = take
+        self._problem = ""
+
+    async def watch(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self.look(await asyncio.to_thread(self._read))
+
+    def look(self, found: Settings | None) -> None:
+        """Takes what changed since the last look. None: it could not be read."""
+        if found is None or found == self._asked:
+            return
+        changed = {name for name in Settings.model_fields if getattr(found, name) != getattr(self._asked, name)}
+        self._asked = found
+        hot, cold = sorted(changed & HOT), sorted(changed - HOT)
+        if hot:
+            self._counting = self._counting.model_copy(update={name: getattr(found, name) for name in hot})
+            self._take(self._counting)
+            _log.info("changed settings count from now on", settings=hot)
+        if cold:
+            _log.warning("changed settings count after a restart", settings=cold)
+
+    def _read(self) -> Settings | None:
+        try:
+            found = self._load()
+        except ConfigurationError as error:
+            if str(error) != self._problem:
+                self._problem = str(error)
+                _log.warning("changed settings cannot be used; those of before count on", reason=self._problem)
+            return None
+        self._problem = ""
+        return found
