@@ -25,6 +25,9 @@ run: setup ## start a broker on ./data
 demo: setup ## send a log file through a topic exchange to two queues
 	@$(BIN)/python examples/demo.py
 
+demo-pipeline: setup .venv/.spark ## run a pipeline on Spark: a stream into a stream and Parquet, and a picture of it
+	@$(BIN)/python -m examples.demo_pipeline
+
 build: setup ## build the wheel into dist/
 	$(BIN)/maturin build --release --out dist
 

@@ -86,11 +86,17 @@ def transformed(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
         spark.read.format(table.format).options(**table.options).load(table.path).createOrReplaceTempView(table.name)
     source = spark.readStream.format("penstock").options(**pipeline.source).load()
     if pipeline.watermark is not None:
-        source = source.withWatermark(*pipeline.watermark)
+        source = watermarked(source, *pipeline.watermark)
     source.createOrReplaceTempView("source")
     result = spark.sql(pipeline.sql) if pipeline.python is None else by_python(spark, pipeline.python, source)
     result.createOrReplaceTempView("result")
     return result
+
+
+def watermarked(source: DataFrame, column: str, delay: str) -> DataFrame:
+    """Spark takes columns only: a field of one becomes a column of its own name."""
+    _, is_field, name = column.rpartition(".")
+    return (source.withColumn(name, source[column]) if is_field else source).withWatermark(name, delay)
 
 
 def by_python(spark: SparkSession, file: Path, source: DataFrame) -> DataFrame:

@@ -112,3 +112,9 @@ def test_the_template_is_right_and_never_written_over_something(tmp_path: Path) 
 def test_the_examples_are_right_and_say_how_they_are_run(file: Path) -> None:
     assert read_pipeline(file).name == file.stem
     assert f"# penstock pipeline run examples/pipelines/{file.name}" in file.read_text()
+
+
+def test_a_field_may_be_the_watermark(tmp_path: Path) -> None:
+    pipeline = read_pipeline(written(tmp_path, watermark={"column": "value.at", "delay": "10 minutes"}))
+
+    assert pipeline.watermark == ("value.at", "10 minutes")
