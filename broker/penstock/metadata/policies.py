@@ -51,7 +51,7 @@ class Policy:
     compiled: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "compiled", compile_pattern("policy", self.pattern))
+        object.__setattr__(self, "compiled", compile_pattern("policy", self.pattern, is_searched=True))
 
 
 Policies = Mapping[str, Policy]

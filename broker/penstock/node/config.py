@@ -96,6 +96,22 @@ class Settings(BaseModel):
     io_threads: int = Field(
         0, ge=0, le=256, description="Threads that serve connections; 0 is one for two processors, at most 8."
     )
+    connections_max: int = Field(
+        0,
+        ge=0,
+        le=10_000_000,
+        description="Connections of gRPC that may be open; 0 is nine tenths of the files that the process may open.",
+    )
+    streams_per_connection_max: int = Field(
+        1_000, ge=1, le=1_000_000, description="Streams and calls that one connection may have open at a time."
+    )
+    first_request_seconds: float = Field(
+        10.0,
+        ge=0.1,
+        le=600,
+        description="What a TLS handshake may take, then a connection's first request, then a request's first message "
+        "(and a second more for each 64 KiB of it). Who takes longer is closed.",
+    )
     drain_seconds: float = Field(
         10.0,
         ge=0,

@@ -27,6 +27,7 @@ from penstock.node.backups import Backups
 from penstock.node.config import Settings
 from penstock.node.definitions_users import DefinitionsUsers
 from penstock.node.first_user import choose_first_user, is_beyond_loopback
+from penstock.node.files import connections_that_fit
 from penstock.node.notices import listen
 from penstock.node.process import StartError
 from penstock.node.reloading import Reloading
@@ -151,6 +152,9 @@ class Broker:
                 message_bytes_max=self._settings.message_bytes_max,
                 descriptors=files("penstock.v1").joinpath("descriptors.binpb").read_bytes(),
                 calls_max=CALLS_MAX,
+                connections_max=self._settings.connections_max or connections_that_fit(),
+                streams_max=self._settings.streams_per_connection_max,
+                first_request_ms=int(self._settings.first_request_seconds * 1_000),
                 tls=tls,
             )
         except OSError as error:

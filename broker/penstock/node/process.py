@@ -11,6 +11,7 @@ from penstock.kit.memory import return_large_blocks, trim
 from penstock.kit.tasks import log_bugs_of_callbacks
 from penstock.model.errors import FaultError, RefusedError
 from penstock.node.config import Settings
+from penstock.node.files import raise_files_max
 
 
 class StartError(Exception):
@@ -23,6 +24,7 @@ def run(settings: Settings, load: Callable[[], Settings] | None = None) -> None:
     import uvloop
 
     return_large_blocks()
+    raise_files_max()
     configure(settings.log_level, settings.log_format)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

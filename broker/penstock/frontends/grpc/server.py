@@ -11,7 +11,7 @@ from penstock.frontends.grpc.calls import answer_call
 from penstock.frontends.grpc.context import Context
 from penstock.frontends.grpc.errors import Refusal, refusal_of, refusal_of_a_bug
 from penstock.frontends.grpc.ports import Call, Listener
-from penstock.frontends.grpc.streams import admit
+from penstock.frontends.grpc.streams import NO_QUEUE, admit
 from penstock.kit.logging import logger
 from penstock.kit.tasks import spawn
 from penstock.model.errors import FaultError, RefusedError, StoppedError, Thing
@@ -93,6 +93,9 @@ class GrpcFrontend:
                 _refuse(call, answer)
             else:
                 call.answer(answer)
+            return
+        if call.kind == "enter":
+            call.admit("", NO_QUEUE)  # being somebody is enough to send a large request
             return
         admission = await admit(self._context, caller, call)
         if call.kind in STREAMS and not call.again:

@@ -27,6 +27,11 @@ COUNTERS: dict[str, tuple[str, str]] = {
         "Rewritings given up, for bytes that do not hold or a disk that refuses; the segments stay as they were.",
     ),
     "tls_failures_total": ("penstock_tls_failures", "TLS handshakes that failed."),
+    "connections_refused_total": ("penstock_connections_refused", "Connections above connections_max."),
+    "connections_too_slow_total": (
+        "penstock_connections_too_slow",
+        "Connections closed because no request came in first_request_seconds.",
+    ),
     "syncs_total": ("penstock_syncs", "Syncs of logs; one commits all that wait."),
     "sync_seconds_total": ("penstock_sync_seconds", "Time spent in them."),
 }

@@ -22,9 +22,14 @@ pub enum Metric {
     Consumers,
     Readers,
     Expired,
+    ConnectionsRefused,
+    ConnectionsTooSlow,
+    PublishPauses,
+    DeliveryPauses,
+    StreamsRefused,
 }
 
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 22] = [
     "published_total",
     "published_bytes_total",
     "confirmed_total",
@@ -42,6 +47,11 @@ const NAMES: [&str; 17] = [
     "consumers",
     "readers",
     "expired_total",
+    "connections_refused_total",
+    "connections_too_slow_total",
+    "publish_pauses_total",
+    "delivery_pauses_total",
+    "streams_refused_total",
 ];
 
 /// One counter per [`Metric`].

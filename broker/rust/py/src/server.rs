@@ -54,7 +54,7 @@ struct PyServer {
 #[pymethods]
 impl PyServer {
     #[new]
-    #[pyo3(signature = (engine, *, address, threads, message_bytes_max, descriptors, calls_max, tls = None))]
+    #[pyo3(signature = (engine, *, address, threads, message_bytes_max, descriptors, calls_max, connections_max, streams_max, first_request_ms, tls = None))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
         py: Python<'_>,
@@ -64,10 +64,23 @@ impl PyServer {
         message_bytes_max: usize,
         descriptors: Vec<u8>,
         calls_max: usize,
+        connections_max: usize,
+        streams_max: u32,
+        first_request_ms: u64,
         tls: Option<&PyTls>,
     ) -> PyResult<PyServer> {
         let tls = tls.map(|tls| tls.tls.clone());
-        let options = ServerOptions { address, threads, message_bytes_max, descriptors, calls_max, tls };
+        let options = ServerOptions {
+            address,
+            threads,
+            message_bytes_max,
+            descriptors,
+            calls_max,
+            connections_max,
+            streams_max,
+            first_request: Duration::from_millis(first_request_ms),
+            tls,
+        };
         let engine = std::sync::Arc::clone(&engine.engine);
         let server = py.detach(|| Server::start(engine, &options))?;
         Ok(PyServer { server })
@@ -125,6 +138,7 @@ impl PyCall {
             Kind::Read => "read",
             Kind::Get => "get",
             Kind::Settle => "settle",
+            Kind::Enter => "enter",
             Kind::Disconnected => "disconnected",
             Kind::Unused => "unused",
         })
@@ -196,11 +210,10 @@ impl PyCall {
         Ok(read(&call))
     }
 
-    /// Whoever asked may be gone already; then there is nobody to tell.
     fn reply(&self, answer: Result<Answer, Refusal>) -> PyResult<()> {
         let mut call = self.call.lock().map_err(|_| PyRuntimeError::new_err("this call is broken"))?;
         if let Some(reply) = call.reply.take() {
-            let _ = reply.send(answer);
+            reply.send(answer);
         }
         Ok(())
     }

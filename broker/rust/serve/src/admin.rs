@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -14,11 +15,13 @@ use tower_service::Service;
 use crate::calls::{Answer, Call, Calls, Kind};
 use crate::codec::BytesCodec;
 use crate::connection::{Caller, Peer};
+use crate::gate::guard;
 
 #[derive(Clone)]
 pub(crate) struct Admin {
     pub calls: Arc<Calls>,
     pub message_bytes_max: usize,
+    pub first_request: Duration,
 }
 
 impl NamedService for Admin {
@@ -36,7 +39,10 @@ impl Service<http::Request<Body>> for Admin {
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let admin = self.clone();
-        Box::pin(async move { Ok(ask(admin.calls, admin.message_bytes_max, request).await) })
+        Box::pin(async move {
+            let request = guard(request, &admin.calls, admin.first_request);
+            Ok(ask(admin.calls, admin.message_bytes_max, request).await)
+        })
     }
 }
 

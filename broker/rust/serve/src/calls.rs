@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use rustix::event::{EventfdFlags, eventfd};
@@ -31,6 +31,8 @@ pub enum Kind {
     Read,
     Get,
     Settle,
+    /// A request is larger than what strangers may send.
+    Enter,
     /// A connection ended.
     Disconnected,
     /// An auto-delete queue lost its last consumer.
@@ -73,7 +75,22 @@ pub struct Call {
     pub payload: Bytes,
     /// The stream is open already: this asks whether it may go on.
     pub again: bool,
-    pub reply: Option<oneshot::Sender<Result<Answer, Refusal>>>,
+    pub reply: Option<Reply>,
+}
+
+/// The way back to whoever asked. The call counts as open until this is gone, also when nobody waits for it any more: a client
+/// that asks and hangs up does not get around the bound.
+#[derive(Debug)]
+pub struct Reply {
+    answer: oneshot::Sender<Result<Answer, Refusal>>,
+    _open: [Open; 2],
+}
+
+impl Reply {
+    /// Whoever asked may be gone already; then there is nobody to tell.
+    pub fn send(self, answer: Result<Answer, Refusal>) {
+        let _ = self.answer.send(answer);
+    }
 }
 
 impl Call {
@@ -103,6 +120,11 @@ impl Call {
             reply: None,
         }
     }
+
+    /// Nobody waits for the answer that was wanted.
+    fn is_abandoned(&self) -> bool {
+        self.reply.as_ref().is_some_and(|reply| reply.answer.is_closed())
+    }
 }
 
 /// See the module. Invariant: the eventfd is readable whenever a call waits.
@@ -110,7 +132,7 @@ impl Call {
 pub struct Calls {
     waiting: Mutex<VecDeque<Call>>,
     wake: OwnedFd,
-    open_count: AtomicUsize,
+    open_count: Arc<AtomicUsize>,
     calls_max: usize,
     generation: AtomicU64,
     changes: watch::Sender<u64>,
@@ -123,7 +145,7 @@ impl Calls {
         Ok(Calls {
             waiting: Mutex::default(),
             wake,
-            open_count: AtomicUsize::new(0),
+            open_count: Arc::default(),
             calls_max,
             generation: AtomicU64::new(0),
             changes: watch::Sender::new(0),
@@ -137,13 +159,14 @@ impl Calls {
         self.wake.as_raw_fd()
     }
 
-    /// All calls that wait, oldest first.
+    /// All calls that wait and that somebody still wants to be decided, oldest first.
     #[must_use]
     pub fn take(&self) -> Vec<Call> {
         let mut count = [0; 8];
         // Nothing to read means that another take was faster: the calls below are what counts.
         let _ = rustix::io::read(&self.wake, &mut count);
-        self.waiting.lock().map(|mut waiting| waiting.drain(..).collect()).unwrap_or_default()
+        let Ok(mut waiting) = self.waiting.lock() else { return Vec::new() };
+        waiting.drain(..).filter(|call| !call.is_abandoned()).collect()
     }
 
     /// Makes publishers ask again for the exchanges that they were admitted to.
@@ -168,9 +191,9 @@ impl Calls {
 
     /// Asks Python and waits for its answer.
     pub(crate) async fn ask(&self, mut call: Call) -> Result<Answer, Status> {
-        let _open = self.enter()?;
+        let open = self.enter(&call.caller)?;
         let (reply, answer) = oneshot::channel();
-        call.reply = Some(reply);
+        call.reply = Some(Reply { answer: reply, _open: open });
         self.queue(call);
         match answer.await {
             Ok(answer) => Ok(answer?),
@@ -208,21 +231,90 @@ impl Calls {
         }
     }
 
-    fn enter(&self) -> Result<Open<'_>, Status> {
-        let open = Open(&self.open_count);
-        if self.open_count.fetch_add(1, Ordering::AcqRel) >= self.calls_max {
-            let text = format!("{} calls wait for a decision already; try again later", self.calls_max);
+    fn enter(&self, caller: &Caller) -> Result<[Open; 2], Status> {
+        let of_connection_max = self.calls_max / CONNECTION_PART;
+        let (of_connection, own_count) = Open::count(&caller.calls);
+        let (of_all, count) = Open::count(&self.open_count);
+        if own_count > of_connection_max || count > self.calls_max {
+            let (max, whose) = if own_count > of_connection_max {
+                (of_connection_max, " of this connection")
+            } else {
+                (self.calls_max, "")
+            };
+            let text = format!("{max} calls{whose} wait for a decision already; try again later");
             return Err(Status::resource_exhausted(text));
         }
-        Ok(open)
+        Ok([of_connection, of_all])
     }
 }
 
-/// Counts a call as open until it is dropped.
-struct Open<'a>(&'a AtomicUsize);
+/// One connection may have this part of the calls that wait for a decision.
+const CONNECTION_PART: usize = 4;
 
-impl Drop for Open<'_> {
+/// Counts a call as open until it is dropped.
+#[derive(Debug)]
+struct Open(Arc<AtomicUsize>);
+
+impl Open {
+    /// One more, and how many that makes.
+    fn count(of: &Arc<AtomicUsize>) -> (Open, usize) {
+        let count = of.fetch_add(1, Ordering::AcqRel) + 1;
+        (Open(Arc::clone(of)), count)
+    }
+}
+
+impl Drop for Open {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::task::{Context, Poll, Waker};
+
+    use super::{Answer, Call, Calls, Kind};
+    use crate::connection::Caller;
+
+    fn ask<'a>(calls: &'a Calls, caller: &Caller) -> std::pin::Pin<Box<dyn Future<Output = bool> + 'a>> {
+        let call = Call::new(Kind::Call, caller);
+        let mut asking = Box::pin(async move { calls.ask(call).await.is_ok() });
+        let polled = asking.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        match polled {
+            Poll::Pending => asking,
+            Poll::Ready(answered) => Box::pin(async move { answered }),
+        }
+    }
+
+    fn is_answered(mut asking: std::pin::Pin<Box<dyn Future<Output = bool> + '_>>) -> Poll<bool> {
+        asking.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn one_connection_has_a_part_of_the_calls_that_may_wait() {
+        let calls = Calls::new(8).unwrap();
+        let (greedy, modest) = (Caller::default(), Caller::default());
+        let waiting: Vec<_> = (0..2).map(|_| ask(&calls, &greedy)).collect();
+
+        assert_eq!(is_answered(ask(&calls, &greedy)), Poll::Ready(false));
+        assert_eq!(is_answered(ask(&calls, &modest)), Poll::Pending);
+        drop(waiting);
+    }
+
+    #[test]
+    fn a_call_that_nobody_waits_for_is_not_decided_and_counts_until_it_is_taken() {
+        let calls = Calls::new(4).unwrap();
+        let caller = Caller::default();
+        drop(ask(&calls, &caller));
+        assert_eq!(is_answered(ask(&calls, &caller)), Poll::Ready(false));
+
+        assert!(calls.take().is_empty());
+
+        let asking = ask(&calls, &caller);
+        for mut call in calls.take() {
+            call.reply.take().unwrap().send(Ok(Answer::Payload(Vec::new())));
+        }
+        assert_eq!(is_answered(asking), Poll::Ready(true));
     }
 }

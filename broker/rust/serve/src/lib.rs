@@ -13,6 +13,7 @@ mod consume;
 mod deliveries;
 #[cfg(feature = "flight")]
 mod flight;
+mod gate;
 mod messaging;
 mod outcomes;
 mod permits;
@@ -26,6 +27,6 @@ mod status;
 mod streams;
 mod tls;
 
-pub use calls::{Answer, Call, Calls, Kind, Refusal};
+pub use calls::{Answer, Call, Calls, Kind, Refusal, Reply};
 pub use server::{Server, ServerOptions};
 pub use tls::{Certificate, ClientCertificates, Tls, TlsError, TlsOptions};

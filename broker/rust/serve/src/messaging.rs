@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -20,6 +21,7 @@ use crate::calls::{Call, Calls, Kind};
 use crate::codec::BytesCodec;
 use crate::connection::{Caller, Peer};
 use crate::consume::{ConsumeStream, Consumer};
+use crate::gate::guard;
 use crate::publish::{Opened, PublishStream};
 use crate::pull::PullContext;
 use crate::responses::respond;
@@ -42,6 +44,8 @@ pub(crate) struct Messaging {
     pub calls: Arc<Calls>,
     pub stopping: watch::Receiver<bool>,
     pub message_bytes_max: usize,
+    /// What a request has for its first message.
+    pub first_request: Duration,
 }
 
 #[derive(Clone, Copy)]
@@ -65,6 +69,7 @@ impl Service<http::Request<Body>> for Messaging {
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let messaging = self.clone();
+        let request = guard(request, &messaging.calls, messaging.first_request);
         Box::pin(async move {
             let bytes_max = messaging.message_bytes_max.saturating_add(ENVELOPE_BYTES_MAX);
             let method = request.uri().path().rsplit('/').next().unwrap_or_default();

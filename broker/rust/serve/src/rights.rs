@@ -119,7 +119,7 @@ mod tests {
 
     fn refuse(call: Call, code: Code) {
         let refusal = Refusal { code: code as i32, message: "no".to_owned(), details: Vec::new() };
-        call.reply.unwrap().send(Err(refusal)).unwrap();
+        call.reply.unwrap().send(Err(refusal));
     }
 
     #[tokio::test]
@@ -133,7 +133,7 @@ mod tests {
         calls.recheck();
         let first = next(&calls).await;
         assert!(first.again);
-        first.reply.unwrap().send(Ok(Answer::Payload(Vec::new()))).unwrap();
+        first.reply.unwrap().send(Ok(Answer::Payload(Vec::new())));
         assert!(rights.refused().is_none());
         calls.recheck();
         refuse(next(&calls).await, Code::PermissionDenied);

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use penstock_engine::Engine;
@@ -9,13 +10,16 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tonic::body::Body;
 use tonic::server::NamedService;
 use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
+use tower_service::Service;
 
 use crate::accept::{Door, accept};
 use crate::admin::Admin;
 use crate::calls::Calls;
+use crate::connection::Peer;
 use crate::messaging::Messaging;
 use crate::streams::Streams;
 use crate::tls::Tls;
@@ -24,6 +28,17 @@ use crate::tls::Tls;
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 const FRAME_BYTES_MAX: u32 = 64 << 10;
+
+/// A request's headers: credentials may be long, nothing else is.
+const HEADER_LIST_BYTES_MAX: u32 = 32 << 10;
+
+/// Streams that a client opened and reset before they were looked at, and those that were reset for what it sent: one with more
+/// is told to go away.
+const RESETS_WAITING_MAX: usize = 64;
+const RESETS_FOR_ERRORS_MAX: usize = 256;
+
+/// The largest message to the services of gRPC's own, which anybody may call.
+const PUBLIC_BYTES_MAX: usize = 16 << 10;
 
 /// A connection that does not answer a ping within both is closed.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
@@ -45,6 +60,11 @@ pub struct ServerOptions {
     pub descriptors: Vec<u8>,
     /// Calls that may wait for a decision at a time.
     pub calls_max: usize,
+    pub connections_max: usize,
+    /// Of one connection, at a time.
+    pub streams_max: u32,
+    /// What a TLS handshake may take, a connection's first request after it, and a request's first message.
+    pub first_request: Duration,
     /// Plaintext without.
     pub tls: Option<Tls>,
 }
@@ -81,14 +101,22 @@ impl Server {
             calls: Arc::clone(&calls),
             stopping: stopped.clone(),
             message_bytes_max: options.message_bytes_max,
+            first_request: options.first_request,
         };
-        let admin = Admin { calls: Arc::clone(&calls), message_bytes_max: options.message_bytes_max };
+        let admin = Admin {
+            calls: Arc::clone(&calls),
+            message_bytes_max: options.message_bytes_max,
+            first_request: options.first_request,
+        };
+        let health_service = health_service.max_decoding_message_size(PUBLIC_BYTES_MAX);
         let streams = Streams { messaging: messaging.clone() };
         let routes = add_flight(Routes::default(), &messaging);
-        let routes = routes.add_service(messaging).add_service(streams).add_service(admin).add_service(health_service);
+        let routes = routes.add_service(Noted(messaging)).add_service(Noted(streams)).add_service(Noted(admin));
+        let routes = routes.add_service(Noted(health_service));
         let routes = add_reflection(routes, &options.descriptors)?;
         let (tls, served) = watch::channel(options.tls.clone());
-        let door = Door::new(engine, Arc::clone(&calls), served);
+        let (connections_max, patience) = (options.connections_max, options.first_request);
+        let door = Door::new(engine, Arc::clone(&calls), served, connections_max, patience);
         let incoming = {
             let _entered = runtime.enter();
             accept(listener, door)
@@ -97,6 +125,10 @@ impl Server {
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_frame_size(FRAME_BYTES_MAX)
+            .max_concurrent_streams(options.streams_max)
+            .http2_max_header_list_size(HEADER_LIST_BYTES_MAX)
+            .http2_max_pending_accept_reset_streams(Some(RESETS_WAITING_MAX))
+            .http2_max_local_error_reset_streams(Some(RESETS_FOR_ERRORS_MAX))
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
             .add_routes(routes);
@@ -157,7 +189,7 @@ impl Server {
 
 #[cfg(feature = "flight")]
 fn add_flight(routes: Routes, messaging: &Messaging) -> Routes {
-    routes.add_service(crate::flight::Flight::new(messaging.clone()))
+    routes.add_service(Noted(crate::flight::Flight::new(messaging.clone())))
 }
 
 #[cfg(not(feature = "flight"))]
@@ -173,7 +205,34 @@ fn add_reflection(routes: Routes, descriptors: &[u8]) -> std::io::Result<Routes>
     };
     let v1 = builder().build_v1().map_err(std::io::Error::other)?;
     let v1alpha = builder().build_v1alpha().map_err(std::io::Error::other)?;
-    Ok(routes.add_service(v1).add_service(v1alpha))
+    let v1 = v1.max_decoding_message_size(PUBLIC_BYTES_MAX);
+    let v1alpha = v1alpha.max_decoding_message_size(PUBLIC_BYTES_MAX);
+    Ok(routes.add_service(Noted(v1)).add_service(Noted(v1alpha)))
+}
+
+/// A service whose requests are noted by their connections, which are closed when none comes.
+#[derive(Clone)]
+struct Noted<S>(S);
+
+impl<S: NamedService> NamedService for Noted<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S: Service<http::Request<Body>>> Service<http::Request<Body>> for Noted<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> S::Future {
+        if let Some(peer) = request.extensions().get::<Peer>() {
+            peer.asks();
+        }
+        self.0.call(request)
+    }
 }
 
 /// Completes once the broker stops.

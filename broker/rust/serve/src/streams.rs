@@ -16,6 +16,7 @@ use tower_service::Service;
 use crate::admin::ask;
 use crate::calls::{Call, Kind};
 use crate::connection::Caller;
+use crate::gate::guard;
 use crate::messaging::{Messaging, receive};
 use crate::read::ReadStream;
 use crate::responses::respond;
@@ -41,7 +42,8 @@ impl Service<http::Request<Body>> for Streams {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let Messaging { calls, message_bytes_max, .. } = self.messaging.clone();
+        let Messaging { calls, message_bytes_max, first_request, .. } = self.messaging.clone();
+        let request = guard(request, &calls, first_request);
         if !request.uri().path().ends_with("/Read") {
             return Box::pin(async move { Ok(ask(calls, message_bytes_max, request).await) });
         }

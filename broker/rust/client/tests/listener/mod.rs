@@ -101,6 +101,9 @@ impl Listener {
             message_bytes_max: 1 << 20,
             descriptors: Vec::new(),
             calls_max: 100,
+            connections_max: 1000,
+            streams_max: 1000,
+            first_request: Duration::from_secs(60),
             tls: None,
         };
         let server = Server::start(Arc::clone(engine), &options).unwrap();
@@ -126,7 +129,7 @@ fn decide(calls: &Calls, stopping: &AtomicBool) {
             let admitted = Answer::Admitted { vhost: "/".to_owned(), queue_id };
             if let Some(reply) = call.reply {
                 // Whoever asked may be gone.
-                let _ = reply.send(Ok(admitted));
+                reply.send(Ok(admitted));
             }
         }
         look_again();

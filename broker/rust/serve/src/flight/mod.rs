@@ -27,6 +27,7 @@ use tower_service::Service;
 
 use crate::calls::Calls;
 use crate::connection::Caller;
+use crate::gate::guard_as;
 use crate::messaging::{Messaging, receive};
 use crate::responses::{FramedMessage, Responder, respond};
 use info::Asked;
@@ -71,6 +72,7 @@ impl Service<http::Request<Body>> for Flight {
 async fn answer(messaging: Messaging, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
     let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
     let bytes_max = if method == "DoPut" { PUT_BYTES_MAX } else { ASK_BYTES_MAX };
+    let request = guard_as(request, &messaging.calls, messaging.first_request, with_token);
     let (caller, input) = receive(request, bytes_max)?;
     let caller = with_token(caller);
     let calls = Arc::clone(&messaging.calls);

@@ -1,0 +1,30 @@
+"""How many files the process may open: as many as the system lets it have, most of them for connections. What is left
+over is for logs: a broker that is full of connections still opens segments."""
+
+import resource
+from typing import Final
+
+FILES_MAX: Final = 1 << 20
+"""More is never needed, and some systems take long to close what could be open."""
+_CONNECTIONS_TENTHS: Final = 9
+
+
+def raise_files_max() -> int:
+    """Gives how many files may be open. Raising is a wish: where it is not granted, what was stays."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return FILES_MAX if soft == resource.RLIM_INFINITY else soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError):
+        return soft
+    return wanted
+
+
+def connections_that_fit(files_max: int | None = None) -> int:
+    """Of all files; those that may be open now unless told."""
+    if files_max is None:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        files_max = FILES_MAX if soft == resource.RLIM_INFINITY else soft
+    return max(1, files_max * _CONNECTIONS_TENTHS // 10)

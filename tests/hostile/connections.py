@@ -1,0 +1,224 @@
+"""Connections that want to be kept: silent ones, slow ones, ones that open more than they may, ones that read nothing."""
+
+import socket
+import struct
+import time
+from contextlib import ExitStack
+from threading import Event
+
+from hostile.target import CONSUME, FIRST_REQUEST_SECONDS, KNOWN, PUBLISH, STRANGER, Case, Target, expect
+from hostile.wire import (
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    GOAWAY,
+    HEADERS,
+    PING,
+    PREFACE,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    Wire,
+    frame,
+    message,
+)
+from penstock.v1 import admin_pb2 as admin
+from penstock.v1 import messaging_pb2 as messaging
+
+SILENT_COUNT = 10_000
+SECONDS_MAX = 60
+_never = Event()
+
+
+def ten_thousand_connections_that_say_nothing(target: Target) -> str:
+    with ExitStack() as sockets:
+        silent = [
+            sockets.enter_context(socket.create_connection(("127.0.0.1", target.port), timeout=SECONDS_MAX))
+            for _ in range(SILENT_COUNT)
+        ]
+        with target.connect() as connection:
+            connection.list_queues()
+        began = time.monotonic()
+        for each in silent:
+            assert _is_closed(each), "a silent connection is still open"
+        return f"all closed {time.monotonic() - began + FIRST_REQUEST_SECONDS:.0f} s at most after they came; others served"
+
+
+def _is_closed(each: socket.socket) -> bool:
+    """Reads what the broker says first, until it hangs up."""
+    try:
+        while each.recv(4_096):
+            pass
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
+    return True
+
+
+def a_byte_of_the_preface_now_and_then(target: Target) -> str:
+    with Wire(target.port, greets=False) as wire:
+        wire.socket.settimeout(0.2)
+        return _drip(wire.socket, PREFACE * 100)
+
+
+def a_byte_of_a_handshake_now_and_then(target: Target) -> str:
+    with socket.create_connection(("127.0.0.1", target.tls_port), timeout=0.2) as each:
+        return _drip(each, b"\x16\x03\x01\x02\x00" + b"\x01" * 500)
+
+
+def _drip(each: socket.socket, data: bytes) -> str:
+    began = time.monotonic()
+    for byte in data:
+        try:
+            each.send(bytes([byte]))
+            while each.recv(4_096):
+                pass
+        except TimeoutError:
+            assert time.monotonic() - began < SECONDS_MAX, "a slow sender is still served"
+            continue
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        return f"closed after {time.monotonic() - began:.0f} s"
+    raise AssertionError("a slow sender was never stopped")
+
+
+def a_stream_that_is_opened_and_says_nothing(target: Target) -> str:
+    with target.wire(KNOWN) as wire:
+        return expect(wire.answer(wire.open(PUBLISH)), "DEADLINE_EXCEEDED")
+
+
+def more_streams_than_a_connection_may_have(target: Target) -> str:
+    with target.wire(KNOWN) as wire:
+        for _ in range(1_100):
+            last = wire.open(PUBLISH)
+        return expect(wire.answer(last), "RST_STREAM REFUSED_STREAM", "GOAWAY")
+
+
+def a_hundred_thousand_pings_whose_answers_nobody_reads(target: Target) -> str:
+    with target.wire(KNOWN) as wire:
+        sent = wire.send_some(frame(PING, 0, 0, b"12345678") * 100_000, 1)
+        return f"took {sent >> 10} KiB, then read no more"
+
+
+def a_hundred_thousand_settings_whose_answers_nobody_reads(target: Target) -> str:
+    with target.wire(KNOWN) as wire:
+        sent = wire.send_some(frame(SETTINGS, 0, 0, struct.pack(">HI", 3, 7)) * 100_000, 1)
+        return f"took {sent >> 10} KiB, then read no more"
+
+
+def streams_opened_and_reset_at_once(target: Target) -> str:
+    """CVE-2023-44487."""
+    answers = set()
+    for _ in range(10):
+        with target.wire(KNOWN) as wire:
+            block = wire.block("/penstock.v1.AdminService/GetStatus")
+            flood = b"".join(
+                frame(HEADERS, END_HEADERS, stream, block) + frame(RST_STREAM, 0, stream, struct.pack(">I", 8))
+                for stream in range(1, 20_001, 2)
+            )
+            wire.send_some(flood, 1)
+            answers.add(wire.answer(0, 5))
+    return expect(max(answers), "GOAWAY ENHANCE_YOUR_CALM", "hung up")
+
+
+def streams_that_the_broker_is_made_to_reset(target: Target) -> str:
+    """MadeYouReset, CVE-2025-8671: a window update of nothing is an error of its stream."""
+    with target.wire(KNOWN) as wire:
+        block = wire.block(PUBLISH)
+        nothing = struct.pack(">I", 0)
+        flood = b"".join(
+            frame(HEADERS, END_HEADERS, stream, block) + frame(WINDOW_UPDATE, 0, stream, nothing)
+            for stream in range(1, 4_001, 2)
+        )
+        wire.send_some(flood, 1)
+        return expect(wire.answer(0, 5), "GOAWAY ENHANCE_YOUR_CALM", "hung up")
+
+
+def calls_that_nobody_waits_for(target: Target) -> str:
+    """Whole requests, each hung up on: the broker need not decide what nobody wants to know."""
+    request = message(admin.ListQueuesRequest().SerializeToString())
+    with target.wire(KNOWN) as wire:
+        block = wire.block("/penstock.v1.AdminService/ListQueues")
+        cancel = struct.pack(">I", 8)
+        flood = b"".join(
+            frame(HEADERS, END_HEADERS, stream, block)
+            + frame(DATA, END_STREAM, stream, request)
+            + frame(RST_STREAM, 0, stream, cancel)
+            for stream in range(1, 20_001, 2)
+        )
+        wire.send_some(flood, 1)
+        ended = wire.answer(0, 1)
+    with target.connect() as connection:
+        connection.list_queues()
+    return f"{ended}; others are answered"
+
+
+def a_consumer_that_never_opens_its_window(target: Target) -> str:
+    return _read_slowly(target, window=0, opens=0)
+
+
+def a_consumer_that_reads_a_byte_now_and_then(target: Target) -> str:
+    return _read_slowly(target, window=0, opens=1)
+
+
+def _read_slowly(target: Target, window: int, opens: int) -> str:
+    with target.connect() as connection:
+        connection.declare_queue("slow")
+        connection.publish_many([b"x" * 10_000] * 2_000, routing_key="slow")
+        with target.wire(KNOWN, window=window) as wire:
+            opening = messaging.ConsumeRequest(open=messaging.ConsumeOpen(queue="slow", auto_ack=True))
+            opened = [wire.request(CONSUME, message(opening.SerializeToString()), flags=0) for _ in range(50)]
+            for _ in range(20 if opens else 1):
+                for stream in opened if opens else ():
+                    wire.send(frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", opens)))
+                _never.wait(0.05)
+            read = sum(len(found.payload) for found in wire.frames(0.2) if found.kind == DATA)
+        connection.delete_queue("slow")
+        return f"sent {read} bytes and kept the rest in the queue"
+
+
+def a_million_messages_whose_confirms_nobody_reads(target: Target) -> str:
+    opening = messaging.PublishRequest(open=messaging.PublishOpen()).SerializeToString()
+    batch = messaging.PublishRequest()
+    batch.batch.routing_key = "nowhere at all"
+    for _ in range(1_000):
+        batch.batch.messages.add(body=b"m")
+    batch.batch.mandatory = True  # each is given back: the dearest answer there is
+    with target.wire(KNOWN, window=0) as wire:
+        stream = wire.open(PUBLISH)
+        data = message(opening) + message(batch.SerializeToString()) * 1_000
+        frames = [frame(DATA, 0, stream, data[at : at + (1 << 14)]) for at in range(0, len(data), 1 << 14)]
+        sent = sum(wire.send_some(each, 1) for each in frames[:200])
+        ended = [found for found in wire.frames(0.5) if found.kind in (GOAWAY, RST_STREAM)]
+    return f"read {sent >> 10} KiB of {len(data) >> 10}, then waited{' and ended it' if ended else ''}"
+
+
+def strangers_with_streams_that_hold_large_messages(target: Target) -> str:
+    """Nobody's message is held before it is known who sends it."""
+    half = message(b"\0" * (1 << 20), MESSAGE_SIZE)
+    answers = set()
+    with target.wire(STRANGER) as wire:
+        streams = [wire.request(PUBLISH, half, flags=0) for _ in range(8)]
+        answers.update(wire.answer(stream) for stream in streams[-1:])
+    return expect(max(answers), "UNAUTHENTICATED", "hung up", "RST_STREAM")
+
+
+MESSAGE_SIZE = 15 << 20
+
+CASES = [
+    Case(ten_thousand_connections_that_say_nothing, 96),
+    Case(a_byte_of_the_preface_now_and_then),
+    Case(a_byte_of_a_handshake_now_and_then),
+    Case(a_stream_that_is_opened_and_says_nothing),
+    Case(more_streams_than_a_connection_may_have),
+    Case(a_hundred_thousand_pings_whose_answers_nobody_reads),
+    Case(a_hundred_thousand_settings_whose_answers_nobody_reads),
+    Case(streams_opened_and_reset_at_once),
+    Case(streams_that_the_broker_is_made_to_reset),
+    Case(calls_that_nobody_waits_for),
+    Case(a_consumer_that_never_opens_its_window),
+    Case(a_consumer_that_reads_a_byte_now_and_then),
+    Case(a_million_messages_whose_confirms_nobody_reads),
+    Case(strangers_with_streams_that_hold_large_messages),
+]

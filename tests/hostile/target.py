@@ -1,0 +1,55 @@
+"""What is attacked: a broker's address, how to log in, and what a case is. A case attacks, and says in a sentence what
+the broker answered; it fails when that is not an answer that one could act on."""
+
+import base64
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import penstock
+from hostile.wire import Wire, message
+
+FIRST_REQUEST_SECONDS = 2
+MESSAGE_BYTES_MAX = 16 << 20
+PUBLISH = "/penstock.v1.MessagingService/Publish"
+CONSUME = "/penstock.v1.MessagingService/Consume"
+STRANGER = "Basic " + base64.b64encode(b"nobody:nothing").decode()
+KNOWN = "Basic " + base64.b64encode(b"guest:guest").decode()
+
+
+@dataclass(frozen=True)
+class Target:
+    uri: str
+    port: int
+    tls_port: int
+    tls: ssl.SSLContext
+
+    def wire(self, authorization: str = "", *, window: int | None = None) -> Wire:
+        return Wire(self.port, authorization, window=window)
+
+    def connect(self) -> penstock.Connection:
+        return penstock.connect(self.uri)
+
+    def ask(self, method: str, payload: bytes, authorization: str = KNOWN) -> str:
+        """How a unary call of the admin service ends."""
+        path = method if method.startswith("/") else f"/penstock.v1.AdminService/{method}"
+        with self.wire(authorization) as wire:
+            return wire.answer(wire.request(path, message(payload)))
+
+
+@dataclass(frozen=True)
+class Case:
+    """`grows_mb` is what the broker may keep when it is over."""
+
+    attack: Callable[[Target], str]
+    grows_mb: int = 48
+
+    @property
+    def name(self) -> str:
+        return self.attack.__name__.replace("_", " ")
+
+
+def expect(found: str, *wanted: str) -> str:
+    """The answer, when it begins with one of those wanted."""
+    assert found.startswith(wanted), f"wanted {' or '.join(wanted)}, got: {found}"
+    return found

@@ -1,0 +1,30 @@
+"""Every hostile case against one broker, while a client that behaves is served: an answer, memory given back, nobody else
+harmed, nothing broken in the log. `make test-hostile` prints the table."""
+
+import time
+
+import pytest
+
+from hostile import connections, contents
+from hostile.siege import Row, Siege
+from hostile.target import Case
+
+CASES = [*connections.CASES, *contents.CASES]
+ROUND_TRIPS_MIN = 20
+SIGNS_OF_A_BUG = ("panicked", "Traceback", '"level": "error"', "[error")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_hostile_client_gets_an_answer_and_harms_nobody(siege: Siege, case: Case) -> None:
+    before_mb, began = siege.memory_mb(), time.monotonic()
+
+    answer = case.attack(siege.target)
+
+    siege.wait_for_round_trips(ROUND_TRIPS_MIN)
+    beside = siege.bystander.figures(began)
+    after_mb = siege.settled_memory_mb(before_mb + case.grows_mb)
+    siege.rows.append(Row(case.name, answer, before_mb, after_mb, beside))
+    assert siege.bystander.is_alive()
+    assert after_mb <= before_mb + case.grows_mb, f"{after_mb - before_mb:.0f} MB are kept"
+    found = [line for line in siege.broker.log.splitlines() if any(sign in line for sign in SIGNS_OF_A_BUG)]
+    assert not found, found[:5]
