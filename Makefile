@@ -63,7 +63,7 @@ test-rust: ## the crates' tests
 	cargo test --workspace --features penstock-serve/flight --locked --quiet
 
 test-python: setup ## the quick Python tests
-	$(PYTEST) tests --ignore tests/crash --ignore tests/conformance --ignore tests/spark
+	$(PYTEST) tests --ignore tests/crash --ignore tests/conformance --ignore tests/spark --ignore tests/hostile
 
 test-spark: setup .venv/.spark ## the Spark connector in one shared session (needs Java 17; installs PySpark)
 	$(PYTEST) tests/spark -s --timeout 500
@@ -74,6 +74,9 @@ test-spark: setup .venv/.spark ## the Spark connector in one shared session (nee
 test-security: setup ## who gets in: every method with every kind of caller, tokens, TLS, first start; prints the table
 	$(PYTEST) tests/security tests/broker/test_access.py tests/broker/test_tokens.py tests/broker/test_tls.py \
 		tests/broker/test_first_start.py --capture=no --timeout 300
+
+test-hostile: setup ## clients that lie, flood and say nothing, beside one that behaves; prints the table (HOSTILE_STRICT=1: its p99 counts)
+	$(PYTEST) tests/hostile --capture=no --timeout 300
 
 test-crash: setup ## 100 kills under load, every crash of recorded runs, every fault of the disk
 	REPLAY_CASES=$${REPLAY_CASES:-12000} cargo test --locked --quiet -p penstock-log --test replay --test faults --test fault_sweep

@@ -1,6 +1,6 @@
 """A client that behaves, in a process of its own: it publishes a message, waits for its confirm and its delivery, and
-writes down how long that took. Run as `python -m hostile.bystander URI FILE`; each line of the file is when a round trip
-began and how long it took, in seconds of the monotonic clock."""
+writes down how long that took. Run as `python -m hostile.bystander URI FILE`; each line of the file is when a round
+trip began and how long it took, in seconds of the monotonic clock."""
 
 import subprocess
 import sys

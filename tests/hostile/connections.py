@@ -1,4 +1,4 @@
-"""Connections that want to be kept: silent ones, slow ones, ones that open more than they may, ones that read nothing."""
+"""Connections that want to be kept: silent ones, slow ones, ones that open too much, ones that read nothing."""
 
 import socket
 import struct
@@ -41,7 +41,8 @@ def ten_thousand_connections_that_say_nothing(target: Target) -> str:
         began = time.monotonic()
         for each in silent:
             assert _is_closed(each), "a silent connection is still open"
-        return f"all closed {time.monotonic() - began + FIRST_REQUEST_SECONDS:.0f} s at most after they came; others served"
+        took = time.monotonic() - began + FIRST_REQUEST_SECONDS
+        return f"all closed {took:.0f} s at most after they came; others were served"
 
 
 def _is_closed(each: socket.socket) -> bool:
@@ -123,12 +124,12 @@ def streams_opened_and_reset_at_once(target: Target) -> str:
 
 
 def streams_that_the_broker_is_made_to_reset(target: Target) -> str:
-    """MadeYouReset, CVE-2025-8671: a window update of nothing is an error of its stream."""
+    """MadeYouReset, CVE-2025-8671: a window that is opened too far is an error of its stream."""
     with target.wire(KNOWN) as wire:
         block = wire.block(PUBLISH)
-        nothing = struct.pack(">I", 0)
+        most = struct.pack(">I", (1 << 31) - 1)
         flood = b"".join(
-            frame(HEADERS, END_HEADERS, stream, block) + frame(WINDOW_UPDATE, 0, stream, nothing)
+            frame(HEADERS, END_HEADERS, stream, block) + frame(WINDOW_UPDATE, 0, stream, most)
             for stream in range(1, 4_001, 2)
         )
         wire.send_some(flood, 1)

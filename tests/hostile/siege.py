@@ -52,8 +52,9 @@ class Siege:
             _never.wait(0.05)
 
     def table(self) -> str:
+        quiet = self.quiet
         lines = [
-            f"quiet: {self.quiet.count} round trips, median {self.quiet.median_ms:.1f} ms, p99 {self.quiet.p99_ms:.1f} ms",
+            f"quiet: {quiet.count} round trips, median {quiet.median_ms:.1f} ms, p99 {quiet.p99_ms:.1f} ms",
             f"{'case':58} {'MB before':>9} {'after':>6} {'p99 ms':>7} {'x quiet':>7}  answer",
         ]
         for row in self.rows:

@@ -1,6 +1,7 @@
-"""Every hostile case against one broker, while a client that behaves is served: an answer, memory given back, nobody else
-harmed, nothing broken in the log. `make test-hostile` prints the table."""
+"""Every hostile case against one broker, while a client that behaves is served: an answer, memory given back, nobody
+else harmed, nothing broken in the log. `make test-hostile` prints the table."""
 
+import os
 import time
 
 import pytest
@@ -11,6 +12,8 @@ from hostile.target import Case
 
 CASES = [*connections.CASES, *contents.CASES]
 ROUND_TRIPS_MIN = 20
+IS_STRICT = os.environ.get("HOSTILE_STRICT") == "1"
+P99_TIMES_MAX = 3
 SIGNS_OF_A_BUG = ("panicked", "Traceback", '"level": "error"', "[error")
 
 
@@ -28,3 +31,7 @@ def test_a_hostile_client_gets_an_answer_and_harms_nobody(siege: Siege, case: Ca
     assert after_mb <= before_mb + case.grows_mb, f"{after_mb - before_mb:.0f} MB are kept"
     found = [line for line in siege.broker.log.splitlines() if any(sign in line for sign in SIGNS_OF_A_BUG)]
     assert not found, found[:5]
+    if IS_STRICT:
+        assert beside.p99_ms <= P99_TIMES_MAX * siege.quiet.p99_ms, (
+            f"{beside.p99_ms:.1f} ms, quiet {siege.quiet.p99_ms:.1f}"
+        )

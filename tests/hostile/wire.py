@@ -81,6 +81,9 @@ class Wire:
             settings = b"" if window is None else struct.pack(">HI", INITIAL_WINDOW_SIZE, window)
             self.send(PREFACE + frame(SETTINGS, 0, 0, settings) + frame(SETTINGS, ACK, 0))
             self.send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", (1 << 30) - 1)))
+            for found in self.frames():
+                if found.kind == WINDOW_UPDATE:  # what the broker takes at once is known now
+                    break
 
     def __enter__(self) -> Self:
         return self

@@ -1,7 +1,7 @@
 """Regular expressions that people give: bounded in length, and in what matching one against a name can cost. Python's
 matcher goes back over every repeat it has taken, so a repeat within a repeat takes time by two to the power of the
-name's length, and repeats side by side by the length to the power of their number: three over the longest name take some
-10 ms, four take seconds. Looking for a pattern anywhere in a name is one repeat more."""
+name's length, and repeats side by side by the length to the power of their number: three over the longest name take
+some 10 ms, four take seconds. Looking for a pattern anywhere in a name is one repeat more."""
 
 import re
 from re import _constants, _parser  # type: ignore[attr-defined] # what `re` itself makes of a pattern

@@ -26,8 +26,8 @@ from penstock.node.backends import make_sign_in
 from penstock.node.backups import Backups
 from penstock.node.config import Settings
 from penstock.node.definitions_users import DefinitionsUsers
-from penstock.node.first_user import choose_first_user, is_beyond_loopback
 from penstock.node.files import connections_that_fit
+from penstock.node.first_user import choose_first_user, is_beyond_loopback
 from penstock.node.notices import listen
 from penstock.node.process import StartError
 from penstock.node.reloading import Reloading

@@ -129,6 +129,7 @@ impl PutDecoder {
                 let schema = self.schema.clone().ok_or(ArrowFault::Malformed("a batch came before its schema"))?;
                 let batch = message.header_as_record_batch();
                 let batch = batch.ok_or(ArrowFault::Malformed("a batch's message has none"))?;
+                check_places(&batch, body.len() as u64)?;
                 let body = Buffer::from(body);
                 Ok(Some(read_record_batch(&body, batch, schema, &HashMap::new(), None, &message.version())?))
             }
@@ -138,4 +139,26 @@ impl PutDecoder {
             _ => Err(ArrowFault::Malformed("it is neither a schema nor a batch")),
         }
     }
+}
+
+/// More rows than any batch of [`PutDecoder`]'s callers can hold.
+const ROWS_MAX: i64 = 1 << 31;
+
+/// Arrow's code takes every place that a batch names for one within its body, and stops the thread where it is not.
+fn check_places(batch: &arrow_ipc::RecordBatch<'_>, body_bytes: u64) -> Result<(), ArrowFault> {
+    let is_within = |buffer: &arrow_ipc::Buffer| {
+        let (offset, length) = (u64::try_from(buffer.offset()).ok()?, u64::try_from(buffer.length()).ok()?);
+        offset.checked_add(length).filter(|end| *end <= body_bytes)
+    };
+    if !batch.buffers().is_some_and(|buffers| buffers.iter().all(|buffer| is_within(buffer).is_some())) {
+        return Err(ArrowFault::Malformed("a buffer of a batch lies beyond its body"));
+    }
+    let counts = |node: &arrow_ipc::FieldNode| {
+        (0..=ROWS_MAX).contains(&node.length()) && (0..=node.length()).contains(&node.null_count())
+    };
+    let is_counted = batch.nodes().is_none_or(|nodes| nodes.iter().all(counts));
+    if !is_counted || !(0..=ROWS_MAX).contains(&batch.length()) {
+        return Err(ArrowFault::Malformed("the rows of a batch are counted wrong"));
+    }
+    Ok(())
 }
