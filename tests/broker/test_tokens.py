@@ -1,19 +1,23 @@
 """Tokens and a server's word, end to end: with an identity provider of the test's own."""
 
+import base64
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
+from pyarrow import flight
 
 import penstock
-from penstock.v1 import admin_pb2, admin_pb2_grpc, messaging_pb2, messaging_pb2_grpc
+from penstock.v1 import admin_pb2, admin_pb2_grpc, messaging_pb2, messaging_pb2_grpc, streams_pb2, streams_pb2_grpc
 from support import Broker
 from support.issuer import Issuer, serving
 from support.waiting import eventually
 
+SECONDS_MAX = 60
 EVERYTHING = "mq.configure:*/* mq.write:*/* mq.read:*/* mq.tag:administrator"
 
 
@@ -83,17 +87,10 @@ def test_a_stream_ends_with_its_token_and_goes_on_with_a_newer_one(issuer: Issue
         while wanted.acquire(timeout=60):
             yield messaging_pb2.PublishRequest(batch=batch)
 
-    def has_ended(token: str) -> bool:
-        try:
-            admin.GetStatus(admin_pb2.GetStatusRequest(), metadata=bearer(token))
-        except grpc.RpcError as refused:
-            return bool(refused.code() is grpc.StatusCode.UNAUTHENTICATED)
-        return False
-
     stream = messages.Publish(requests(), metadata=bearer(first), timeout=60)
     next(stream)
     assert admin.RefreshToken(admin_pb2.RefreshTokenRequest(), metadata=bearer(second)).expires_at_ms > 0
-    while not has_ended(first):
+    while not has_ended(channel, first):
         wanted.release()
         next(stream)
     wanted.release()
@@ -103,13 +100,153 @@ def test_a_stream_ends_with_its_token_and_goes_on_with_a_newer_one(issuer: Issue
         publish_until_it_ends(stream, wanted)
 
     assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
-    assert has_ended(second)
+    assert has_ended(channel, second)
 
 
 def publish_until_it_ends(stream: Iterator[messaging_pb2.PublishResponse], wanted: threading.Semaphore) -> None:
     wanted.release()
     for _ in stream:
         wanted.release()
+
+
+def has_ended(channel: grpc.Channel, token: str) -> bool:
+    try:
+        admin_pb2_grpc.AdminServiceStub(channel).GetStatus(admin_pb2.GetStatusRequest(), metadata=bearer(token))
+    except grpc.RpcError as refused:
+        return bool(refused.code() is grpc.StatusCode.UNAUTHENTICATED)
+    return False
+
+
+class Stream:
+    """A stream that says nothing but how it is opened, until it is closed or the broker ends it."""
+
+    def __init__(self, method: Any, opening: object, token: str) -> None:
+        self.closed = threading.Event()
+        self.responses: Any = method(self._requests(opening), metadata=bearer(token), timeout=SECONDS_MAX)
+
+    def _requests(self, opening: object) -> Iterator[object]:
+        yield opening
+        self.closed.wait(SECONDS_MAX)
+
+    def end(self) -> grpc.RpcError:
+        """Reads on until the broker ends it."""
+        try:
+            with pytest.raises(grpc.RpcError) as ended:
+                for _ in self.responses:
+                    pass
+        finally:
+            self.closed.set()
+        return ended.value
+
+
+def open_streams(channel: grpc.Channel, token: str) -> dict[str, Stream]:
+    """An idle stream of each kind."""
+    messages, streams = messaging_pb2_grpc.MessagingServiceStub(channel), streams_pb2_grpc.StreamServiceStub(channel)
+    consume = messaging_pb2.ConsumeRequest(open=messaging_pb2.ConsumeOpen(queue="held"))
+    read = streams_pb2.ReadRequest(open=streams_pb2.ReadOpen(partition="flow"))
+    publish = messaging_pb2.PublishRequest(open=messaging_pb2.PublishOpen())
+    opened = {
+        "consume": Stream(messages.Consume, consume, token),
+        "read": Stream(streams.Read, read, token),
+        "publish": Stream(messages.Publish, publish, token),
+    }
+    for name in ("consume", "read"):
+        next(opened[name].responses)
+    return opened
+
+
+@pytest.fixture
+def held(broker: Broker) -> Iterator[penstock.Connection]:
+    """With a queue of one message, and a stream."""
+    with penstock.connect(broker.uri()) as guest:
+        guest.declare_queue("held")
+        guest.declare_stream("flow")
+        guest.publish(b"to be held", routing_key="held")
+        yield guest
+        guest.delete_queue("held")
+        guest.delete_stream("flow")
+
+
+def counts(connection: penstock.Connection) -> tuple[int, int]:
+    (queue,) = (queue for queue in connection.list_queues() if queue.name == "held")
+    return queue.ready_count, queue.unsettled_count
+
+
+def test_every_stream_ends_with_its_token_and_what_a_consumer_held_returns(
+    issuer: Issuer, channel: grpc.Channel, held: penstock.Connection
+) -> None:
+    token = issuer.token(time.time() + 5, EVERYTHING)
+    streams = open_streams(channel, token)
+    delivered = next(streams["consume"].responses)
+    assert delivered.deliveries.deliveries[0].body == b"to be held"
+
+    ends = {name: stream.end() for name, stream in streams.items()}
+
+    assert {name: end.code() for name, end in ends.items()} == dict.fromkeys(ends, grpc.StatusCode.UNAUTHENTICATED)
+    assert all("new token" in str(end.details()) for end in ends.values())
+    eventually(lambda: counts(held), (1, 0))
+    returned = held.get("held")
+    assert returned is not None
+    assert returned.redelivered
+    returned.ack()
+
+
+def test_a_token_that_is_renewed_in_time_keeps_every_stream_open(
+    issuer: Issuer, channel: grpc.Channel, held: penstock.Connection
+) -> None:
+    first, second = (issuer.token(time.time() + seconds, EVERYTHING) for seconds in (5, 3_600))
+    streams = open_streams(channel, first)
+    admin = admin_pb2_grpc.AdminServiceStub(channel)
+    eventually(lambda: refreshed(admin, second), True)
+    eventually(lambda: has_ended(channel, first), True, SECONDS_MAX)
+
+    held.publish(b"after the first token", routing_key="held")
+    bodies: list[bytes] = []
+    while len(bodies) < 2:
+        bodies += [one.body for one in next(streams["consume"].responses).deliveries.deliveries]
+
+    assert bodies == [b"to be held", b"after the first token"]
+    for stream in streams.values():
+        stream.closed.set()
+        stream.responses.cancel()
+
+
+def refreshed(admin: admin_pb2_grpc.AdminServiceStub, token: str) -> bool:
+    """A publish stream has no answer to its opening: it may not be known yet."""
+    return bool(admin.RefreshToken(admin_pb2.RefreshTokenRequest(), metadata=bearer(token)).expires_at_ms)
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "Basic"])
+def test_a_table_that_is_read_over_flight_ends_with_its_token(
+    issuer: Issuer, broker: Broker, channel: grpc.Channel, held: penstock.Connection, scheme: str
+) -> None:
+    """Far more than what may be on its way while the client does not read."""
+    with penstock.connect(broker.uri(), level="os") as guest:
+        for _ in range(120):
+            guest.stream("flow").publish(b"x" * 1_000_000)
+    token = issuer.token(time.time() + 5, EVERYTHING)
+    shown = token if scheme == "Bearer" else base64.b64encode(f"anna:{token}".encode()).decode()
+    with flight.FlightClient(f"grpc://{broker.address}") as client:
+        options = flight.FlightCallOptions(headers=[(b"authorization", f"{scheme} {shown}".encode())])
+        reader = client.do_get(flight.Ticket(b'{"partition": "flow"}'), options)
+        reader.read_chunk()
+        eventually(lambda: has_ended(channel, token), True, SECONDS_MAX)
+
+        with pytest.raises(flight.FlightUnauthenticatedError, match="new token"):
+            reader.read_all()
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_client_learns_that_its_token_has_ended(
+    issuer: Issuer, broker: Broker, held: penstock.Connection, native: bool
+) -> None:
+    token = issuer.token(time.time() + 5, EVERYTHING)
+    with penstock.connect(broker.uri(user="anna", password=token), native=native) as anna:
+        messages = iter(anna.consume("held", idle_timeout=SECONDS_MAX))
+        next(messages)
+
+        with pytest.raises(penstock.NotAuthenticatedError, match="new token"):
+            next(messages)
 
 
 def test_the_server_s_word_counts_when_nobody_else_knows_somebody(issuer: Issuer, broker: Broker) -> None:
