@@ -132,7 +132,7 @@ class PolicySpec(DroppedSpec):
         "operator", default=False, description="An operator's policy: it bounds what others may set."
     )
     pattern: Pattern = Field(min_length=1, description="A regular expression that may match anywhere in a name.")
-    apply_to: Literal["all", "queues", "exchanges", "classic_queues"] = Field(
+    apply_to: Literal["all", "queues", "exchanges", "classic_queues", "streams"] = Field(
         "all", description="What the pattern is matched with."
     )
     priority: int = Field(0, ge=-128, le=127, description="The highest that matches counts.")
