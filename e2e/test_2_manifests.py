@@ -11,6 +11,20 @@ from e2e.manifests import ours, queue
 BAD = sorted((Path(__file__).resolve().parents[1] / "tests" / "operator" / "bad").glob("*.yaml"))
 
 
+FILL = """
+import sys, penstock
+with penstock.connect(sys.argv[1], timeout=60) as broker:
+    print(broker.publish_many([b"x" * 100] * 100_000, routing_key="readings"))
+    readings = broker.stream("readings")
+    print(*(message.offset for place in ("first", "last") for message in readings.read(from_=place, count=1)))
+"""
+FIRST = """
+import sys, penstock
+with penstock.connect(sys.argv[1], timeout=60) as broker:
+    print(broker.stream("readings").offsets()[0].first)
+"""
+
+
 def test_every_kind_is_applied_changed_and_deleted(kubectl: Kubectl) -> None:
     objects = [
         ours("VHost", "tour", {"name": "tour", "limits": {"maxQueues": 5}, "deletionPolicy": "Delete"}),
@@ -37,6 +51,28 @@ def test_every_kind_is_applied_changed_and_deleted(kubectl: Kubectl) -> None:
     assert "tour" not in broker(kubectl, "vhost", "list", "--json")
     assert "tour" not in broker(kubectl, "user", "list", "--json")
     until(lambda: kubectl.get("secret", "tour-user-credentials") is None, "the Secret is gone")
+
+
+def test_a_stream_is_published_to_and_read_and_keeps_what_a_policy_says(kubectl: Kubectl) -> None:
+    stream = queue("readings", type="stream", deletionPolicy="Delete")
+    kubectl.apply(stream)
+    kubectl.wait_ready("queues.penstock.dev/readings", seconds=60)
+    uri = f"penstock://admin:{kubectl.password()}@127.0.0.1:5680/"
+    in_broker = ["exec", "mq-0", "--", "python3", "-c"]
+
+    assert kubectl(*in_broker, FILL, uri).split() == ["100000", "1", "100000"]
+    bound = {
+        "name": "short",
+        "pattern": "^readings$",
+        "applyTo": "streams",
+        "definition": {"max-length-bytes": 2_000_000},
+    }
+    kubectl.apply(ours("Policy", "short", bound))
+    kubectl.wait_ready("policies.penstock.dev/short", seconds=60)
+    until(lambda: int(kubectl(*in_broker, FIRST, uri)) > 1, "the oldest are gone", 120)
+
+    kubectl("delete", "policies.penstock.dev/short", "queues.penstock.dev/readings", "--timeout=60s")
+    assert "readings" not in broker(kubectl, "queue", "list", "--json")
 
 
 @pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)

@@ -3,13 +3,23 @@
 import json
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import trustme
 
 from e2e.kubectl import Kubectl, until
-from e2e.manifests import ours, queue, small_cluster
+from e2e.manifests import IMAGE, ours, queue, small_cluster
 
+ROOT = Path(__file__).resolve().parents[1]
 AUTHORITY = trustme.CA()
+NAMESPACES = ("image", "keep", "drop", "tls", "local")
+# Below the kubelet's own folder: what the node leaves behind goes with it.
+LOCAL_PATH = "/var/lib/kubelet/penstock-local"
+WIPE = """
+import shutil, pathlib
+for path in pathlib.Path("/data").iterdir():
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+"""
 PUBLISH = """
 import os, sys, penstock
 with penstock.connect(os.environ["URI"], timeout=20) as broker:
@@ -61,6 +71,66 @@ def test_a_volume_that_is_lost_is_told_of_and_what_manifests_say_is_declared_aga
     until(lambda: kubectl.condition("psc", "keep", "DataLost", namespace)[0] == "", "it was seen")
 
 
+def test_a_disk_that_was_wiped_is_told_of_and_waits_where_the_policy_is_manual(kubectl: Kubectl) -> None:
+    namespace = "keep"
+    kubectl.wait_ready("queues.penstock.dev/kept", namespace)
+    patch(kubectl, "keep", namespace, {"storage": {"lossPolicy": "Manual"}})
+
+    kubectl("exec", "keep-0", "--namespace", namespace, "--", "python3", "-c", WIPE)
+    kubectl("delete", "pod", "keep-0", "--namespace", namespace, "--grace-period=0", "--force", "--wait=false")
+
+    until(lambda: kubectl.condition("psc", "keep", "DataLost", namespace)[1] == "DataReplaced", "it is told of", 120)
+    until(lambda: kubectl.condition("psc", "keep", "Ready", namespace)[1] == "DataLost", "it waits")
+    kind = "queues.penstock.dev"
+    until(lambda: kubectl.condition(kind, "kept", "Ready", namespace)[1] == "DataLost", "its queue waits")
+
+    seen = kubectl("get", "psc", "keep", "--namespace", namespace, "--output", "jsonpath={.status.dataId}")
+    kubectl("annotate", "psc", "keep", "--namespace", namespace, f"penstock.dev/data-loss-seen={seen}", "--overwrite")
+    kubectl.wait_ready("psc/keep", namespace)
+    kubectl.wait_ready("queues.penstock.dev/kept", namespace)
+    assert in_pod(kubectl, namespace, "keep", "count") == "0"
+
+
+def test_a_broker_on_a_local_volume_stays_where_its_disk_is(kubectl: Kubectl) -> None:
+    namespace = made_namespace(kubectl, "local")
+    node = kubectl("get", "nodes", "--output", "jsonpath={.items[0].metadata.name}")
+    make_directory(kubectl, LOCAL_PATH)
+    volume = ["--set", f"localVolumes[0].node={node}", "--set", f"localVolumes[0].path={LOCAL_PATH}"]
+    small = [
+        "--set",
+        "storage.size=1Gi",
+        "--set",
+        "resources.requests.cpu=50m",
+        "--set",
+        "resources.requests.memory=128Mi",
+    ]
+    kubectl.helm("install", "local", str(ROOT / "charts" / "penstock"), "--namespace", namespace, *volume, *small)
+    kubectl.wait_ready("psc/local", namespace)
+    kubectl.apply(in_cluster(queue("kept"), "local"), namespace=namespace)
+    kubectl.wait_ready("queues.penstock.dev/kept", namespace)
+    assert in_pod(kubectl, namespace, "local", "publish") == "100"
+
+    before = kubectl("get", "pod", "local-0", "--namespace", namespace, "--output", "jsonpath={.metadata.uid}")
+    kubectl("delete", "pod", "local-0", "--namespace", namespace)
+    until(
+        lambda: (kubectl.get("pod", "local-0", namespace) or {"metadata": {}})["metadata"].get("uid") != before,
+        "another",
+    )
+    kubectl("wait", "--for=condition=Ready", "pod/local-0", "--namespace", namespace, "--timeout=120s")
+    until(lambda: kubectl.condition("psc", "local", namespace=namespace)[0] == "True", "it serves again")
+    assert in_pod(kubectl, namespace, "local", "count") == "100"
+    patch(kubectl, "local", namespace, {"storage": {"size": "2Gi"}})
+    until(
+        lambda: kubectl.condition("psc", "local", "StorageHealthy", namespace)[1] == "ExpansionUnsupported", "no growth"
+    )
+
+    kubectl.helm("uninstall", "local", "--namespace", namespace)
+    kept = kubectl("get", "pv", "--selector", "app.kubernetes.io/instance=local", "--output", "name")
+    assert kept.strip(), "the volume went with the chart"
+    kubectl("delete", "pvc", "data-local-0", "--namespace", namespace, "--wait=false")
+    kubectl("delete", *kept.split(), "storageclass/local-local-local", "--wait=false")
+
+
 def test_an_image_that_cannot_be_pulled_is_named(kubectl: Kubectl) -> None:
     namespace = made_namespace(kubectl, "image")
     kubectl.apply(small_cluster("image", image="localhost/nowhere:1", imagePullPolicy="Never"), namespace=namespace)
@@ -107,16 +177,53 @@ def test_a_certificate_is_served_and_replaced_without_a_restart(kubectl: Kubectl
     assert done.returncode != 0, "plaintext was served"
 
 
+def test_clients_without_a_certificate_are_refused_where_one_is_asked_for(kubectl: Kubectl) -> None:
+    shown = AUTHORITY.issue_cert("operator")
+    certificate = b"".join(each.bytes() for each in shown.cert_chain_pems).decode()
+    put_secret(kubectl, "tls", "clients", {"ca.crt": AUTHORITY.cert_pem.bytes().decode()}, "Opaque")
+    key = shown.private_key_pem.bytes().decode()
+    put_secret(kubectl, "tls", "operator-tls", {"tls.crt": certificate, "tls.key": key})
+    clients = {"authoritySecretName": "clients", "operatorSecretName": "operator-tls"}
+    patch(kubectl, "tls", "tls", {"tls": {"clientCertificates": clients}})
+
+    def is_asked_for() -> bool:
+        pod = kubectl.get("pod", "tls-0", "tls") or {"spec": {"volumes": []}}
+        return any(each["name"] == "clients" for each in pod["spec"]["volumes"])
+
+    until(is_asked_for, "the broker is restarted", 120)
+    until(lambda: kubectl.condition("psc", "tls", namespace="tls")[:2] == ("True", "Serving"), "it serves", 120)
+    kubectl.apply(in_cluster(queue("shown"), "tls"), namespace="tls")
+    kubectl.wait_ready("queues.penstock.dev/shown", "tls")
+
+    uri = (
+        f"penstocks://admin:{kubectl.password('tls-default-user', 'tls')}@tls.tls.svc:5680/?ca=/etc/penstock-tls/ca.crt"
+    )
+    ask = [
+        "exec",
+        "tls-0",
+        "--namespace",
+        "tls",
+        "--",
+        "python3",
+        "/packages/bin/penstock",
+        "status",
+        "--json",
+        "--uri",
+    ]
+    assert "version" in kubectl(*ask, f"{uri}&cert=/etc/penstock-tls/tls.crt&key=/etc/penstock-tls/tls.key")
+    assert kubectl.attempt(["kubectl", *ask, uri]).returncode != 0, "somebody without a certificate got in"
+
+
 def test_a_namespace_that_is_deleted_does_not_hang(kubectl: Kubectl) -> None:
     user = ours("User", "web", {"name": "web"})
     gone = in_cluster(queue("gone", deletionPolicy="Delete"), "image")
     kubectl.apply(gone, in_cluster(user, "image"), namespace="image")
     kubectl.wait_ready("queues.penstock.dev/gone", "image")
 
-    for namespace in ("image", "keep", "drop", "tls"):
+    for namespace in NAMESPACES:
         kubectl("delete", "namespace", namespace, "--wait=false")
 
-    for namespace in ("image", "keep", "drop", "tls"):
+    for namespace in NAMESPACES:
         kubectl("wait", "--for=delete", f"namespace/{namespace}", "--timeout=120s")
 
 
@@ -138,15 +245,35 @@ def put_certificate(kubectl: Kubectl, namespace: str, days: int = 10) -> None:
         "tls.key": made.private_key_pem.bytes().decode(),
         "ca.crt": AUTHORITY.cert_pem.bytes().decode(),
     }
-    metadata = {"name": "tls", "namespace": namespace}
-    manifest = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "kubernetes.io/tls",
-        "metadata": metadata,
-        "stringData": data,
-    }
+    put_secret(kubectl, namespace, "tls", data)
+
+
+def put_secret(
+    kubectl: Kubectl, namespace: str, name: str, data: dict[str, str], type_: str = "kubernetes.io/tls"
+) -> None:
+    metadata = {"name": name, "namespace": namespace}
+    manifest = {"apiVersion": "v1", "kind": "Secret", "type": type_, "metadata": metadata, "stringData": data}
     kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+
+
+def patch(kubectl: Kubectl, cluster: str, namespace: str, spec: dict[str, object]) -> None:
+    change = json.dumps({"spec": spec})
+    kubectl("patch", "psc", cluster, "--namespace", namespace, "--type=merge", "--patch", change)
+
+
+def make_directory(kubectl: Kubectl, path: str) -> None:
+    """On a node, as somebody who owns it does."""
+    container = {
+        "name": "make",
+        "image": IMAGE,
+        "command": ["true"],
+        "volumeMounts": [{"name": "made", "mountPath": "/made"}],
+    }
+    volume = {"name": "made", "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
+    spec = {"restartPolicy": "Never", "containers": [container], "volumes": [volume]}
+    kubectl.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "make-directory"}, "spec": spec})
+    kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/make-directory", "--timeout=120s")
+    kubectl("delete", "pod", "make-directory", "--wait=false")
 
 
 def in_cluster(manifest: dict[str, object], cluster: str) -> dict[str, object]:

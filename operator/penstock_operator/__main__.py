@@ -3,9 +3,11 @@ same."""
 
 import asyncio
 import logging
+import os
 import random
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import kopf
@@ -32,6 +34,7 @@ class Operator:
         self._counts = Counts()
         self._store = Store()
         self._runner: web.AppRunner | None = None
+        self._has_begun = False
         self._workers = Workers(Backlog(_jitter), self._reconcile, self._counts, settings.workers)
         self._world = World(
             connect_kubernetes(self._counts),
@@ -53,6 +56,16 @@ class Operator:
         kopf.run(registry=registry, standalone=True, clusterwide=not namespaces, namespaces=namespaces)
 
     def _reconcile(self, key: Key, attempts: int) -> float | None:
+        try:
+            return self._reconcile_one(key, attempts)
+        finally:
+            if not self._has_begun:
+                self._has_begun = True
+                age = process_age()
+                self._counts.tell_first_reconcile(age)
+                _log.info("the first reconcile ended %.1f s after the start: %s/%s", age, key.namespace, key.name)
+
+    def _reconcile_one(self, key: Key, attempts: int) -> float | None:
         found = self._cluster.reconcile(key) if key.kind == "Cluster" else self._topology.reconcile(key, attempts)
         if found is None and self._store.get(key) is None:
             self._workers.forget(key)
@@ -83,6 +96,13 @@ class Operator:
 
     async def _metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=self._counts.exposition(), headers={"Content-Type": "text/plain; version=0.0.4"})
+
+
+def process_age(proc: Path = Path("/proc")) -> float:
+    """Seconds since this process began, the loading of its modules included."""
+    fields = (proc / "self" / "stat").read_text().rsplit(")", 1)[1].split()
+    up = float((proc / "uptime").read_text().split()[0])
+    return up - int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
 def _jitter() -> float:

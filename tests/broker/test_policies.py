@@ -7,6 +7,7 @@ import pytest
 
 import penstock
 from support import Broker
+from support.waiting import eventually
 
 
 @pytest.fixture
@@ -28,6 +29,21 @@ def test_a_policy_routes_as_soon_as_it_is_set_and_no_longer_when_it_is_cleared(c
     with pytest.raises(penstock.PenstockError):
         connection.publish(b"c", exchange="orders", routing_key="x", mandatory=True)
     assert connection.get_queue("lost").ready_count == 1
+
+
+def test_a_stream_keeps_what_a_policy_says_from_then_on(tmp_path: Path) -> None:
+    file = tmp_path / "small.toml"
+    file.write_text("segment_bytes_min = 65536\nsegment_bytes_max = 65536\n")
+    with Broker(tmp_path / "data", "--config", str(file)) as own, penstock.connect(own.uri()) as connection:
+        connection.declare_stream("readings")
+        connection.publish_many([b"x" * 1_000] * 500, routing_key="readings")
+        readings = connection.stream("readings")
+        assert [each.first for each in readings.offsets()] == [1]
+
+        connection.set_policy("short", "^readings$", {"max-length-bytes": 100_000}, "streams")
+
+        eventually(lambda: readings.offsets()[0].first > 250, True, 60)
+        eventually(lambda: [message.offset for message in readings.read(from_="last", count=1)], [500], 60)
 
 
 def test_a_key_that_is_not_there_yet_is_refused_by_name(connection: penstock.Connection) -> None:

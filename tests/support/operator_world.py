@@ -29,7 +29,7 @@ class OperatorWorld:
         self.world = World(cast(Kubernetes, self.kubernetes), brokers, self.store, lambda key, delay: self.add(key))
         self.world.now = lambda: "2026-01-01T00:00:00Z"
         self.world.password = lambda: "generated"
-        self.world.good_until = lambda host, port, authority: "Jan  1 00:00:00 2030 GMT"
+        self.world.good_until = lambda host, port, tls: "Jan  1 00:00:00 2030 GMT"
         self._cluster = ClusterReconciler(self.world)
         self._topology = TopologyReconciler(self.world)
 

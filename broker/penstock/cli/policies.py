@@ -28,7 +28,7 @@ def put(
     name: str,
     pattern: Annotated[str, typer.Argument(help="A regular expression, found anywhere in a name; ^ and $ hold it.")],
     definition: Annotated[list[str], typer.Argument(help="KEY=VALUE, such as alternate-exchange=lost or level=disk.")],
-    apply_to: Annotated[str, typer.Option("--apply-to", help="all, queues or exchanges.")] = "all",
+    apply_to: Annotated[str, typer.Option("--apply-to", help="all, queues, streams or exchanges.")] = "all",
     priority: Annotated[int, typer.Option("--priority", help="The highest that matches counts.")] = 0,
     operator: Operator = False,
     uri: Uri = DEFAULT_URI,

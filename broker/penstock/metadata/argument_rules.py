@@ -116,12 +116,18 @@ def _check_stream_argument(thing: Thing, key: str, value: Value) -> None:
             _refuse_argument(thing, key, QUEUE_ARGUMENTS_LATER)
         way_out = f"leave it out; a stream's bounds are '{X_MAX_AGE}' and '{X_MAX_LENGTH_BYTES}'"
         raise _invalid(thing, key, f"has an argument '{key}' that a stream does not take", way_out)
-    rule = f"has an argument '{key}' whose value {show(value)} is not understood"
-    if key == X_MAX_AGE and (not isinstance(value, str) or age_ms(value) is None):
-        raise _invalid(thing, key, rule, "write a number and a unit of Y, M, D, h, m or s, such as '7D' or '12h'")
+    problem = retention_problem(key, value)
+    if problem:
+        raise _invalid(thing, key, f"has an argument '{key}' whose value {show(value)} is not understood", problem)
+
+
+def retention_problem(key: str, value: Value) -> str:
+    """What to write instead of a bound of a stream that cannot be one; empty when it can."""
+    if key == X_MAX_AGE:
+        is_age = isinstance(value, str) and age_ms(value) is not None
+        return "" if is_age else "write a number and a unit of Y, M, D, h, m or s, such as '7D' or '12h'"
     is_size = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= BYTES_MAX
-    if key == X_MAX_LENGTH_BYTES and not is_size:
-        raise _invalid(thing, key, rule, "write a number of bytes, at least 1")
+    return "" if is_size else "write a number of bytes, at least 1"
 
 
 def check_exchange_arguments(thing: Thing, arguments: Arguments, kind: ExchangeKind) -> None:

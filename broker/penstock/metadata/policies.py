@@ -5,16 +5,18 @@ declaration says itself goes before a policy. A key that nothing here acts upon 
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Final
 
+from penstock.metadata.argument_rules import retention_problem
 from penstock.metadata.commands import ClearPolicy, SetPolicy
 from penstock.metadata.effects import Change, Decision, Done, PersistPolicies, PutExchange, PutQueue
+from penstock.model.ages import age_ms
 from penstock.model.arguments import Arguments, Value, check_arguments, freeze_arguments, show
 from penstock.model.errors import InvalidArgumentError, NotFoundError, Thing
 from penstock.model.names import DEFAULT_EXCHANGE, check_name, exchange_name
 from penstock.model.patterns import compile_pattern
-from penstock.model.records import ALTERNATE_KEYS, X_LEVEL, Exchange, Level, Queue
+from penstock.model.records import ALTERNATE_KEYS, X_LEVEL, X_MAX_AGE, X_MAX_LENGTH_BYTES, Exchange, Level, Queue
 
 if TYPE_CHECKING:
     from penstock.metadata.topology import VhostTopology
@@ -25,7 +27,7 @@ POLICIES_MAX: Final = 1_000
 
 
 class ApplyTo(StrEnum):
-    """The kinds of things that a policy is for. There is one kind of queue yet."""
+    """The kinds of things that a policy is for. `queues` are all kinds of queues, streams among them."""
 
     ALL = "all"
     QUEUES = "queues"
@@ -35,8 +37,17 @@ class ApplyTo(StrEnum):
     STREAMS = "streams"
 
 
-_FOR_QUEUES: Final = frozenset({ApplyTo.ALL, ApplyTo.QUEUES, ApplyTo.CLASSIC_QUEUES})
-_FOR_EXCHANGES: Final = frozenset({ApplyTo.ALL, ApplyTo.EXCHANGES})
+class Target(Enum):
+    """What a policy is looked up for."""
+
+    EXCHANGE = frozenset({ApplyTo.ALL, ApplyTo.EXCHANGES})
+    CLASSIC = frozenset({ApplyTo.ALL, ApplyTo.QUEUES, ApplyTo.CLASSIC_QUEUES})
+    STREAM = frozenset({ApplyTo.ALL, ApplyTo.QUEUES, ApplyTo.STREAMS})
+
+
+_EXCHANGES: Final = frozenset({Target.EXCHANGE})
+_QUEUES: Final = frozenset({Target.CLASSIC, Target.STREAM})
+_STREAMS: Final = frozenset({Target.STREAM})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +73,7 @@ class _Key:
     """`stricter` says whether one value holds more than another, for keys that operators may set."""
 
     argument: str
-    is_for_queues: bool
+    targets: frozenset[Target]
     check: Callable[[Thing, str, Value], None]
     stricter: Callable[[Value, Value], bool] | None = None
 
@@ -100,6 +111,9 @@ def check_policy(vhost: str, policy: Policy, *, is_operator: bool) -> None:
     check_arguments(thing, policy.definition)
     for key, value in policy.definition.items():
         _check_key(thing, key, value, is_operator=is_operator)
+        if KEYS[key].targets == _STREAMS and policy.apply_to is not ApplyTo.STREAMS:
+            rule = f"sets '{key}' for '{policy.apply_to}', and only streams have it"
+            raise InvalidArgumentError(thing, rule, f"let it apply to '{ApplyTo.STREAMS}'", field="apply_to")
 
 
 def _check_key(thing: Thing, key: str, value: Value, *, is_operator: bool) -> None:
@@ -165,32 +179,31 @@ def effective_exchange(state: "VhostTopology", exchange: Exchange) -> Exchange:
     """The exchange as the engine shall have it: with what policies add to its arguments."""
     if not state.has_policies or exchange.name == DEFAULT_EXCHANGE:
         return exchange
-    added = _added(state, exchange.name, exchange.arguments, is_queue=False)
+    added = _added(state, exchange.name, exchange.arguments, Target.EXCHANGE)
     return replace(exchange, arguments=added) if added is not exchange.arguments else exchange
 
 
 def effective_queue(state: "VhostTopology", queue: Queue) -> Queue:
     if not state.has_policies:
         return queue
-    added = _added(state, queue.name, queue.arguments, is_queue=True)
+    added = _added(state, queue.name, queue.arguments, Target.STREAM if queue.is_stream else Target.CLASSIC)
     return replace(queue, arguments=added) if added is not queue.arguments else queue
 
 
-def matching(policies: Iterable[Policy], name: str, *, is_queue: bool) -> Policy | None:
+def matching(policies: Iterable[Policy], name: str, target: Target) -> Policy | None:
     """The one that counts: of the highest priority, and of several such the first by name."""
-    kinds = _FOR_QUEUES if is_queue else _FOR_EXCHANGES
-    found = [policy for policy in policies if policy.apply_to in kinds and policy.compiled.search(name)]
+    found = [policy for policy in policies if policy.apply_to in target.value and policy.compiled.search(name)]
     return min(found, key=lambda policy: (-policy.priority, policy.name), default=None)
 
 
-def _added(state: "VhostTopology", name: str, arguments: Arguments, *, is_queue: bool) -> Arguments:
-    policy = matching(state.policies.values(), name, is_queue=is_queue)
-    operator = matching(state.operator_policies.values(), name, is_queue=is_queue)
+def _added(state: "VhostTopology", name: str, arguments: Arguments, target: Target) -> Arguments:
+    policy = matching(state.policies.values(), name, target)
+    operator = matching(state.operator_policies.values(), name, target)
     if policy is None and operator is None:
         return arguments
     merged = dict(arguments)
     for key, known in KEYS.items():
-        if known.is_for_queues != is_queue:
+        if target not in known.targets:
             continue
         if policy is not None and key in policy.definition and not _is_declared(arguments, known.argument):
             merged[known.argument] = policy.definition[key]
@@ -221,10 +234,26 @@ def _check_level(thing: Thing, key: str, value: Value) -> None:
         )
 
 
+def _check_retention(thing: Thing, key: str, value: Value) -> None:
+    problem = retention_problem(f"x-{key}", value)
+    if problem:
+        raise InvalidArgumentError(thing, f"sets '{key}' to {show(value)}", problem, field=f"definition.{key}")
+
+
+def _is_shorter(one: Value, other: Value) -> bool:
+    return (age_ms(str(one)) or 0) < (age_ms(str(other)) or 0)
+
+
+def _is_smaller(one: Value, other: Value) -> bool:
+    return isinstance(one, int) and isinstance(other, int) and one < other
+
+
 # A policy key -> what it sets. `level` is ours: what a confirm of the queue's messages promises.
 KEYS: Final[Mapping[str, _Key]] = {
-    "alternate-exchange": _Key(ALTERNATE_KEYS[0], False, _check_exchange),
-    "level": _Key(X_LEVEL, True, _check_level, lambda one, other: one == Level.DISK and other != Level.DISK),
+    "alternate-exchange": _Key(ALTERNATE_KEYS[0], _EXCHANGES, _check_exchange),
+    "level": _Key(X_LEVEL, _QUEUES, _check_level, lambda one, other: one == Level.DISK and other != Level.DISK),
+    "max-age": _Key(X_MAX_AGE, _STREAMS, _check_retention, _is_shorter),
+    "max-length-bytes": _Key(X_MAX_LENGTH_BYTES, _STREAMS, _check_retention, _is_smaller),
 }
 KEYS_LATER: Final = frozenset(
     {
@@ -242,11 +271,9 @@ KEYS_LATER: Final = frozenset(
         "federation-upstream",
         "federation-upstream-set",
         "initial-cluster-size",
-        "max-age",
         "max-in-memory-bytes",
         "max-in-memory-length",
         "max-length",
-        "max-length-bytes",
         "message-ttl",
         "overflow",
         "queue-leader-locator",

@@ -121,6 +121,21 @@ class Issued(Model):
     issuer_ref: IssuerRef
 
 
+class ClientCertificates(Model):
+    """Clients show certificates, the operator among them."""
+
+    auth: Literal["optional", "required"] = Field("required", description="required: nobody gets in without.")
+    authority_secret_name: ObjectName = Field(
+        description="A Secret whose key `ca.crt` has the authorities that sign clients' certificates."
+    )
+    operator_secret_name: ObjectName = Field(
+        description="A Secret of the type kubernetes.io/tls: what the operator shows."
+    )
+    user: Literal["none", "cn", "san_dns", "san_email", "san_uri"] = Field(
+        "none", description="The name in a certificate that is a user's: whoever shows it needs no password."
+    )
+
+
 class Tls(Model):
     """Nothing listens in plaintext then, but for health and figures. A changed certificate counts without a restart."""
 
@@ -129,6 +144,7 @@ class Tls(Model):
     )
     cert_manager: Issued | None = None
     version_min: Literal["1.2", "1.3"] = Field("1.2", description="The lowest version of TLS.")
+    client_certificates: ClientCertificates | None = Field(None, description="Ask clients for certificates as well.")
 
 
 class Switch(Model):

@@ -86,7 +86,15 @@ KINDS: Final[dict[str, Kind]] = {
     for kind in (
         Kind("Cluster", "clusters", "psc", ClusterSpec, "A broker.", _CLUSTER_COLUMNS, has_scale=True),
         _topology("VHost", "vhosts", "psv", VHostSpec, Column("Name", ".spec.name")),
-        _topology("Queue", "queues", "psq", QueueSpec, VHOST, Column("Name", ".spec.name")),
+        _topology(
+            "Queue",
+            "queues",
+            "psq",
+            QueueSpec,
+            VHOST,
+            Column("Name", ".spec.name"),
+            Column("Type", ".spec.type", priority=1),
+        ),
         _topology(
             "Exchange",
             "exchanges",

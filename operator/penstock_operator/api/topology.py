@@ -19,6 +19,7 @@ from penstock_operator.api.fields import (
     rules,
 )
 
+X_QUEUE_TYPE = "x-queue-type"
 NOT_RESERVED = rule("!self.startsWith('amq.')", "names that begin with 'amq.' are the broker's own; choose another")
 DeletionPolicy = Literal["Retain", "Delete"]
 
@@ -75,10 +76,29 @@ class VHostSpec(RetainedSpec):
 
 
 class QueueSpec(RetainedSpec):
-    """A queue."""
+    """A queue, or a stream."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                f"self.type == 'classic' || !('{X_QUEUE_TYPE}' in self.arguments)",
+                f"write the type once: leave '{X_QUEUE_TYPE}' out of arguments",
+            ),
+            rule(
+                "self.type == 'classic' || (self.durable && !self.autoDelete)",
+                "a stream is always durable and never auto-delete; leave durable and autoDelete out",
+            ),
+        )
+    )
 
     vhost: Name = immutable("vhost", default="/", description="The virtual host it is in.")
     name: Name = immutable("name", extra_rules=[NOT_RESERVED], description="Its name on the broker.")
+    type: Literal["classic", "stream"] = immutable(
+        "type",
+        default="classic",
+        description="A stream is read and not emptied. What it keeps say the arguments x-max-age and"
+        " x-max-length-bytes, or a Policy for streams, which may change.",
+    )
     durable: bool = immutable("durable", default=True, description="Whether it outlives a restart of the broker.")
     auto_delete: bool = immutable("autoDelete", default=False, description="Whether it goes with its last consumer.")
     arguments: Arguments = immutable(
@@ -88,6 +108,10 @@ class QueueSpec(RetainedSpec):
     )
     delete_if_empty: bool = Field(False, description="With deletionPolicy Delete: wait until it holds no message.")
     delete_if_unused: bool = Field(False, description="With deletionPolicy Delete: wait until it has no consumer.")
+
+    def declared(self) -> dict[str, int | str]:
+        """The arguments as the broker has them."""
+        return {**self.arguments, **({X_QUEUE_TYPE: self.type} if self.type == "stream" else {})}
 
 
 class ExchangeSpec(DroppedSpec):
@@ -132,7 +156,7 @@ class PolicySpec(DroppedSpec):
         "operator", default=False, description="An operator's policy: it bounds what others may set."
     )
     pattern: Pattern = Field(min_length=1, description="A regular expression that may match anywhere in a name.")
-    apply_to: Literal["all", "queues", "exchanges", "classic_queues"] = Field(
+    apply_to: Literal["all", "queues", "exchanges", "classic_queues", "streams"] = Field(
         "all", description="What the pattern is matched with."
     )
     priority: int = Field(0, ge=-128, le=127, description="The highest that matches counts.")

@@ -9,6 +9,7 @@ from penstock_operator.desired.naming import GRPC_PORT, METRICS_PORT, Owner
 Settings = dict[str, str | int | bool]
 FILE = "penstock.toml"
 TLS_FOLDER = "/etc/penstock-tls"
+CLIENTS_FOLDER = "/etc/penstock-clients"
 # What the broker reads again when the file changes.
 HOT = frozenset({"log_level", "drain_seconds"})
 
@@ -36,6 +37,13 @@ def _settings(owner: Owner) -> Settings:
             # Probes and Prometheus ask for health and figures, which tell no secrets.
             "metrics_tls": False,
         }
+        clients = owner.spec.tls.client_certificates
+        if clients is not None:
+            settings |= {
+                "tls_client_ca": f"{CLIENTS_FOLDER}/ca.crt",
+                "tls_client_auth": clients.auth,
+                "tls_client_user": clients.user,
+            }
     return settings
 
 

@@ -54,7 +54,7 @@ def wanted(spec: TopologySpec) -> Fields:
         case VHostSpec():
             return {"limits": {"queues": spec.limits.max_queues, "connections": spec.limits.max_connections}}
         case QueueSpec():
-            return {"durable": spec.durable, "autoDelete": spec.auto_delete, "arguments": dict(spec.arguments)}
+            return {"durable": spec.durable, "autoDelete": spec.auto_delete, "arguments": spec.declared()}
         case ExchangeSpec():
             return {
                 "type": spec.type,

@@ -3,7 +3,7 @@ pod is replaced by the operator (OnDelete), never by the StatefulSet's own rolli
 
 from typing import Any
 
-from penstock_operator.desired.configuration import FILE, TLS_FOLDER, config_hash
+from penstock_operator.desired.configuration import CLIENTS_FOLDER, FILE, TLS_FOLDER, config_hash
 from penstock_operator.desired.naming import (
     ADMINISTRATOR,
     BROKER_UID,
@@ -126,7 +126,7 @@ def _container(owner: Owner) -> dict[str, Any]:
             {"name": VOLUME, "mountPath": "/data"},
             {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
-            *([{"name": "tls", "mountPath": TLS_FOLDER, "readOnly": True}] if owner.spec.tls else []),
+            *({"name": name, "mountPath": path, "readOnly": True} for name, path, _ in _secrets(owner)),
         ],
     }
 
@@ -145,8 +145,20 @@ def _volumes(owner: Owner) -> list[dict[str, Any]]:
         {"name": "config", "configMap": {"name": owner.config_map}},
         {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
     ]
-    if owner.spec.tls is not None:
-        found.append({"name": "tls", "secret": {"secretName": owner.spec.tls.secret_name}})
+    found += [{"name": name, "secret": secret} for name, _, secret in _secrets(owner)]
     if owner.spec.storage.mode == "emptyDir":
         found.append({"name": VOLUME, "emptyDir": {"sizeLimit": owner.spec.storage.size}})
+    return found
+
+
+def _secrets(owner: Owner) -> list[tuple[str, str, dict[str, Any]]]:
+    """Volumes out of Secrets: name, where they lie, and which. Of who signs clients' certificates the public part."""
+    tls = owner.spec.tls
+    if tls is None:
+        return []
+    found: list[tuple[str, str, dict[str, Any]]] = [("tls", TLS_FOLDER, {"secretName": tls.secret_name})]
+    if tls.client_certificates is not None:
+        public = [{"key": "ca.crt", "path": "ca.crt"}]
+        secret = {"secretName": tls.client_certificates.authority_secret_name, "items": public}
+        found.append(("clients", CLIENTS_FOLDER, secret))
     return found

@@ -14,7 +14,7 @@ from penstock_operator.desired.compare import differences
 from penstock_operator.desired.conditions import Says, merged, status_of
 from penstock_operator.desired.naming import ADMINISTRATOR, CLUSTER_LABEL, FINALIZER, GRPC_PORT
 from penstock_operator.engine.backlog import Key
-from penstock_operator.engine.home import Home, NotYet, administrator_password, authority_of, owner_of, password_in
+from penstock_operator.engine.home import NotYet, authority_of, enter, owner_of, password_in
 from penstock_operator.engine.volume import grow
 from penstock_operator.engine.world import World
 from penstock_operator.links import ApiError, BrokerUnreachableError
@@ -178,7 +178,9 @@ class ClusterReconciler:
         if owner.spec.tls is None:
             return None
         try:
-            until = self._world.good_until(owner.host, GRPC_PORT, authority_of(self._world, owner))
+            tls = enter(self._world, owner).tls
+            assert tls is not None
+            until = self._world.good_until(owner.host, GRPC_PORT, tls)
         except UntrustedError as error:
             return Says("TLSValid", "False", "Untrusted", f"{error}; renew the Secret '{owner.spec.tls.secret_name}'")
         except (OSError, NotYet) as error:
@@ -187,8 +189,7 @@ class ClusterReconciler:
 
     def _ask(self, owner: Owner) -> tuple[BrokerFacts | None, tuple[str, str] | None]:
         try:
-            home = Home(owner, administrator_password(self._world, owner), authority_of(self._world, owner))
-            found = self._world.brokers.get(home.address()).status()
+            found = self._world.brokers.get(enter(self._world, owner).address()).status()
         except NotYet as reason:
             return None, (reason.reason, str(reason))
         except NotAuthenticatedError as error:

@@ -13,7 +13,7 @@ from penstock_operator.desired.naming import ADMINISTRATOR, GRPC_PORT, Owner
 from penstock_operator.engine.backlog import Key
 from penstock_operator.engine.store import cluster_of
 from penstock_operator.engine.world import World
-from penstock_operator.links.certificates import authority_file
+from penstock_operator.links.certificates import pem_file
 
 Manifest = dict[str, Any]
 
@@ -34,12 +34,15 @@ class Home:
     password: str
     # What to trust, in PEM; empty: the machine's own authorities.
     authority: str = ""
+    # Certificate and key to show, in PEM, where the Cluster asks for one.
+    shown: tuple[str, str] | None = None
 
     @property
     def tls(self) -> Tls | None:
         if self.owner.spec.tls is None:
             return None
-        return Tls(ca=str(authority_file(self.authority)) if self.authority else None)
+        cert, key = (pem_file(each) for each in self.shown) if self.shown else (None, None)
+        return Tls(ca=pem_file(self.authority) if self.authority else None, cert=cert, key=key)
 
     def address(self, vhost: str = "/", user: str = ADMINISTRATOR, password: str | None = None) -> Address:
         return Address(
@@ -77,7 +80,12 @@ def find_home(world: World, manifest: Manifest) -> Home:
         raise NotYet("DataLost", f"Cluster '{name}' lost its data and waits, as its spec.storage.lossPolicy says")
     if status_of(conditions, "Ready") != "True":
         raise NotYet("ClusterNotReady", f"Cluster '{name}' is not ready; its own conditions say why")
-    return Home(owner, administrator_password(world, owner), authority_of(world, owner))
+    return enter(world, owner)
+
+
+def enter(world: World, owner: Owner) -> Home:
+    """Whether the Cluster is ready or not. Raises NotYet."""
+    return Home(owner, administrator_password(world, owner), authority_of(world, owner), _shown(world, owner))
 
 
 def administrator_password(world: World, owner: Owner) -> str:
@@ -94,14 +102,27 @@ def authority_of(world: World, owner: Owner) -> str:
     """The key `ca.crt` of the Cluster's certificate; empty without. Raises NotYet when there is no such Secret."""
     if owner.spec.tls is None:
         return ""
-    name = owner.spec.tls.secret_name
+    return _certificate(world, owner, owner.spec.tls.secret_name)["ca.crt"]
+
+
+def _shown(world: World, owner: Owner) -> tuple[str, str] | None:
+    if owner.spec.tls is None or owner.spec.tls.client_certificates is None:
+        return None
+    found = _certificate(world, owner, owner.spec.tls.client_certificates.operator_secret_name)
+    return found["tls.crt"], found["tls.key"]
+
+
+def _certificate(world: World, owner: Owner, name: str) -> dict[str, str]:
+    """The texts of a Secret of the type kubernetes.io/tls; `ca.crt` may be empty."""
     secret = world.kubernetes.read("v1", "Secret", owner.namespace, name)
     if secret is None:
         raise NotYet("CertificateNotFound", f"the Secret '{name}' of spec.tls is not there; make it")
-    missing = [key for key in ("tls.crt", "tls.key") if key not in (secret.get("data") or {})]
+    data = secret.get("data") or {}
+    missing = [key for key in ("tls.crt", "tls.key") if key not in data]
     if missing:
         raise NotYet("CertificateIncomplete", f"the Secret '{name}' lacks {' and '.join(missing)}")
-    return base64.b64decode(secret["data"].get("ca.crt", "")).decode("ascii", "replace")
+    keys = ("tls.crt", "tls.key", "ca.crt")
+    return {key: base64.b64decode(data.get(key, "")).decode("ascii", "replace") for key in keys}
 
 
 def password_in(secret: Manifest) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from penstock.client.uri import Tls
 from penstock_operator.engine.backlog import Key
 from penstock_operator.engine.store import Store
 from penstock_operator.links import ApiError, Brokers, Kubernetes
@@ -36,7 +37,7 @@ class World:
     jitter: Callable[[], float] = field(default=lambda: 1.0)
     now: Callable[[], str] = field(default=_now)
     password: Callable[[], str] = field(default=_password)
-    good_until: Callable[[str, int, str], str] = field(default=good_until)
+    good_until: Callable[[str, int, Tls], str] = field(default=good_until)
 
     def resync(self) -> float:
         """When to look again at what is as it should be: not at all of it at once."""

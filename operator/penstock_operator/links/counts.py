@@ -25,6 +25,15 @@ class Counts:
             "penstock_operator_waiting", "Objects that wait to be reconciled.", registry=self.registry
         )
 
+        self._first = Gauge(
+            "penstock_operator_first_reconcile_seconds",
+            "From the start of the process to the end of its first reconcile; 0 before.",
+            registry=self.registry,
+        )
+
+    def tell_first_reconcile(self, seconds: float) -> None:
+        self._first.set(seconds)
+
     def count_write(self, verb: str, kind: str) -> None:
         self._writes.labels(verb, kind).inc()
 

@@ -51,7 +51,7 @@ def put(broker: Connection, spec: TopologySpec, administrator: str, password: st
             broker.set_vhost_limits(spec.name, spec.limits.max_queues, spec.limits.max_connections)
         case QueueSpec():
             broker.declare_queue(
-                spec.name, durable=spec.durable, auto_delete=spec.auto_delete, arguments=dict(spec.arguments)
+                spec.name, durable=spec.durable, auto_delete=spec.auto_delete, arguments=spec.declared()
             )
         case ExchangeSpec():
             broker.declare_exchange(

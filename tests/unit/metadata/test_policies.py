@@ -89,6 +89,43 @@ def test_a_policy_is_for_the_kinds_it_says(machine, apply_to, expected):
     assert set(changed(decision)) == expected
 
 
+STREAM = {"x-queue-type": "stream"}
+
+
+def bounds(decision):
+    """What the engine is told of streams: age in ms and bytes."""
+    found = [change.queue for change in decision.changes if isinstance(change, PutQueue)]
+    return {queue.name: (queue.retention.age_ms_max, queue.retention.bytes_max) for queue in found}
+
+
+def test_the_bounds_of_a_stream_change_while_it_is_there(machine):
+    machine.queue("s", arguments=STREAM)
+    streams = {"apply_to": ApplyTo.STREAMS}
+
+    assert bounds(put(machine, "p", "^s", {"max-age": "1h", "max-length-bytes": 5}, **streams)) == {"s": (3_600_000, 5)}
+    assert bounds(put(machine, "p", "^s", {"max-age": "10s"}, **streams)) == {"s": (10_000, 0)}
+    assert bounds(machine.queue("s2", arguments=STREAM)) == {"s2": (10_000, 0)}
+    assert bounds(clear(machine, "p")) == {"s": (0, 0), "s2": (0, 0)}
+
+
+def test_an_operator_bounds_streams_that_say_more_themselves(machine):
+    machine.queue("long", arguments={**STREAM, "x-max-age": "7D", "x-max-length-bytes": 3})
+    bound = {"max-age": "1D", "max-length-bytes": 9}
+
+    assert bounds(put(machine, "p", ".*", bound, operator=True, apply_to=ApplyTo.STREAMS)) == {"long": (86_400_000, 3)}
+
+
+@pytest.mark.parametrize(
+    ("apply_to", "expected"),
+    [(ApplyTo.QUEUES, {"q", "s"}), (ApplyTo.CLASSIC_QUEUES, {"q"}), (ApplyTo.STREAMS, {"s"})],
+)
+def test_a_stream_is_a_queue_and_no_classic_one(machine, apply_to, expected):
+    machine.queue("q")
+    machine.queue("s", arguments=STREAM)
+
+    assert set(changed(put(machine, "p", "^[qs]$", {"level": "os"}, apply_to=apply_to))) == expected
+
+
 def test_what_a_declaration_says_goes_before_a_policy(machine):
     machine.queue("q", arguments={"x-level": "os"})
     machine.exchange("x", arguments={"x-alternate-exchange": "mine"})
@@ -155,6 +192,10 @@ def test_a_key_that_does_not_exist_yet_is_refused_by_name(machine, key):
         ({"alternate-exchange": ""}, {}, "name an exchange"),
         ({"level": "os"}, {"priority": 128}, "from -128 to 127"),
         ({"alternate-exchange": "x"}, {"operator": True}, "is not an operator's"),
+        ({"max-age": "1h"}, {}, "let it apply to 'streams'"),
+        ({"max-age": "1h"}, {"apply_to": ApplyTo.QUEUES}, "only streams have it"),
+        ({"max-age": "soon"}, {"apply_to": ApplyTo.STREAMS}, "such as '7D'"),
+        ({"max-length-bytes": 0}, {"apply_to": ApplyTo.STREAMS}, "at least 1"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused(machine, definition, fields, rule):

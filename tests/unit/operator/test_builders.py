@@ -31,7 +31,12 @@ SPECS: dict[str, dict[str, Any]] = {
         "networkPolicy": {"enabled": True, "allowedClients": [{"namespaceSelector": {}}]},
         "monitoring": {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
         "podLabels": {"team": "shop"},
-        "tls": {"secretName": "mq-tls", "certManager": {"issuerRef": {"name": "ca"}}, "versionMin": "1.3"},
+        "tls": {
+            "secretName": "mq-tls",
+            "certManager": {"issuerRef": {"name": "ca"}},
+            "versionMin": "1.3",
+            "clientCertificates": {"authoritySecretName": "clients", "operatorSecretName": "op", "user": "cn"},
+        },
     },
     "volatile": {"storage": {"mode": "emptyDir", "size": "1Gi"}, "replicas": 0},
 }

@@ -3,9 +3,12 @@ wrong."""
 
 import base64
 import copy
+import stat
+from pathlib import Path
 
 import pytest
 
+from penstock.client.uri import Tls
 from penstock_operator.engine import Key
 from penstock_operator.links.certificates import UntrustedError
 from support.admin_fake import FakeBroker
@@ -314,12 +317,36 @@ def test_the_certificate_that_is_served_stands_in_a_condition(world: OperatorWor
     world.settle()
     assert world.condition("Cluster", "mq", "TLSValid") == ("True", "Valid")
 
-    def refuse(host: str, port: int, authority: str) -> str:
+    def refuse(host: str, port: int, tls: Tls) -> str:
         raise UntrustedError("certificate has expired")
 
     world.world.good_until = refuse
     world.look_again()
     assert world.condition("Cluster", "mq", "TLSValid") == ("False", "Untrusted")
+
+
+def test_where_clients_show_certificates_the_operator_shows_its_own(world: OperatorWorld) -> None:
+    world.kubernetes.add(secret("mq-tls", **{"tls.crt": "Yw==", "tls.key": "aw==", "ca.crt": "Y2E="}))
+    clients = {"authoritySecretName": "clients", "operatorSecretName": "operator-tls"}
+    world.kubernetes.change("Cluster", "mq", {"tls": {"secretName": "mq-tls", "clientCertificates": clients}})
+    world.settle()
+    world.look_again()
+    assert world.condition("Cluster", "mq") == ("False", "CertificateNotFound")
+
+    world.kubernetes.add(secret("operator-tls", **{"tls.crt": "bXk=", "tls.key": "bXlr"}))
+    shown: list[Tls] = []
+    world.world.good_until = lambda host, port, tls: shown.append(tls) or "Jan  1 00:00:00 2030 GMT"
+    world.look_again()
+
+    assert world.condition("Cluster", "mq") == ("True", "Serving")
+    tls = shown[-1]
+    assert (Path(tls.cert or "").read_text(), Path(tls.key or "").read_text()) == ("my", "myk")
+    assert stat.S_IMODE(Path(tls.key or "").stat().st_mode) == 0o600
+    settings = world.kubernetes.objects["ConfigMap", "default", "mq-config"]["data"]["penstock.toml"]
+    assert 'tls_client_auth = "required"' in settings
+    volumes = world.kubernetes.objects["StatefulSet", "default", "mq"]["spec"]["template"]["spec"]["volumes"]
+    (mounted,) = [each["secret"] for each in volumes if each["name"] == "clients"]
+    assert mounted == {"secretName": "clients", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
 
 
 def test_an_issuer_is_asked_for_a_certificate_and_its_absence_told(world: OperatorWorld) -> None:

@@ -34,6 +34,17 @@ def test_a_queue_that_is_applied_is_declared_and_ready(world: OperatorWorld) -> 
     assert world.condition("Queue", "orders") == ("True", "Synced")
 
 
+def test_a_stream_is_declared_as_one_and_in_order_from_then_on(world: OperatorWorld) -> None:
+    world.apply("Queue", "readings", {"name": "readings", "type": "stream", "arguments": {"x-max-age": "7D"}})
+    world.settle()
+    world.look_again()
+
+    assert world.broker is not None
+    declared = world.broker.vhosts["/"]["queues"]["readings"]
+    assert declared["arguments"] == {"x-max-age": "7D", "x-queue-type": "stream"}
+    assert world.condition("Queue", "readings") == ("True", "Synced")
+
+
 def test_a_queue_takes_two_writes(world: OperatorWorld) -> None:
     world.apply("Queue", "orders", ORDERS)
     world.settle()

@@ -141,7 +141,7 @@ impl State {
         let groups = self.recovered_groups.remove(&id).unwrap_or_default();
         self.streams.extend(stream.map(|_| id));
         match (stream, &mut entry.stream) {
-            (Some(settings), Some(stream)) => stream.settings = settings,
+            (Some(settings), Some(stream)) => stream.set(settings),
             (Some(settings), none) => *none = Some(Stream::new(settings, groups)),
             (None, stream) => *stream = None,
         }

@@ -48,6 +48,12 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
+    /// Counts at the next look: what was not too old may be by other limits.
+    pub fn set(&mut self, settings: StreamSettings) {
+        self.settings = settings;
+        self.too_old_at_ms = 0;
+    }
+
     pub fn new(settings: StreamSettings, offsets: BTreeMap<String, u64>) -> Stream {
         let group = |(name, offset)| (name, Group { offset: Some(offset), ..Group::default() });
         Stream {

@@ -237,6 +237,20 @@ fn what_is_too_old_goes_with_its_segment_and_what_is_not_stays() {
 }
 
 #[test]
+fn limits_that_change_count_at_the_next_look() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open_with(directory.path(), StreamSettings { max_age_ms: 1_000_000, max_bytes: 0 });
+    fill_segments(&house, LATER);
+    assert_eq!(house.shard.retain(LATER + 5000).unwrap(), 0);
+
+    let limits = StreamSettings { max_age_ms: 1000, max_bytes: 0 };
+    let settings = QueueSettings { id: STREAM, name: "s", auto_delete: false, level: None, stream: Some(limits) };
+    house.shard.put_queues([settings]).unwrap();
+
+    assert!(house.shard.retain(LATER + 5000).unwrap() > 300);
+}
+
+#[test]
 fn retention_counts_what_is_left_of_a_segment_that_was_purged() {
     let directory = tempfile::tempdir().unwrap();
     let house = open_with(directory.path(), StreamSettings { max_age_ms: 1000, max_bytes: 0 });
