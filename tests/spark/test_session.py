@@ -5,6 +5,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from google.protobuf import descriptor_pb2
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, expr
@@ -150,6 +151,34 @@ def test_json_bodies_are_columns_and_bad_ones_have_a_stream_of_their_own(
     assert (got[0]["at"].timestamp(), got[1]["at"]) == (1769860800.0, None)
     (bad,) = connection.stream(f"bad-{stream.name}").read("first", until="next")
     assert (bad.body, bad.headers["reason"]) == (b"oops", "the body is not a JSON object")
+
+
+def test_avro_and_protobuf_bodies_are_columns_too(
+    spark: SparkSession, broker: Broker, stream: penstock.Stream, connection: penstock.Connection, tmp_path: Path
+) -> None:
+    """One body is a good record of either: the number 7 as a long of Avro, and as field 1 of a message."""
+    connection.declare_stream(f"bad-{stream.name}")
+    stream.publish_many([b"\x0e", b"\x08\x07", b"\xff"])
+    fields = [{"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}]
+    avro = json.dumps({"type": "record", "name": "R", "fields": fields})
+    descriptors = descriptor_pb2.FileDescriptorSet()
+    place = descriptors.file.add(name="r.proto", package="r", syntax="proto3").message_type.add(name="R").field
+    place.add(name="id", number=1, type=descriptor_pb2.FieldDescriptorProto.TYPE_UINT64, label=1)
+    (tmp_path / "r.desc").write_bytes(descriptors.SerializeToString())
+    bad = f"bad-{stream.name}"
+
+    first = reading(spark, broker, stream.name, parsed="avro", parsedSchema=avro, deadLetterStream=bad)
+    second = reading(
+        spark, broker, stream.name, parsed="protobuf", parsedDescriptor=str(tmp_path / "r.desc"), parsedMessage="r.R"
+    )
+
+    assert [row.ms for row in first.select(expr("unix_millis(value.at) AS ms")).collect()] == [7]
+    assert [row.value and row.value.id for row in second.orderBy("offset").collect()] == [None, 7, None]
+    reasons = [message.headers["reason"] for message in connection.stream(bad).read("first", until="next")]
+    assert ["behind the Avro record" in reason for reason in reasons] == [True, False]
+    union = {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["int", "string"]}]}
+    with pytest.raises(PySparkException, match="a union of several types"):
+        reading(spark, broker, stream.name, parsed="avro", parsedSchema=json.dumps(union))
 
 
 def test_what_cannot_be_is_refused_where_the_user_sees_it(

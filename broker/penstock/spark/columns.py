@@ -10,8 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.spark.avro import avro_fields
 from penstock.spark.errors import SchemaError
-from penstock.spark.options import ReadOptions
+from penstock.spark.options import Decoding, ReadOptions
+from penstock.spark.protobuf import protobuf_fields
 
 __all__ = ["PUBLISHED", "conformed", "ddl_of", "needed", "picked", "published_schema"]
 
@@ -62,8 +64,16 @@ def ddl_of(options: ReadOptions) -> str:
     """The schema of a reading, as Spark parses it; raises SchemaError."""
     columns = [f"{name} {COLUMNS[name]}" for name in wanted(options)]
     if options.decoding.format != "none":
-        columns.append(f"{PARSED} STRUCT<{options.decoding.schema}>")
+        columns.append(f"{PARSED} STRUCT<{fields_of(options.decoding)}>")
     return ", ".join(columns)
+
+
+def fields_of(decoding: Decoding) -> str:
+    if decoding.format == "avro":
+        return avro_fields(decoding.schema)
+    if decoding.format == "protobuf":
+        return protobuf_fields(decoding.descriptors, decoding.message)
+    return decoding.schema
 
 
 def wanted(options: ReadOptions) -> tuple[str, ...]:

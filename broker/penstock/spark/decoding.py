@@ -6,7 +6,8 @@ headers, once however often its task is repeated; without one its `value` is nul
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from io import BytesIO
 from types import TracebackType
 from typing import Self
@@ -15,14 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
+from penstock.spark.avro import avro_decoder
+from penstock.spark.bodies import REASON_LENGTH_MAX, decoded_bodies
 from penstock.spark.columns import PARSED
 from penstock.spark.options import Decoding
+from penstock.spark.protobuf import protobuf_decoder
 from penstock.spark.ranges import OffsetRange
 from penstock.spark.wire import Wire
 
 __all__ = ["Decoder", "decoded_json"]
 
-REASON_LENGTH_MAX = 300
 # Bad records on their way to the dead-letter stream; beyond it the task waits for the broker.
 DEAD_BATCHES_MAX = 4
 DEAD_SCHEMA = pa.schema([("body", pa.binary()), ("key", pa.binary()), ("headers", pa.map_(pa.string(), pa.string()))])
@@ -33,13 +36,14 @@ class Decoder:
 
     def __init__(self, wire: Wire, decoding: Decoding, wanted: OffsetRange, origin: str) -> None:
         self._decoding = decoding
+        self._decoded = bodies_decoder(decoding)
         self._dead = DeadLetters(wire, decoding.dead_letter_stream, wanted, origin)
 
     def decode(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         """The batch with the decoded column; without the bad rows when those have a stream to go to."""
         if self._decoding.format == "none" or batch.num_rows == 0 or PARSED not in schema.names:
             return batch
-        values, reasons = decoded_json(batch["body"], schema.field(PARSED).type)
+        values, reasons = self._decoded(batch["body"], schema.field(PARSED).type)
         if reasons and self._decoding.dead_letter_stream:
             bad = pa.array(sorted(reasons), pa.int64())
             self._dead.put(batch.take(bad), [reasons[row] for row in sorted(reasons)])
@@ -54,6 +58,15 @@ class Decoder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._dead.close()
+
+
+def bodies_decoder(decoding: Decoding) -> Callable[[pa.Array, pa.StructType], tuple[pa.Array, dict[int, str]]]:
+    """What gives a struct for each body, and by row why there is none."""
+    if decoding.format == "avro":
+        return partial(decoded_bodies, decode=avro_decoder(decoding.schema))
+    if decoding.format == "protobuf":
+        return partial(decoded_bodies, decode=protobuf_decoder(decoding.descriptors, decoding.message))
+    return decoded_json
 
 
 class DeadLetters:

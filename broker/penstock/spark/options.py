@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock.client.uri import parse_uri
@@ -31,7 +32,9 @@ DEFAULT_URI = "penstock://guest:guest@127.0.0.1:5680/"
 POLL_TIMEOUT_MS = 1_000
 POLL_TIMEOUT_MS_MAX = 60_000
 SPLITS_MAX = 4_096
-DECODERS = ("none", "json")
+EXAMPLES = {"json": "'id BIGINT, name STRING'", "avro": "@order.avsc"}
+SCHEMA_BYTES_MAX = 4 * 2**20
+DECODERS = ("none", "json", "avro", "protobuf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +66,17 @@ class Decoding:
     """How bodies become columns, and where those go that do not."""
 
     format: str = "none"
+    # Fields as in CREATE TABLE for json, a schema of Avro for avro.
     schema: str = ""
     dead_letter_stream: str = ""
+    # For protobuf: a set of descriptors as bytes, and a message in it.
+    descriptors: bytes = b""
+    message: str = ""
+
+    @property
+    def identity(self) -> bytes:
+        """Readings that decode otherwise have other dead letters."""
+        return self.schema.encode() + self.descriptors + self.message.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,14 +203,39 @@ def taken_place(given: Given, prefix: str) -> Place | None:
 def taken_decoding(given: Given) -> Decoding:
     decoding = Decoding(
         format=given.take("parsed", one_of(*DECODERS), "none"),
-        schema=given.take("parsedSchema", text, ""),
+        schema=given.take("parsedSchema", text_or_file, ""),
         dead_letter_stream=given.take("deadLetterStream", text, ""),
+        descriptors=given.take("parsedDescriptor", content, b""),
+        message=given.take("parsedMessage", text, ""),
     )
     if decoding.format == "none" and decoding != Decoding():
-        raise OptionError("'parsedSchema' and 'deadLetterStream' need 'parsed'")
-    if decoding.format != "none" and not decoding.schema:
-        raise OptionError(f"parsed={decoding.format} needs 'parsedSchema', such as 'id BIGINT, name STRING'")
+        raise OptionError("'parsedSchema', 'parsedDescriptor', 'parsedMessage' and 'deadLetterStream' need 'parsed'")
+    is_protobuf = decoding.format == "protobuf"
+    if is_protobuf and (decoding.schema or not decoding.descriptors or not decoding.message):
+        raise OptionError(
+            "parsed=protobuf needs 'parsedDescriptor', a file, and 'parsedMessage', and no 'parsedSchema'"
+        )
+    if not is_protobuf and (decoding.descriptors or decoding.message):
+        raise OptionError("'parsedDescriptor' and 'parsedMessage' are for parsed=protobuf")
+    if decoding.format in EXAMPLES and not decoding.schema:
+        raise OptionError(f"parsed={decoding.format} needs 'parsedSchema', such as {EXAMPLES[decoding.format]}")
     return decoding
+
+
+def text_or_file(value: str) -> str:
+    """`@` and a path stand for what is in the file."""
+    return content(value[1:]).decode() if value.startswith("@") else text(value)
+
+
+def content(path: str) -> bytes:
+    """Read where the query is made, so that nothing but its bytes has to be where it runs."""
+    try:
+        file = Path(path)
+        if file.stat().st_size > SCHEMA_BYTES_MAX:
+            raise ValueError(f"the file has more than {SCHEMA_BYTES_MAX} bytes")
+        return file.read_bytes()
+    except OSError as error:
+        raise ValueError(f"the file cannot be read: {error.strerror}") from error
 
 
 def text(value: str) -> str:

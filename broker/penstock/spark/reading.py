@@ -49,9 +49,9 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         end = {partition: min(offset, there.end[partition]) for partition, offset in end.items()}
         ranges = ranges_between(start, end, there.first, options.fail_on_data_loss)
         # Another reading of the same range that decodes otherwise has other dead letters.
-        schema_text = options.decoding.schema.encode()
+        decoding = options.decoding.identity
         return [
-            RangePartition(each, f"{crc32(schema_text):08x}/{each.partition}/{each.start}-{each.end}")
+            RangePartition(each, f"{crc32(decoding):08x}/{each.partition}/{each.start}-{each.end}")
             for each in split(ranges, options.min_partitions)
         ]
 

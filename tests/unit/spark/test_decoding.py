@@ -4,6 +4,7 @@ import json
 
 import pyarrow as pa
 import pytest
+from google.protobuf import descriptor_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -104,3 +105,37 @@ def test_without_a_dead_letter_stream_a_bad_record_is_a_null(server: FakeFlight)
 def test_a_dead_letter_stream_that_is_not_there_fails_the_task(server: FakeFlight) -> None:
     with pytest.raises((KeyError, pa.ArrowException, OSError)):
         decode(server, [b"x"] * 10, 1, "nowhere")
+
+
+AVRO = json.dumps({"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]})
+PROTOBUF = descriptor_pb2.FileDescriptorSet()
+PROTOBUF.file.add(name="r.proto", syntax="proto3").message_type.add(name="R").field.add(
+    name="id", number=1, type=descriptor_pb2.FieldDescriptorProto.TYPE_INT64, label=1
+)
+
+
+@pytest.mark.parametrize(
+    ("decoding", "good", "reason"),
+    [
+        (Decoding("avro", AVRO, "bad"), b"\x0e", "not of this Avro schema"),
+        (Decoding("protobuf", "", "bad", PROTOBUF.SerializeToString(), "R"), b"\x08\x07", "is no message 'R'"),
+    ],
+)
+def test_other_formats_have_their_dead_letters_once_as_well(
+    server: FakeFlight, decoding: Decoding, good: bytes, reason: str
+) -> None:
+    server.declare("bad")
+    batch = pa.record_batch(
+        {"offset": pa.array([5, 6, 7]), "key": pa.array([b"k"] * 3), "body": pa.array([good, b"\xff", good])}
+    )
+    schema = pa.schema([("offset", pa.int64()), ("value", pa.struct([("id", pa.int64())]))])
+
+    for _ in range(2):
+        with Wire(server.uri) as wire, Decoder(wire, decoding, OffsetRange("events", 5, 8), "query/0") as decoder:
+            rows = decoder.decode(batch, schema)
+            assert rows["offset"].to_pylist() == [5, 7]
+            assert [value["id"] for value in rows["value"].to_pylist()] == [7, 7]
+
+    (bad,) = server.rows["bad"]
+    assert bad["body"] == b"\xff"
+    assert reason in dict(bad["headers"])["reason"]

@@ -1,5 +1,7 @@
 """Options from Spark's texts: what is understood, what is refused and how it is told."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,7 +57,12 @@ def test_places_are_words_offsets_or_times(options: dict[str, str], place: Place
         ({"failOnDataLoss": "yes"}, "true or false"),
         ({"columns": "body,,key"}, "commas"),
         ({"columns": "body,body"}, "each once"),
-        ({"parsed": "xml"}, "one of none, json"),
+        ({"parsed": "xml"}, "one of none, json, avro, protobuf"),
+        ({"parsed": "avro"}, "needs 'parsedSchema', such as @order.avsc"),
+        ({"parsed": "avro", "parsedSchema": "@/gone.avsc"}, "the file cannot be read"),
+        ({"parsed": "protobuf", "parsedMessage": "a.A"}, "needs 'parsedDescriptor'"),
+        ({"parsed": "protobuf", "parsedDescriptor": "/gone.desc"}, "'/gone.desc': the file cannot be read"),
+        ({"parsed": "json", "parsedSchema": "a INT", "parsedMessage": "a.A"}, "are for parsed=protobuf"),
         ({"parsed": "json"}, "needs 'parsedSchema'"),
         ({"deadLetterStream": "bad"}, "need 'parsed'"),
         ({"uri": "kafka://here"}, "penstock://"),
@@ -100,3 +107,17 @@ def test_any_text_is_understood_or_refused(options: dict[str, str]) -> None:
         told = str(error)
 
     assert not told or any(name in told for name in options)
+
+
+def test_a_schema_is_read_from_its_file_where_the_query_is_made(tmp_path: Path) -> None:
+    (tmp_path / "a.avsc").write_text('{"type": "record"}')
+    (tmp_path / "a.desc").write_bytes(b"\x0a")
+
+    avro = parse_read_options({"stream": "a", "parsed": "avro", "parsedSchema": f"@{tmp_path / 'a.avsc'}"})
+    protobuf = parse_read_options(
+        {"stream": "a", "parsed": "protobuf", "parsedDescriptor": str(tmp_path / "a.desc"), "parsedMessage": "a.A"}
+    )
+
+    assert avro.decoding.schema == '{"type": "record"}'
+    assert (protobuf.decoding.descriptors, protobuf.decoding.message) == (b"\x0a", "a.A")
+    assert avro.decoding.identity != protobuf.decoding.identity

@@ -1,0 +1,172 @@
+"""Bodies that are one Avro datum each, plain binary: no header and no file around it.
+
+Types become those of Spark's own `from_avro`, but for unions of several types, which are refused when the reading is
+planned. A body is bounded by its schema: every item takes a byte at least, so that a few bytes cannot become many rows.
+"""
+
+import json
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any, TypeAlias
+
+from penstock.spark.bodies import BodyError, Decode, quoted
+from penstock.spark.errors import SchemaError
+
+__all__ = ["avro_decoder", "avro_fields"]
+
+Schema: TypeAlias = Any
+Shape: TypeAlias = Callable[[Any], Any]
+
+PLAIN = {
+    "boolean": "BOOLEAN",
+    "int": "INT",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "bytes": "BINARY",
+    "string": "STRING",
+    "enum": "STRING",
+    "fixed": "BINARY",
+}
+LOGICAL = {
+    "date": "DATE",
+    "timestamp-millis": "TIMESTAMP",
+    "timestamp-micros": "TIMESTAMP",
+    "local-timestamp-millis": "TIMESTAMP_NTZ",
+    "local-timestamp-micros": "TIMESTAMP_NTZ",
+}
+# Unions that are one type to Spark.
+WIDENED = {frozenset({"int", "long"}): "BIGINT", frozenset({"float", "double"}): "DOUBLE"}
+PRECISION_MAX = 38
+# What fastavro raises for bytes that its schema does not describe.
+BAD = (EOFError, IndexError, KeyError, TypeError, ValueError, ArithmeticError, MemoryError)
+
+
+def avro_fields(text: str) -> str:
+    """The fields of a record's schema as Spark parses them; raises SchemaError."""
+    schema = parsed(text)
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        raise SchemaError("parsedSchema: an Avro schema must be a record; its fields become columns")
+    return ", ".join(fields(schema, ":"))
+
+
+def avro_decoder(text: str) -> Decode:
+    """Raises SchemaError; what it gives raises BodyError."""
+    from fastavro import schemaless_reader
+
+    schema = parsed(text)
+    shape = shape_of(schema)
+
+    def decode(body: bytes) -> dict[str, Any]:
+        stream = BytesIO(body)
+        try:
+            value = schemaless_reader(stream, schema, None)
+        except BAD as error:
+            raise BodyError(f"the body is not of this Avro schema: {error or type(error).__name__}") from error
+        if stream.tell() != len(body):
+            raise BodyError(f"the body goes on for {len(body) - stream.tell()} bytes behind the Avro record")
+        found: dict[str, Any] = shape(value)
+        return found
+
+    return decode
+
+
+def parsed(text: str) -> Schema:
+    """With the names of types replaced by what they stand for."""
+    try:
+        from fastavro.schema import SchemaParseException, UnknownType, parse_schema
+    except ModuleNotFoundError as error:
+        raise SchemaError("parsed=avro needs the package fastavro, which penstock[spark] brings") from error
+    try:
+        return parse_schema(json.loads(text, object_hook=without_other_logic), expand=True)
+    except (SchemaParseException, UnknownType, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise SchemaError(f"parsedSchema is no Avro schema: {error or type(error).__name__}") from error
+
+
+def without_other_logic(schema: dict[str, Any]) -> dict[str, Any]:
+    """Logical types that Spark has no type for stay what they are stored as: a time of day a number, a UUID text."""
+    logical = schema.get("logicalType")
+    return schema if logical is None or logical in (*LOGICAL, "decimal") else without(schema, "logicalType")
+
+
+def without(schema: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key != name}
+
+
+def fields(record: Schema, separator: str) -> list[str]:
+    if not record["fields"]:
+        raise SchemaError(f"Avro record '{record['name']}' has no fields, so there is nothing to make columns of")
+    return [f"{quoted(each['name'])}{separator} {type_of(each['type'], each['name'])}" for each in record["fields"]]
+
+
+def type_of(schema: Schema, place: str) -> str:
+    """Spark's type; `place` is the field's name, for errors."""
+    if isinstance(schema, list):
+        return union_of(schema, place)
+    kind = schema if isinstance(schema, str) else schema["type"]
+    if isinstance(kind, dict | list):
+        return type_of(kind, place)
+    detail = {} if isinstance(schema, str) else schema
+    logical = detail.get("logicalType")
+    if logical == "decimal":
+        return decimal_of(detail, place)
+    if logical is not None:
+        return LOGICAL[logical]
+    if kind == "array":
+        return f"ARRAY<{type_of(detail['items'], place)}>"
+    if kind == "map":
+        return f"MAP<STRING, {type_of(detail['values'], place)}>"
+    if kind == "record":
+        return f"STRUCT<{', '.join(fields(detail, ':'))}>"
+    if kind == "fixed" and not detail["size"]:
+        raise SchemaError(f"Avro field '{place}' is fixed with size 0, so there is nothing in it")
+    if kind not in PLAIN:
+        raise SchemaError(
+            f"Avro field '{place}' is '{kind}': null by itself, or a type that holds itself; Spark has no such type"
+        )
+    return PLAIN[kind]
+
+
+def union_of(schemas: list[Schema], place: str) -> str:
+    choices = [each for each in schemas if each != "null"]
+    if len(choices) == 1:
+        return type_of(choices[0], place)
+    kinds = frozenset(each for each in choices if isinstance(each, str))
+    if len(kinds) != len(choices) or kinds not in WIDENED:
+        raise SchemaError(
+            f"Avro field '{place}' is a union of several types; only null beside one type, int with long, and float "
+            "with double become a column"
+        )
+    return WIDENED[kinds]
+
+
+def decimal_of(schema: dict[str, Any], place: str) -> str:
+    precision, scale = schema["precision"], schema.get("scale", 0)
+    if precision > PRECISION_MAX:
+        raise SchemaError(f"Avro field '{place}' has {precision} digits; Spark's DECIMAL has {PRECISION_MAX}")
+    return f"DECIMAL({precision}, {scale})"
+
+
+def shape_of(schema: Schema) -> Shape:
+    """What makes Arrow's values of fastavro's: maps as pairs, wherever there are some."""
+    if isinstance(schema, list):
+        choices = [each for each in schema if each != "null"]
+        inner = shape_of(choices[0]) if len(choices) == 1 else same
+        return inner if inner is same else lambda value: None if value is None else inner(value)
+    kind = schema if isinstance(schema, str) else schema["type"]
+    if isinstance(kind, dict | list):
+        return shape_of(kind)
+    if kind == "map":
+        of_value = shape_of(schema["values"])
+        return lambda value: [(key, of_value(each)) for key, each in value.items()]
+    if kind == "array":
+        of_item = shape_of(schema["items"])
+        return same if of_item is same else lambda value: [of_item(each) for each in value]
+    if kind == "record":
+        shapes = {each["name"]: shape for each in schema["fields"] if (shape := shape_of(each["type"])) is not same}
+        return same if not shapes else lambda value: value | {name: shapes[name](value[name]) for name in shapes}
+    return same
+
+
+def same(value: Any) -> Any:
+    return value
