@@ -110,6 +110,18 @@ class Shard:
         ValueError when the offset is not there yet."""
     def delete_group(self, id: int, group: str) -> bool:
         """Forgets how far a group has read; says whether it had stored anything."""
+    def reserve_lease(
+        self, id: int, owner: str, lease: int, messages_max: int, bytes_max: int
+    ) -> tuple[int, int, int, bool, int]:
+        """Takes ready messages into an owner's next lease, or gives that lease again: messages, bytes, when in milliseconds,
+        whether it is new, messages still ready. 0 is no limit. Reads what it takes, and waits (without the GIL) until the lease
+        is on the disk: for a thread. Raises ValueError for a number that is neither there nor the next."""
+    def ack_leases(self, id: int, owner: str, up_to: int) -> int:
+        """Settles an owner's leases up to a number and forgets them; gives how many messages."""
+    def release_leases(self, id: int, owner: str, from_: int) -> int:
+        """Gives an owner's leases from a number on back; gives how many messages. From 0 on the owner is forgotten."""
+    def leases(self, id: int) -> list[tuple[str, int, list[tuple[int, int, int, int]]]]:
+        """A queue's owners by name: name, acknowledged up to, leases as number, messages, bytes, when."""
     def producer_sequence(self, name: str) -> int | None:
         """The highest sequence that is stored of a named producer."""
     def damages(self) -> list[tuple[str, int, int, list[str]]]:

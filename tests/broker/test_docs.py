@@ -19,7 +19,8 @@ URI = "penstock://guest:guest@127.0.0.1:5680/"
 def test_an_example_of_the_documentation_runs(broker: Broker, example: str) -> None:
     assert URI in example
 
-    subprocess.run([sys.executable, "-c", example.replace(URI, broker.uri())], check=True, timeout=60)
+    example = example.replace(URI, broker.uri()).replace("grpc://127.0.0.1:5680", f"grpc://{broker.address}")
+    subprocess.run([sys.executable, "-c", example], check=True, timeout=60)
 
 
 def test_the_documentation_has_examples() -> None:

@@ -124,6 +124,17 @@ METHODS: dict[str, Method] = {
             vhost=vhost, queue="kept", settlement=messaging.Settlement(outcome=messaging.OUTCOME_ACK)
         ),
     ),
+    "ReserveLease": Method(
+        Needs.THE_VHOST,
+        lambda vhost: messaging.ReserveLeaseRequest(vhost=vhost, queue="kept", owner="walker", lease=1),
+    ),
+    "ListLeases": Method(Needs.THE_VHOST, lambda vhost: messaging.ListLeasesRequest(vhost=vhost, queue="kept")),
+    "AckLeases": Method(
+        Needs.THE_VHOST, lambda vhost: messaging.AckLeasesRequest(vhost=vhost, queue="kept", owner="walker")
+    ),
+    "ReleaseLeases": Method(
+        Needs.THE_VHOST, lambda vhost: messaging.ReleaseLeasesRequest(vhost=vhost, queue="kept", owner="walker")
+    ),
     "DeclareStream": Method(Needs.THE_VHOST, lambda vhost: streams.DeclareStreamRequest(vhost=vhost, name="flow")),
     "ListStreams": Method(Needs.THE_VHOST, lambda vhost: streams.ListStreamsRequest(vhost=vhost)),
     "GetOffsets": Method(Needs.THE_VHOST, lambda vhost: streams.GetOffsetsRequest(vhost=vhost, stream="flow")),

@@ -18,7 +18,17 @@ from penstock.routing import headers as headers_rule
 from penstock.routing import topic
 from penstock.routing.murmur3 import murmur3
 from penstock.vhost.actor import Actor
-from penstock.vhost.ports import GroupState, NewQueue, NewRoute, OpenedVhost, QueueCounts, StreamState
+from penstock.vhost.ports import (
+    GroupState,
+    LeaseOwnerState,
+    LeaseState,
+    NewQueue,
+    NewRoute,
+    OpenedVhost,
+    QueueCounts,
+    ReservedLease,
+    StreamState,
+)
 
 Route = tuple[str, bytes | None, bool, str]
 NO_COUNTS: QueueCounts = (0, 0, 0, 0, 0)
@@ -43,6 +53,7 @@ class FakeShard:
         self.routes: dict[str, set[Route]] = {}
         self.streams: dict[int, FakeStream] = {}
         self.producers: dict[str, int] = {}
+        self.reserved: dict[int, dict[str, list[LeaseState]]] = {}
         self.is_closed = False
 
     def retain_queues(self, ids: Sequence[int]) -> int:
@@ -126,6 +137,32 @@ class FakeShard:
 
     def delete_group(self, queue_id: int, group: str, /) -> bool:
         return self.stream(queue_id).groups.pop(group, None) is not None
+
+    def reserve_lease(
+        self, queue_id: int, owner: str, lease: int, messages_max: int, bytes_max: int, /
+    ) -> ReservedLease:
+        """Of what the counts say is ready, all of it at most."""
+        name = self.queues[queue_id]
+        ready, unsettled, *rest = self.counts.get(name, NO_COUNTS)
+        count = min(ready, messages_max or ready)
+        self.counts[name] = (ready - count, unsettled + count, rest[0], rest[1], rest[2])
+        self.reserved.setdefault(queue_id, {}).setdefault(owner, []).append((lease, count, 0, 0))
+        return count, 0, 0, True, ready - count
+
+    def ack_leases(self, queue_id: int, owner: str, up_to: int, /) -> int:
+        return sum(count for number, count, *_ in self._ended(queue_id, owner, range(up_to + 1)))
+
+    def release_leases(self, queue_id: int, owner: str, first: int, /) -> int:
+        return sum(count for number, count, *_ in self._ended(queue_id, owner, range(first, 2**63)))
+
+    def leases(self, queue_id: int, /) -> list[LeaseOwnerState]:
+        return [(owner, 0, leases) for owner, leases in sorted(self.reserved.get(queue_id, {}).items())]
+
+    def _ended(self, queue_id: int, owner: str, numbers: range) -> list[LeaseState]:
+        leases = self.reserved.get(queue_id, {}).get(owner, [])
+        ended = [lease for lease in leases if lease[0] in numbers]
+        leases[:] = [lease for lease in leases if lease not in ended]
+        return ended
 
     def producer_sequence(self, name: str, /) -> int | None:
         return self.producers.get(name)

@@ -1,15 +1,17 @@
-"""`penstock queue`: list, declare, delete and purge queues of the URI's vhost."""
+"""`penstock queue`: list, declare, delete and purge queues of the URI's vhost; see and release leases of them."""
 
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
 from penstock.cli.options import DEFAULT_URI, Arguments, IfEmpty, IfUnused, Json, Uri, connected, read_fields
-from penstock.cli.output import print_done, print_records
+from penstock.cli.output import print_done, print_json, print_records, print_rows
 
 __all__ = ["app"]
 
 app = typer.Typer(help="Queues of the URI's vhost.", no_args_is_help=True)
+LEASE_COLUMNS = ("owner", "lease", "message_count", "bytes", "reserved_at", "acked")
 COLUMNS = (
     "name",
     "type",
@@ -68,3 +70,38 @@ def purge(context: typer.Context, name: str, uri: Uri = DEFAULT_URI, is_json: Js
     with connected(context, uri) as connection:
         dropped = connection.purge_queue(name)
     print_done(f"{dropped:,} messages dropped from queue '{name}'", {"dropped_count": dropped}, is_json)
+
+
+@app.command()
+def leases(context: typer.Context, name: str, uri: Uri = DEFAULT_URI, is_json: Json = False) -> None:
+    """List who has reserved messages of a queue, under which numbers."""
+    with connected(context, uri) as connection:
+        found = connection.list_leases(name)
+    if is_json:
+        print_json(found)
+        return
+    rows: list[tuple[object, ...]] = []
+    for owner in found.owners:
+        for lease in owner.leases:
+            at = datetime.fromtimestamp(lease.reserved_at_ms / 1_000, UTC).isoformat(timespec="seconds")
+            rows.append((owner.owner, lease.lease, lease.message_count, lease.bytes, at, owner.acked))
+        if not owner.leases:
+            rows.append((owner.owner, "", "", "", "", owner.acked))
+    print_rows(rows, LEASE_COLUMNS)
+
+
+@app.command("release-leases")
+def release_leases(
+    context: typer.Context,
+    name: str,
+    owner: Annotated[str, typer.Argument(help="Nobody may be at work under this name any more.")],
+    first: Annotated[
+        int, typer.Option("--from", min=0, help="This lease and those behind it. 0: all, and the owner is forgotten.")
+    ] = 0,
+    uri: Uri = DEFAULT_URI,
+    is_json: Json = False,
+) -> None:
+    """Give an owner's reserved messages back to the queue."""
+    with connected(context, uri) as connection:
+        released = connection.release_leases(name, owner, first)
+    print_done(f"{released:,} messages of '{owner}' are ready again", {"released_count": released}, is_json)

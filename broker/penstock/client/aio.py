@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from weakref import WeakSet
 
-from penstock.client import admin, limits, policies, stream_calls
+from penstock.client import admin, lease_calls, limits, policies, stream_calls
 from penstock.client.admin import Call, Steps
 from penstock.client.aio_publishing import AsyncPublishing
 from penstock.client.aio_stream import AsyncStream
@@ -32,6 +32,8 @@ from penstock.client.records import (
     Permission,
     Policy,
     Queue,
+    QueueLeases,
+    ReservedLease,
     Status,
     StreamInfo,
     User,
@@ -195,6 +197,28 @@ class Connection:
 
     async def list_queues(self) -> list[Queue]:
         return await self._run(admin.list_queues(self._vhost))
+
+    # ------------------------------------------------------------ leases
+
+    async def reserve_lease(
+        self, queue: str, owner: str, lease: int, messages_max: int = 0, bytes_max: int = 0
+    ) -> ReservedLease:
+        """Takes ready messages out of a queue under an owner's next number, or gives that lease again; 0 is no limit.
+        They are read over Arrow Flight, and stay reserved until the owner acknowledges or releases them."""
+        return await self._run(lease_calls.reserve_lease(self._vhost, queue, owner, lease, (messages_max, bytes_max)))
+
+    async def ack_leases(self, queue: str, owner: str, up_to: int) -> int:
+        """Settles what an owner's leases up to this number hold; gives the number of messages."""
+        return await self._run(lease_calls.ack_leases(self._vhost, queue, owner, up_to))
+
+    async def release_leases(self, queue: str, owner: str, first: int = 0) -> int:
+        """Gives back what an owner's leases from this number on hold; with 0 the owner is forgotten, too. Gives the
+        number of messages."""
+        return await self._run(lease_calls.release_leases(self._vhost, queue, owner, first))
+
+    async def list_leases(self, queue: str, owner: str | None = None) -> QueueLeases:
+        """Who has reserved what of a queue."""
+        return await self._run(lease_calls.list_leases(self._vhost, queue, owner))
 
     # ------------------------------------------------------------ streams
 

@@ -98,6 +98,43 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Lease:
+    """Messages of a queue that an owner has reserved under a number."""
+
+    lease: int
+    message_count: int
+    bytes: int
+    reserved_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedLease:
+    """A lease without messages is none: nothing was ready, and its number is still the next one. `ready_count` are the
+    messages that stay ready."""
+
+    lease: Lease
+    is_new: bool
+    ready_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseOwner:
+    """`acked` is the highest number that is acknowledged."""
+
+    owner: str
+    acked: int
+    leases: tuple[Lease, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLeases:
+    """Who has reserved what of a queue, and how many messages are ready in it."""
+
+    owners: tuple[LeaseOwner, ...]
+    ready_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Exchange:
     name: str
     type: str

@@ -8,7 +8,15 @@ from penstock.model.errors import InvalidArgumentError, NotFoundError, StorageEr
 from penstock.native import Backup, Shard
 from penstock.native import NotFoundError as NativeNotFoundError
 from penstock.native import StorageError as NativeStorageError
-from penstock.vhost.ports import GroupState, NewQueue, NewRoute, QueueCounts, StreamState
+from penstock.vhost.ports import (
+    GroupState,
+    LeaseOwnerState,
+    NewQueue,
+    NewRoute,
+    QueueCounts,
+    ReservedLease,
+    StreamState,
+)
 
 
 class CarefulShard:
@@ -93,6 +101,24 @@ class CarefulShard:
         with self._faults(), self._absences():
             return self._shard.delete_group(queue_id, group)
 
+    def reserve_lease(
+        self, queue_id: int, owner: str, lease: int, messages_max: int, bytes_max: int, /
+    ) -> ReservedLease:
+        with self._faults(), self._lease_refusals(owner):
+            return self._shard.reserve_lease(queue_id, owner, lease, messages_max, bytes_max)
+
+    def ack_leases(self, queue_id: int, owner: str, up_to: int, /) -> int:
+        with self._faults(), self._lease_refusals(owner):
+            return self._shard.ack_leases(queue_id, owner, up_to)
+
+    def release_leases(self, queue_id: int, owner: str, first: int, /) -> int:
+        with self._faults(), self._lease_refusals(owner):
+            return self._shard.release_leases(queue_id, owner, first)
+
+    def leases(self, queue_id: int, /) -> list[LeaseOwnerState]:
+        with self._faults(), self._lease_refusals(""):
+            return self._shard.leases(queue_id)
+
     def producer_sequence(self, name: str, /) -> int | None:
         with self._faults():
             return self._shard.producer_sequence(name)
@@ -103,6 +129,17 @@ class CarefulShard:
 
     def _faults(self) -> AbstractContextManager[None]:
         return _faults(self._shard.name, "mend the disk, then restart the broker")
+
+    @contextmanager
+    def _lease_refusals(self, owner: str) -> Iterator[None]:
+        """What a lease can be refused for, and a queue that goes while a thread asks for it."""
+        try:
+            yield
+        except ValueError as error:
+            thing = Thing("owner of leases", owner, self._shard.name)
+            raise InvalidArgumentError(thing, f"cannot do this: {error}", "see `penstock queue leases`") from error
+        except NativeNotFoundError as error:
+            raise NotFoundError(Thing("queue", str(error), self._shard.name)) from error
 
     @contextmanager
     def _absences(self) -> Iterator[None]:

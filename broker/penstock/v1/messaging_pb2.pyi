@@ -229,3 +229,104 @@ class SettleResponse(_message.Message):
     SETTLED_COUNT_FIELD_NUMBER: _ClassVar[int]
     settled_count: int
     def __init__(self, settled_count: _Optional[int] = ...) -> None: ...
+
+class ReserveLeaseRequest(_message.Message):
+    __slots__ = ("vhost", "queue", "owner", "lease", "messages_max", "bytes_max")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_MAX_FIELD_NUMBER: _ClassVar[int]
+    BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    queue: str
+    owner: str
+    lease: int
+    messages_max: int
+    bytes_max: int
+    def __init__(self, vhost: _Optional[str] = ..., queue: _Optional[str] = ..., owner: _Optional[str] = ..., lease: _Optional[int] = ..., messages_max: _Optional[int] = ..., bytes_max: _Optional[int] = ...) -> None: ...
+
+class ReserveLeaseResponse(_message.Message):
+    __slots__ = ("lease", "is_new", "ready_count")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    IS_NEW_FIELD_NUMBER: _ClassVar[int]
+    READY_COUNT_FIELD_NUMBER: _ClassVar[int]
+    lease: Lease
+    is_new: bool
+    ready_count: int
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., is_new: bool = ..., ready_count: _Optional[int] = ...) -> None: ...
+
+class Lease(_message.Message):
+    __slots__ = ("lease", "message_count", "bytes", "reserved_at_ms")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    lease: int
+    message_count: int
+    bytes: int
+    reserved_at_ms: int
+    def __init__(self, lease: _Optional[int] = ..., message_count: _Optional[int] = ..., bytes: _Optional[int] = ..., reserved_at_ms: _Optional[int] = ...) -> None: ...
+
+class AckLeasesRequest(_message.Message):
+    __slots__ = ("vhost", "queue", "owner", "up_to")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    UP_TO_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    queue: str
+    owner: str
+    up_to: int
+    def __init__(self, vhost: _Optional[str] = ..., queue: _Optional[str] = ..., owner: _Optional[str] = ..., up_to: _Optional[int] = ...) -> None: ...
+
+class AckLeasesResponse(_message.Message):
+    __slots__ = ("settled_count",)
+    SETTLED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    settled_count: int
+    def __init__(self, settled_count: _Optional[int] = ...) -> None: ...
+
+class ReleaseLeasesRequest(_message.Message):
+    __slots__ = ("vhost", "queue", "owner")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    FROM_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    queue: str
+    owner: str
+    def __init__(self, vhost: _Optional[str] = ..., queue: _Optional[str] = ..., owner: _Optional[str] = ..., **kwargs) -> None: ...
+
+class ReleaseLeasesResponse(_message.Message):
+    __slots__ = ("released_count",)
+    RELEASED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    released_count: int
+    def __init__(self, released_count: _Optional[int] = ...) -> None: ...
+
+class ListLeasesRequest(_message.Message):
+    __slots__ = ("vhost", "queue", "owner")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    queue: str
+    owner: str
+    def __init__(self, vhost: _Optional[str] = ..., queue: _Optional[str] = ..., owner: _Optional[str] = ...) -> None: ...
+
+class ListLeasesResponse(_message.Message):
+    __slots__ = ("owners", "ready_count")
+    OWNERS_FIELD_NUMBER: _ClassVar[int]
+    READY_COUNT_FIELD_NUMBER: _ClassVar[int]
+    owners: _containers.RepeatedCompositeFieldContainer[LeaseOwner]
+    ready_count: int
+    def __init__(self, owners: _Optional[_Iterable[_Union[LeaseOwner, _Mapping]]] = ..., ready_count: _Optional[int] = ...) -> None: ...
+
+class LeaseOwner(_message.Message):
+    __slots__ = ("owner", "acked", "leases")
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    ACKED_FIELD_NUMBER: _ClassVar[int]
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    owner: str
+    acked: int
+    leases: _containers.RepeatedCompositeFieldContainer[Lease]
+    def __init__(self, owner: _Optional[str] = ..., acked: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...

@@ -54,6 +54,26 @@ class MessagingServiceStub(object):
                 request_serializer=penstock_dot_v1_dot_messaging__pb2.SettleRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_messaging__pb2.SettleResponse.FromString,
                 _registered_method=True)
+        self.ReserveLease = channel.unary_unary(
+                '/penstock.v1.MessagingService/ReserveLease',
+                request_serializer=penstock_dot_v1_dot_messaging__pb2.ReserveLeaseRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_messaging__pb2.ReserveLeaseResponse.FromString,
+                _registered_method=True)
+        self.AckLeases = channel.unary_unary(
+                '/penstock.v1.MessagingService/AckLeases',
+                request_serializer=penstock_dot_v1_dot_messaging__pb2.AckLeasesRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_messaging__pb2.AckLeasesResponse.FromString,
+                _registered_method=True)
+        self.ReleaseLeases = channel.unary_unary(
+                '/penstock.v1.MessagingService/ReleaseLeases',
+                request_serializer=penstock_dot_v1_dot_messaging__pb2.ReleaseLeasesRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_messaging__pb2.ReleaseLeasesResponse.FromString,
+                _registered_method=True)
+        self.ListLeases = channel.unary_unary(
+                '/penstock.v1.MessagingService/ListLeases',
+                request_serializer=penstock_dot_v1_dot_messaging__pb2.ListLeasesRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_messaging__pb2.ListLeasesResponse.FromString,
+                _registered_method=True)
 
 
 class MessagingServiceServicer(object):
@@ -90,6 +110,36 @@ class MessagingServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReserveLease(self, request, context):
+        """Takes ready messages out of a queue under an owner's name and the next number, durably: they stay reserved through
+        restarts of everybody until the owner acknowledges or releases them. The answer means that the lease is on the disk. Asked
+        again for a number that it has, the broker gives the same lease again. What a lease holds is read over Arrow Flight.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AckLeases(self, request, context):
+        """Settles what an owner's leases hold, up to a number, and forgets them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseLeases(self, request, context):
+        """Gives what an owner's leases hold back to its place, flagged redelivered.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListLeases(self, request, context):
+        """Who has reserved what of a queue.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MessagingServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -112,6 +162,26 @@ def add_MessagingServiceServicer_to_server(servicer, server):
                     servicer.Settle,
                     request_deserializer=penstock_dot_v1_dot_messaging__pb2.SettleRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_messaging__pb2.SettleResponse.SerializeToString,
+            ),
+            'ReserveLease': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReserveLease,
+                    request_deserializer=penstock_dot_v1_dot_messaging__pb2.ReserveLeaseRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_messaging__pb2.ReserveLeaseResponse.SerializeToString,
+            ),
+            'AckLeases': grpc.unary_unary_rpc_method_handler(
+                    servicer.AckLeases,
+                    request_deserializer=penstock_dot_v1_dot_messaging__pb2.AckLeasesRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_messaging__pb2.AckLeasesResponse.SerializeToString,
+            ),
+            'ReleaseLeases': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseLeases,
+                    request_deserializer=penstock_dot_v1_dot_messaging__pb2.ReleaseLeasesRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_messaging__pb2.ReleaseLeasesResponse.SerializeToString,
+            ),
+            'ListLeases': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLeases,
+                    request_deserializer=penstock_dot_v1_dot_messaging__pb2.ListLeasesRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_messaging__pb2.ListLeasesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -222,6 +292,114 @@ class MessagingService(object):
             '/penstock.v1.MessagingService/Settle',
             penstock_dot_v1_dot_messaging__pb2.SettleRequest.SerializeToString,
             penstock_dot_v1_dot_messaging__pb2.SettleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReserveLease(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.MessagingService/ReserveLease',
+            penstock_dot_v1_dot_messaging__pb2.ReserveLeaseRequest.SerializeToString,
+            penstock_dot_v1_dot_messaging__pb2.ReserveLeaseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AckLeases(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.MessagingService/AckLeases',
+            penstock_dot_v1_dot_messaging__pb2.AckLeasesRequest.SerializeToString,
+            penstock_dot_v1_dot_messaging__pb2.AckLeasesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseLeases(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.MessagingService/ReleaseLeases',
+            penstock_dot_v1_dot_messaging__pb2.ReleaseLeasesRequest.SerializeToString,
+            penstock_dot_v1_dot_messaging__pb2.ReleaseLeasesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLeases(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.MessagingService/ListLeases',
+            penstock_dot_v1_dot_messaging__pb2.ListLeasesRequest.SerializeToString,
+            penstock_dot_v1_dot_messaging__pb2.ListLeasesResponse.FromString,
             options,
             channel_credentials,
             insecure,

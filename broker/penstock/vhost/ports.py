@@ -21,6 +21,12 @@ StreamState = tuple[int, int, int, int, int, int, int]
 """First, next, count, bytes, first and last timestamp in milliseconds, readers."""
 GroupState = tuple[str, int | None, int]
 """Name, stored offset, readers."""
+ReservedLease = tuple[int, int, int, bool, int]
+"""Messages, bytes, when in milliseconds, whether it was not there before, and how many messages stay ready."""
+LeaseState = tuple[int, int, int, int]
+"""Number, messages, bytes, when in milliseconds."""
+LeaseOwnerState = tuple[str, int, list[LeaseState]]
+"""Name, the highest number it has acknowledged, and its leases."""
 NewRoute = tuple[str, str, bytes | None, bool, str]
 """Exchange, key, match, to_exchange, destination."""
 
@@ -84,6 +90,14 @@ class Shard(Protocol):
         """Returns when it is on the disk."""
 
     def delete_group(self, queue_id: int, group: str, /) -> bool: ...
+    def reserve_lease(
+        self, queue_id: int, owner: str, lease: int, messages_max: int, bytes_max: int, /
+    ) -> ReservedLease:
+        """Returns when it is on the disk."""
+
+    def ack_leases(self, queue_id: int, owner: str, up_to: int, /) -> int: ...
+    def release_leases(self, queue_id: int, owner: str, first: int, /) -> int: ...
+    def leases(self, queue_id: int, /) -> list[LeaseOwnerState]: ...
     def producer_sequence(self, name: str, /) -> int | None: ...
     def begin_backup(self) -> LogBackup: ...
     def close(self, *, delete: bool) -> None: ...

@@ -36,6 +36,7 @@ from penstock.model.names import (
 )
 from penstock.model.records import ALTERNATE_KEYS, Access, Binding, DestinationKind, Exchange, Queue
 from penstock.vhost.actor import Actor
+from penstock.vhost.leases import Leases
 from penstock.vhost.owner import NO_COUNTS, Outcome, Owner
 from penstock.vhost.ports import DefinitionsBackup, LogBackup, QueueCounts
 from penstock.vhost.streams import Streams
@@ -91,6 +92,7 @@ class Vhost:
         self._topology = owner.topology
         self._make_token = make_token
         self.streams = Streams(owner)
+        self.leases = Leases(owner)
 
     # ------------------------------------------------------------ queues
 

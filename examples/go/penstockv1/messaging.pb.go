@@ -1470,6 +1470,629 @@ func (x *SettleResponse) GetSettledCount() uint64 {
 	return 0
 }
 
+type ReserveLeaseRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vhost string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	Queue string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
+	// 1 to 255 bytes.
+	Owner string `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
+	// One that is there, or the next: 1 is an owner's first.
+	Lease uint64 `protobuf:"varint,4,opt,name=lease,proto3" json:"lease,omitempty"`
+	// 0, and more than 1,048,576, means 1,048,576.
+	MessagesMax uint64 `protobuf:"varint,5,opt,name=messages_max,json=messagesMax,proto3" json:"messages_max,omitempty"`
+	// The lease ends with the message that reaches it; 0: no limit.
+	BytesMax      uint64 `protobuf:"varint,6,opt,name=bytes_max,json=bytesMax,proto3" json:"bytes_max,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReserveLeaseRequest) Reset() {
+	*x = ReserveLeaseRequest{}
+	mi := &file_penstock_v1_messaging_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReserveLeaseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReserveLeaseRequest) ProtoMessage() {}
+
+func (x *ReserveLeaseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_messaging_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReserveLeaseRequest.ProtoReflect.Descriptor instead.
+func (*ReserveLeaseRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ReserveLeaseRequest) GetVhost() string {
+	if x != nil {
+		return x.Vhost
+	}
+	return ""
+}
+
+func (x *ReserveLeaseRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *ReserveLeaseRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *ReserveLeaseRequest) GetLease() uint64 {
+	if x != nil {
+		return x.Lease
+	}
+	return 0
+}
+
+func (x *ReserveLeaseRequest) GetMessagesMax() uint64 {
+	if x != nil {
+		return x.MessagesMax
+	}
+	return 0
+}
+
+func (x *ReserveLeaseRequest) GetBytesMax() uint64 {
+	if x != nil {
+		return x.BytesMax
+	}
+	return 0
+}
+
+type ReserveLeaseResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Without messages it is none: nothing was ready, and its number is still the next one.
+	Lease *Lease `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
+	// It was not there before.
+	IsNew bool `protobuf:"varint,2,opt,name=is_new,json=isNew,proto3" json:"is_new,omitempty"`
+	// Messages still ready in the queue.
+	ReadyCount    uint64 `protobuf:"varint,3,opt,name=ready_count,json=readyCount,proto3" json:"ready_count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReserveLeaseResponse) Reset() {
+	*x = ReserveLeaseResponse{}
+	mi := &file_penstock_v1_messaging_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReserveLeaseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReserveLeaseResponse) ProtoMessage() {}
+
+func (x *ReserveLeaseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_messaging_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReserveLeaseResponse.ProtoReflect.Descriptor instead.
+func (*ReserveLeaseResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ReserveLeaseResponse) GetLease() *Lease {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *ReserveLeaseResponse) GetIsNew() bool {
+	if x != nil {
+		return x.IsNew
+	}
+	return false
+}
+
+func (x *ReserveLeaseResponse) GetReadyCount() uint64 {
+	if x != nil {
+		return x.ReadyCount
+	}
+	return 0
+}
+
+type Lease struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Lease        uint64                 `protobuf:"varint,1,opt,name=lease,proto3" json:"lease,omitempty"`
+	MessageCount uint64                 `protobuf:"varint,2,opt,name=message_count,json=messageCount,proto3" json:"message_count,omitempty"`
+	// Of the messages' bodies.
+	Bytes uint64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// Milliseconds since 1970-01-01 UTC.
+	ReservedAtMs  uint64 `protobuf:"varint,4,opt,name=reserved_at_ms,json=reservedAtMs,proto3" json:"reserved_at_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Lease) Reset() {
+	*x = Lease{}
+	mi := &file_penstock_v1_messaging_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Lease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Lease) ProtoMessage() {}
+
+func (x *Lease) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_messaging_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Lease.ProtoReflect.Descriptor instead.
+func (*Lease) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Lease) GetLease() uint64 {
+	if x != nil {
+		return x.Lease
+	}
+	return 0
+}
+
+func (x *Lease) GetMessageCount() uint64 {
+	if x != nil {
+		return x.MessageCount
+	}
+	return 0
+}
+
+func (x *Lease) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Lease) GetReservedAtMs() uint64 {
+	if x != nil {
+		return x.ReservedAtMs
+	}
+	return 0
+}
+
+type AckLeasesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vhost string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	Queue string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
+	Owner string                 `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
+	// This lease and those before it. One that was acknowledged before is passed over.
+	UpTo          uint64 `protobuf:"varint,4,opt,name=up_to,json=upTo,proto3" json:"up_to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AckLeasesRequest) Reset() {
+	*x = AckLeasesRequest{}
+	mi := &file_penstock_v1_messaging_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AckLeasesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AckLeasesRequest) ProtoMessage() {}
+
+func (x *AckLeasesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_messaging_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AckLeasesRequest.ProtoReflect.Descriptor instead.
+func (*AckLeasesRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *AckLeasesRequest) GetVhost() string {
+	if x != nil {
+		return x.Vhost
+	}
+	return ""
+}
+
+func (x *AckLeasesRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *AckLeasesRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *AckLeasesRequest) GetUpTo() uint64 {
+	if x != nil {
+		return x.UpTo
+	}
+	return 0
+}
+
+type AckLeasesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SettledCount  uint64                 `protobuf:"varint,1,opt,name=settled_count,json=settledCount,proto3" json:"settled_count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AckLeasesResponse) Reset() {
+	*x = AckLeasesResponse{}
+	mi := &file_penstock_v1_messaging_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AckLeasesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AckLeasesResponse) ProtoMessage() {}
+
+func (x *AckLeasesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_messaging_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AckLeasesResponse.ProtoReflect.Descriptor instead.
+func (*AckLeasesResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *AckLeasesResponse) GetSettledCount() uint64 {
+	if x != nil {
+		return x.SettledCount
+	}
+	return 0
+}
+
+type ReleaseLeasesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vhost string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	Queue string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
+	Owner string                 `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
+	// This lease and those behind it; their numbers are free again. 0: all, and the owner is forgotten, so that its next
+	// lease is 1.
+	From          uint64 `protobuf:"varint,4,opt,name=from,proto3" json:"from,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseLeasesRequest) Reset() {
+	*x = ReleaseLeasesRequest{}
+	mi := &file_penstock_v1_messaging_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseLeasesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseLeasesRequest) ProtoMessage() {}
+
+func (x *ReleaseLeasesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_messaging_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseLeasesRequest.ProtoReflect.Descriptor instead.
+func (*ReleaseLeasesRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ReleaseLeasesRequest) GetVhost() string {
+	if x != nil {
+		return x.Vhost
+	}
+	return ""
+}
+
+func (x *ReleaseLeasesRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *ReleaseLeasesRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *ReleaseLeasesRequest) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+type ReleaseLeasesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ReleasedCount uint64                 `protobuf:"varint,1,opt,name=released_count,json=releasedCount,proto3" json:"released_count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseLeasesResponse) Reset() {
+	*x = ReleaseLeasesResponse{}
+	mi := &file_penstock_v1_messaging_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseLeasesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseLeasesResponse) ProtoMessage() {}
+
+func (x *ReleaseLeasesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_messaging_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseLeasesResponse.ProtoReflect.Descriptor instead.
+func (*ReleaseLeasesResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ReleaseLeasesResponse) GetReleasedCount() uint64 {
+	if x != nil {
+		return x.ReleasedCount
+	}
+	return 0
+}
+
+type ListLeasesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vhost string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	Queue string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
+	// Only this one's.
+	Owner         *string `protobuf:"bytes,3,opt,name=owner,proto3,oneof" json:"owner,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListLeasesRequest) Reset() {
+	*x = ListLeasesRequest{}
+	mi := &file_penstock_v1_messaging_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListLeasesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListLeasesRequest) ProtoMessage() {}
+
+func (x *ListLeasesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_messaging_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListLeasesRequest.ProtoReflect.Descriptor instead.
+func (*ListLeasesRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *ListLeasesRequest) GetVhost() string {
+	if x != nil {
+		return x.Vhost
+	}
+	return ""
+}
+
+func (x *ListLeasesRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *ListLeasesRequest) GetOwner() string {
+	if x != nil && x.Owner != nil {
+		return *x.Owner
+	}
+	return ""
+}
+
+type ListLeasesResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Owners []*LeaseOwner          `protobuf:"bytes,1,rep,name=owners,proto3" json:"owners,omitempty"`
+	// Messages ready in the queue.
+	ReadyCount    uint64 `protobuf:"varint,2,opt,name=ready_count,json=readyCount,proto3" json:"ready_count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListLeasesResponse) Reset() {
+	*x = ListLeasesResponse{}
+	mi := &file_penstock_v1_messaging_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListLeasesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListLeasesResponse) ProtoMessage() {}
+
+func (x *ListLeasesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_messaging_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListLeasesResponse.ProtoReflect.Descriptor instead.
+func (*ListLeasesResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ListLeasesResponse) GetOwners() []*LeaseOwner {
+	if x != nil {
+		return x.Owners
+	}
+	return nil
+}
+
+func (x *ListLeasesResponse) GetReadyCount() uint64 {
+	if x != nil {
+		return x.ReadyCount
+	}
+	return 0
+}
+
+type LeaseOwner struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Owner string                 `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Leases up to this number are acknowledged.
+	Acked         uint64   `protobuf:"varint,2,opt,name=acked,proto3" json:"acked,omitempty"`
+	Leases        []*Lease `protobuf:"bytes,3,rep,name=leases,proto3" json:"leases,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaseOwner) Reset() {
+	*x = LeaseOwner{}
+	mi := &file_penstock_v1_messaging_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaseOwner) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaseOwner) ProtoMessage() {}
+
+func (x *LeaseOwner) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_messaging_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaseOwner.ProtoReflect.Descriptor instead.
+func (*LeaseOwner) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *LeaseOwner) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *LeaseOwner) GetAcked() uint64 {
+	if x != nil {
+		return x.Acked
+	}
+	return 0
+}
+
+func (x *LeaseOwner) GetLeases() []*Lease {
+	if x != nil {
+		return x.Leases
+	}
+	return nil
+}
+
 var File_penstock_v1_messaging_proto protoreflect.FileDescriptor
 
 const file_penstock_v1_messaging_proto_rawDesc = "" +
@@ -1583,7 +2206,52 @@ const file_penstock_v1_messaging_proto_rawDesc = "" +
 	"settlement\x18\x03 \x01(\v2\x17.penstock.v1.SettlementR\n" +
 	"settlement\"5\n" +
 	"\x0eSettleResponse\x12#\n" +
-	"\rsettled_count\x18\x01 \x01(\x04R\fsettledCount*<\n" +
+	"\rsettled_count\x18\x01 \x01(\x04R\fsettledCount\"\xad\x01\n" +
+	"\x13ReserveLeaseRequest\x12\x14\n" +
+	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x14\n" +
+	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x14\n" +
+	"\x05owner\x18\x03 \x01(\tR\x05owner\x12\x14\n" +
+	"\x05lease\x18\x04 \x01(\x04R\x05lease\x12!\n" +
+	"\fmessages_max\x18\x05 \x01(\x04R\vmessagesMax\x12\x1b\n" +
+	"\tbytes_max\x18\x06 \x01(\x04R\bbytesMax\"x\n" +
+	"\x14ReserveLeaseResponse\x12(\n" +
+	"\x05lease\x18\x01 \x01(\v2\x12.penstock.v1.LeaseR\x05lease\x12\x15\n" +
+	"\x06is_new\x18\x02 \x01(\bR\x05isNew\x12\x1f\n" +
+	"\vready_count\x18\x03 \x01(\x04R\n" +
+	"readyCount\"~\n" +
+	"\x05Lease\x12\x14\n" +
+	"\x05lease\x18\x01 \x01(\x04R\x05lease\x12#\n" +
+	"\rmessage_count\x18\x02 \x01(\x04R\fmessageCount\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\x12$\n" +
+	"\x0ereserved_at_ms\x18\x04 \x01(\x04R\freservedAtMs\"i\n" +
+	"\x10AckLeasesRequest\x12\x14\n" +
+	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x14\n" +
+	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x14\n" +
+	"\x05owner\x18\x03 \x01(\tR\x05owner\x12\x13\n" +
+	"\x05up_to\x18\x04 \x01(\x04R\x04upTo\"8\n" +
+	"\x11AckLeasesResponse\x12#\n" +
+	"\rsettled_count\x18\x01 \x01(\x04R\fsettledCount\"l\n" +
+	"\x14ReleaseLeasesRequest\x12\x14\n" +
+	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x14\n" +
+	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x14\n" +
+	"\x05owner\x18\x03 \x01(\tR\x05owner\x12\x12\n" +
+	"\x04from\x18\x04 \x01(\x04R\x04from\">\n" +
+	"\x15ReleaseLeasesResponse\x12%\n" +
+	"\x0ereleased_count\x18\x01 \x01(\x04R\rreleasedCount\"d\n" +
+	"\x11ListLeasesRequest\x12\x14\n" +
+	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x14\n" +
+	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x19\n" +
+	"\x05owner\x18\x03 \x01(\tH\x00R\x05owner\x88\x01\x01B\b\n" +
+	"\x06_owner\"f\n" +
+	"\x12ListLeasesResponse\x12/\n" +
+	"\x06owners\x18\x01 \x03(\v2\x17.penstock.v1.LeaseOwnerR\x06owners\x12\x1f\n" +
+	"\vready_count\x18\x02 \x01(\x04R\n" +
+	"readyCount\"d\n" +
+	"\n" +
+	"LeaseOwner\x12\x14\n" +
+	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x14\n" +
+	"\x05acked\x18\x02 \x01(\x04R\x05acked\x12*\n" +
+	"\x06leases\x18\x03 \x03(\v2\x12.penstock.v1.LeaseR\x06leases*<\n" +
 	"\x05Level\x12\x15\n" +
 	"\x11LEVEL_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bLEVEL_OS\x10\x01\x12\x0e\n" +
@@ -1593,12 +2261,17 @@ const file_penstock_v1_messaging_proto_rawDesc = "" +
 	"\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vOUTCOME_ACK\x10\x01\x12\x12\n" +
 	"\x0eOUTCOME_REJECT\x10\x02\x12\x13\n" +
-	"\x0fOUTCOME_REQUEUE\x10\x032\xa3\x02\n" +
+	"\x0fOUTCOME_REQUEUE\x10\x032\xeb\x04\n" +
 	"\x10MessagingService\x12H\n" +
 	"\aPublish\x12\x1b.penstock.v1.PublishRequest\x1a\x1c.penstock.v1.PublishResponse(\x010\x01\x12H\n" +
 	"\aConsume\x12\x1b.penstock.v1.ConsumeRequest\x1a\x1c.penstock.v1.ConsumeResponse(\x010\x01\x128\n" +
 	"\x03Get\x12\x17.penstock.v1.GetRequest\x1a\x18.penstock.v1.GetResponse\x12A\n" +
-	"\x06Settle\x12\x1a.penstock.v1.SettleRequest\x1a\x1b.penstock.v1.SettleResponseb\x06proto3"
+	"\x06Settle\x12\x1a.penstock.v1.SettleRequest\x1a\x1b.penstock.v1.SettleResponse\x12S\n" +
+	"\fReserveLease\x12 .penstock.v1.ReserveLeaseRequest\x1a!.penstock.v1.ReserveLeaseResponse\x12J\n" +
+	"\tAckLeases\x12\x1d.penstock.v1.AckLeasesRequest\x1a\x1e.penstock.v1.AckLeasesResponse\x12V\n" +
+	"\rReleaseLeases\x12!.penstock.v1.ReleaseLeasesRequest\x1a\".penstock.v1.ReleaseLeasesResponse\x12M\n" +
+	"\n" +
+	"ListLeases\x12\x1e.penstock.v1.ListLeasesRequest\x1a\x1f.penstock.v1.ListLeasesResponseb\x06proto3"
 
 var (
 	file_penstock_v1_messaging_proto_rawDescOnce sync.Once
@@ -1613,67 +2286,88 @@ func file_penstock_v1_messaging_proto_rawDescGZIP() []byte {
 }
 
 var file_penstock_v1_messaging_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_penstock_v1_messaging_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_penstock_v1_messaging_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_penstock_v1_messaging_proto_goTypes = []any{
-	(Level)(0),               // 0: penstock.v1.Level
-	(Outcome)(0),             // 1: penstock.v1.Outcome
-	(*PublishRequest)(nil),   // 2: penstock.v1.PublishRequest
-	(*PublishOpen)(nil),      // 3: penstock.v1.PublishOpen
-	(*PublishBatch)(nil),     // 4: penstock.v1.PublishBatch
-	(*Message)(nil),          // 5: penstock.v1.Message
-	(*PublishResponse)(nil),  // 6: penstock.v1.PublishResponse
-	(*Returned)(nil),         // 7: penstock.v1.Returned
-	(*Rejected)(nil),         // 8: penstock.v1.Rejected
-	(*ConsumeRequest)(nil),   // 9: penstock.v1.ConsumeRequest
-	(*ConsumeOpen)(nil),      // 10: penstock.v1.ConsumeOpen
-	(*Settlement)(nil),       // 11: penstock.v1.Settlement
-	(*Flow)(nil),             // 12: penstock.v1.Flow
-	(*ConsumeResponse)(nil),  // 13: penstock.v1.ConsumeResponse
-	(*ConsumeOpened)(nil),    // 14: penstock.v1.ConsumeOpened
-	(*Deliveries)(nil),       // 15: penstock.v1.Deliveries
-	(*Delivery)(nil),         // 16: penstock.v1.Delivery
-	(*ConsumeCancelled)(nil), // 17: penstock.v1.ConsumeCancelled
-	(*GetRequest)(nil),       // 18: penstock.v1.GetRequest
-	(*GetResponse)(nil),      // 19: penstock.v1.GetResponse
-	(*SettleRequest)(nil),    // 20: penstock.v1.SettleRequest
-	(*SettleResponse)(nil),   // 21: penstock.v1.SettleResponse
-	(*Properties)(nil),       // 22: penstock.v1.Properties
-	(*Range)(nil),            // 23: penstock.v1.Range
+	(Level)(0),                    // 0: penstock.v1.Level
+	(Outcome)(0),                  // 1: penstock.v1.Outcome
+	(*PublishRequest)(nil),        // 2: penstock.v1.PublishRequest
+	(*PublishOpen)(nil),           // 3: penstock.v1.PublishOpen
+	(*PublishBatch)(nil),          // 4: penstock.v1.PublishBatch
+	(*Message)(nil),               // 5: penstock.v1.Message
+	(*PublishResponse)(nil),       // 6: penstock.v1.PublishResponse
+	(*Returned)(nil),              // 7: penstock.v1.Returned
+	(*Rejected)(nil),              // 8: penstock.v1.Rejected
+	(*ConsumeRequest)(nil),        // 9: penstock.v1.ConsumeRequest
+	(*ConsumeOpen)(nil),           // 10: penstock.v1.ConsumeOpen
+	(*Settlement)(nil),            // 11: penstock.v1.Settlement
+	(*Flow)(nil),                  // 12: penstock.v1.Flow
+	(*ConsumeResponse)(nil),       // 13: penstock.v1.ConsumeResponse
+	(*ConsumeOpened)(nil),         // 14: penstock.v1.ConsumeOpened
+	(*Deliveries)(nil),            // 15: penstock.v1.Deliveries
+	(*Delivery)(nil),              // 16: penstock.v1.Delivery
+	(*ConsumeCancelled)(nil),      // 17: penstock.v1.ConsumeCancelled
+	(*GetRequest)(nil),            // 18: penstock.v1.GetRequest
+	(*GetResponse)(nil),           // 19: penstock.v1.GetResponse
+	(*SettleRequest)(nil),         // 20: penstock.v1.SettleRequest
+	(*SettleResponse)(nil),        // 21: penstock.v1.SettleResponse
+	(*ReserveLeaseRequest)(nil),   // 22: penstock.v1.ReserveLeaseRequest
+	(*ReserveLeaseResponse)(nil),  // 23: penstock.v1.ReserveLeaseResponse
+	(*Lease)(nil),                 // 24: penstock.v1.Lease
+	(*AckLeasesRequest)(nil),      // 25: penstock.v1.AckLeasesRequest
+	(*AckLeasesResponse)(nil),     // 26: penstock.v1.AckLeasesResponse
+	(*ReleaseLeasesRequest)(nil),  // 27: penstock.v1.ReleaseLeasesRequest
+	(*ReleaseLeasesResponse)(nil), // 28: penstock.v1.ReleaseLeasesResponse
+	(*ListLeasesRequest)(nil),     // 29: penstock.v1.ListLeasesRequest
+	(*ListLeasesResponse)(nil),    // 30: penstock.v1.ListLeasesResponse
+	(*LeaseOwner)(nil),            // 31: penstock.v1.LeaseOwner
+	(*Properties)(nil),            // 32: penstock.v1.Properties
+	(*Range)(nil),                 // 33: penstock.v1.Range
 }
 var file_penstock_v1_messaging_proto_depIdxs = []int32{
 	3,  // 0: penstock.v1.PublishRequest.open:type_name -> penstock.v1.PublishOpen
 	4,  // 1: penstock.v1.PublishRequest.batch:type_name -> penstock.v1.PublishBatch
 	0,  // 2: penstock.v1.PublishOpen.level:type_name -> penstock.v1.Level
 	5,  // 3: penstock.v1.PublishBatch.messages:type_name -> penstock.v1.Message
-	22, // 4: penstock.v1.Message.properties:type_name -> penstock.v1.Properties
-	23, // 5: penstock.v1.PublishResponse.confirmed:type_name -> penstock.v1.Range
+	32, // 4: penstock.v1.Message.properties:type_name -> penstock.v1.Properties
+	33, // 5: penstock.v1.PublishResponse.confirmed:type_name -> penstock.v1.Range
 	7,  // 6: penstock.v1.PublishResponse.returned:type_name -> penstock.v1.Returned
 	8,  // 7: penstock.v1.PublishResponse.rejected:type_name -> penstock.v1.Rejected
 	10, // 8: penstock.v1.ConsumeRequest.open:type_name -> penstock.v1.ConsumeOpen
 	11, // 9: penstock.v1.ConsumeRequest.settle:type_name -> penstock.v1.Settlement
 	12, // 10: penstock.v1.ConsumeRequest.flow:type_name -> penstock.v1.Flow
-	23, // 11: penstock.v1.Settlement.ranges:type_name -> penstock.v1.Range
+	33, // 11: penstock.v1.Settlement.ranges:type_name -> penstock.v1.Range
 	1,  // 12: penstock.v1.Settlement.outcome:type_name -> penstock.v1.Outcome
 	14, // 13: penstock.v1.ConsumeResponse.opened:type_name -> penstock.v1.ConsumeOpened
 	15, // 14: penstock.v1.ConsumeResponse.deliveries:type_name -> penstock.v1.Deliveries
 	17, // 15: penstock.v1.ConsumeResponse.cancelled:type_name -> penstock.v1.ConsumeCancelled
 	16, // 16: penstock.v1.Deliveries.deliveries:type_name -> penstock.v1.Delivery
-	22, // 17: penstock.v1.Delivery.properties:type_name -> penstock.v1.Properties
+	32, // 17: penstock.v1.Delivery.properties:type_name -> penstock.v1.Properties
 	16, // 18: penstock.v1.GetResponse.deliveries:type_name -> penstock.v1.Delivery
 	11, // 19: penstock.v1.SettleRequest.settlement:type_name -> penstock.v1.Settlement
-	2,  // 20: penstock.v1.MessagingService.Publish:input_type -> penstock.v1.PublishRequest
-	9,  // 21: penstock.v1.MessagingService.Consume:input_type -> penstock.v1.ConsumeRequest
-	18, // 22: penstock.v1.MessagingService.Get:input_type -> penstock.v1.GetRequest
-	20, // 23: penstock.v1.MessagingService.Settle:input_type -> penstock.v1.SettleRequest
-	6,  // 24: penstock.v1.MessagingService.Publish:output_type -> penstock.v1.PublishResponse
-	13, // 25: penstock.v1.MessagingService.Consume:output_type -> penstock.v1.ConsumeResponse
-	19, // 26: penstock.v1.MessagingService.Get:output_type -> penstock.v1.GetResponse
-	21, // 27: penstock.v1.MessagingService.Settle:output_type -> penstock.v1.SettleResponse
-	24, // [24:28] is the sub-list for method output_type
-	20, // [20:24] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	24, // 20: penstock.v1.ReserveLeaseResponse.lease:type_name -> penstock.v1.Lease
+	31, // 21: penstock.v1.ListLeasesResponse.owners:type_name -> penstock.v1.LeaseOwner
+	24, // 22: penstock.v1.LeaseOwner.leases:type_name -> penstock.v1.Lease
+	2,  // 23: penstock.v1.MessagingService.Publish:input_type -> penstock.v1.PublishRequest
+	9,  // 24: penstock.v1.MessagingService.Consume:input_type -> penstock.v1.ConsumeRequest
+	18, // 25: penstock.v1.MessagingService.Get:input_type -> penstock.v1.GetRequest
+	20, // 26: penstock.v1.MessagingService.Settle:input_type -> penstock.v1.SettleRequest
+	22, // 27: penstock.v1.MessagingService.ReserveLease:input_type -> penstock.v1.ReserveLeaseRequest
+	25, // 28: penstock.v1.MessagingService.AckLeases:input_type -> penstock.v1.AckLeasesRequest
+	27, // 29: penstock.v1.MessagingService.ReleaseLeases:input_type -> penstock.v1.ReleaseLeasesRequest
+	29, // 30: penstock.v1.MessagingService.ListLeases:input_type -> penstock.v1.ListLeasesRequest
+	6,  // 31: penstock.v1.MessagingService.Publish:output_type -> penstock.v1.PublishResponse
+	13, // 32: penstock.v1.MessagingService.Consume:output_type -> penstock.v1.ConsumeResponse
+	19, // 33: penstock.v1.MessagingService.Get:output_type -> penstock.v1.GetResponse
+	21, // 34: penstock.v1.MessagingService.Settle:output_type -> penstock.v1.SettleResponse
+	23, // 35: penstock.v1.MessagingService.ReserveLease:output_type -> penstock.v1.ReserveLeaseResponse
+	26, // 36: penstock.v1.MessagingService.AckLeases:output_type -> penstock.v1.AckLeasesResponse
+	28, // 37: penstock.v1.MessagingService.ReleaseLeases:output_type -> penstock.v1.ReleaseLeasesResponse
+	30, // 38: penstock.v1.MessagingService.ListLeases:output_type -> penstock.v1.ListLeasesResponse
+	31, // [31:39] is the sub-list for method output_type
+	23, // [23:31] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_penstock_v1_messaging_proto_init() }
@@ -1698,13 +2392,14 @@ func file_penstock_v1_messaging_proto_init() {
 		(*ConsumeResponse_Cancelled)(nil),
 	}
 	file_penstock_v1_messaging_proto_msgTypes[14].OneofWrappers = []any{}
+	file_penstock_v1_messaging_proto_msgTypes[27].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_penstock_v1_messaging_proto_rawDesc), len(file_penstock_v1_messaging_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   20,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,10 +24,14 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	MessagingService_Publish_FullMethodName = "/penstock.v1.MessagingService/Publish"
-	MessagingService_Consume_FullMethodName = "/penstock.v1.MessagingService/Consume"
-	MessagingService_Get_FullMethodName     = "/penstock.v1.MessagingService/Get"
-	MessagingService_Settle_FullMethodName  = "/penstock.v1.MessagingService/Settle"
+	MessagingService_Publish_FullMethodName       = "/penstock.v1.MessagingService/Publish"
+	MessagingService_Consume_FullMethodName       = "/penstock.v1.MessagingService/Consume"
+	MessagingService_Get_FullMethodName           = "/penstock.v1.MessagingService/Get"
+	MessagingService_Settle_FullMethodName        = "/penstock.v1.MessagingService/Settle"
+	MessagingService_ReserveLease_FullMethodName  = "/penstock.v1.MessagingService/ReserveLease"
+	MessagingService_AckLeases_FullMethodName     = "/penstock.v1.MessagingService/AckLeases"
+	MessagingService_ReleaseLeases_FullMethodName = "/penstock.v1.MessagingService/ReleaseLeases"
+	MessagingService_ListLeases_FullMethodName    = "/penstock.v1.MessagingService/ListLeases"
 )
 
 // MessagingServiceClient is the client API for MessagingService service.
@@ -45,6 +49,16 @@ type MessagingServiceClient interface {
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error)
 	// Settles messages that Get took on the same connection.
 	Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error)
+	// Takes ready messages out of a queue under an owner's name and the next number, durably: they stay reserved through
+	// restarts of everybody until the owner acknowledges or releases them. The answer means that the lease is on the disk. Asked
+	// again for a number that it has, the broker gives the same lease again. What a lease holds is read over Arrow Flight.
+	ReserveLease(ctx context.Context, in *ReserveLeaseRequest, opts ...grpc.CallOption) (*ReserveLeaseResponse, error)
+	// Settles what an owner's leases hold, up to a number, and forgets them.
+	AckLeases(ctx context.Context, in *AckLeasesRequest, opts ...grpc.CallOption) (*AckLeasesResponse, error)
+	// Gives what an owner's leases hold back to its place, flagged redelivered.
+	ReleaseLeases(ctx context.Context, in *ReleaseLeasesRequest, opts ...grpc.CallOption) (*ReleaseLeasesResponse, error)
+	// Who has reserved what of a queue.
+	ListLeases(ctx context.Context, in *ListLeasesRequest, opts ...grpc.CallOption) (*ListLeasesResponse, error)
 }
 
 type messagingServiceClient struct {
@@ -101,6 +115,46 @@ func (c *messagingServiceClient) Settle(ctx context.Context, in *SettleRequest, 
 	return out, nil
 }
 
+func (c *messagingServiceClient) ReserveLease(ctx context.Context, in *ReserveLeaseRequest, opts ...grpc.CallOption) (*ReserveLeaseResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReserveLeaseResponse)
+	err := c.cc.Invoke(ctx, MessagingService_ReserveLease_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *messagingServiceClient) AckLeases(ctx context.Context, in *AckLeasesRequest, opts ...grpc.CallOption) (*AckLeasesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AckLeasesResponse)
+	err := c.cc.Invoke(ctx, MessagingService_AckLeases_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *messagingServiceClient) ReleaseLeases(ctx context.Context, in *ReleaseLeasesRequest, opts ...grpc.CallOption) (*ReleaseLeasesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReleaseLeasesResponse)
+	err := c.cc.Invoke(ctx, MessagingService_ReleaseLeases_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *messagingServiceClient) ListLeases(ctx context.Context, in *ListLeasesRequest, opts ...grpc.CallOption) (*ListLeasesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListLeasesResponse)
+	err := c.cc.Invoke(ctx, MessagingService_ListLeases_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // MessagingServiceServer is the server API for MessagingService service.
 // All implementations must embed UnimplementedMessagingServiceServer
 // for forward compatibility.
@@ -116,6 +170,16 @@ type MessagingServiceServer interface {
 	Get(context.Context, *GetRequest) (*GetResponse, error)
 	// Settles messages that Get took on the same connection.
 	Settle(context.Context, *SettleRequest) (*SettleResponse, error)
+	// Takes ready messages out of a queue under an owner's name and the next number, durably: they stay reserved through
+	// restarts of everybody until the owner acknowledges or releases them. The answer means that the lease is on the disk. Asked
+	// again for a number that it has, the broker gives the same lease again. What a lease holds is read over Arrow Flight.
+	ReserveLease(context.Context, *ReserveLeaseRequest) (*ReserveLeaseResponse, error)
+	// Settles what an owner's leases hold, up to a number, and forgets them.
+	AckLeases(context.Context, *AckLeasesRequest) (*AckLeasesResponse, error)
+	// Gives what an owner's leases hold back to its place, flagged redelivered.
+	ReleaseLeases(context.Context, *ReleaseLeasesRequest) (*ReleaseLeasesResponse, error)
+	// Who has reserved what of a queue.
+	ListLeases(context.Context, *ListLeasesRequest) (*ListLeasesResponse, error)
 	mustEmbedUnimplementedMessagingServiceServer()
 }
 
@@ -137,6 +201,18 @@ func (UnimplementedMessagingServiceServer) Get(context.Context, *GetRequest) (*G
 }
 func (UnimplementedMessagingServiceServer) Settle(context.Context, *SettleRequest) (*SettleResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Settle not implemented")
+}
+func (UnimplementedMessagingServiceServer) ReserveLease(context.Context, *ReserveLeaseRequest) (*ReserveLeaseResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method ReserveLease not implemented")
+}
+func (UnimplementedMessagingServiceServer) AckLeases(context.Context, *AckLeasesRequest) (*AckLeasesResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method AckLeases not implemented")
+}
+func (UnimplementedMessagingServiceServer) ReleaseLeases(context.Context, *ReleaseLeasesRequest) (*ReleaseLeasesResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method ReleaseLeases not implemented")
+}
+func (UnimplementedMessagingServiceServer) ListLeases(context.Context, *ListLeasesRequest) (*ListLeasesResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method ListLeases not implemented")
 }
 func (UnimplementedMessagingServiceServer) mustEmbedUnimplementedMessagingServiceServer() {}
 func (UnimplementedMessagingServiceServer) testEmbeddedByValue()                          {}
@@ -209,6 +285,78 @@ func _MessagingService_Settle_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _MessagingService_ReserveLease_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReserveLeaseRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MessagingServiceServer).ReserveLease(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MessagingService_ReserveLease_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MessagingServiceServer).ReserveLease(ctx, req.(*ReserveLeaseRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MessagingService_AckLeases_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AckLeasesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MessagingServiceServer).AckLeases(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MessagingService_AckLeases_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MessagingServiceServer).AckLeases(ctx, req.(*AckLeasesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MessagingService_ReleaseLeases_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReleaseLeasesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MessagingServiceServer).ReleaseLeases(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MessagingService_ReleaseLeases_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MessagingServiceServer).ReleaseLeases(ctx, req.(*ReleaseLeasesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MessagingService_ListLeases_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListLeasesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MessagingServiceServer).ListLeases(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MessagingService_ListLeases_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MessagingServiceServer).ListLeases(ctx, req.(*ListLeasesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // MessagingService_ServiceDesc is the grpc.ServiceDesc for MessagingService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -223,6 +371,22 @@ var MessagingService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Settle",
 			Handler:    _MessagingService_Settle_Handler,
+		},
+		{
+			MethodName: "ReserveLease",
+			Handler:    _MessagingService_ReserveLease_Handler,
+		},
+		{
+			MethodName: "AckLeases",
+			Handler:    _MessagingService_AckLeases_Handler,
+		},
+		{
+			MethodName: "ReleaseLeases",
+			Handler:    _MessagingService_ReleaseLeases_Handler,
+		},
+		{
+			MethodName: "ListLeases",
+			Handler:    _MessagingService_ListLeases_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

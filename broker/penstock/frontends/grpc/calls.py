@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError, Message
 from penstock.frontends.grpc import (
     account_calls,
     audit,
+    lease_calls,
     node_calls,
     policy_calls,
     stream_calls,
@@ -21,6 +22,7 @@ from penstock.frontends.grpc.context import Context
 from penstock.frontends.grpc.errors import Refusal, unimplemented
 from penstock.model.errors import FaultError, InvalidArgumentError, RefusedError, Thing
 from penstock.v1 import admin_pb2 as admin
+from penstock.v1 import messaging_pb2 as messaging
 from penstock.v1 import streams_pb2 as streams
 
 _Request = TypeVar("_Request", bound=Message)
@@ -69,6 +71,10 @@ METHODS: dict[str, Method] = {
     "ExportDefinitions": _method(admin.ExportDefinitionsRequest, vhost_calls.export_definitions),
     "ImportDefinitions": _method(admin.ImportDefinitionsRequest, vhost_calls.import_definitions),
     "Backup": _method(admin.BackupRequest, node_calls.backup),
+    "ReserveLease": _method(messaging.ReserveLeaseRequest, lease_calls.reserve_lease),
+    "AckLeases": _method(messaging.AckLeasesRequest, lease_calls.ack_leases),
+    "ReleaseLeases": _method(messaging.ReleaseLeasesRequest, lease_calls.release_leases),
+    "ListLeases": _method(messaging.ListLeasesRequest, lease_calls.list_leases),
     "ListStreams": _method(streams.ListStreamsRequest, stream_calls.list_streams),
     "DeclareStream": _method(streams.DeclareStreamRequest, stream_calls.declare_stream),
     "DeleteStream": _method(streams.DeleteStreamRequest, stream_calls.delete_stream),

@@ -28,6 +28,19 @@ pub enum EngineError {
     BeyondEnd { stream: String, offset: u64, next: u64 },
     #[error("a group's name has 1 to {bytes_max} bytes, this one has {bytes}; choose another")]
     GroupName { bytes: usize, bytes_max: usize },
+    #[error("an owner's name has 1 to {bytes_max} bytes, this one has {bytes}; choose another")]
+    LeaseOwner { bytes: usize, bytes_max: usize },
+    #[error(
+        "owner '{owner}' has had leases of queue '{queue}' up to {last}, so that {number} is none of them; the next new one is {}",
+        last.saturating_add(1)
+    )]
+    LeaseNumber { queue: String, owner: String, number: u64, last: u64 },
+    #[error(
+        "owner '{owner}' has no lease {number} of queue '{queue}': it was not reserved, or is acknowledged or released"
+    )]
+    NoLease { queue: String, owner: String, number: u64 },
+    #[error("a lease in {parts} parts has no part {part}: parts count from 0")]
+    LeasePart { part: u32, parts: u32 },
     #[error("there are {max} {what} already, and there cannot be more; delete some of them")]
     TooMany { what: &'static str, max: usize },
     #[error("another publish stream has opened producer '{0}' since; one at a time may use a name")]

@@ -15,6 +15,7 @@ use crate::background::Background;
 use crate::counters::{Counters, Metric};
 use crate::damage::{DamagedFile, Damages};
 use crate::error::EngineError;
+use crate::lease::leases_in;
 use crate::notices::Notices;
 use crate::producers::Producers;
 use crate::space::Space;
@@ -114,6 +115,7 @@ impl Shard {
             let recovered_below = machine.next();
             state.queues.insert(id, QueueEntry { recovered_below, ..QueueEntry::new("", machine, false, None) });
         }
+        state.hold_leases(leases_in(&opened.state.marks));
         state.stored_at_ms = state.log.newest_time()?;
         state.recovered_groups = groups_in(&opened.state.marks);
         state.producers = Producers::of_start(&opened.state.marks, &opened.state.producers);

@@ -9,6 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::damage::Damages;
 use crate::error::EngineError;
+use crate::lease::Leases;
 use crate::level::Level;
 use crate::producers::Producers;
 use crate::signal::Signal;
@@ -30,6 +31,8 @@ pub(crate) struct QueueEntry {
     pub recovered_below: Sequence,
     /// Who reads it, when it is a stream.
     pub stream: Option<Stream>,
+    /// What owners have reserved of it.
+    pub leases: Leases,
 }
 
 impl QueueEntry {
@@ -44,6 +47,7 @@ impl QueueEntry {
             fresh_count: 0,
             recovered_below: Sequence(0),
             stream: None,
+            leases: Leases::default(),
         }
     }
 

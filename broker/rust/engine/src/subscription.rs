@@ -99,6 +99,10 @@ impl Subscription {
         self.queue
     }
 
+    pub(crate) fn id(&self) -> SubscriptionId {
+        self.id
+    }
+
     #[must_use]
     pub fn is_auto_ack(&self) -> bool {
         self.options.auto_ack
@@ -271,6 +275,28 @@ impl Subscription {
         self.shard.counters().add(Metric::Delivered, sizes.len() as u64);
         self.shard.counters().add(Metric::DeliveredBytes, bytes);
         Ok(())
+    }
+
+    /// Says how large messages are that it keeps, and puts those back, as if nobody had taken them, that are too many.
+    pub(crate) fn sized(&self, sizes: &[(Sequence, u32)], too_many: &[(Sequence, u32)]) -> Result<(), EngineError> {
+        let mut guard = self.shard.lock()?;
+        let entry = self.shard.entry(&mut guard, self.queue)?;
+        entry.machine.sized(self.id, sizes);
+        if let Some(ranges) = ranges_of(too_many) {
+            let put_back = entry.machine.put_back(self.id, &ranges);
+            entry.wake(put_back);
+        }
+        Ok(())
+    }
+
+    /// Leaves what it holds to whoever knows its id.
+    pub(crate) fn hand_over(self) {
+        self.open.store(false, Ordering::Release);
+        let Ok(mut guard) = self.shard.lock() else { return };
+        if let Ok(entry) = self.shard.entry(&mut guard, self.queue) {
+            entry.signals.remove(&self.id);
+            entry.pull_count = entry.pull_count.saturating_sub(usize::from(self.options.pull));
+        }
     }
 
     /// Settles what this consumer holds of `ranges`; gives how many messages that were.

@@ -149,7 +149,7 @@ impl FoldState {
             Record::Delete(queue) => {
                 self.name(*queue);
                 self.queues.remove(queue);
-                marks::forget_groups(&mut self.marks, *queue);
+                marks::forget_queue(&mut self.marks, *queue);
             }
             Record::Mark(mark) => self.put_mark(mark.owner, mark.key, mark.value),
             Record::Epoch { epoch, raise } => {
@@ -363,18 +363,20 @@ mod tests {
     }
 
     #[test]
-    fn the_marks_of_groups_go_with_their_queue() {
+    fn the_marks_of_groups_and_leases_go_with_their_queue() {
         let mut state = FoldState::default();
         for queue in [QUEUE, QueueId(QUEUE.0 + 1)] {
-            let owner = marks::owner_of_groups(queue);
-            let mark = MarkView { owner: &owner, key: b"group", value: b"1" };
-            apply(&mut state, |out, stamp| encode_mark(out, stamp, &mark));
+            for owner in [marks::owner_of_groups(queue), marks::owner_of_leases(queue)] {
+                let mark = MarkView { owner: &owner, key: b"name", value: b"1" };
+                apply(&mut state, |out, stamp| encode_mark(out, stamp, &mark));
+            }
         }
 
         apply(&mut state, |out, stamp| encode_delete(out, stamp, QUEUE));
 
         let owners: Vec<_> = state.marks.keys().map(|(owner, _)| owner.clone()).collect();
-        assert_eq!(owners, [marks::owner_of_groups(QueueId(QUEUE.0 + 1))]);
+        let other = QueueId(QUEUE.0 + 1);
+        assert_eq!(owners, [marks::owner_of_groups(other), marks::owner_of_leases(other)]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Who keeps what under marks: offsets of a stream's groups, ids of named producers, and how far each of those came. Drawn in
-//! `docs/format.md`, "mark".
+//! Who keeps what under marks: offsets of a stream's groups, leases on a queue's messages, ids of named producers, and how
+//! far each of those came. Drawn in `docs/format.md`, "mark".
 //!
 //! What must stay true: owners differ in their first byte, so that no two of them ever meet. What the values are good for is
 //! not known here.
@@ -13,6 +13,7 @@ use crate::record::le_u64;
 type Marks = BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>>;
 
 const GROUPS: u8 = b'g';
+const LEASES: u8 = b'l';
 /// The owner of the ids of producers, by their names.
 pub const PRODUCER_NAMES: &[u8] = b"p";
 const PRODUCER: u8 = b'q';
@@ -20,15 +21,35 @@ const PRODUCER: u8 = b'q';
 /// The owner of the offsets of a stream's groups, by their names.
 #[must_use]
 pub fn owner_of_groups(queue: QueueId) -> [u8; 5] {
-    let [a, b, c, d] = queue.0.to_le_bytes();
-    [GROUPS, a, b, c, d]
+    owner_of(GROUPS, queue)
 }
 
 /// The queue whose groups an owner stands for.
 #[must_use]
 pub fn queue_of_groups(owner: &[u8]) -> Option<QueueId> {
+    queue_of(GROUPS, owner)
+}
+
+/// The owner of a queue's leases, by their numbers and holders.
+#[must_use]
+pub fn owner_of_leases(queue: QueueId) -> [u8; 5] {
+    owner_of(LEASES, queue)
+}
+
+/// The queue whose leases an owner stands for.
+#[must_use]
+pub fn queue_of_leases(owner: &[u8]) -> Option<QueueId> {
+    queue_of(LEASES, owner)
+}
+
+fn owner_of(kind: u8, queue: QueueId) -> [u8; 5] {
+    let [a, b, c, d] = queue.0.to_le_bytes();
+    [kind, a, b, c, d]
+}
+
+fn queue_of(wanted: u8, owner: &[u8]) -> Option<QueueId> {
     let &[kind, a, b, c, d] = owner.first_chunk().filter(|_| owner.len() == 5)?;
-    (kind == GROUPS).then(|| QueueId(u32::from_le_bytes([a, b, c, d])))
+    (kind == wanted).then(|| QueueId(u32::from_le_bytes([a, b, c, d])))
 }
 
 /// The owner of the highest number of a producer.
@@ -45,25 +66,29 @@ pub(crate) fn producer_in(owner: &[u8], value: &[u8]) -> Option<(u64, u64)> {
     (kind == PRODUCER && value.len() == 8).then(|| (le_u64(id), le_u64(value)))
 }
 
-pub(crate) fn forget_groups(marks: &mut Marks, queue: QueueId) {
-    let owner = owner_of_groups(queue).to_vec();
-    let from = (owner, Vec::new());
-    let keys: Vec<_> =
-        marks.range(from.clone()..).map(|(key, _)| key).take_while(|key| key.0 == from.0).cloned().collect();
-    for key in keys {
-        marks.remove(&key);
+/// What a queue's groups and leases keep goes with it.
+pub(crate) fn forget_queue(marks: &mut Marks, queue: QueueId) {
+    for owner in [owner_of_groups(queue), owner_of_leases(queue)] {
+        let from = (owner.to_vec(), Vec::new());
+        let keys: Vec<_> =
+            marks.range(from.clone()..).map(|(key, _)| key).take_while(|key| key.0 == from.0).cloned().collect();
+        for key in keys {
+            marks.remove(&key);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{owner_of_groups, owner_of_producer, producer_in, queue_of_groups};
+    use super::{owner_of_groups, owner_of_leases, owner_of_producer, producer_in, queue_of_groups, queue_of_leases};
     use penstock_queue::QueueId;
 
     #[test]
     fn owners_name_what_they_stand_for() {
         assert_eq!(queue_of_groups(&owner_of_groups(QueueId(0x0102_0304))), Some(QueueId(0x0102_0304)));
         assert_eq!(producer_in(&owner_of_producer(77), &5_u64.to_le_bytes()), Some((77, 5)));
+        assert_eq!(queue_of_leases(&owner_of_leases(QueueId(0x0102_0304))), Some(QueueId(0x0102_0304)));
+        assert_eq!(queue_of_leases(&owner_of_groups(QueueId(1))), None);
         assert_eq!(queue_of_groups(&owner_of_producer(77)), None);
         assert_eq!(producer_in(&owner_of_groups(QueueId(1)), &5_u64.to_le_bytes()), None);
     }

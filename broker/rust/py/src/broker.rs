@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use penstock_engine::{
-    Backup, DamagedRecord, Destination, Engine, EngineError, EngineOptions, ExchangeKind, Level, QueueId,
-    QueueSettings, RouteSettings, Shard, StreamSettings, StreamStanding,
+    Backup, DamagedRecord, Destination, Engine, EngineError, EngineOptions, ExchangeKind, LeaseLimits, LeaseStanding,
+    Level, QueueId, QueueSettings, RouteSettings, Shard, StreamSettings, StreamStanding,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -105,6 +105,8 @@ type Counts = (u64, u64, u64, u64, u64);
 type NewQueue = (u32, String, bool, Option<String>, Option<(u64, u64)>);
 /// First, next, count, bytes, first and last time, readers.
 type Standing = (u64, u64, u64, u64, u64, u64, u64);
+/// Name, what it has acknowledged, and its leases: number, count, bytes, when.
+type LeaseOwner = (String, u64, Vec<(u64, u64, u64, u64)>);
 /// Exchange, key, match, whether the destination is an exchange, destination.
 type NewRoute = (String, String, Option<Vec<u8>>, bool, String);
 
@@ -237,6 +239,43 @@ impl PyShard {
         self.with(py, |shard| shard.delete_group(QueueId(id), group))
     }
 
+    /// Count, bytes and time of the lease, whether it is new, and how many messages stay ready.
+    fn reserve_lease(
+        &self,
+        py: Python<'_>,
+        id: u32,
+        owner: &str,
+        lease: u64,
+        messages_max: u64,
+        bytes_max: u64,
+    ) -> PyResult<(u64, u64, u64, bool, u64)> {
+        let limits = LeaseLimits { messages_max, bytes_max };
+        py.detach(|| {
+            let reserved = self.shard.reserve_lease(QueueId(id), owner, lease, limits, now_ms())?;
+            self.shard.sync_to(reserved.position)?;
+            let LeaseStanding { count, bytes, reserved_at_ms, .. } = reserved.lease;
+            Ok((count, bytes, reserved_at_ms, reserved.is_new, reserved.ready_count))
+        })
+        .map_err(of_engine)
+    }
+
+    fn ack_leases(&self, py: Python<'_>, id: u32, owner: &str, up_to: u64) -> PyResult<u64> {
+        self.with(py, |shard| shard.ack_leases(QueueId(id), owner, up_to))
+    }
+
+    fn release_leases(&self, py: Python<'_>, id: u32, owner: &str, from_: u64) -> PyResult<u64> {
+        self.with(py, |shard| shard.release_leases(QueueId(id), owner, from_))
+    }
+
+    fn leases(&self, py: Python<'_>, id: u32) -> PyResult<Vec<LeaseOwner>> {
+        let owners = self.with(py, |shard| shard.leases(QueueId(id)))?;
+        let tuple = |lease: LeaseStanding| (lease.number, lease.count, lease.bytes, lease.reserved_at_ms);
+        Ok(owners
+            .into_iter()
+            .map(|found| (found.owner, found.acked, found.leases.into_iter().map(tuple).collect()))
+            .collect())
+    }
+
     fn producer_sequence(&self, py: Python<'_>, name: &str) -> PyResult<Option<u64>> {
         self.with(py, |shard| shard.producer_sequence(name))
     }
@@ -303,6 +342,11 @@ impl PyBackup {
     fn take(&self) -> Option<Backup> {
         self.backup.lock().ok().and_then(|mut backup| backup.take())
     }
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn level_of(level: Option<&str>) -> PyResult<Option<Level>> {

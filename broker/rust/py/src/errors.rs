@@ -22,13 +22,18 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 pub(crate) fn of_engine(error: EngineError) -> PyErr {
     let text = error.to_string();
     match error {
-        EngineError::NoQueue(..) | EngineError::NoExchange(..) => NotFoundError::new_err(text),
+        EngineError::NoQueue(..) | EngineError::NoExchange(..) | EngineError::NoLease { .. } => {
+            NotFoundError::new_err(text)
+        }
         EngineError::Queue(_)
         | EngineError::Routing(_)
         | EngineError::IsStream(_)
         | EngineError::NotStream(_)
         | EngineError::BeyondEnd { .. }
         | EngineError::GroupName { .. }
+        | EngineError::LeaseOwner { .. }
+        | EngineError::LeaseNumber { .. }
+        | EngineError::LeasePart { .. }
         | EngineError::TooMany { .. }
         | EngineError::ProducerTaken(_) => PyValueError::new_err(text),
         EngineError::Log(_) | EngineError::Io { .. } | EngineError::Stopped(..) | EngineError::Closed(_) => {

@@ -107,11 +107,43 @@ impl Backlog {
         Some((first.0..end.0, delivery_count.unwrap_or(0)))
     }
 
+    /// Hands out exactly the ready messages of a range. What was never taken and lies before them is kept one by one from
+    /// now on.
+    pub(crate) fn take_range(&mut self, range: SequenceRange, out: &mut Vec<Held>) {
+        if range.last < range.first {
+            return;
+        }
+        let returned: Vec<Sequence> =
+            self.returned.range(range.first..=range.last).map(|(&number, _)| number).collect();
+        for message in returned.iter().filter_map(|number| self.returned.remove(number)) {
+            self.bytes = self.bytes.saturating_sub(u64::from(message.bytes().unwrap_or(0)));
+            self.count -= 1;
+            out.push(message);
+        }
+        while self.cursor <= range.last {
+            let wanted = range.last.0.saturating_sub(self.cursor.0).saturating_add(1);
+            let Some((run, delivery_count)) = self.take_fresh(wanted) else { return };
+            for number in run {
+                let message = Held::new(Sequence(number), delivery_count);
+                if message.sequence >= range.first {
+                    out.push(message);
+                } else {
+                    self.put_back(message);
+                }
+            }
+        }
+    }
+
     /// Puts a message that was taken back to its place, with a delivery more.
     pub(crate) fn give_back(&mut self, message: Held) {
+        self.put_back(message.delivered_again());
+    }
+
+    /// Puts a message back to its place as if nobody had taken it.
+    pub(crate) fn put_back(&mut self, message: Held) {
         self.count += 1;
         self.bytes = self.bytes.saturating_add(u64::from(message.bytes().unwrap_or(0)));
-        self.returned.insert(message.sequence, message.delivered_again());
+        self.returned.insert(message.sequence, message);
     }
 
     /// Takes the bytes of a message out that was taken before its size was known.

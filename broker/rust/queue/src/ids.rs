@@ -27,6 +27,9 @@ pub struct SequenceRange {
 }
 
 impl SequenceRange {
+    /// Every number that there is.
+    pub const ALL: SequenceRange = SequenceRange { first: Sequence(0), last: Sequence(u64::MAX) };
+
     /// `None` when `last` lies below `first`.
     #[must_use]
     pub fn new(first: Sequence, last: Sequence) -> Option<SequenceRange> {

@@ -4,6 +4,8 @@
 //! neither bodies nor the log nor the time: sizes are told to it once the bytes were read. Every call costs what it touches,
 //! however many subscriptions there are.
 
+mod leased;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
@@ -204,7 +206,7 @@ impl Queue {
         if !subscription.settings.auto_ack || subscription.held_count() == 0 {
             return None;
         }
-        Some(self.settle(id, &[SequenceRange { first: Sequence(0), last: Sequence(u64::MAX) }], Settle::Ack))
+        Some(self.settle(id, &[SequenceRange::ALL], Settle::Ack))
     }
 
     /// Settles what a subscription holds of `ranges`; the rest of them is passed over.

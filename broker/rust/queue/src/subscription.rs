@@ -41,6 +41,11 @@ impl Held {
         Held { sequence, delivery_count, bytes: UNSIZED }
     }
 
+    /// The same message, of a known size.
+    pub(crate) fn with_bytes(self, bytes: u32) -> Held {
+        Held { bytes: bytes.min(UNSIZED - 1), ..self }
+    }
+
     /// The same message, delivered once more.
     pub(crate) fn delivered_again(self) -> Held {
         Held { delivery_count: self.delivery_count.saturating_add(1), ..self }

@@ -193,3 +193,35 @@ fn a_checkpoint_that_settles_numbers_not_given_yet_makes_them_given() {
     assert_eq!((queue.next(), queue.ready_count(), queue.ready_bytes()), (Sequence(9), 0, 0));
     queue.check_invariants();
 }
+
+#[test]
+fn a_queue_holds_after_a_start_what_a_lease_held_and_the_rest_is_ready() {
+    let settled = AckSet::starting_at(Sequence(3));
+    let mut queue = Queue::recovered(Sequence(11), settled, 8, 80, BTreeMap::from([(Sequence(4), 2)]));
+    let ranges = [range(4, 5), range(8, 9)];
+
+    let lease = queue.hold(&ranges, 40);
+
+    queue.check_invariants();
+    assert_eq!((queue.held(lease).count, queue.held(lease).ranges), (4, ranges.to_vec()));
+    assert_eq!((queue.ready_count(), queue.unsettled_count()), (4, 4));
+    assert_eq!((queue.ready_bytes(), queue.unsettled_bytes()), (40, 40));
+    let other = queue.subscribe(settings(10)).unwrap();
+    assert_eq!(deliver(&mut queue, other), [(3, 0), (6, 0), (7, 0), (10, 0)]);
+    assert_eq!(queue.unsubscribe(lease), ranges);
+    assert_eq!(deliver(&mut queue, other), [(4, 3), (5, 1), (8, 1), (9, 1)]);
+    queue.check_invariants();
+}
+
+#[test]
+fn what_is_put_back_was_never_delivered() {
+    let mut queue = queue_of(4);
+    let id = queue.subscribe(settings(10)).unwrap();
+    deliver(&mut queue, id);
+
+    assert_eq!(queue.put_back(id, &[range(2, 3)]), 2);
+
+    queue.check_invariants();
+    assert_eq!((queue.ready_bytes(), queue.unsettled_bytes()), (20, 20));
+    assert_eq!(deliver(&mut queue, id), [(2, 0), (3, 0)]);
+}

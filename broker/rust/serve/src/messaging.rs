@@ -17,6 +17,7 @@ use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Request, Response, Status, Streaming};
 use tower_service::Service;
 
+use crate::admin::ask;
 use crate::calls::{Call, Calls, Kind};
 use crate::codec::BytesCodec;
 use crate::connection::{Caller, Peer};
@@ -74,6 +75,10 @@ impl Service<http::Request<Body>> for Messaging {
             let bytes_max = messaging.message_bytes_max.saturating_add(ENVELOPE_BYTES_MAX);
             let method = request.uri().path().rsplit('/').next().unwrap_or_default();
             let pull = match method {
+                // What is decided there, not on the way of messages.
+                "ReserveLease" | "AckLeases" | "ReleaseLeases" | "ListLeases" => {
+                    return Ok(ask(messaging.calls, bytes_max, request).await);
+                }
                 "Publish" => return Ok(messaging.publish(request, bytes_max).unwrap_or_else(Status::into_http)),
                 "Consume" => return Ok(messaging.consume(request, bytes_max).unwrap_or_else(Status::into_http)),
                 "Get" => PullKind::Get,

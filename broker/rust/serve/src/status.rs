@@ -7,15 +7,17 @@ use tonic::Status;
 pub(crate) fn of_engine(error: &EngineError) -> Status {
     let text = error.to_string();
     match error {
-        EngineError::NoQueue(..) | EngineError::NoExchange(..) => Status::not_found(text),
+        EngineError::NoQueue(..) | EngineError::NoExchange(..) | EngineError::NoLease { .. } => Status::not_found(text),
         EngineError::Queue(_) => Status::failed_precondition(text),
         EngineError::Routing(_)
         | EngineError::IsStream(_)
         | EngineError::NotStream(_)
         | EngineError::BeyondEnd { .. }
-        | EngineError::GroupName { .. } => Status::invalid_argument(text),
+        | EngineError::GroupName { .. }
+        | EngineError::LeaseOwner { .. }
+        | EngineError::LeasePart { .. } => Status::invalid_argument(text),
         EngineError::TooMany { .. } => Status::resource_exhausted(text),
-        EngineError::ProducerTaken(_) => Status::failed_precondition(text),
+        EngineError::ProducerTaken(_) | EngineError::LeaseNumber { .. } => Status::failed_precondition(text),
         _ if error.is_full() => Status::resource_exhausted(full(error)),
         EngineError::Log(_) | EngineError::Io { .. } => Status::data_loss(text),
         EngineError::Stopped(..) | EngineError::Closed(_) => Status::unavailable(text),

@@ -38,14 +38,19 @@ pub fn open(directory: &Path) -> House {
 }
 
 pub fn open_with(directory: &Path, stream: StreamSettings) -> House {
-    open_as(directory, stream, Arc::new(RealDisk))
+    open_as(directory, Some(stream), Arc::new(RealDisk))
+}
+
+/// One whose queue is no stream.
+pub fn open_queue(directory: &Path) -> House {
+    open_as(directory, None, Arc::new(RealDisk))
 }
 
 pub fn open_on(directory: &Path, disk: Arc<dyn Disk>) -> House {
-    open_as(directory, StreamSettings::default(), disk)
+    open_as(directory, Some(StreamSettings::default()), disk)
 }
 
-fn open_as(directory: &Path, stream: StreamSettings, disk: Arc<dyn Disk>) -> House {
+fn open_as(directory: &Path, stream: Option<StreamSettings>, disk: Arc<dyn Disk>) -> House {
     let options = EngineOptions {
         segment_bytes_min: 64 << 10,
         segment_bytes_max: 256 << 10,
@@ -55,7 +60,7 @@ fn open_as(directory: &Path, stream: StreamSettings, disk: Arc<dyn Disk>) -> Hou
     };
     let engine = Engine::on_disk(options, disk).unwrap();
     let shard = engine.open_shard("/", directory, false).unwrap();
-    let settings = QueueSettings { id: STREAM, name: "s", auto_delete: false, level: None, stream: Some(stream) };
+    let settings = QueueSettings { id: STREAM, name: "s", auto_delete: false, level: None, stream };
     shard.put_queues([settings]).unwrap();
     House { engine, shard }
 }

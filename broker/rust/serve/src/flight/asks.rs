@@ -10,6 +10,57 @@ use super::protocol::{COMMAND, FlightDescriptor, PATH};
 /// Far above what anybody counts to, and far below where counting on would end.
 const SEQUENCE_MAX: u64 = 1 << 62;
 
+/// A lease may be read in so many parts.
+const PARTS_MAX: u32 = 4096;
+
+/// What a ticket asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    Range(Ticket),
+    Lease(LeaseTicket),
+}
+
+impl Reading {
+    pub fn parse(bytes: &[u8]) -> Result<Reading, Status> {
+        let value: serde_json::Value = parse("a ticket", bytes)?;
+        if value.get("queue").is_none() {
+            return Ticket::parse(bytes).map(Reading::Range);
+        }
+        let ticket: LeaseTicket = parse("a ticket", bytes)?;
+        if ticket.parts > PARTS_MAX {
+            return Err(Status::invalid_argument(format!("`parts` is at most {PARTS_MAX}; ask for fewer")));
+        }
+        Ok(Reading::Lease(ticket))
+    }
+
+    pub fn columns(&self) -> Option<&[String]> {
+        match self {
+            Reading::Range(ticket) => ticket.columns.as_deref(),
+            Reading::Lease(ticket) => ticket.columns.as_deref(),
+        }
+    }
+}
+
+/// One of so many parts of a lease; the first is 0.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LeaseTicket {
+    #[serde(default)]
+    pub vhost: String,
+    pub queue: String,
+    pub owner: String,
+    pub lease: u64,
+    #[serde(default)]
+    pub part: u32,
+    #[serde(default = "whole")]
+    pub parts: u32,
+    pub columns: Option<Vec<String>>,
+}
+
+fn whole() -> u32 {
+    1
+}
+
 /// A part of a partition: `from` is in it, `to` is not. Without `to` it ends where the partition ends when it is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -157,7 +208,7 @@ fn parse<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, Status> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::{COMMAND, FlightDescriptor, PATH, Put, PutLevel, Ticket, Wanted};
+    use super::{COMMAND, FlightDescriptor, PATH, Put, PutLevel, Reading, Ticket, Wanted};
 
     fn command(json: &'static str) -> FlightDescriptor {
         FlightDescriptor { kind: COMMAND, command: json.as_bytes().into(), path: Vec::new() }
@@ -174,6 +225,25 @@ mod tests {
 
         assert_eq!(ticket, Ticket { partition: "events".to_owned(), ..Ticket::default() });
         assert_eq!(Ticket::parse(&ticket.to_json()).unwrap(), ticket);
+    }
+
+    #[test]
+    fn a_ticket_with_a_queue_is_about_a_lease() {
+        let Reading::Lease(ticket) = Reading::parse(br#"{"queue": "orders", "owner": "o", "lease": 7}"#).unwrap()
+        else {
+            panic!("it names a queue");
+        };
+        assert_eq!((ticket.owner.as_str(), ticket.lease, ticket.part, ticket.parts), ("o", 7, 0, 1));
+        assert!(matches!(Reading::parse(br#"{"partition": "events"}"#).unwrap(), Reading::Range(_)));
+
+        for wrong in [
+            r#"{"queue": "orders", "owner": "o"}"#,
+            r#"{"queue": "orders", "owner": "o", "lease": -1}"#,
+            r#"{"queue": "orders", "owner": "o", "lease": 1, "partition": "orders"}"#,
+            r#"{"queue": "orders", "owner": "o", "lease": 1, "parts": 5000}"#,
+        ] {
+            assert!(Reading::parse(wrong.as_bytes()).is_err(), "{wrong}");
+        }
     }
 
     #[test]

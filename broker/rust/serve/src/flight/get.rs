@@ -4,19 +4,23 @@
 
 use bytes::Bytes;
 use penstock_arrow::{BatchBuilder, Encoder, IpcMessage, MessageRow, Projection};
-use penstock_engine::{Progress, QueueId, ReadFrom, ReadSettings, StreamReader};
+use penstock_engine::{
+    EngineError, Filled, LeasePart, LeaseReader, LogError, Progress, QueueId, ReadFrom, ReadSettings, Sequence,
+    StreamReader,
+};
+use penstock_wire::grpc::get::{GetRequest, encode_get_request};
 use penstock_wire::grpc::read::{ReadOpen, Start, encode_read_open};
 use penstock_wire::protobuf::{put_bytes, put_len_head};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tonic::{Status, Streaming};
 
-use super::asks::Ticket;
+use super::asks::{LeaseTicket, Reading, Ticket};
 use super::protocol::{DATA_BODY, DATA_HEADER, FlightTicket};
 use super::{first, not_encoded, of_arrow};
 use crate::calls::{Call, Kind};
 use crate::connection::Caller;
-use crate::deliveries::Pending;
+use crate::deliveries::{Pending, Recipient};
 use crate::messaging::Messaging;
 use crate::responses::{FramedMessage, Responder};
 use crate::rights::{Question, Rights};
@@ -49,10 +53,22 @@ pub(super) async fn open(
     caller: Caller,
     mut input: Streaming<Bytes>,
 ) -> Result<GetStream, Status> {
-    let ticket = Ticket::parse(&first::<FlightTicket>(&mut input).await?.ticket)?;
-    let projection = projection_of(ticket.columns.as_deref())?;
-    let mut call = Call::new(Kind::Read, &caller);
-    call.payload = read_open(&ticket).into();
+    let reading = Reading::parse(&first::<FlightTicket>(&mut input).await?.ticket)?;
+    let projection = projection_of(reading.columns())?;
+    let ((reader, question), partition) = match reading {
+        Reading::Range(ticket) => (open_stream(&messaging, &caller, &ticket).await?, ticket.partition),
+        Reading::Lease(ticket) => (open_lease(&messaging, &caller, &ticket).await?, ticket.queue),
+    };
+    let mut encoder = Encoder::new(&projection.schema()).map_err(|error| not_encoded(&error))?;
+    let schema = encoder.schema();
+    let batches = Batches { reader, pending: Pending::default(), encoder, projection, partition };
+    let (building, rights) = (Some(build(Box::new(batches))), question.watch(|| ()));
+    Ok(GetStream { schema, building, stopping: messaging.stopping, rights })
+}
+
+async fn open_stream(messaging: &Messaging, caller: &Caller, ticket: &Ticket) -> Result<(Rows, Question), Status> {
+    let mut call = Call::new(Kind::Read, caller);
+    call.payload = read_open(ticket).into();
     let question = Question::of(&messaging.calls, &call);
     let (vhost, queue_id) = messaging.calls.admit(call).await?;
     let shard = messaging.shard(&vhost)?;
@@ -60,11 +76,24 @@ pub(super) async fn open(
         ReadSettings { from: ReadFrom::Offset(ticket.from), end: ticket.to, group: None, single_active: false };
     let mut reader = shard.read(QueueId(queue_id), settings).map_err(|error| status::of_engine(&error))?;
     reader.end_at(reader.range().next);
-    let mut encoder = Encoder::new(&projection.schema()).map_err(|error| not_encoded(&error))?;
-    let schema = encoder.schema();
-    let batches = Batches { reader, pending: Pending::default(), encoder, projection, partition: ticket.partition };
-    let (building, rights) = (Some(build(Box::new(batches))), question.watch(|| ()));
-    Ok(GetStream { schema, building, stopping: messaging.stopping, rights })
+    Ok((Rows::Stream(reader), question))
+}
+
+/// Who may get a queue's messages may read its leases.
+async fn open_lease(messaging: &Messaging, caller: &Caller, ticket: &LeaseTicket) -> Result<(Rows, Question), Status> {
+    let mut request = Vec::new();
+    encode_get_request(
+        &mut request,
+        &GetRequest { vhost: &ticket.vhost, queue: &ticket.queue, ..GetRequest::default() },
+    );
+    let mut call = Call::new(Kind::Get, caller);
+    call.payload = request.into();
+    let question = Question::of(&messaging.calls, &call);
+    let (vhost, queue_id) = messaging.calls.admit(call).await?;
+    let &LeaseTicket { ref owner, lease: number, part, parts, .. } = ticket;
+    let shard = messaging.shard(&vhost)?;
+    let opened = shard.read_lease(QueueId(queue_id), LeasePart { owner, number, part, parts });
+    opened.map(|reader| (Rows::Lease(reader), question)).map_err(|error| status::of_engine(&error))
 }
 
 pub(super) fn projection_of(columns: Option<&[String]>) -> Result<Projection, Status> {
@@ -137,9 +166,51 @@ fn framed(message: IpcMessage) -> FramedMessage {
     framed.with_tail(body)
 }
 
-/// The batches of a range, one after the other.
+/// Who finds the rows of a ticket.
+enum Rows {
+    Stream(StreamReader),
+    Lease(LeaseReader),
+}
+
+impl Rows {
+    /// Says whether there is more. A range ends where the partition ended when it was opened: there is nothing to wait for.
+    fn fill(&mut self, filled: &mut Vec<Filled>) -> Result<bool, EngineError> {
+        match self {
+            Rows::Stream(reader) => reader.fill(FILL_MAX, filled).map(|progress| progress == Progress::Found),
+            Rows::Lease(reader) => reader.fill(FILL_MAX, filled),
+        }
+    }
+}
+
+impl Recipient for Rows {
+    fn queue(&self) -> QueueId {
+        match self {
+            Rows::Stream(reader) => reader.queue(),
+            Rows::Lease(reader) => reader.queue(),
+        }
+    }
+
+    fn sent(&mut self, sizes: &[(Sequence, u32)]) -> Result<(), EngineError> {
+        match self {
+            Rows::Stream(reader) => StreamReader::sent(reader, sizes),
+            Rows::Lease(reader) => reader.sent(sizes),
+        }
+        Ok(())
+    }
+
+    /// What was found behind it is found again.
+    fn drop_damaged(&mut self, sequence: Sequence, error: &LogError) -> Result<bool, EngineError> {
+        match self {
+            Rows::Stream(reader) => StreamReader::drop_damaged(reader, sequence, error),
+            Rows::Lease(reader) => reader.drop_damaged(sequence, error),
+        }
+        .map(|()| true)
+    }
+}
+
+/// The batches of a ticket, one after the other.
 struct Batches {
-    reader: StreamReader,
+    reader: Rows,
     pending: Pending,
     encoder: Encoder,
     projection: Projection,
@@ -174,12 +245,11 @@ impl Batches {
         self.encoder.batch(&batch).map(Some).map_err(|error| not_encoded(&error))
     }
 
-    /// Says whether there is more. A range ends where the partition ended when it was opened: there is nothing to wait for.
     fn fill(&mut self) -> Result<bool, Status> {
         let mut filled = Vec::new();
-        let progress = self.reader.fill(FILL_MAX, &mut filled).map_err(|error| status::of_engine(&error))?;
+        let found = self.reader.fill(&mut filled).map_err(|error| status::of_engine(&error))?;
         self.pending.extend(filled);
-        Ok(progress == Progress::Found)
+        Ok(found)
     }
 }
 

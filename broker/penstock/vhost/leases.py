@@ -1,0 +1,76 @@
+"""The verbs of leases: messages of a queue that an owner has reserved under numbers. Whoever may read the queue may do
+all of them. They wait for the disk, so they run on a thread; what holds is the engine's business.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from penstock.metadata import queues as rules
+from penstock.metadata.topology import VhostTopology
+from penstock.model.errors import InvalidArgumentError, Thing
+from penstock.model.names import QueueId, QueueName, check_name
+from penstock.model.records import Access
+from penstock.vhost.actor import Actor
+from penstock.vhost.owner import Owner
+from penstock.vhost.ports import LeaseOwnerState, ReservedLease, Shard
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLeases:
+    """Who has reserved what of a queue, and how much is left to reserve."""
+
+    owners: list[LeaseOwnerState]
+    ready_count: int
+
+
+class Leases:
+    """Those of one vhost."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._topology: VhostTopology = owner.topology
+
+    async def reserve(
+        self, actor: Actor, queue: QueueName, owner: str, lease: int, limits: tuple[int, int]
+    ) -> ReservedLease:
+        """`limits` are the most messages and bytes, 0 for none. Returns when the lease is on the disk."""
+        queue_id = await self._admit(actor, queue)
+        self._check_owner(owner)
+        return await asyncio.to_thread(self._shard.reserve_lease, queue_id, owner, lease, *limits)
+
+    async def ack(self, actor: Actor, queue: QueueName, owner: str, up_to: int) -> int:
+        """Gives the number of messages that were settled."""
+        queue_id = await self._admit(actor, queue)
+        self._check_owner(owner)
+        return await asyncio.to_thread(self._shard.ack_leases, queue_id, owner, up_to)
+
+    async def release(self, actor: Actor, queue: QueueName, owner: str, first: int) -> int:
+        """Gives the number of messages that are ready again."""
+        queue_id = await self._admit(actor, queue)
+        self._check_owner(owner)
+        return await asyncio.to_thread(self._shard.release_leases, queue_id, owner, first)
+
+    async def listing(self, actor: Actor, queue: QueueName) -> QueueLeases:
+        """In the order of the owners' names."""
+        queue_id = await self._admit(actor, queue)
+        owners = self._shard.leases(queue_id)
+        return QueueLeases(owners, self._shard.queue_counts([queue_id])[0][0])
+
+    @property
+    def _shard(self) -> Shard:
+        return self._owner.shard
+
+    async def _admit(self, actor: Actor, name: QueueName) -> QueueId:
+        actor.require(Access.READ, Thing("queue", name, self._topology.vhost))
+        return await self._owner.read(lambda: self._consumed(name, actor))
+
+    def _consumed(self, name: QueueName, actor: Actor) -> QueueId:
+        queue = rules.get(self._topology, name, actor.connection)
+        rules.check_consume(self._topology, queue)
+        return queue.id
+
+    def _check_owner(self, owner: str) -> None:
+        thing = Thing("owner of leases", owner[:64], self._topology.vhost)
+        if not owner:
+            raise InvalidArgumentError(thing, "has no name", "name the owner", field="owner")
+        check_name("owner of leases", owner)

@@ -1,0 +1,183 @@
+//! Reads one part of a lease: the same messages in the same order, however often and after whatever start.
+//!
+//! Which messages a part has follows from the lease's mark alone; one that was dropped because its record is bad is left out
+//! and moves no other into another part. Reading settles nothing.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use penstock_log::{LogError, Outcome};
+use penstock_queue::{QueueId, Sequence, SequenceRange, Settle, SubscriptionId, Taken};
+
+use crate::counters::Metric;
+use crate::damage::NO_FILE;
+use crate::error::EngineError;
+use crate::shard::Shard;
+use crate::state::State;
+use crate::subscription::{Filled, Picked, mend};
+
+/// Which lease, and which part of it: the first is 0.
+#[derive(Clone, Copy, Debug)]
+pub struct LeasePart<'a> {
+    pub owner: &'a str,
+    pub number: u64,
+    pub part: u32,
+    pub parts: u32,
+}
+
+/// See the module.
+pub struct LeaseReader {
+    shard: Arc<Shard>,
+    queue: QueueId,
+    owner: String,
+    number: u64,
+    holder: SubscriptionId,
+    all: Vec<SequenceRange>,
+    /// What of it is still to be found, the next range first.
+    ranges: VecDeque<SequenceRange>,
+    /// The segment that it read last.
+    hint: u64,
+}
+
+impl Shard {
+    /// # Errors
+    /// `NoQueue`; `NoLease`; `LeasePart` when there is no such part.
+    pub fn read_lease(self: &Arc<Self>, queue: QueueId, wanted: LeasePart<'_>) -> Result<LeaseReader, EngineError> {
+        let LeasePart { owner, number, part, parts } = wanted;
+        if part >= parts {
+            return Err(EngineError::LeasePart { part, parts });
+        }
+        let mut guard = self.lock()?;
+        guard.check(self.name())?;
+        let entry = self.entry(&mut guard, queue)?;
+        let lease = entry.leases.get(&entry.name, owner, number)?;
+        let (holder, all) = (lease.holder, lease.part(part, parts));
+        let ranges = all.iter().copied().collect();
+        let shard = Arc::clone(self);
+        Ok(LeaseReader { shard, queue, owner: owner.to_owned(), number, holder, all, ranges, hint: 0 })
+    }
+}
+
+impl LeaseReader {
+    #[must_use]
+    pub fn queue(&self) -> QueueId {
+        self.queue
+    }
+
+    /// Finds what comes next, at most `count_max` messages; says whether there was anything.
+    ///
+    /// # Errors
+    /// `NoQueue`, `NoLease` once the lease has ended; `Log` when a message's record cannot be found.
+    pub fn fill(&mut self, count_max: u32, filled: &mut Vec<Filled>) -> Result<bool, EngineError> {
+        let shard = Arc::clone(&self.shard);
+        let mut guard = shard.lock()?;
+        let found = self.find(&mut guard, count_max, filled);
+        let passed = guard.log.take_passed();
+        // Letting go of pages takes its time.
+        drop(guard);
+        drop(passed);
+        found
+    }
+
+    fn find(&mut self, state: &mut State, count_max: u32, filled: &mut Vec<Filled>) -> Result<bool, EngineError> {
+        loop {
+            self.check(state)?;
+            let Some(&SequenceRange { first, last }) = self.ranges.front() else { return Ok(false) };
+            let settled = self.shard.entry(state, self.queue)?.machine.settled();
+            let from = settled.next_unsettled(first);
+            let end = settled.next_settled(from).unwrap_or(last.next()).min(last.next());
+            if from >= end {
+                self.pass(last);
+                continue;
+            }
+            let count = (end.0 - from.0).min(u64::from(count_max));
+            let located = match state.log.seek(self.queue, from, count as usize, self.hint) {
+                // A directory that changed on the disk is made again from its segment.
+                Err(error) if mend(state, &error)? => continue,
+                located => located?,
+            };
+            let Some(located) = located.as_ref().filter(|located| located.first == from) else {
+                let stored = located.map_or(end, |located| located.first.min(end));
+                self.drop_lost(state, from, stored)?;
+                continue;
+            };
+            let taken = (from.0..).map(|number| Taken { sequence: Sequence(number), delivery_count: 0 });
+            let picked: Vec<Picked> =
+                taken.zip(&located.offsets).map(|(taken, &offset)| Picked { taken, offset }).collect();
+            self.hint = located.segment.number();
+            self.pass(Sequence(from.0 + picked.len() as u64 - 1));
+            filled.push(Filled { segment: Arc::clone(&located.segment), picked });
+            return Ok(true);
+        }
+    }
+
+    /// Goes on behind a message of the first range.
+    fn pass(&mut self, last: Sequence) {
+        if let Some(range) = self.ranges.pop_front()
+            && let Some(rest) = SequenceRange::new(last.next(), range.last)
+        {
+            self.ranges.push_front(rest);
+        }
+    }
+
+    /// Whether the lease is still there: a later one may have its number.
+    fn check(&self, state: &mut State) -> Result<(), EngineError> {
+        let entry = self.shard.entry(state, self.queue)?;
+        if entry.leases.get(&entry.name, &self.owner, self.number)?.holder == self.holder {
+            return Ok(());
+        }
+        Err(EngineError::NoLease { queue: entry.name.clone(), owner: self.owner.clone(), number: self.number })
+    }
+
+    /// Drops messages that an earlier process stored and no segment holds.
+    fn drop_lost(&self, state: &mut State, first: Sequence, end: Sequence) -> Result<(), EngineError> {
+        let recovered_below = self.shard.entry(state, self.queue)?.recovered_below;
+        let range = SequenceRange::new(first, Sequence(end.min(recovered_below).0.saturating_sub(1)));
+        let Some(range) = range.filter(|_| state.stopped.is_none()) else {
+            return Err(self.shard.missing(self.queue, first));
+        };
+        let count = self.drop_range(state, range)?;
+        let is_first = state.damages.note_lost(self.queue, count);
+        self.shard.tell_damage(state, NO_FILE, count, is_first);
+        Ok(())
+    }
+
+    /// Drops a message from the lease and the queue whose record cannot be read, so that nobody ever gets it, unless only the
+    /// directory that led to the record was wrong. What was found behind it is to be found again.
+    ///
+    /// # Errors
+    /// `NoQueue`, `NoLease` once the lease has ended; `Log` when the settlement cannot be written.
+    pub fn drop_damaged(&mut self, sequence: Sequence, error: &LogError) -> Result<(), EngineError> {
+        let LogError::Damaged { path, at, why } = error else { return Ok(()) };
+        let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let shard = Arc::clone(&self.shard);
+        let mut guard = shard.lock()?;
+        let state = &mut *guard;
+        self.check(state)?;
+        let behind = self.all.iter().filter_map(|range| SequenceRange::new(range.first.max(sequence), range.last));
+        self.ranges = behind.collect();
+        // Checking a directory reads all of it: once per file is enough.
+        let is_mended = !state.damages.has(&file) && state.log.mend_directory(&file)?;
+        if !is_mended && self.drop_range(state, SequenceRange { first: sequence, last: sequence })? > 0 {
+            state.log.quarantine(&file, *at);
+            let is_first = state.damages.note(&file, *at, &why.to_string(), &[self.queue]);
+            self.shard.tell_damage(state, &file, 1, is_first);
+        }
+        Ok(())
+    }
+
+    fn drop_range(&self, state: &mut State, range: SequenceRange) -> Result<u64, EngineError> {
+        let entry = self.shard.entry(state, self.queue)?;
+        let dropped = entry.machine.settle(self.holder, &[range], Settle::Reject);
+        entry.leases.shrink(&self.owner, self.number, dropped.bytes);
+        state.log_settled(self.queue, Outcome::Drop, &dropped)?;
+        Ok(dropped.count)
+    }
+
+    /// Counts what was sent.
+    pub fn sent(&self, sizes: &[(Sequence, u32)]) {
+        let bytes: u64 = sizes.iter().map(|&(_, size)| u64::from(size)).sum();
+        self.shard.counters().add(Metric::Delivered, sizes.len() as u64);
+        self.shard.counters().add(Metric::DeliveredBytes, bytes);
+    }
+}

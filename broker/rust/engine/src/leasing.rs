@@ -1,0 +1,310 @@
+//! Reserving, acknowledging and releasing leases: messages taken out of a queue under an owner's name and a number, until
+//! whoever goes by that name says that they are done with.
+//!
+//! What must stay true: a lease is told of only with its mark in the log; messages are settled before the marks that hold
+//! them go, so that a process that dies between the two leaves a lease of messages that nobody gets again. Sizes are read
+//! without the shard's lock.
+
+use std::sync::Arc;
+
+use penstock_log::{LogError, Outcome, Position, Target, marks};
+use penstock_queue::{QueueId, Sequence, SequenceRange, Settle};
+
+use crate::counters::Metric;
+use crate::error::EngineError;
+use crate::lease::{LEASE_MESSAGES_MAX, LEASE_RANGES_MAX, Lease, Leases, check_owner, key_of};
+use crate::shard::Shard;
+use crate::state::State;
+use crate::subscription::{Filled, Picked, Subscription, SubscriptionOptions};
+
+/// Messages taken under one hold of the shard's lock.
+const TAKEN_AT_ONCE: u32 = 1024;
+/// The pages of a sealed segment are brought in this many bytes at a time.
+const CHUNK_BYTES: u32 = 1 << 20;
+
+/// What a lease may hold; 0 is no limit but that of every lease.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LeaseLimits {
+    pub messages_max: u64,
+    /// It ends with the message that reaches it.
+    pub bytes_max: u64,
+}
+
+/// A lease as its owner and operators see it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeaseStanding {
+    pub number: u64,
+    pub count: u64,
+    pub bytes: u64,
+    pub reserved_at_ms: u64,
+}
+
+/// What a reservation came to: a lease of no messages is none, and its number is still the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    pub lease: LeaseStanding,
+    /// It was not there before.
+    pub is_new: bool,
+    /// Messages that stay ready.
+    pub ready_count: u64,
+    /// The lease stands once this is synced.
+    pub position: Position,
+}
+
+/// An owner of leases: what it has acknowledged, and what it has not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseOwnerStanding {
+    pub owner: String,
+    pub acked: u64,
+    pub leases: Vec<LeaseStanding>,
+}
+
+impl Shard {
+    /// Takes ready messages into an owner's next lease, or gives the lease again when it is there. May block on the disk.
+    ///
+    /// # Errors
+    /// `NoQueue`; `IsStream`; `Queue` while a consumer is exclusive; `LeaseOwner`, `LeaseNumber`, `TooMany`; `Log` when a
+    /// message's record cannot be found, or the lease not be written.
+    pub fn reserve_lease(
+        self: &Arc<Self>,
+        queue: QueueId,
+        owner: &str,
+        number: u64,
+        limits: LeaseLimits,
+        now_ms: u64,
+    ) -> Result<Reserved, EngineError> {
+        if let Some(there) = self.lease_there(queue, owner, number)? {
+            return Ok(there);
+        }
+        let options = SubscriptionOptions { prefetch: 0, auto_ack: false, exclusive: false, pull: true };
+        let taking = self.subscribe(queue, options)?;
+        let taken = take(&taking, limits);
+        let mut guard = self.lock()?;
+        let kept = taken.and_then(|()| self.keep(&mut guard, &taking, (owner, number), now_ms));
+        // What is not part of a lease goes back as if nobody had had it.
+        let entry = self.entry(&mut guard, queue)?;
+        if !matches!(kept, Ok(Some(_))) {
+            let put_back = entry.machine.put_back(taking.id(), &[SequenceRange::ALL]);
+            entry.wake(put_back);
+        }
+        let ready_count = entry.machine.ready_count();
+        let position = guard.log.end();
+        drop(guard);
+        match kept? {
+            Some(lease) => {
+                taking.hand_over();
+                Ok(Reserved { lease, is_new: true, ready_count, position })
+            }
+            None => {
+                drop(taking);
+                let there = self.lease_there(queue, owner, number)?;
+                let nothing = LeaseStanding { number, ..LeaseStanding::default() };
+                Ok(there.unwrap_or(Reserved { lease: nothing, is_new: true, ready_count, position }))
+            }
+        }
+    }
+
+    /// The lease when it is there already.
+    fn lease_there(&self, queue: QueueId, owner: &str, number: u64) -> Result<Option<Reserved>, EngineError> {
+        let mut guard = self.lock()?;
+        guard.check(self.name())?;
+        let position = guard.log.end();
+        let entry = self.entry(&mut guard, queue)?;
+        if entry.stream.is_some() {
+            return Err(EngineError::IsStream(entry.name.clone()));
+        }
+        let ready_count = entry.machine.ready_count();
+        let found = entry.leases.find(&entry.name, owner, number)?;
+        Ok(found.map(|lease| Reserved { lease: standing(number, lease), is_new: false, ready_count, position }))
+    }
+
+    /// Makes a lease of what was taken; `None` when that is nothing, or another call was faster.
+    fn keep(
+        &self,
+        state: &mut State,
+        taking: &Subscription,
+        (owner, number): (&str, u64),
+        now_ms: u64,
+    ) -> Result<Option<LeaseStanding>, EngineError> {
+        state.check(self.name())?;
+        let queue = taking.queue();
+        let entry = self.entry(state, queue)?;
+        if entry.leases.find(&entry.name, owner, number)?.is_some() {
+            return Ok(None);
+        }
+        let mut held = entry.machine.held(taking.id());
+        if let Some(beyond) = held.ranges.get(LEASE_RANGES_MAX..).filter(|beyond| !beyond.is_empty()) {
+            let put_back = entry.machine.put_back(taking.id(), beyond);
+            entry.wake(put_back);
+            held = entry.machine.held(taking.id());
+        }
+        if held.count == 0 {
+            return Ok(None);
+        }
+        let lease = Lease { holder: taking.id(), ranges: held.ranges, bytes: held.bytes, reserved_at_ms: now_ms };
+        state.log.append_mark(&marks::owner_of_leases(queue), &key_of(owner, number), &lease.mark())?;
+        state.write()?;
+        let standing = standing(number, &lease);
+        self.entry(state, queue)?.leases.insert(owner, number, lease);
+        Ok(Some(standing))
+    }
+
+    /// Settles every message of an owner's leases up to a number and forgets them; gives how many messages. What is
+    /// acknowledged already is passed over.
+    ///
+    /// # Errors
+    /// `NoQueue`; `LeaseNumber` when no lease of that number was ever given; `Log` when it cannot be written.
+    pub fn ack_leases(&self, queue: QueueId, owner: &str, up_to: u64) -> Result<u64, EngineError> {
+        let mut guard = self.lock()?;
+        guard.check(self.name())?;
+        check_owner(owner)?;
+        let state = &mut *guard;
+        let entry = self.entry(state, queue)?;
+        let Some(found) = entry.leases.acking(&entry.name, owner, up_to)? else { return Ok(0) };
+        found.acked = up_to;
+        let left = found.leases.split_off(&up_to.saturating_add(1));
+        let ended = std::mem::replace(&mut found.leases, left);
+        let mut settle = |lease: &Lease| {
+            let settled = entry.machine.settle(lease.holder, &[SequenceRange::ALL], Settle::Ack);
+            entry.machine.unsubscribe(lease.holder);
+            settled
+        };
+        let settled: Vec<_> = ended.values().map(&mut settle).collect();
+        for settled in settled.iter().filter(|settled| !settled.ranges.is_empty()) {
+            state.log.append_settle(queue, Outcome::Ack, settled.count, settled.bytes, &settled.ranges)?;
+        }
+        let mark_owner = marks::owner_of_leases(queue);
+        state.log.append_mark(&mark_owner, &key_of(owner, 0), &up_to.to_le_bytes())?;
+        for &number in ended.keys() {
+            state.log.append_mark(&mark_owner, &key_of(owner, number), &[])?;
+        }
+        state.write()?;
+        if state.has_sealed() {
+            self.request_fold();
+        }
+        let count = settled.iter().map(|settled| settled.count).sum();
+        self.counters().add(Metric::Settled, count);
+        Ok(count)
+    }
+
+    /// Gives the messages of an owner's leases from a number on back to their places, as delivered once more; gives how
+    /// many. From 0 on the owner is forgotten too: its next lease has the number 1 again.
+    ///
+    /// # Errors
+    /// `NoQueue`; `LeaseOwner`; `Log` when it cannot be written.
+    pub fn release_leases(&self, queue: QueueId, owner: &str, from: u64) -> Result<u64, EngineError> {
+        let mut guard = self.lock()?;
+        guard.check(self.name())?;
+        check_owner(owner)?;
+        let state = &mut *guard;
+        let entry = self.entry(state, queue)?;
+        let Some(found) = entry.leases.owners.get_mut(owner) else { return Ok(0) };
+        let ended = found.leases.split_off(&from);
+        let is_over = from == 0 || found.acked == 0 && found.leases.is_empty();
+        if is_over {
+            entry.leases.owners.remove(owner);
+        }
+        let mut returned = Vec::new();
+        for lease in ended.values() {
+            returned.extend(entry.machine.unsubscribe(lease.holder));
+        }
+        let count = returned.iter().map(SequenceRange::count).sum();
+        entry.wake(count);
+        state.log_returned(queue, &returned)?;
+        let forgotten = ended.keys().copied().chain(is_over.then_some(0));
+        for number in forgotten {
+            state.log.append_mark(&marks::owner_of_leases(queue), &key_of(owner, number), &[])?;
+        }
+        state.write()?;
+        Ok(count)
+    }
+
+    /// The owners of a queue's leases by name.
+    ///
+    /// # Errors
+    /// `NoQueue`.
+    pub fn leases(&self, queue: QueueId) -> Result<Vec<LeaseOwnerStanding>, EngineError> {
+        let mut guard = self.lock()?;
+        let Leases { owners } = &self.entry(&mut guard, queue)?.leases;
+        let of_owner = |(name, owner): (&String, &crate::lease::Owner)| LeaseOwnerStanding {
+            owner: name.clone(),
+            acked: owner.acked,
+            leases: owner.leases.iter().map(|(&number, lease)| standing(number, lease)).collect(),
+        };
+        Ok(owners.iter().map(of_owner).collect())
+    }
+}
+
+impl State {
+    /// Has the queues' machines hold what leases held before the start.
+    pub fn hold_leases(&mut self, found: rustc_hash::FxHashMap<QueueId, crate::lease::Found>) {
+        for (queue, owners) in found {
+            let Some(entry) = self.queues.get_mut(&queue) else { continue };
+            for (name, found) in owners {
+                let owner = entry.leases.owners.entry(name).or_default();
+                owner.acked = found.acked;
+                for (number, found) in found.leases {
+                    let holder = entry.machine.hold(&found.ranges, found.bytes);
+                    let (bytes, reserved_at_ms) = (found.bytes, found.reserved_at_ms);
+                    owner.leases.insert(number, Lease { holder, ranges: found.ranges, bytes, reserved_at_ms });
+                }
+            }
+        }
+    }
+}
+
+fn standing(number: u64, lease: &Lease) -> LeaseStanding {
+    LeaseStanding { number, count: lease.count(), bytes: lease.bytes, reserved_at_ms: lease.reserved_at_ms }
+}
+
+/// Takes what a lease may hold, and learns its sizes: a message that cannot be read is dropped before it is in a lease.
+fn take(taking: &Subscription, limits: LeaseLimits) -> Result<(), EngineError> {
+    let unless_0 = |limit: u64| if limit == 0 { u64::MAX } else { limit };
+    let mut left = unless_0(limits.messages_max).min(LEASE_MESSAGES_MAX);
+    let mut bytes_left = unless_0(limits.bytes_max);
+    while left > 0 && bytes_left > 0 {
+        let mut filled = Vec::new();
+        taking.take_now(TAKEN_AT_ONCE.min(u32::try_from(left).unwrap_or(u32::MAX)), &mut filled)?;
+        if filled.is_empty() {
+            return Ok(());
+        }
+        let sizes = sizes_of(taking, &filled)?;
+        let mut kept = 0;
+        for &(_, size) in &sizes {
+            if bytes_left == 0 {
+                break;
+            }
+            bytes_left = bytes_left.saturating_sub(u64::from(size));
+            kept += 1;
+        }
+        left = left.saturating_sub(kept as u64);
+        taking.sized(&sizes, sizes.get(kept..).unwrap_or_default())?;
+    }
+    Ok(())
+}
+
+/// The sizes of the bodies of what was taken and can be read, in order.
+fn sizes_of(taking: &Subscription, filled: &[Filled]) -> Result<Vec<(Sequence, u32)>, EngineError> {
+    let mut sizes = Vec::new();
+    for Filled { segment, picked } in filled {
+        let mut rest = picked.as_slice();
+        while let Some(&Picked { offset: from, .. }) = rest.first() {
+            let count = rest.iter().take_while(|one| (from..from.saturating_add(CHUNK_BYTES)).contains(&one.offset));
+            let (chunk, others) = rest.split_at(count.count().max(1));
+            rest = others;
+            let last = chunk.iter().map(|one| one.offset).max().unwrap_or(from);
+            let is_there = !segment.is_sealed() || segment.populate(from, last).is_ok();
+            for &Picked { taken, offset } in chunk {
+                let target = Target { queue: taking.queue(), sequence: taken.sequence };
+                // Somewhere in there are sectors that cannot be read: one message at a time.
+                let populated = if is_there { Ok(()) } else { segment.populate(offset, offset) };
+                match populated.and_then(|()| segment.message_for(offset, target)) {
+                    Ok(view) => sizes.push((taken.sequence, u32::try_from(view.body.len()).unwrap_or(u32::MAX))),
+                    Err(error @ LogError::Damaged { .. }) => taking.drop_damaged(taken.sequence, &error)?,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+    }
+    Ok(sizes)
+}
