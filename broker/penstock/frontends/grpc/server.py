@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.auth import Person, UndecidedError
+from penstock.frontends.grpc.archive_calls import read_archive
 from penstock.frontends.grpc.caller import Caller, authenticate
 from penstock.frontends.grpc.calls import answer_call
 from penstock.frontends.grpc.context import Context
@@ -91,6 +92,9 @@ class GrpcFrontend:
                 _refuse(call, answer)
             else:
                 call.answer(answer)
+            return
+        if call.kind == "archive":
+            call.answer(await read_archive(self._context, caller, call.payload))
             return
         admission = await admit(self._context, caller, call)
         if call.kind in STREAMS:

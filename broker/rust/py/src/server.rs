@@ -119,6 +119,7 @@ impl PyCall {
             Kind::Permit => "permit",
             Kind::Consume => "consume",
             Kind::Read => "read",
+            Kind::Archive => "archive",
             Kind::Get => "get",
             Kind::Settle => "settle",
             Kind::Disconnected => "disconnected",

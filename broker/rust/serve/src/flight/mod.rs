@@ -6,9 +6,11 @@
 mod asks;
 mod get;
 mod info;
+mod live;
 mod protocol;
 mod publishing;
 mod put;
+mod source;
 
 use std::convert::Infallible;
 use std::sync::Arc;
