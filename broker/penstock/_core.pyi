@@ -103,6 +103,8 @@ class Shard:
         the next read records: they may wait for the disk (without the GIL)."""
     def offset_at(self, id: int, timestamp_ms: int) -> int:
         """The first offset of a stream that was stored then or later; the next one when everything is older."""
+    def trim_stream(self, id: int, before: int) -> int:
+        """Drops what whole sealed segments hold of a stream below an offset; the number of messages. May block on the disk."""
     def stream_groups(self, id: int) -> list[tuple[str, int | None, int]]:
         """A stream's groups by name: name, stored offset, readers."""
     def store_offset(self, id: int, group: str, offset: int) -> None:
@@ -151,6 +153,7 @@ class Call:
     kind: "call" (a unary method; `method` is its name, such as "DeclareQueue"),
     "publish" (a publish stream opens: answered with admit(vhost)),
     "permit" (`subject` is an exchange that a publish stream of `vhost` wants to write: answered with admit(vhost)),
+    "archive" (a piece of a stream's archive; `payload` is a ticket, JSON: answered with answer(piece)),
     "consume", "read", "get", "settle" (`payload` is the first request of the stream or the request: answered with admit(vhost, queue_id)),
     "disconnected" (the connection ended: no answer), "unused" (the auto-delete queue `subject` of `vhost` lost its last consumer: no answer).
     """

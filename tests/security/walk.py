@@ -151,6 +151,9 @@ METHODS: dict[str, Method] = {
     "DeleteGroup": Method(
         Needs.THE_VHOST, lambda vhost: streams.DeleteGroupRequest(vhost=vhost, stream="flow", group="walkers")
     ),
+    "TrimStream": Method(
+        Needs.THE_VHOST, lambda vhost: streams.TrimStreamRequest(vhost=vhost, partition="flow", before=1)
+    ),
     "GetProducer": Method(Needs.THE_VHOST, lambda vhost: streams.GetProducerRequest(vhost=vhost, producer="nobody")),
     "DeleteStream": Method(Needs.THE_VHOST, lambda vhost: streams.DeleteStreamRequest(vhost=vhost, name="flow")),
     "DeleteQueue": Method(Needs.THE_VHOST, lambda vhost: admin.DeleteQueueRequest(vhost=vhost, name="walked")),

@@ -129,6 +129,10 @@ class FakeShard:
     def offset_at(self, queue_id: int, timestamp_ms: int, /) -> int:
         return self.stream(queue_id).offset_at(timestamp_ms)
 
+    def trim_stream(self, queue_id: int, before: int, /) -> int:
+        """Every message is a segment of its own."""
+        return self.stream(queue_id).trim(before)
+
     def stream_groups(self, queue_id: int, /) -> list[GroupState]:
         return [(name, offset, 0) for name, offset in self.stream(queue_id).groups.items()]
 
@@ -228,6 +232,11 @@ class FakeStream:
         bounds = (self.times[0], self.times[-1]) if self.times else (0, 0)
         count = len(self.times)
         return (self.first, self.first + count, count, 100 * count, *bounds, 0)
+
+    def trim(self, before: int) -> int:
+        count = max(0, min(before - self.first, len(self.times)))
+        self.first, self.times = self.first + count, self.times[count:]
+        return count
 
     def offset_at(self, timestamp_ms: int) -> int:
         return self.first + bisect_left(self.times, timestamp_ms)

@@ -84,6 +84,9 @@ class AsyncStream:
     async def info(self) -> StreamInfo:
         return await self._host.run(stream_calls.get_stream(self._host.vhost, self.name))
 
+    async def trim(self, before: int, partition: str | None = None) -> int:
+        return await self._host.run(stream_calls.trim_stream(self._host.vhost, partition or self.name, before))
+
     async def store(self, group: str, offset: int, partition: str | None = None) -> None:
         await self._host.run(stream_calls.store_offset(self._host.vhost, partition or self.name, group, offset))
 

@@ -73,8 +73,23 @@ class StreamInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchivedOffsets:
+    """What the archive has of a partition, from `first` on and before `next`. Arrow Flight reads it, a reader does not.
+
+    `message_count` (None when it is not known) and `bytes` are those below the log's first offset.
+    """
+
+    first: int
+    next: int
+    message_count: int | None
+    bytes: int
+    at_timestamp: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionOffsets:
-    """`first` is the first offset that is there, `next` the one that the next message gets."""
+    """`first` is the first offset that is there, `next` the one that the next message gets; `id` is the partition's own
+    number, which another one of the same name would not have."""
 
     partition: str
     first: int
@@ -84,6 +99,8 @@ class PartitionOffsets:
     first_timestamp_ms: int
     last_timestamp_ms: int
     at_timestamp: int | None = None
+    id: int = 0
+    archive: ArchivedOffsets | None = None
 
 
 @dataclass(frozen=True, slots=True)

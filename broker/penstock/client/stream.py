@@ -88,6 +88,13 @@ class Stream:
         """Raises NotFoundError when it is not there."""
         return self._host.run(stream_calls.get_stream(self._host.vhost, self.name))
 
+    def trim(self, before: int, partition: str | None = None) -> int:
+        """Drops the oldest messages, none from offset `before` on: what whole segments of the log hold of them.
+
+        Gives the first offset that is there now, which may lie before `before`.
+        """
+        return self._host.run(stream_calls.trim_stream(self._host.vhost, partition or self.name, before))
+
     # ------------------------------------------------------------ groups
 
     def store(self, group: str, offset: int, partition: str | None = None) -> None:

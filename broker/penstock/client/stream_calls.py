@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from penstock.client.admin import Steps
 from penstock.client.errors import NotFoundError
 from penstock.client.places import Place, ends_of, start_of, timestamp_of
-from penstock.client.records import DeclaredStream, Group, PartitionOffsets, StreamInfo
+from penstock.client.records import ArchivedOffsets, DeclaredStream, Group, PartitionOffsets, StreamInfo
 from penstock.client.transport import ReaderOptions
 from penstock.client.values import Value, read_table, write_table
 from penstock.v1 import streams_pb2
@@ -28,6 +28,7 @@ __all__ = [
     "plan_reading",
     "store_offset",
     "stream_arguments",
+    "trim_stream",
 ]
 
 R = TypeVar("R", bound=Message)
@@ -82,7 +83,7 @@ def get_stream(vhost: str, name: str) -> Steps[StreamInfo]:
 
 
 def get_offsets(vhost: str, stream: str, at: "datetime | str | None", now_ms: int) -> Steps[list[PartitionOffsets]]:
-    partitions = yield from _offsets(vhost, stream, timestamp_of(at, now_ms))
+    partitions = yield from _offsets(vhost, stream, timestamp_of(at, now_ms), archive=True)
     return [
         PartitionOffsets(
             each.partition,
@@ -93,9 +94,18 @@ def get_offsets(vhost: str, stream: str, at: "datetime | str | None", now_ms: in
             each.first_timestamp_ms,
             each.last_timestamp_ms,
             each.at_timestamp if each.HasField("at_timestamp") else None,
+            each.id,
+            _archived(each.archive) if each.HasField("archive") else None,
         )
         for each in partitions
     ]
+
+
+def trim_stream(vhost: str, partition: str, before: int) -> Steps[int]:
+    """The first offset that is there afterwards."""
+    request = streams_pb2.TrimStreamRequest(vhost=vhost, partition=partition, before=before)
+    answer = yield from _call("TrimStream", request, streams_pb2.TrimStreamResponse)
+    return answer.first
 
 
 def store_offset(vhost: str, partition: str, group: str, offset: int) -> Steps[None]:
@@ -138,8 +148,10 @@ def plan_reading(vhost: str, stream: str, reading: Reading, now_ms: int) -> Step
     ]
 
 
-def _offsets(vhost: str, stream: str, at_ms: int | None) -> Steps[Sequence[streams_pb2.PartitionOffsets]]:
-    request = streams_pb2.GetOffsetsRequest(vhost=vhost, stream=stream, timestamp_ms=at_ms)
+def _offsets(
+    vhost: str, stream: str, at_ms: int | None, archive: bool = False
+) -> Steps[Sequence[streams_pb2.PartitionOffsets]]:
+    request = streams_pb2.GetOffsetsRequest(vhost=vhost, stream=stream, timestamp_ms=at_ms, archive=archive)
     answer = yield from _call("GetOffsets", request, streams_pb2.GetOffsetsResponse)
     return answer.partitions
 
@@ -147,6 +159,16 @@ def _offsets(vhost: str, stream: str, at_ms: int | None) -> Steps[Sequence[strea
 def _call(method: str, request: Message, response: type[R]) -> Steps[R]:
     answer = yield SERVICE + method, request.SerializeToString()
     return response.FromString(answer)
+
+
+def _archived(archive: streams_pb2.ArchivedOffsets) -> ArchivedOffsets:
+    return ArchivedOffsets(
+        archive.first,
+        archive.next,
+        archive.message_count if archive.HasField("message_count") else None,
+        archive.bytes,
+        archive.at_timestamp if archive.HasField("at_timestamp") else None,
+    )
 
 
 def _stream(stream: streams_pb2.Stream) -> StreamInfo:

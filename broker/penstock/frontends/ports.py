@@ -8,6 +8,7 @@ from typing import Protocol
 from penstock.auth import Permission, Person, User
 from penstock.model.names import ConnectionId
 from penstock.vhost.actor import Actor
+from penstock.vhost.ports import StreamState
 
 
 class SignIn(Protocol):
@@ -40,6 +41,40 @@ class Accounts(Protocol):
     async def clear_permission(self, name: str, vhost: str) -> None: ...
     async def forget_vhost(self, vhost: str) -> None:
         """Permissions in it go."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedPart:
+    """A partition whose archive is asked for, and how its log stands."""
+
+    vhost: str
+    stream: str
+    partition: str
+    queue_id: int
+    state: StreamState
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveStanding:
+    """What an archive has of a partition below its first offset; the count is None when it is not known."""
+
+    first: int
+    next: int
+    message_count: int | None
+    bytes: int
+    at_timestamp: int | None = None
+
+
+class Archives(Protocol):
+    """What was moved out of streams. Both raise DamagedError when an archive cannot be read."""
+
+    async def standing(self, part: ArchivedPart, timestamp_ms: int | None) -> ArchiveStanding | None:
+        """None when it has nothing below the log."""
+        ...
+
+    async def piece(self, part: ArchivedPart, start: int, end: int, columns: Sequence[str] | None) -> bytes:
+        """The next record batches of a range, as the listener takes them; nothing when the archive has none of it."""
         ...
 
 

@@ -24,3 +24,9 @@ GROUP_SERIES_MAX = 1_000
 
 # Objects a page of a listing holds when the caller asks for more or names no number.
 PAGE_SIZE_MAX = 1_000
+
+# Manifests of archives that are kept read. One of a year of hourly files is some 2 MB of JSON.
+ARCHIVE_MANIFESTS_MAX = 64
+
+# Threads that read archives. Each holds one piece, a row group of some 8 MiB, so that readers beyond them wait.
+ARCHIVE_THREADS_MAX = 2

@@ -116,6 +116,10 @@ class StorageError(FaultError):
     """The disk refused, or what it holds is damaged."""
 
 
+class DamagedError(StorageError):
+    """What the disk holds cannot be read. Trying again does not help before somebody mends it."""
+
+
 class DiskFullError(StorageError):
     """The disk has no room. Nothing was changed, and a later try may succeed."""
 

@@ -40,6 +40,9 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     data_dir: Path = Field(Path("./data"), description="Where everything is kept. One broker at a time may use it.")
+    archive_dir: Path | None = Field(
+        None, description="Where `penstock pipeline` keeps archives of streams, so that they are read with the streams."
+    )
     grpc: str = Field("127.0.0.1:5680", description="HOST:PORT of the gRPC listener, or `off`.")
     amqp: str = Field("127.0.0.1:5672", description="HOST:PORT of the AMQP listener, or `off`. Not served yet.")
     http: str = Field("127.0.0.1:15672", description="HOST:PORT of the management API, or `off`. Not served yet.")

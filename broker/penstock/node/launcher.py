@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Self
 
+from penstock.archive.errors import ArchiveError
 from penstock.frontends.grpc import Connections, Context, GrpcFrontend, Sessions
 from penstock.frontends.http import HttpFrontend
 from penstock.kit.clock import SystemClock
@@ -21,6 +22,7 @@ from penstock.kit.tasks import spawn
 from penstock.model.names import DEFAULT_VHOST, SERVER_NAMED_RANDOM_LENGTH
 from penstock.native import Engine, Server, Tls, version
 from penstock.node.accounts import Accounts
+from penstock.node.archives import Archives
 from penstock.node.asking import Asking
 from penstock.node.backends import make_sign_in
 from penstock.node.backups import Backups
@@ -184,12 +186,23 @@ class Broker:
                 sign_in,
                 sessions,
                 Connections(),
+                self._archives(),
             ),
         )
         frontend.start()
         self._undo.callback(frontend.stop)
         self._undo.push_async_callback(self._stop_server, server)
         self.state.listeners["grpc"] = server.address
+
+    def _archives(self) -> Archives | None:
+        if self._settings.archive_dir is None:
+            return None
+        try:
+            archives = Archives(self._settings.archive_dir.absolute())
+        except ArchiveError as error:
+            raise StartError(str(error)) from error
+        self._undo.callback(archives.close)
+        return archives
 
     async def stop(self) -> None:
         """Begins an orderly stop, which leaving completes: streams end, everything goes to the disk, then `clean`."""

@@ -85,6 +85,10 @@ class CarefulShard:
         with self._faults(), self._absences():
             return self._shard.offset_at(queue_id, timestamp_ms)
 
+    def trim_stream(self, queue_id: int, before: int, /) -> int:
+        with self._faults(), self._absences():
+            return self._shard.trim_stream(queue_id, before)
+
     def stream_groups(self, queue_id: int, /) -> list[GroupState]:
         with self._faults(), self._absences():
             return self._shard.stream_groups(queue_id)

@@ -185,14 +185,16 @@ class DeleteStreamResponse(_message.Message):
     def __init__(self, dropped_count: _Optional[int] = ...) -> None: ...
 
 class GetOffsetsRequest(_message.Message):
-    __slots__ = ("vhost", "stream", "timestamp_ms")
+    __slots__ = ("vhost", "stream", "timestamp_ms", "archive")
     VHOST_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    ARCHIVE_FIELD_NUMBER: _ClassVar[int]
     vhost: str
     stream: str
     timestamp_ms: int
-    def __init__(self, vhost: _Optional[str] = ..., stream: _Optional[str] = ..., timestamp_ms: _Optional[int] = ...) -> None: ...
+    archive: bool
+    def __init__(self, vhost: _Optional[str] = ..., stream: _Optional[str] = ..., timestamp_ms: _Optional[int] = ..., archive: bool = ...) -> None: ...
 
 class GetOffsetsResponse(_message.Message):
     __slots__ = ("partitions",)
@@ -201,7 +203,7 @@ class GetOffsetsResponse(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[PartitionOffsets, _Mapping]]] = ...) -> None: ...
 
 class PartitionOffsets(_message.Message):
-    __slots__ = ("partition", "first", "next", "message_count", "bytes", "first_timestamp_ms", "last_timestamp_ms", "at_timestamp")
+    __slots__ = ("partition", "first", "next", "message_count", "bytes", "first_timestamp_ms", "last_timestamp_ms", "at_timestamp", "id", "archive")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     NEXT_FIELD_NUMBER: _ClassVar[int]
@@ -210,6 +212,8 @@ class PartitionOffsets(_message.Message):
     FIRST_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     LAST_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     AT_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ARCHIVE_FIELD_NUMBER: _ClassVar[int]
     partition: str
     first: int
     next: int
@@ -218,7 +222,41 @@ class PartitionOffsets(_message.Message):
     first_timestamp_ms: int
     last_timestamp_ms: int
     at_timestamp: int
-    def __init__(self, partition: _Optional[str] = ..., first: _Optional[int] = ..., next: _Optional[int] = ..., message_count: _Optional[int] = ..., bytes: _Optional[int] = ..., first_timestamp_ms: _Optional[int] = ..., last_timestamp_ms: _Optional[int] = ..., at_timestamp: _Optional[int] = ...) -> None: ...
+    id: int
+    archive: ArchivedOffsets
+    def __init__(self, partition: _Optional[str] = ..., first: _Optional[int] = ..., next: _Optional[int] = ..., message_count: _Optional[int] = ..., bytes: _Optional[int] = ..., first_timestamp_ms: _Optional[int] = ..., last_timestamp_ms: _Optional[int] = ..., at_timestamp: _Optional[int] = ..., id: _Optional[int] = ..., archive: _Optional[_Union[ArchivedOffsets, _Mapping]] = ...) -> None: ...
+
+class ArchivedOffsets(_message.Message):
+    __slots__ = ("first", "next", "message_count", "bytes", "at_timestamp")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    AT_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    next: int
+    message_count: int
+    bytes: int
+    at_timestamp: int
+    def __init__(self, first: _Optional[int] = ..., next: _Optional[int] = ..., message_count: _Optional[int] = ..., bytes: _Optional[int] = ..., at_timestamp: _Optional[int] = ...) -> None: ...
+
+class TrimStreamRequest(_message.Message):
+    __slots__ = ("vhost", "partition", "before")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    partition: str
+    before: int
+    def __init__(self, vhost: _Optional[str] = ..., partition: _Optional[str] = ..., before: _Optional[int] = ...) -> None: ...
+
+class TrimStreamResponse(_message.Message):
+    __slots__ = ("dropped_count", "first")
+    DROPPED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    dropped_count: int
+    first: int
+    def __init__(self, dropped_count: _Optional[int] = ..., first: _Optional[int] = ...) -> None: ...
 
 class StoreOffsetRequest(_message.Message):
     __slots__ = ("vhost", "partition", "group", "offset")

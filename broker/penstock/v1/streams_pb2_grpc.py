@@ -74,6 +74,11 @@ class StreamServiceStub(object):
                 request_serializer=penstock_dot_v1_dot_streams__pb2.DeleteGroupRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_streams__pb2.DeleteGroupResponse.FromString,
                 _registered_method=True)
+        self.TrimStream = channel.unary_unary(
+                '/penstock.v1.StreamService/TrimStream',
+                request_serializer=penstock_dot_v1_dot_streams__pb2.TrimStreamRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_streams__pb2.TrimStreamResponse.FromString,
+                _registered_method=True)
         self.GetProducer = channel.unary_unary(
                 '/penstock.v1.StreamService/GetProducer',
                 request_serializer=penstock_dot_v1_dot_streams__pb2.GetProducerRequest.SerializeToString,
@@ -135,6 +140,13 @@ class StreamServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TrimStream(self, request, context):
+        """Drops the oldest messages of a partition below an offset: what whole segments of the log hold of them, so that some may stay.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetProducer(self, request, context):
         """The highest sequence that is stored of a named producer.
         """
@@ -184,6 +196,11 @@ def add_StreamServiceServicer_to_server(servicer, server):
                     servicer.DeleteGroup,
                     request_deserializer=penstock_dot_v1_dot_streams__pb2.DeleteGroupRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_streams__pb2.DeleteGroupResponse.SerializeToString,
+            ),
+            'TrimStream': grpc.unary_unary_rpc_method_handler(
+                    servicer.TrimStream,
+                    request_deserializer=penstock_dot_v1_dot_streams__pb2.TrimStreamRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_streams__pb2.TrimStreamResponse.SerializeToString,
             ),
             'GetProducer': grpc.unary_unary_rpc_method_handler(
                     servicer.GetProducer,
@@ -407,6 +424,33 @@ class StreamService(object):
             '/penstock.v1.StreamService/DeleteGroup',
             penstock_dot_v1_dot_streams__pb2.DeleteGroupRequest.SerializeToString,
             penstock_dot_v1_dot_streams__pb2.DeleteGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TrimStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.StreamService/TrimStream',
+            penstock_dot_v1_dot_streams__pb2.TrimStreamRequest.SerializeToString,
+            penstock_dot_v1_dot_streams__pb2.TrimStreamResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -85,6 +85,9 @@ class Shard(Protocol):
     def offset_at(self, queue_id: int, timestamp_ms: int, /) -> int:
         """The first offset stored at that time or later; the next one when there is none. May read from the disk."""
 
+    def trim_stream(self, queue_id: int, before: int, /) -> int:
+        """Drops what whole sealed segments hold below an offset; the number of messages. May block on the disk."""
+
     def stream_groups(self, queue_id: int, /) -> list[GroupState]: ...
     def store_offset(self, queue_id: int, group: str, offset: int, /) -> None:
         """Returns when it is on the disk."""

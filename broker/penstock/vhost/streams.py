@@ -29,6 +29,7 @@ class PartitionStatus:
     name: QueueName
     state: StreamState
     at_timestamp: int | None = None
+    queue_id: QueueId = QueueId(0)  # noqa: RUF009 - a plain number
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +93,28 @@ class Streams:
             return found
         offsets = await asyncio.to_thread(self._offsets_at, queues, timestamp_ms)
         return [
-            PartitionStatus(status.name, status.state, offset) for status, offset in zip(found, offsets, strict=True)
+            PartitionStatus(status.name, status.state, offset, status.queue_id)
+            for status, offset in zip(found, offsets, strict=True)
         ]
+
+    def stream_of(self, partition: QueueName) -> str:
+        """The name of the stream that a partition is a part of."""
+        exchange = rules.owner_of(self._topology, partition)
+        return partition if exchange is None else exchange.name
+
+    async def admit_archive(self, actor: Actor, partition: QueueName) -> PartitionStatus:
+        """Whoever may read a partition may read what is archived of it."""
+        actor.require(Access.READ, self._queue(partition))
+        queue = await self._owner.read(lambda: rules.stream_queue(self._topology, partition))
+        return (await self._states([queue]))[0]
+
+    async def trim(self, actor: Actor, partition: QueueName, before: int) -> tuple[int, int]:
+        """Drops what whole sealed segments hold below an offset. Gives the number of messages, and the first offset
+        that is there now. Needs what deleting the partition needs."""
+        actor.require(Access.CONFIGURE, self._thing(partition))
+        queue = await self._owner.read(lambda: rules.stream_queue(self._topology, partition))
+        dropped_count = await asyncio.to_thread(self._shard.trim_stream, queue.id, before)
+        return dropped_count, (await self._states([queue]))[0].state[0]
 
     async def admit_read(self, actor: Actor, partition: QueueName, group: str, *, single_active: bool) -> QueueId:
         """Gives the number by which the engine knows the partition."""
@@ -204,7 +225,7 @@ class Streams:
 
 
 def _statuses(queues: Sequence[Queue], states: Sequence[StreamState]) -> list[PartitionStatus]:
-    return [PartitionStatus(queue.name, state) for queue, state in zip(queues, states, strict=True)]
+    return [PartitionStatus(queue.name, state, None, queue.id) for queue, state in zip(queues, states, strict=True)]
 
 
 def _names(command: DeclareStream) -> list[str]:

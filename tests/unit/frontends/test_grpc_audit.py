@@ -21,6 +21,7 @@ OF_USERS = {
         "DeclareStream",
         "DeleteStream",
         "StoreOffset",
+        "TrimStream",
         "DeleteGroup",
         "Bind",
         "Unbind",

@@ -122,6 +122,23 @@ def test_a_group_s_offset_is_stored_listed_with_its_lag_and_forgotten():
     play(scenario)
 
 
+def test_a_trim_drops_the_oldest_for_whoever_may_delete_the_stream():
+    async def scenario(world):
+        await declared(world, "open-s")
+        stored(world, "open-s", [10, 20, 30], first=5)
+        request = wire.TrimStreamRequest(partition="open-s", before=7)
+
+        assert (await ask(world, "TrimStream", request, "reader"))[1] == PERMISSION_DENIED
+        trimmed = await call(world, "TrimStream", request)
+
+        assert (trimmed.dropped_count, trimmed.first) == (2, 7)
+        assert (await call(world, "TrimStream", request)).dropped_count == 0
+        request.partition = "nowhere"
+        assert (await ask(world, "TrimStream", request))[1] == NOT_FOUND
+
+    play(scenario)
+
+
 def test_the_lag_of_a_group_that_retention_overtook_is_what_is_there():
     async def scenario(world):
         await declared(world, "s")

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from penstock.pipeline import PipelineError, read_pipeline, write_template
+from penstock.pipeline.archive_document import is_archive, read_archive
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "pipelines"
 SMALLEST: dict[str, Any] = {
@@ -110,7 +111,8 @@ def test_the_template_is_right_and_never_written_over_something(tmp_path: Path) 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.name)
 def test_the_examples_are_right_and_say_how_they_are_run(file: Path) -> None:
-    assert read_pipeline(file).name == file.stem
+    name = read_archive(file, {}).name if is_archive(file) else read_pipeline(file).name
+    assert name == file.stem
     assert f"# penstock pipeline run examples/pipelines/{file.name}" in file.read_text()
 
 

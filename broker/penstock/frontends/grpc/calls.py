@@ -82,6 +82,7 @@ METHODS: dict[str, Method] = {
     "StoreOffset": _method(streams.StoreOffsetRequest, stream_calls.store_offset),
     "ListGroups": _method(streams.ListGroupsRequest, stream_calls.list_groups),
     "DeleteGroup": _method(streams.DeleteGroupRequest, stream_calls.delete_group),
+    "TrimStream": _method(streams.TrimStreamRequest, stream_calls.trim_stream),
     "GetProducer": _method(streams.GetProducerRequest, stream_calls.get_producer),
 }
 

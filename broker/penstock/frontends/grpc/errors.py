@@ -11,6 +11,7 @@ from google.rpc.status_pb2 import Status
 from penstock.model.errors import (
     AccessRefusedError,
     AlreadyThereError,
+    DamagedError,
     DiskFullError,
     FaultError,
     InvalidArgumentError,
@@ -29,6 +30,7 @@ DOMAIN = "penstock"
 
 OK, INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED = 0, 3, 5, 6, 7
 RESOURCE_EXHAUSTED, FAILED_PRECONDITION, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = 8, 9, 12, 13, 14, 16
+DATA_LOSS = 15
 
 # Error -> code and reason. A subclass without a row of its own takes its parent's.
 TABLE: dict[type[Exception], tuple[int, str]] = {
@@ -42,6 +44,7 @@ TABLE: dict[type[Exception], tuple[int, str]] = {
     TooLargeError: (INVALID_ARGUMENT, "TOO_LARGE"),
     LimitReachedError: (RESOURCE_EXHAUSTED, "LIMIT_REACHED"),
     RefusedError: (FAILED_PRECONDITION, "REFUSED"),
+    DamagedError: (DATA_LOSS, "DAMAGED"),
     DiskFullError: (RESOURCE_EXHAUSTED, "DISK_FULL"),
     StorageError: (UNAVAILABLE, "STORAGE_FAULT"),
     StoppedError: (UNAVAILABLE, "STOPPED"),

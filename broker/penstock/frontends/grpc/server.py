@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.auth import Person, UndecidedError
+from penstock.frontends.grpc.archive_calls import read_archive
 from penstock.frontends.grpc.caller import Caller, authenticate
 from penstock.frontends.grpc.calls import answer_call
 from penstock.frontends.grpc.context import Context
@@ -96,6 +97,9 @@ class GrpcFrontend:
             return
         if call.kind == "enter":
             call.admit("", NO_QUEUE)  # being somebody is enough to send a large request
+            return
+        if call.kind == "archive":
+            call.answer(await read_archive(self._context, caller, call.payload))
             return
         admission = await admit(self._context, caller, call)
         if call.kind in STREAMS and not call.again:

@@ -4,6 +4,7 @@ is the listener's, once it was admitted."""
 from penstock.frontends.grpc.caller import Caller
 from penstock.frontends.grpc.context import Context
 from penstock.frontends.grpc.convert import arguments_of, existing_queue_name, put_arguments, vhost_of
+from penstock.frontends.ports import ArchivedPart, ArchiveStanding
 from penstock.metadata.commands import DeclareStream
 from penstock.model.names import VhostName, check_name
 from penstock.v1 import streams_pb2 as wire
@@ -46,8 +47,21 @@ async def get_offsets(context: Context, caller: Caller, request: wire.GetOffsets
     timestamp_ms = request.timestamp_ms if request.HasField("timestamp_ms") else None
     response = wire.GetOffsetsResponse()
     for status in await streams.offsets(caller.actor(name), request.stream, timestamp_ms):
-        _put_offsets(status, response.partitions.add())
+        into = response.partitions.add()
+        _put_offsets(status, into)
+        if request.archive and context.archives is not None:
+            part = ArchivedPart(name, streams.stream_of(status.name), status.name, status.queue_id, status.state)
+            archived = await context.archives.standing(part, timestamp_ms)
+            if archived is not None:
+                _put_archived(archived, into.archive)
     return response
+
+
+async def trim_stream(context: Context, caller: Caller, request: wire.TrimStreamRequest) -> wire.TrimStreamResponse:
+    name, streams = _streams(context, request.vhost)
+    partition = existing_queue_name(request.partition)
+    dropped_count, first = await streams.trim(caller.actor(name), partition, request.before)
+    return wire.TrimStreamResponse(dropped_count=dropped_count, first=first)
 
 
 async def store_offset(context: Context, caller: Caller, request: wire.StoreOffsetRequest) -> wire.StoreOffsetResponse:
@@ -108,5 +122,14 @@ def _put_offsets(status: PartitionStatus, into: wire.PartitionOffsets) -> None:
         into.last_timestamp_ms,
         _,
     ) = status.state
+    into.id = status.queue_id
     if status.at_timestamp is not None:
         into.at_timestamp = status.at_timestamp
+
+
+def _put_archived(archived: ArchiveStanding, into: wire.ArchivedOffsets) -> None:
+    into.first, into.next, into.bytes = archived.first, archived.next, archived.bytes
+    if archived.message_count is not None:
+        into.message_count = archived.message_count
+    if archived.at_timestamp is not None:
+        into.at_timestamp = archived.at_timestamp

@@ -149,6 +149,16 @@ impl StreamReader {
         self.range
     }
 
+    /// The first offset that is there now.
+    ///
+    /// # Errors
+    /// `NoQueue` once the stream is gone.
+    pub fn first(&self) -> Result<u64, EngineError> {
+        let mut guard = self.shard.lock()?;
+        let machine = &self.shard.entry(&mut guard, self.queue)?.machine;
+        Ok(machine.settled().below().min(machine.next()).0)
+    }
+
     /// Ends before an offset, or where it was to end when that is earlier.
     pub fn end_at(&mut self, offset: u64) {
         self.end = Some(self.end.map_or(Sequence(offset), |end| end.min(Sequence(offset))));

@@ -1,4 +1,4 @@
-//! What takes messages off the lower end of a stream: its limits of age and size.
+//! What takes messages off the lower end of a stream: its limits of age and size, or whoever says that they may go.
 //!
 //! What must stay true: a stream gives up what a sealed segment holds of it, never a part of that; what is expired is
 //! written down before anybody sees it gone. Records are read without the shard's lock.
@@ -63,7 +63,55 @@ impl Shard {
                 return Ok(0);
             }
         }
-        let bytes = self.bytes_of(id, &portion)?;
+        self.expire(id, &portion)
+    }
+
+    /// Expires what whole sealed segments hold of a stream below an offset; gives how many messages. May block on the disk.
+    ///
+    /// # Errors
+    /// `NoQueue`; `NotStream`; `Log` when the disk failed; `Stopped` when a bug poisoned the shard.
+    pub fn trim(&self, id: QueueId, before: u64) -> Result<u64, EngineError> {
+        let mut expired = 0;
+        while let Some(portion) = self.lowest(id)? {
+            if portion.runs.last().is_none_or(|(last, _)| last.last.0 >= before) {
+                break;
+            }
+            let count = self.expire(id, &portion)?;
+            if count == 0 {
+                break;
+            }
+            expired += count;
+        }
+        self.counters().add(Metric::Expired, expired);
+        if expired > 0 {
+            self.make_room()?;
+        }
+        Ok(expired)
+    }
+
+    /// What the first sealed segment with a message that is still there holds of a stream.
+    fn lowest(&self, id: QueueId) -> Result<Option<Portion>, EngineError> {
+        let mut guard = self.lock()?;
+        guard.check(self.name())?;
+        loop {
+            let entry = self.entry(&mut guard, id)?;
+            if entry.stream.is_none() {
+                return Err(EngineError::NotStream(entry.name.clone()));
+            }
+            let (below, count) = (entry.machine.settled().below(), entry.machine.ready_count());
+            if count == 0 {
+                return Ok(None);
+            }
+            match guard.log.portion(id, below) {
+                Err(error) if mend(&mut guard, &error)? => {}
+                portion => return Ok(portion?),
+            }
+        }
+    }
+
+    /// Settles a portion that lies at the lower end of a stream; gives how many messages that were.
+    fn expire(&self, id: QueueId, portion: &Portion) -> Result<u64, EngineError> {
+        let bytes = self.bytes_of(id, portion)?;
         let Some((last, _)) = portion.runs.last() else { return Ok(0) };
         let mut guard = self.lock()?;
         if guard.closed || guard.stopped.is_some() {

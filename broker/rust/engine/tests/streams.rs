@@ -251,6 +251,26 @@ fn limits_that_change_count_at_the_next_look() {
 }
 
 #[test]
+fn a_trim_takes_whole_sealed_segments_below_an_offset_and_nothing_above() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open(directory.path());
+    fill_segments(&house, 1);
+
+    assert_eq!(house.shard.trim(STREAM, 1).unwrap(), 0);
+    let expired = house.shard.trim(STREAM, 400).unwrap();
+
+    assert!(expired > 0 && expired < 400, "{expired}");
+    let standing = house.shard.stream_states(&[STREAM]).unwrap()[0];
+    assert_eq!((standing.first, standing.count), (expired + 1, 600 - expired));
+    assert_eq!(standing.bytes, standing.count * 1000);
+    assert_eq!(house.shard.trim(STREAM, 400).unwrap(), 0);
+    let reader = reader(&house, ReadFrom::First);
+    house.shard.trim(STREAM, u64::MAX).unwrap();
+    assert_eq!(reader.first().unwrap(), house.shard.stream_states(&[STREAM]).unwrap()[0].first);
+    assert!(matches!(house.shard.trim(QueueId(99), 1), Err(EngineError::NoQueue(..))));
+}
+
+#[test]
 fn retention_counts_what_is_left_of_a_segment_that_was_purged() {
     let directory = tempfile::tempdir().unwrap();
     let house = open_with(directory.path(), StreamSettings { max_age_ms: 1000, max_bytes: 0 });

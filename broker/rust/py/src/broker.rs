@@ -226,6 +226,10 @@ impl PyShard {
         self.with(py, |shard| shard.offset_at(QueueId(id), timestamp_ms))
     }
 
+    fn trim_stream(&self, py: Python<'_>, id: u32, before: u64) -> PyResult<u64> {
+        self.with(py, |shard| shard.trim(QueueId(id), before))
+    }
+
     fn stream_groups(&self, py: Python<'_>, id: u32) -> PyResult<Vec<(String, Option<u64>, u64)>> {
         let groups = self.with(py, |shard| shard.stream_groups(QueueId(id)))?;
         Ok(groups.into_iter().map(|group| (group.name, group.offset, group.reader_count)).collect())

@@ -136,6 +136,7 @@ impl PyCall {
             Kind::Permit => "permit",
             Kind::Consume => "consume",
             Kind::Read => "read",
+            Kind::Archive => "archive",
             Kind::Get => "get",
             Kind::Settle => "settle",
             Kind::Enter => "enter",

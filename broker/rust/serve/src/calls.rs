@@ -29,6 +29,8 @@ pub enum Kind {
     Permit,
     Consume,
     Read,
+    /// A piece of a stream's archive: the payload is a ticket, the answer the piece.
+    Archive,
     Get,
     Settle,
     /// A request is larger than what strangers may send.

@@ -1,44 +1,50 @@
-//! DoGet: a ticket's messages as record batches, built straight from the segments on a thread that may block.
+//! DoGet: a ticket's messages as record batches, from the archive what the log has given up, from the log the rest.
 //!
-//! While one batch is on its way the next is built, and no more: a client that does not read holds two batches.
+//! While one batch is on its way the next is built, and no more: a client that does not read holds two batches, or a piece of
+//! the archive.
 
 use bytes::Bytes;
-use penstock_arrow::{BatchBuilder, Encoder, IpcMessage, MessageRow, Projection};
-use penstock_engine::{
-    EngineError, Filled, LeasePart, LeaseReader, LogError, Progress, QueueId, ReadFrom, ReadSettings, Sequence,
-    StreamReader,
-};
-use penstock_wire::grpc::get::{GetRequest, encode_get_request};
+use penstock_arrow::{Encoder, IpcMessage, Projection};
+use penstock_engine::LeaseReader;
 use penstock_wire::grpc::read::{ReadOpen, Start, encode_read_open};
 use penstock_wire::protobuf::{put_bytes, put_len_head};
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::JoinHandle;
 use tonic::{Status, Streaming};
 
-use super::asks::{LeaseTicket, Reading, Ticket};
+use super::asks::{Reading, Ticket};
+use super::batches::{Batches, Shape};
 use super::protocol::{DATA_BODY, DATA_HEADER, FlightTicket};
-use super::{first, not_encoded, of_arrow};
+use super::source::Source;
+use super::{first, lease, not_encoded, of_arrow};
 use crate::calls::{Call, Kind};
 use crate::connection::Caller;
-use crate::deliveries::{Pending, Recipient};
 use crate::messaging::Messaging;
 use crate::responses::{FramedMessage, Responder};
 use crate::rights::{Question, Rights};
 use crate::server::until_stopped;
 use crate::status;
 
-/// A batch ends with the row that reaches one of these.
-const BATCH_BYTES: usize = 2 << 20;
-const BATCH_ROWS: usize = 32 << 10;
+/// What a ticket asks for.
+enum Rows {
+    Range(Box<Source>),
+    Lease(Box<Batches<LeaseReader>>),
+}
 
-/// What a batch's last message may have beyond, without the body's room being made anew.
-const BATCH_BYTES_SPARE: usize = 64 << 10;
+impl Rows {
+    /// The next batch, with the rest, unless all is told.
+    async fn next(self) -> Result<Option<(Rows, IpcMessage)>, Status> {
+        match self {
+            Rows::Range(mut source) => Ok(source.next().await?.map(|message| (Rows::Range(source), message))),
+            Rows::Lease(batches) => {
+                let (batches, message) = batches.next().await?;
+                Ok(message.map(|message| (Rows::Lease(batches), message)))
+            }
+        }
+    }
+}
 
-/// Messages found under one hold of the shard's lock.
-const FILL_MAX: u32 = 4096;
-
-/// What building a batch gives: the builder back, and the batch unless the range has ended.
-type Built = (Box<Batches>, Result<Option<IpcMessage>, Status>);
+type Built = Result<Option<(Rows, IpcMessage)>, Status>;
 
 pub(super) struct GetStream {
     schema: Option<IpcMessage>,
@@ -55,45 +61,34 @@ pub(super) async fn open(
 ) -> Result<GetStream, Status> {
     let reading = Reading::parse(&first::<FlightTicket>(&mut input).await?.ticket)?;
     let projection = projection_of(reading.columns())?;
-    let ((reader, question), partition) = match reading {
-        Reading::Range(ticket) => (open_stream(&messaging, &caller, &ticket).await?, ticket.partition),
-        Reading::Lease(ticket) => (open_lease(&messaging, &caller, &ticket).await?, ticket.queue),
+    let call = match &reading {
+        Reading::Range(ticket) => admission(&caller, ticket),
+        Reading::Lease(ticket) => lease::admission(&caller, ticket),
     };
+    let question = Question::of(&messaging.calls, &call);
+    let (vhost, queue_id) = messaging.calls.admit(call).await?;
+    let shard = messaging.shard(&vhost)?;
     let mut encoder = Encoder::new(&projection.schema()).map_err(|error| not_encoded(&error))?;
     let schema = encoder.schema();
-    let batches = Batches { reader, pending: Pending::default(), encoder, projection, partition };
-    let (building, rights) = (Some(build(Box::new(batches))), question.watch(|| ()));
+    let shape = |partition: &str| Shape { encoder, projection, partition: partition.to_owned() };
+    let rows = match reading {
+        Reading::Range(ticket) => {
+            let shape = shape(&ticket.partition);
+            Rows::Range(Box::new(Source::open(messaging.calls, caller, shard, queue_id, ticket, shape)?))
+        }
+        Reading::Lease(ticket) => {
+            let reader = lease::read(&shard, queue_id, &ticket)?;
+            Rows::Lease(Box::new(Batches::new(reader, 0, shape(&ticket.queue))))
+        }
+    };
+    let (building, rights) = (Some(tokio::spawn(rows.next())), question.watch(|| ()));
     Ok(GetStream { schema, building, stopping: messaging.stopping, rights })
 }
 
-async fn open_stream(messaging: &Messaging, caller: &Caller, ticket: &Ticket) -> Result<(Rows, Question), Status> {
+fn admission(caller: &Caller, ticket: &Ticket) -> Call {
     let mut call = Call::new(Kind::Read, caller);
     call.payload = read_open(ticket).into();
-    let question = Question::of(&messaging.calls, &call);
-    let (vhost, queue_id) = messaging.calls.admit(call).await?;
-    let shard = messaging.shard(&vhost)?;
-    let settings =
-        ReadSettings { from: ReadFrom::Offset(ticket.from), end: ticket.to, group: None, single_active: false };
-    let mut reader = shard.read(QueueId(queue_id), settings).map_err(|error| status::of_engine(&error))?;
-    reader.end_at(reader.range().next);
-    Ok((Rows::Stream(reader), question))
-}
-
-/// Who may get a queue's messages may read its leases.
-async fn open_lease(messaging: &Messaging, caller: &Caller, ticket: &LeaseTicket) -> Result<(Rows, Question), Status> {
-    let mut request = Vec::new();
-    encode_get_request(
-        &mut request,
-        &GetRequest { vhost: &ticket.vhost, queue: &ticket.queue, ..GetRequest::default() },
-    );
-    let mut call = Call::new(Kind::Get, caller);
-    call.payload = request.into();
-    let question = Question::of(&messaging.calls, &call);
-    let (vhost, queue_id) = messaging.calls.admit(call).await?;
-    let &LeaseTicket { ref owner, lease: number, part, parts, .. } = ticket;
-    let shard = messaging.shard(&vhost)?;
-    let opened = shard.read_lease(QueueId(queue_id), LeasePart { owner, number, part, parts });
-    opened.map(|reader| (Rows::Lease(reader), question)).map_err(|error| status::of_engine(&error))
+    call
 }
 
 pub(super) fn projection_of(columns: Option<&[String]>) -> Result<Projection, Status> {
@@ -116,13 +111,6 @@ fn read_open(ticket: &Ticket) -> Vec<u8> {
     open
 }
 
-fn build(mut batches: Box<Batches>) -> JoinHandle<Built> {
-    spawn_blocking(move || {
-        let built = batches.next();
-        (batches, built)
-    })
-}
-
 impl Responder for GetStream {
     async fn step(&mut self) -> Option<Result<FramedMessage, Status>> {
         if let Some(schema) = self.schema.take() {
@@ -143,12 +131,12 @@ impl Responder for GetStream {
         };
         self.building = None;
         match built {
-            Ok((batches, Ok(Some(message)))) => {
-                self.building = Some(build(batches));
+            Ok(Ok(Some((rest, message)))) => {
+                self.building = Some(tokio::spawn(rest.next()));
                 Some(Ok(framed(message)))
             }
-            Ok((_, Ok(None))) => None,
-            Ok((_, Err(failed))) => Some(Err(failed)),
+            Ok(Ok(None)) => None,
+            Ok(Err(failed)) => Some(Err(failed)),
             Err(_) => Some(Err(Status::internal("building a record batch failed"))),
         }
     }
@@ -164,95 +152,4 @@ fn framed(message: IpcMessage) -> FramedMessage {
         }
     });
     framed.with_tail(body)
-}
-
-/// Who finds the rows of a ticket.
-enum Rows {
-    Stream(StreamReader),
-    Lease(LeaseReader),
-}
-
-impl Rows {
-    /// Says whether there is more. A range ends where the partition ended when it was opened: there is nothing to wait for.
-    fn fill(&mut self, filled: &mut Vec<Filled>) -> Result<bool, EngineError> {
-        match self {
-            Rows::Stream(reader) => reader.fill(FILL_MAX, filled).map(|progress| progress == Progress::Found),
-            Rows::Lease(reader) => reader.fill(FILL_MAX, filled),
-        }
-    }
-}
-
-impl Recipient for Rows {
-    fn queue(&self) -> QueueId {
-        match self {
-            Rows::Stream(reader) => reader.queue(),
-            Rows::Lease(reader) => reader.queue(),
-        }
-    }
-
-    fn sent(&mut self, sizes: &[(Sequence, u32)]) -> Result<(), EngineError> {
-        match self {
-            Rows::Stream(reader) => StreamReader::sent(reader, sizes),
-            Rows::Lease(reader) => reader.sent(sizes),
-        }
-        Ok(())
-    }
-
-    /// What was found behind it is found again.
-    fn drop_damaged(&mut self, sequence: Sequence, error: &LogError) -> Result<bool, EngineError> {
-        match self {
-            Rows::Stream(reader) => StreamReader::drop_damaged(reader, sequence, error),
-            Rows::Lease(reader) => reader.drop_damaged(sequence, error),
-        }
-        .map(|()| true)
-    }
-}
-
-/// The batches of a ticket, one after the other.
-struct Batches {
-    reader: Rows,
-    pending: Pending,
-    encoder: Encoder,
-    projection: Projection,
-    partition: String,
-}
-
-impl Batches {
-    fn next(&mut self) -> Result<Option<IpcMessage>, Status> {
-        let room = BATCH_BYTES + BATCH_BYTES_SPARE;
-        let mut rows = BatchBuilder::new(&self.projection, &self.partition, BATCH_ROWS, room);
-        while has_room(&rows) {
-            if self.pending.is_empty() && !self.fill()? {
-                break;
-            }
-            self.pending.take_here(&mut self.reader, &mut |view, picked| {
-                rows.push(&MessageRow {
-                    offset: picked.taken.sequence.0,
-                    stored_at_ms: view.stored_at_ms,
-                    key: view.key,
-                    exchange: view.exchange,
-                    routing_key: view.routing_key,
-                    body: view.body,
-                    properties: view.properties,
-                });
-                has_room(&rows)
-            })?;
-        }
-        if rows.row_count() == 0 {
-            return Ok(None);
-        }
-        let batch = rows.finish().map_err(|error| not_encoded(&error))?;
-        self.encoder.batch(&batch).map(Some).map_err(|error| not_encoded(&error))
-    }
-
-    fn fill(&mut self) -> Result<bool, Status> {
-        let mut filled = Vec::new();
-        let found = self.reader.fill(&mut filled).map_err(|error| status::of_engine(&error))?;
-        self.pending.extend(filled);
-        Ok(found)
-    }
-}
-
-fn has_room(rows: &BatchBuilder) -> bool {
-    rows.byte_count() < BATCH_BYTES && rows.row_count() < BATCH_ROWS
 }

@@ -23,6 +23,9 @@ use crate::status;
 /// One answer names at most so many endpoints.
 const ENDPOINTS_MAX: u32 = 4096;
 
+/// `PartitionOffsets.archive`.
+const ARCHIVE: u32 = 10;
+
 const OFFSETS: &str = "the offsets of a stream";
 const STREAMS: &str = "the list of streams";
 
@@ -35,6 +38,35 @@ struct Partition {
     message_count: u64,
     bytes: u64,
     at_timestamp: Option<u64>,
+    /// What the archive has beside.
+    archive: Option<Archived>,
+}
+
+/// What the archive has below a partition's first offset, as `GetOffsets` tells of it; `at_timestamp` is absent when the time
+/// lies behind it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Archived {
+    first: u64,
+    message_count: Option<u64>,
+    bytes: u64,
+    at_timestamp: Option<u64>,
+}
+
+impl Partition {
+    /// The first offset that there is, here or in the archive.
+    fn begin(&self) -> u64 {
+        self.archive.map_or(self.first, |archive| archive.first.min(self.first))
+    }
+
+    fn at_timestamp(&self) -> Option<u64> {
+        self.archive.and_then(|archive| archive.at_timestamp).or(self.at_timestamp)
+    }
+
+    /// Messages and their bytes, when they are known.
+    fn totals(&self) -> Option<(u64, u64)> {
+        let Some(archive) = self.archive else { return Some((self.message_count, self.bytes)) };
+        Some((self.message_count + archive.message_count?, self.bytes + archive.bytes))
+    }
 }
 
 /// A stream as `ListStreams` tells of it.
@@ -93,11 +125,11 @@ async fn describe(calls: &Calls, caller: &Caller, descriptor: FlightDescriptor) 
             }));
         }
     }
-    let is_whole = partitions.iter().zip(&ranges).all(|(found, range)| *range == (found.first, found.next));
-    let (records, bytes) = partitions
-        .iter()
-        .fold((0, 0), |(records, bytes), partition| (records + partition.message_count, bytes + partition.bytes));
-    Ok(if is_whole { with_totals(info, records, bytes) } else { info })
+    let is_whole = partitions.iter().zip(&ranges).all(|(found, range)| *range == (found.begin(), found.next));
+    let totals: Option<Vec<(u64, u64)>> = partitions.iter().map(Partition::totals).collect();
+    let Some(totals) = totals.filter(|_| is_whole) else { return Ok(info) };
+    let (records, bytes) = totals.iter().fold((0, 0), |(records, bytes), found| (records + found.0, bytes + found.1));
+    Ok(with_totals(info, records, bytes))
 }
 
 /// All streams of a virtual host, each with one endpoint for each partition.
@@ -133,10 +165,10 @@ fn endpoint(ticket: &Ticket) -> FlightEndpoint {
 /// What is wanted of a partition, within what is there.
 fn range_of(wanted: &Wanted, partition: &Partition) -> (u64, u64) {
     let from = match (wanted.from_timestamp_ms, wanted.from) {
-        (Some(_), _) => partition.at_timestamp.unwrap_or(partition.next),
-        (None, from) => from.unwrap_or(partition.first),
+        (Some(_), _) => partition.at_timestamp().unwrap_or(partition.next),
+        (None, from) => from.unwrap_or(partition.begin()),
     };
-    let from = from.clamp(partition.first, partition.next.max(partition.first));
+    let from = from.clamp(partition.begin(), partition.next.max(partition.begin()));
     (from, wanted.to.unwrap_or(partition.next).clamp(from, partition.next.max(from)))
 }
 
@@ -158,6 +190,9 @@ async fn offsets(calls: &Calls, caller: &Caller, wanted: &Wanted) -> Result<Vec<
         put_varint(&mut request, 3 << 3);
         put_varint(&mut request, timestamp_ms);
     }
+    // With what the archive has.
+    put_varint(&mut request, 4 << 3);
+    put_varint(&mut request, 1);
     let response = ask(calls, caller, "GetOffsets", request).await?;
     repeated(&response, OFFSETS, parse_partition).map_err(|error| status::of_wire(&error))
 }
@@ -215,10 +250,26 @@ fn parse_partition(bytes: &[u8]) -> Result<Partition, WireError> {
             4 => partition.message_count = reader.uint(field, wire_type)?,
             5 => partition.bytes = reader.uint(field, wire_type)?,
             8 => partition.at_timestamp = Some(reader.uint(field, wire_type)?),
+            ARCHIVE => partition.archive = Some(parse_archived(reader.slice(field, wire_type)?)?),
             _ => reader.skip(wire_type)?,
         }
     }
     Ok(partition)
+}
+
+fn parse_archived(bytes: &[u8]) -> Result<Archived, WireError> {
+    let mut reader = Reader::new(bytes, OFFSETS);
+    let mut archived = Archived::default();
+    while let Some((field, wire_type)) = reader.field()? {
+        match field {
+            1 => archived.first = reader.uint(field, wire_type)?,
+            3 => archived.message_count = Some(reader.uint(field, wire_type)?),
+            4 => archived.bytes = reader.uint(field, wire_type)?,
+            5 => archived.at_timestamp = Some(reader.uint(field, wire_type)?),
+            _ => reader.skip(wire_type)?,
+        }
+    }
+    Ok(archived)
 }
 
 fn parse_stream(bytes: &[u8]) -> Result<Listed, WireError> {
@@ -242,7 +293,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Partition, Wanted, range_of, split};
+    use super::{Archived, Partition, Wanted, range_of, split};
 
     #[test]
     fn parts_of_a_range_follow_each_other_without_a_gap() {
@@ -272,5 +323,20 @@ mod tests {
         assert_eq!(range(Some(14), Some(12), None), (14, 14));
         assert_eq!(range(Some(90), None, None), (20, 20));
         assert_eq!(range(None, None, Some(1)), (15, 20));
+    }
+
+    #[test]
+    fn a_range_begins_in_the_archive_when_there_is_one() {
+        let archived = Archived { first: 3, message_count: Some(7), bytes: 70, at_timestamp: None };
+        let live = Partition { first: 10, next: 20, message_count: 10, bytes: 100, ..Partition::default() };
+        let with = |archive| Partition { archive: Some(archive), at_timestamp: Some(15), ..live.clone() };
+        let from =
+            |from_timestamp_ms, archive| range_of(&Wanted { from_timestamp_ms, ..Wanted::default() }, &with(archive)).0;
+
+        assert_eq!(from(None, archived), 3);
+        assert_eq!(from(Some(1), archived), 15);
+        assert_eq!(from(Some(1), Archived { at_timestamp: Some(5), ..archived }), 5);
+        assert_eq!(with(archived).totals(), Some((17, 170)));
+        assert_eq!(with(Archived { message_count: None, ..archived }).totals(), None);
     }
 }

@@ -4,11 +4,15 @@
 //! What a caller may do Python says, as for every other call.
 
 mod asks;
+mod batches;
 mod get;
 mod info;
+mod lease;
+mod live;
 mod protocol;
 mod publishing;
 mod put;
+mod source;
 
 use std::convert::Infallible;
 use std::sync::Arc;

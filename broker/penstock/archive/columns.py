@@ -1,0 +1,40 @@
+"""The columns of an archive's files: those of Arrow Flight, all of them, to the letter.
+
+They are a contract twice: a file that has others was written by somebody else, and is not read as if it were ours.
+"""
+
+import pyarrow as pa
+
+__all__ = ["SCHEMA"]
+
+TIME = pa.timestamp("us", tz="UTC")
+TEXT = pa.string()
+PROPERTIES = pa.struct(
+    [
+        ("content_type", TEXT),
+        ("content_encoding", TEXT),
+        ("delivery_mode", pa.int32()),
+        ("priority", pa.int32()),
+        ("correlation_id", TEXT),
+        ("reply_to", TEXT),
+        ("expiration", TEXT),
+        ("message_id", TEXT),
+        ("timestamp", TIME),
+        ("type", TEXT),
+        ("user_id", TEXT),
+        ("app_id", TEXT),
+    ]
+)
+SCHEMA = pa.schema(
+    [
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", TIME, nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("exchange", TEXT, nullable=False),
+        pa.field("routing_key", TEXT, nullable=False),
+        pa.field("body", pa.binary(), nullable=False),
+        pa.field("properties", PROPERTIES),
+        pa.field("headers", pa.map_(TEXT, TEXT), nullable=False),
+        pa.field("partition", TEXT, nullable=False),
+    ]
+)

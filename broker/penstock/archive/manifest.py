@@ -1,0 +1,180 @@
+"""The manifest: which files an archive consists of, and which offsets each holds. A file that it does not name is none.
+
+What must stay true: a partition's files are in the order of their offsets and never overlap. Where one ends and the
+next begins later, the stream had nothing. Pure: it does not know where manifests lie.
+"""
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Final
+
+from penstock.archive.errors import ArchiveError
+
+__all__ = [
+    "VERSION",
+    "ArchivedFile",
+    "ArchivedPartition",
+    "Live",
+    "Manifest",
+    "belongs",
+    "file_since",
+    "files_from",
+    "parse_manifest",
+    "rows_below",
+]
+
+VERSION: Final = 1
+# Beneath the stream's folder: no way out of it, and nothing hidden.
+PATH: Final = re.compile(r"date=[0-9]{4}-[0-9]{2}-[0-9]{2}/[^/\\\0.][^/\\\0]*\.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedFile:
+    """One file holds everything that the stream had from `first` on and before `next`.
+
+    `size` is the file's, `bytes` that of the bodies in it; times are the least and the greatest, in ms since 1970.
+    """
+
+    path: str
+    first: int
+    next: int
+    rows: int
+    size: int
+    bytes: int
+    timestamp_ms_min: int
+    timestamp_ms_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedPartition:
+    """`id` is the broker's number of the partition: another one of the same name is another partition."""
+
+    id: int
+    files: tuple[ArchivedFile, ...] = ()
+
+    @property
+    def next(self) -> int:
+        """Behind the last offset; 1, where numbers begin, when nothing is archived."""
+        return self.files[-1].next if self.files else 1
+
+    def with_file(self, file: ArchivedFile) -> "ArchivedPartition":
+        return replace(self, files=(*self.files, file))
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    vhost: str
+    stream: str
+    partitions: Mapping[str, ArchivedPartition] = field(default_factory=dict)
+
+    def with_partition(self, name: str, partition: ArchivedPartition) -> "Manifest":
+        return replace(self, partitions={**self.partitions, name: partition})
+
+    def paths(self) -> set[str]:
+        return {file.path for partition in self.partitions.values() for file in partition.files}
+
+    def to_json(self) -> bytes:
+        partitions = {
+            name: {"id": partition.id, "files": [asdict(file) for file in partition.files]}
+            for name, partition in self.partitions.items()
+        }
+        document = {"version": VERSION, "vhost": self.vhost, "stream": self.stream, "partitions": partitions}
+        return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """How a partition's log stands: its first offset, its end, and when that first message was stored (or 0)."""
+
+    first: int
+    next: int
+    first_timestamp_ms: int
+
+
+def belongs(partition: ArchivedPartition, partition_id: int, live: Live) -> bool:
+    """Whether the archive and the log are of the same partition, and not of two that had the same name.
+
+    Numbers may begin anew with a virtual host, so that the message that both have is looked at as well: its time.
+    """
+    if partition.id != partition_id or live.next < partition.next:
+        return False
+    file = next(iter(files_from(partition.files, live.first, live.first + 1)), None)
+    if file is None or live.first == live.next or file.first > live.first:
+        return True
+    return file.timestamp_ms_min <= live.first_timestamp_ms <= file.timestamp_ms_max
+
+
+def files_from(files: Sequence[ArchivedFile], start: int, end: int) -> Sequence[ArchivedFile]:
+    """Those that hold something from `start` on and before `end`."""
+    at = bisect_right(files, start, key=lambda file: file.next)
+    below = bisect_right(files, end - 1, key=lambda file: file.first)
+    return files[at:below]
+
+
+def file_since(files: Sequence[ArchivedFile], timestamp_ms: int) -> ArchivedFile | None:
+    """The file with the first message that was stored at this time or later."""
+    return next((file for file in files if file.timestamp_ms_max >= timestamp_ms), None)
+
+
+def rows_below(files: Sequence[ArchivedFile], end: int) -> tuple[int | None, int]:
+    """Messages before an offset, None when that cannot be told without looking; and about how many bytes they have."""
+    rows: int | None = 0
+    total = 0
+    for file in files_from(files, 0, end):
+        width, below = file.next - file.first, min(file.next, end) - file.first
+        total += file.bytes * below // width
+        if rows is not None and below == width:
+            rows += file.rows
+        elif rows is not None:
+            rows = rows + below if file.rows == width else None
+    return rows, total
+
+
+def parse_manifest(content: bytes, name: str) -> Manifest:
+    """`name` is told in errors. Raises ArchiveError."""
+    try:
+        document = json.loads(content)
+        if document["version"] != VERSION:
+            raise ArchiveError(f"{name} has version {document['version']}; this release reads {VERSION}")
+        partitions = {part: parsed_partition(found) for part, found in document["partitions"].items()}
+        manifest = Manifest(text(document["vhost"]), text(document["stream"]), partitions)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ArchiveError(f"{name} is no manifest of an archive ({error}); put a copy of it back") from error
+    for part, partition in manifest.partitions.items():
+        check_partition(part, partition, name)
+    return manifest
+
+
+def parsed_partition(found: Any) -> ArchivedPartition:
+    return ArchivedPartition(number(found["id"]), tuple(parsed_file(file) for file in found["files"]))
+
+
+def parsed_file(found: Any) -> ArchivedFile:
+    numbers = {each.name: number(found[each.name]) for each in fields(ArchivedFile) if each.name != "path"}
+    path = text(found["path"])
+    if not PATH.fullmatch(path):
+        raise ValueError(f"'{path[:80]}' is no file of it")
+    return ArchivedFile(path=path, **numbers)
+
+
+def check_partition(part: str, partition: ArchivedPartition, name: str) -> None:
+    at = 0
+    for file in partition.files:
+        if not (at <= file.first < file.next and 0 < file.rows <= file.next - file.first):
+            raise ArchiveError(f"{name}: the offsets of '{file.path}' in '{part}' cannot be; put a copy of it back")
+        at = file.next
+
+
+def number(found: Any) -> int:
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < 2**63:
+        raise ValueError(f"{found!r} is no number that can be there")
+    return found
+
+
+def text(found: Any) -> str:
+    if not isinstance(found, str):
+        raise TypeError(f"{found!r} is no text")
+    return found

@@ -1,0 +1,106 @@
+"""Reads an archive's files a row group at a time: rows of a range as Arrow's messages, and where a time lies.
+
+What is read is checked as bytes from outside: the size that the manifest told, checksums, the columns' types. It keeps
+nothing open between two calls.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.archive.columns import SCHEMA
+from penstock.archive.errors import ArchiveError
+from penstock.archive.manifest import ArchivedFile
+
+__all__ = ["offset_since", "read_piece"]
+
+# A message on the way to the client; a row group is cut into so many.
+MESSAGE_BYTES = 2 * 2**20
+
+
+def read_piece(
+    folder: Path, file: ArchivedFile, start: int, end: int, columns: Sequence[str] | None
+) -> tuple[int, list[bytes]]:
+    """The rows of the first row group that has any from `start` on and before `end`, as encapsulated messages; and the
+    offset to go on from. Raises ArchiveError and OSError."""
+    wanted = SCHEMA.names if columns is None else list(columns)
+    with opened(folder, file) as parquet:
+        for number in range(parquet.num_row_groups):
+            if bounds(parquet, number, "offset")[1] < start:
+                continue
+            is_last = number + 1 == parquet.num_row_groups
+            group = read_group(parquet, number, list(dict.fromkeys(["offset", *wanted])))
+            behind = file.next if is_last else group["offset"][-1].as_py() + 1
+            rows = between(group, start, end).select(wanted)
+            return min(behind, end), [batch.serialize().to_pybytes() for batch in cut(rows)]
+    return min(file.next, end), []
+
+
+def offset_since(folder: Path, file: ArchivedFile, timestamp_ms: int) -> int | None:
+    """The first offset in the file that was stored at this time or later. Raises ArchiveError and OSError."""
+    time = pa.scalar(timestamp_ms * 1000, pa.int64()).cast(SCHEMA.field("timestamp").type)
+    with opened(folder, file) as parquet:
+        for number in range(parquet.num_row_groups):
+            if bounds(parquet, number, "timestamp")[1] < time.as_py():
+                continue
+            rows = read_group(parquet, number, ["offset", "timestamp"])
+            at: int = pc.index(pc.greater_equal(rows["timestamp"], time), True).as_py()
+            if at >= 0:
+                found: int = rows["offset"][at].as_py()
+                return found
+    return None
+
+
+@contextmanager
+def opened(folder: Path, file: ArchivedFile) -> Iterator[pq.ParquetFile]:
+    """Errors of whatever is done with it name the file."""
+    path = folder / file.path
+    try:
+        with path.open("rb") as source:
+            size = source.seek(0, 2)
+            if size != file.size:
+                raise ArchiveError(f"{path} has {size} bytes and the manifest says {file.size}; put a copy of it back")
+            with pq.ParquetFile(source, page_checksum_verification=True) as parquet:
+                check_columns(parquet, path)
+                yield parquet
+    except pa.ArrowException as error:
+        raise ArchiveError(f"{path} cannot be read: {error}; put a copy of it back") from error
+    except OSError as error:
+        # pyarrow raises it without a number for what is damaged.
+        raise ArchiveError(f"{path} cannot be read: {error.strerror or error}; put a copy of it back") from error
+
+
+def check_columns(parquet: pq.ParquetFile, path: Path) -> None:
+    found = parquet.schema_arrow
+    if found.names != SCHEMA.names or any(found.field(each.name).type != each.type for each in SCHEMA):
+        raise ArchiveError(f"{path} has other columns than an archive's files; put a copy of the right file back")
+
+
+def bounds(parquet: pq.ParquetFile, number: int, column: str) -> tuple[Any, Any]:
+    found = parquet.metadata.row_group(number).column(SCHEMA.get_field_index(column)).statistics
+    if found is None or not found.has_min_max:
+        raise pa.ArrowInvalid(f"a row group does not tell the bounds of '{column}'")
+    return found.min, found.max
+
+
+def read_group(parquet: pq.ParquetFile, number: int, columns: list[str]) -> pa.Table:
+    # One thread: a broker has other things to do.
+    return parquet.read_row_group(number, columns=columns, use_threads=False)
+
+
+def between(rows: pa.Table, start: int, end: int) -> pa.Table:
+    """Offsets ascend, so that what is wanted is one slice."""
+    offsets = rows["offset"]
+    low = pc.sum(pc.less(offsets, start)).as_py() or 0
+    high = pc.sum(pc.less(offsets, end)).as_py() or 0
+    return rows.slice(low, max(0, high - low))
+
+
+def cut(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    count = max(1, rows.num_rows * MESSAGE_BYTES // max(rows.nbytes, 1))
+    return iter(rows.combine_chunks().to_batches(max_chunksize=count))

@@ -1,0 +1,96 @@
+"""Writes one file of an archive: row groups as batches come, so that memory holds one of them, however large the file.
+
+The file has its name only when it is whole and on the disk. It belongs to the archive only once the manifest names it.
+"""
+
+import contextlib
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.archive.columns import SCHEMA
+from penstock.archive.folder import UNFINISHED, Step, file_name, make_folder, replace_file
+from penstock.archive.manifest import ArchivedFile
+
+__all__ = ["FileWriter"]
+
+# A row group is what a reader takes at a time: about this much before it is compressed.
+GROUP_BYTES = 8 * 2**20
+GROUP_ROWS = 128 * 1024
+LEVEL = 3
+
+
+class FileWriter:
+    """Rows of one partition and one day, in the order of their offsets."""
+
+    def __init__(self, folder: Path, date: str, partition: str, first: int) -> None:
+        """`first` is where what it holds begins, also when the first row comes later."""
+        self._folder = folder
+        self._day = folder / f"date={date}"
+        self._partition = partition
+        self._first = first
+        make_folder(self._day)
+        self._unfinished = self._day / f"{UNFINISHED}-{file_name(partition)}"
+        self._sink = self._unfinished.open("wb")
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            SCHEMA,
+            compression="zstd",
+            compression_level=LEVEL,
+            use_dictionary=["exchange", "routing_key", "partition"],
+            write_statistics=["offset", "timestamp"],
+            write_page_checksum=True,
+        )
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = self._waiting_rows = 0
+        self._rows = self._bytes = 0
+        self._times: list[int] = []
+
+    @property
+    def size(self) -> int:
+        """What is written of it; what waits to be a row group is not."""
+        return self._sink.tell()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Raises OSError."""
+        self._waiting.append(batch)
+        self._waiting_rows += batch.num_rows
+        self._waiting_bytes += batch.nbytes
+        if self._waiting_rows >= GROUP_ROWS or self._waiting_bytes >= GROUP_BYTES:
+            self._write_group()
+
+    def finish(self, end: int, step: Step) -> ArchivedFile:
+        """It holds everything before `end`. Returns when it is on the disk under its name."""
+        if self._waiting:
+            self._write_group()
+        self._writer.close()
+        step("file written")
+        self._sink.flush()
+        os.fsync(self._sink.fileno())
+        size = self._sink.tell()
+        self._sink.close()
+        step("file synced")
+        # As wide as any offset that is ever reached, so that names sort as offsets do.
+        name = f"{file_name(self._partition)}-{self._first:016}-{end - 1:016}.parquet"
+        replace_file(self._unfinished, self._day / name)
+        step("file named")
+        path = f"{self._day.name}/{name}"
+        return ArchivedFile(path, self._first, end, self._rows, size, self._bytes, min(self._times), max(self._times))
+
+    def abandon(self) -> None:
+        """The next run removes what is there of it."""
+        with contextlib.suppress(OSError, pa.ArrowException):
+            self._writer.close()
+        self._sink.close()
+
+    def _write_group(self) -> None:
+        rows = pa.Table.from_batches(self._waiting, SCHEMA)
+        self._writer.write_table(rows, row_group_size=rows.num_rows)
+        self._rows += rows.num_rows
+        self._bytes += pc.sum(pc.binary_length(rows["body"])).as_py()
+        times = pc.min_max(rows["timestamp"].cast(pa.int64())).as_py()
+        self._times += [times["min"] // 1000, times["max"] // 1000]
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0

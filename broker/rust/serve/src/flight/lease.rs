@@ -1,0 +1,52 @@
+//! The rows of a lease: a queue's messages that somebody reserved, by ranges of their sequences.
+
+use std::sync::Arc;
+
+use penstock_engine::{EngineError, Filled, LeasePart, LeaseReader, LogError, QueueId, Sequence, Shard};
+use penstock_wire::grpc::get::{GetRequest, encode_get_request};
+use tonic::Status;
+
+use super::asks::LeaseTicket;
+use super::batches::{FILL_MAX, Rows};
+use crate::calls::{Call, Kind};
+use crate::connection::Caller;
+use crate::deliveries::Recipient;
+use crate::status;
+
+/// Who may get a queue's messages may read its leases.
+pub(super) fn admission(caller: &Caller, ticket: &LeaseTicket) -> Call {
+    let mut request = Vec::new();
+    let get = GetRequest { vhost: &ticket.vhost, queue: &ticket.queue, ..GetRequest::default() };
+    encode_get_request(&mut request, &get);
+    let mut call = Call::new(Kind::Get, caller);
+    call.payload = request.into();
+    call
+}
+
+pub(super) fn read(shard: &Arc<Shard>, queue_id: u32, ticket: &LeaseTicket) -> Result<LeaseReader, Status> {
+    let &LeaseTicket { ref owner, lease: number, part, parts, .. } = ticket;
+    let opened = shard.read_lease(QueueId(queue_id), LeasePart { owner, number, part, parts });
+    opened.map_err(|error| status::of_engine(&error))
+}
+
+impl Rows for LeaseReader {
+    fn fill(&mut self, _at: u64, filled: &mut Vec<Filled>) -> Result<bool, Status> {
+        LeaseReader::fill(self, FILL_MAX, filled).map_err(|error| status::of_engine(&error))
+    }
+}
+
+impl Recipient for LeaseReader {
+    fn queue(&self) -> QueueId {
+        LeaseReader::queue(self)
+    }
+
+    fn sent(&mut self, sizes: &[(Sequence, u32)]) -> Result<(), EngineError> {
+        LeaseReader::sent(self, sizes);
+        Ok(())
+    }
+
+    /// What was found behind it is found again.
+    fn drop_damaged(&mut self, sequence: Sequence, error: &LogError) -> Result<bool, EngineError> {
+        LeaseReader::drop_damaged(self, sequence, error).map(|()| true)
+    }
+}

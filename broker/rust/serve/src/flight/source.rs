@@ -1,0 +1,188 @@
+//! Where a range's batches come from: the log, and the archive for what the log has given up.
+//!
+//! What must stay true: every offset of the range is answered once, by whichever of the two has it, and by neither only when
+//! neither has. Retention may take messages at any time, so that the log is asked first, and the archive for what is not there.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes};
+use penstock_arrow::IpcMessage;
+use penstock_engine::{QueueId, ReadFrom, ReadSettings, Shard, StreamReader};
+use tonic::Status;
+
+use super::asks::Ticket;
+use super::batches::{Batches, Shape};
+use super::live::Live;
+use crate::calls::{Answer, Call, Calls, Kind};
+use crate::connection::Caller;
+use crate::status;
+
+/// What stands before a message of Arrow's encapsulated format, and before its header's length.
+const CONTINUATION: u32 = u32::MAX;
+
+/// See the module.
+pub(super) struct Source {
+    calls: Arc<Calls>,
+    caller: Caller,
+    shard: Arc<Shard>,
+    queue: QueueId,
+    /// Its `from` moves on with every piece of the archive.
+    ticket: Ticket,
+    end: u64,
+    live: Option<Box<Batches<Live>>>,
+    /// While nothing is read from the log.
+    shape: Option<Shape>,
+    piece: VecDeque<IpcMessage>,
+}
+
+impl Source {
+    /// The range ends at once where the partition ends.
+    pub fn open(
+        calls: Arc<Calls>,
+        caller: Caller,
+        shard: Arc<Shard>,
+        queue_id: u32,
+        mut ticket: Ticket,
+        shape: Shape,
+    ) -> Result<Source, Status> {
+        let queue = QueueId(queue_id);
+        // Numbers begin with 1.
+        ticket.from = ticket.from.max(1);
+        let reader = read(&shard, queue, ticket.from, u64::MAX)?;
+        let end = ticket.to.unwrap_or(u64::MAX).min(reader.range().next);
+        ticket.to = Some(end);
+        drop(reader);
+        let piece = VecDeque::new();
+        Ok(Source { calls, caller, shard, queue, ticket, end, live: None, shape: Some(shape), piece })
+    }
+
+    /// The next batch, unless the range has ended.
+    pub async fn next(&mut self) -> Result<Option<IpcMessage>, Status> {
+        loop {
+            if let Some(message) = self.piece.pop_front() {
+                return Ok(Some(message));
+            }
+            if let Some(batches) = self.live.take() {
+                let (batches, message) = batches.next().await?;
+                if message.is_some() {
+                    self.live = Some(batches);
+                    return Ok(message);
+                }
+                if !batches.rows.is_gone() {
+                    return Ok(None);
+                }
+                self.ticket.from = batches.at;
+                self.shape = Some(batches.shape);
+            }
+            if self.ticket.from >= self.end {
+                return Ok(None);
+            }
+            self.go_on().await?;
+        }
+    }
+
+    /// Goes on in the log when it has what comes next, else in the archive, else with what the log has behind it.
+    async fn go_on(&mut self) -> Result<(), Status> {
+        let reader = read(&self.shard, self.queue, self.ticket.from, self.end)?;
+        if reader.range().first > self.ticket.from
+            && let Some((next, piece)) = self.read_archive().await?
+        {
+            self.ticket.from = next;
+            self.piece = piece;
+            return Ok(());
+        }
+        let shape = self.shape.take().ok_or_else(|| Status::internal("a range is read twice at a time"))?;
+        // What lies below the reader's beginning is not missed.
+        let at = reader.range().begin;
+        self.live = Some(Box::new(Batches::new(Live::new(reader), at, shape)));
+        Ok(())
+    }
+
+    /// A piece from where the reading stands, and where it goes on behind it.
+    async fn read_archive(&self) -> Result<Option<(u64, VecDeque<IpcMessage>)>, Status> {
+        let mut call = Call::new(Kind::Archive, &self.caller);
+        call.payload = self.ticket.to_json().into();
+        let Answer::Payload(payload) = self.calls.ask(call).await? else {
+            return Err(Status::internal("the broker answered for an archive with an admission"));
+        };
+        if payload.is_empty() {
+            return Ok(None);
+        }
+        let (next, piece) = parse_piece(payload.into())
+            .filter(|(next, _)| *next > self.ticket.from)
+            .ok_or_else(|| Status::internal("a piece of the archive is malformed"))?;
+        Ok(Some((next, piece)))
+    }
+}
+
+fn read(shard: &Arc<Shard>, queue: QueueId, from: u64, end: u64) -> Result<StreamReader, Status> {
+    let settings = ReadSettings { from: ReadFrom::Offset(from), end: Some(end), group: None, single_active: false };
+    shard.read(queue, settings).map_err(|error| status::of_engine(&error))
+}
+
+/// Where it goes on, in eight bytes; then, each behind its length in four, record batches in Arrow's encapsulated format. All
+/// little-endian. `None` when it is anything else.
+fn parse_piece(mut payload: Bytes) -> Option<(u64, VecDeque<IpcMessage>)> {
+    let next = payload.try_get_u64_le().ok()?;
+    let mut piece = VecDeque::new();
+    while payload.has_remaining() {
+        let length = payload.try_get_u32_le().ok()?;
+        piece.push_back(parse_message(take(&mut payload, length)?)?);
+    }
+    Some((next, piece))
+}
+
+fn parse_message(mut message: Bytes) -> Option<IpcMessage> {
+    let mark = message.try_get_u32_le().ok()?;
+    let length = message.try_get_u32_le().ok()?;
+    let header = take(&mut message, length).filter(|_| mark == CONTINUATION)?;
+    let body_bytes = message.len();
+    Some(IpcMessage { header, body: vec![message], body_bytes })
+}
+
+fn take(bytes: &mut Bytes, length: u32) -> Option<Bytes> {
+    let length = usize::try_from(length).ok()?;
+    (bytes.len() >= length).then(|| bytes.split_to(length))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::{Bytes, parse_piece};
+
+    fn piece(messages: &[&[u8]]) -> Vec<u8> {
+        let mut bytes = 7_u64.to_le_bytes().to_vec();
+        for message in messages {
+            bytes.extend(u32::try_from(message.len()).unwrap().to_le_bytes());
+            bytes.extend(*message);
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_piece_is_a_place_and_messages() {
+        let one = [&[0xff; 4][..], &3_u32.to_le_bytes(), b"head", b"body"].concat();
+
+        let (next, found) = parse_piece(piece(&[&one, &one]).into()).unwrap();
+
+        assert_eq!((next, found.len()), (7, 2));
+        assert_eq!((found[0].header.as_ref(), found[1].body[0].as_ref()), (&b"hea"[..], &b"dbody"[..]));
+        assert_eq!(found[1].body_bytes, 5);
+        assert_eq!(parse_piece(piece(&[]).into()).unwrap().1.len(), 0);
+    }
+
+    #[test]
+    fn what_is_cut_or_marked_otherwise_is_no_piece() {
+        let one = [&[0xff; 4][..], &3_u32.to_le_bytes(), b"hea"].concat();
+        let whole = piece(&[&one]);
+
+        assert!(
+            (1..whole.len())
+                .filter(|&length| length != 8)
+                .all(|length| { parse_piece(Bytes::copy_from_slice(whole.get(..length).unwrap())).is_none() })
+        );
+        assert!(parse_piece(piece(&[&[0; 12]]).into()).is_none());
+        assert!(parse_piece(piece(&[&[0xff; 12]]).into()).is_none());
+    }
+}

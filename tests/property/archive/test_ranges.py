@@ -1,0 +1,66 @@
+"""Whatever files a manifest names and wherever the log begins, walking a range meets every offset once, in order."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.archive import ArchivedFile, ArchivedPartition, Manifest
+from penstock.archive.manifest import files_from, parse_manifest, rows_below
+from penstock.client.records import PartitionOffsets
+from penstock.pipeline.archiving import due
+
+
+@st.composite
+def files(draw: st.DrawFn) -> tuple[ArchivedFile, ...]:
+    at, found = draw(st.integers(1, 50)), []
+    for _ in range(draw(st.integers(1, 8))):
+        first = at + draw(st.sampled_from([0, 0, 0, 3]))
+        at = first + draw(st.integers(1, 30))
+        path = f"date=2026-01-31/e-{first}-{at - 1}.parquet"
+        found.append(ArchivedFile(path, first, at, at - first, 100, at - first, 0, 1_000))
+    return tuple(found)
+
+
+@given(files(), st.integers(1, 400), st.integers(0, 400), st.data())
+def test_the_archive_and_the_log_together_answer_every_offset_once(archived, live_first, width, data):
+    partition = ArchivedPartition(1, archived)
+    live_first = min(live_first, partition.next)
+    live = range(live_first, max(partition.next, live_first + width))
+    start = data.draw(st.integers(1, 400))
+    end = data.draw(st.integers(start, 500))
+
+    found, at = [], start
+    while at < end:
+        # As a reader goes on: what the log has comes from there, the rest from the archive.
+        pieces = files_from(archived, at, end) if at < live_first else ()
+        if not pieces:
+            found += range(max(at, live_first), min(end, live.stop))
+            break
+        found += range(max(at, pieces[0].first), min(end, pieces[0].next))
+        at = min(end, pieces[0].next)
+
+    there = {offset for file in archived for offset in range(file.first, file.next)} | set(live)
+    assert found == [offset for offset in range(start, end) if offset in there]
+
+
+@given(files(), st.integers(1, 400), st.integers(0, 100))
+def test_what_is_due_follows_the_archive_without_gap_or_overlap(archived, live_first, width):
+    partition = ArchivedPartition(1, archived)
+    live_first = min(live_first, partition.next)
+    end = max(partition.next, live_first) + width
+    start, stop = due(partition, PartitionOffsets("e", live_first, end, 0, 0, 500, 0, None, 1), True)
+
+    assert (start, stop) == (partition.next, end)
+
+
+@given(files(), st.integers(1, 400))
+def test_messages_below_an_offset_are_as_many_as_there_are(archived, end):
+    rows, _ = rows_below(archived, end)
+
+    assert rows == sum(1 for file in archived for offset in range(file.first, file.next) if offset < end)
+
+
+@given(files())
+def test_a_manifest_survives_its_file(archived):
+    manifest = Manifest("/", "e", {"e": ArchivedPartition(1, archived)})
+
+    assert parse_manifest(manifest.to_json(), "m") == manifest

@@ -1,0 +1,97 @@
+"""The manifest: what it refuses, and which files it names for a range or a time."""
+
+import json
+
+import pytest
+
+from penstock.archive import ArchivedFile, ArchivedPartition, ArchiveError, Live, Manifest
+from penstock.archive.manifest import belongs, file_since, files_from, parse_manifest, rows_below
+
+
+def file(first: int, end: int, rows: int | None = None, times: tuple[int, int] = (0, 0)) -> ArchivedFile:
+    path = f"date=2026-01-31/events-{first}-{end - 1}.parquet"
+    return ArchivedFile(path, first, end, end - first if rows is None else rows, 1000, 10 * (end - first), *times)
+
+
+FILES = (file(1, 11, times=(100, 200)), file(11, 21, rows=5, times=(190, 300)), file(30, 40, times=(310, 400)))
+MANIFEST = Manifest("/", "events", {"events": ArchivedPartition(7, FILES)})
+
+
+def test_a_manifest_is_what_it_was_after_it_was_written():
+    assert parse_manifest(MANIFEST.to_json(), "m") == MANIFEST
+    assert MANIFEST.paths() == {each.path for each in FILES}
+    assert ArchivedPartition(7).next == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"path": "../../etc/passwd"},
+        {"path": "date=2026-01-31/../../x.parquet"},
+        {"path": "date=2026-01-31/.hidden.parquet"},
+        {"path": "/date=2026-01-31/x.parquet"},
+        {"path": 7},
+        {"first": 5},
+        {"first": -1},
+        {"next": 11},
+        {"rows": 0},
+        {"rows": 11},
+        {"size": True},
+        {"timestamp_ms_min": 1.5},
+        {"timestamp_ms_max": 2**63},
+    ],
+)
+def test_a_file_that_cannot_be_is_refused(change):
+    document = json.loads(MANIFEST.to_json())
+    document["partitions"]["events"]["files"][1].update(change)
+
+    with pytest.raises(ArchiveError, match="put a copy of it back"):
+        parse_manifest(json.dumps(document).encode(), "m")
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"version": 2}', b"\xff", b"[" * 100_000, b'{"version": 1}'])
+def test_what_is_no_manifest_is_refused(content):
+    with pytest.raises(ArchiveError):
+        parse_manifest(content, "m")
+
+
+def test_the_files_of_a_range_are_those_that_hold_some_of_it():
+    def found(start: int, end: int) -> list[int]:
+        return [each.first for each in files_from(FILES, start, end)]
+
+    assert found(1, 100) == [1, 11, 30]
+    assert found(10, 12) == [1, 11]
+    assert found(11, 12) == [11]
+    assert found(21, 30) == []
+    assert found(25, 31) == [30]
+    assert found(40, 50) == []
+
+
+def test_a_time_lies_in_the_first_file_that_reaches_it():
+    assert [getattr(file_since(FILES, time), "first", None) for time in (0, 195, 200, 201, 400, 401)] == [
+        1,
+        1,
+        1,
+        11,
+        30,
+        None,
+    ]
+
+
+def test_messages_below_an_offset_are_counted_where_that_can_be_told():
+    assert rows_below(FILES, 11) == (10, 100)
+    assert rows_below(FILES, 5) == (4, 40)
+    assert rows_below(FILES, 21) == (15, 200)
+    assert rows_below(FILES, 15) == (None, 140)
+    assert rows_below(FILES, 100) == (25, 300)
+
+
+def test_an_archive_belongs_to_the_partition_that_it_was_made_of():
+    partition = ArchivedPartition(7, FILES)
+
+    assert belongs(partition, 7, Live(5, 50, 150))
+    assert belongs(partition, 7, Live(45, 50, 500))
+    assert belongs(partition, 7, Live(40, 40, 0))
+    assert not belongs(partition, 8, Live(45, 50, 500)), "another number"
+    assert not belongs(partition, 7, Live(1, 3, 900)), "it has not come so far"
+    assert not belongs(partition, 7, Live(5, 50, 900)), "the message has another time"
