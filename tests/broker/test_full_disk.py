@@ -29,10 +29,14 @@ def fill(connection: penstock.Connection, first: int) -> int:
     for number in range(first, first + MESSAGES_MAX):
         try:
             connection.publish(body(number), routing_key="jobs")
-        except BlockedError as refused:
-            assert "bytes free" in str(refused) and "/" not in str(refused), "no path for a stranger's eyes"
-            return number
-    raise AssertionError("the disk never filled")
+        except BlockedError as error:
+            told = str(error)
+            break
+    else:
+        raise AssertionError("the disk never filled")
+    assert "bytes free" in told
+    assert "/" not in told, "no path for a stranger's eyes"
+    return number
 
 
 def take(connection: penstock.Connection, count: int) -> list[bytes]:
