@@ -168,7 +168,9 @@ class Call:
     payload: bytes
     again: bool
     def answer(self, payload: bytes) -> None: ...
-    def admit(self, vhost: str, queue_id: int = 0) -> None: ...
+    def admit(self, vhost: str, queue_id: int = 0, by_key: bool = False) -> None:
+        """`by_key` says that each routing key of an exchange has to be asked for besides."""
+
     def refuse(self, code: int, message: str, details: bytes = ...) -> None:
         """`code` is a gRPC status code; `details` a serialised google.rpc.Status."""
 

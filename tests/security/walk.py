@@ -74,6 +74,11 @@ def _permission(vhost: str) -> admin.Permission:
     return admin.Permission(user="subject", vhost=vhost, read=".*")
 
 
+def _topic(vhost: str) -> admin.SetTopicPermissionRequest:
+    permission = admin.TopicPermission(user="subject", vhost=vhost, exchange="amq.topic", write="walked")
+    return admin.SetTopicPermissionRequest(permission=permission)
+
+
 def _policy(vhost: str) -> admin.SetPolicyRequest:
     request = admin.SetPolicyRequest(vhost=vhost, policy=admin.Policy(name="walked", pattern="^none$"))
     request.policy.definition["level"].string_value = "disk"
@@ -86,6 +91,7 @@ METHODS: dict[str, Method] = {
     "ListVhosts": Method(Needs.A_NAME, lambda _: admin.ListVhostsRequest()),
     "ListUsers": Method(Needs.A_NAME, lambda _: admin.ListUsersRequest()),
     "ListPermissions": Method(Needs.A_NAME, lambda _: admin.ListPermissionsRequest()),
+    "ListTopicPermissions": Method(Needs.A_NAME, lambda _: admin.ListTopicPermissionsRequest()),
     "RefreshToken": Method(Needs.A_NAME, lambda _: admin.RefreshTokenRequest(), grpc.StatusCode.FAILED_PRECONDITION),
     "CreateVhost": Method(Needs.A_TAG, lambda _: admin.CreateVhostRequest(name="walked")),
     "DeleteVhost": Method(Needs.A_TAG, lambda _: admin.DeleteVhostRequest(name="walked")),
@@ -94,6 +100,10 @@ METHODS: dict[str, Method] = {
     "PutUser": Method(Needs.A_TAG, lambda _: admin.PutUserRequest(name="subject", password="x")),
     "SetPermission": Method(Needs.A_TAG, lambda vhost: admin.SetPermissionRequest(permission=_permission(vhost))),
     "ClearPermission": Method(Needs.A_TAG, lambda vhost: admin.ClearPermissionRequest(user="subject", vhost=vhost)),
+    "SetTopicPermission": Method(Needs.A_TAG, _topic),
+    "ClearTopicPermission": Method(
+        Needs.A_TAG, lambda vhost: admin.ClearTopicPermissionRequest(user="subject", vhost=vhost)
+    ),
     "DeleteUser": Method(Needs.A_TAG, lambda _: admin.DeleteUserRequest(name="subject")),
     "SetPolicy": Method(Needs.A_TAG, _policy),
     "ListPolicies": Method(Needs.THE_VHOST, lambda vhost: admin.ListPoliciesRequest(vhost=vhost)),

@@ -9,6 +9,7 @@ class FakeUsers:
     def __init__(self) -> None:
         self.users: list[JSON] = []
         self.permissions: list[JSON] = []
+        self.topics: list[JSON] = []
 
     def export_users(self) -> list[JSON]:
         return list(self.users)
@@ -16,7 +17,10 @@ class FakeUsers:
     def export_permissions(self) -> list[JSON]:
         return list(self.permissions)
 
-    def check(self, users: list[JSON], permissions: list[JSON]) -> list[str]:
+    def export_topics(self) -> list[JSON]:
+        return list(self.topics)
+
+    def check(self, users: list[JSON], permissions: list[JSON], topics: list[JSON]) -> list[str]:
         return [f"user '{user['name']}' is bad" for user in users if user["name"] == "bad"]
 
     async def import_users(self, users: list[JSON]) -> int:
@@ -24,6 +28,9 @@ class FakeUsers:
 
     async def import_permissions(self, permissions: list[JSON]) -> int:
         return self._add(self.permissions, permissions)
+
+    async def import_topics(self, topics: list[JSON]) -> int:
+        return self._add(self.topics, topics)
 
     @staticmethod
     def _add(there: list[JSON], wanted: list[JSON]) -> int:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from penstock.auth import Allowance, Permission, Person, Tag, User, Users
+from penstock.auth import Allowance, Permission, Person, Tag, TopicPermission, User, Users
 from penstock.frontends.grpc import Connections, Context, GrpcFrontend
 from penstock.frontends.grpc.sessions import Sessions
 from penstock.frontends.ports import (
@@ -113,6 +113,12 @@ class FakeAccounts:
     async def clear_permission(self, name: str, vhost: str) -> None:
         self._users = self._users.clear_permission(name, vhost)
 
+    async def set_topic(self, name: str, vhost: str, exchange: str, topic: TopicPermission) -> None:
+        self._users = self._users.set_topic(name, vhost, exchange, topic)
+
+    async def clear_topics(self, name: str, vhost: str, exchange: str | None) -> None:
+        self._users = self._users.clear_topics(name, vhost, exchange)
+
     async def forget_vhost(self, vhost: str) -> None:
         self.forgotten.append(vhost)
 
@@ -154,8 +160,19 @@ class FakeUsers:
     def export_permissions(self) -> list[dict[str, object]]:
         return []
 
-    def check(self, users: list[dict[str, object]], permissions: list[dict[str, object]]) -> list[str]:
+    def export_topics(self) -> list[dict[str, object]]:
         return []
+
+    def check(
+        self,
+        users: list[dict[str, object]],
+        permissions: list[dict[str, object]],
+        topics: list[dict[str, object]],
+    ) -> list[str]:
+        return []
+
+    async def import_topics(self, topics: list[dict[str, object]]) -> int:
+        return len(topics)
 
     async def import_users(self, users: list[dict[str, object]]) -> int:
         return len(users)
@@ -186,6 +203,7 @@ class FakeCall:
     peer: str = "127.0.0.1:9"
     connection: int = 1
     again: bool = False
+    by_key: bool = False
     result: asyncio.Future[tuple[object, ...]] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -193,7 +211,8 @@ class FakeCall:
     def answer(self, payload: bytes) -> None:
         self.result.set_result(("answer", payload))
 
-    def admit(self, vhost: str, queue_id: int = 0) -> None:
+    def admit(self, vhost: str, queue_id: int = 0, by_key: bool = False) -> None:
+        self.by_key = by_key
         self.result.set_result(("admit", vhost, queue_id))
 
     def refuse(self, code: int, message: str, details: bytes = b"") -> None:

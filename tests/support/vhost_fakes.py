@@ -335,6 +335,12 @@ class NamesAllowed:
         names: frozenset[str] | None = getattr(self, access.value)
         return names is None or name in names
 
+    def narrows_keys(self, _exchange: str) -> bool:
+        return False
+
+    def allows_key(self, _access: Access, _exchange: str, _key: str) -> bool:
+        return True
+
 
 def actor(connection: int = 1, permissions: NamesAllowed | None = NamesAllowed(), *, admin: bool = True) -> Actor:
     return Actor(UserName("anna"), admin, permissions, ConnectionId(connection))

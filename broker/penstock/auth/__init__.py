@@ -6,6 +6,7 @@ from penstock.auth.passwords import hash_password, verify_password
 from penstock.auth.people import Allowance, Person, UndecidedError
 from penstock.auth.permissions import Permission
 from penstock.auth.tokens import TokenRules, Visitor, visitor_of
+from penstock.auth.topics import TopicPermission
 from penstock.auth.users import Tag, User, Users
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Person",
     "Tag",
     "TokenRules",
+    "TopicPermission",
     "UndecidedError",
     "User",
     "Users",

@@ -15,6 +15,15 @@ class Allowance(Protocol):
         """`kind` is `queue` or `exchange`. Raises UndecidedError when it has to be asked for first."""
         ...
 
+    def narrows_keys(self, exchange: str) -> bool:
+        """Whether a topic exchange that may be written may be closed for some routing keys."""
+        ...
+
+    def allows_key(self, access: Access, exchange: str, key: str) -> bool:
+        """Of a topic exchange: writing a message of that routing key, or reading by a binding of it. It says nothing of
+        the exchange itself. Raises UndecidedError as `allows` does."""
+        ...
+
 
 class Person(Protocol):
     @property

@@ -29,6 +29,12 @@ class Permission:
     def allows(self, access: Access, name: str, _kind: str = "") -> bool:
         return self._of(access).fullmatch(name) is not None
 
+    def narrows_keys(self, _exchange: str) -> bool:
+        return False
+
+    def allows_key(self, _access: Access, _exchange: str, _key: str) -> bool:
+        return True
+
     def pattern(self, access: Access) -> str:
         return self._of(access).pattern
 

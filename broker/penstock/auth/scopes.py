@@ -1,8 +1,10 @@
-"""The scopes of a token, as RabbitMQ and LavinMQ write them: `configure:vhost/name`, with `*` for anything in either
-part, percent-encoded where a part holds a slash, and `tag:name`. What cannot be honoured grants nothing."""
+"""The scopes of a token, as RabbitMQ and LavinMQ write them: `configure:vhost/name` and `write:vhost/name/key`, with
+`*` for anything in a part, percent-encoded where a part holds a slash, and `tag:name`. What cannot be honoured grants
+nothing."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final, Self
 from urllib.parse import unquote
 
@@ -12,6 +14,7 @@ from penstock.model.records import Access
 SCOPES_MAX: Final = 1_000
 """A token has room for a few hundred; more are no scopes but an attack."""
 
+_VARIABLE: Final = re.compile(r"\{([^{}]+)\}")
 _ACCESSES: Final = {access.value: access for access in Access}
 _TAGS: Final = {tag.value: tag for tag in Tag}
 
@@ -21,6 +24,7 @@ class Grant:
     access: Access
     vhost: str
     name: str
+    key: str = "*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +41,14 @@ class Scopes:
         tags = dict.fromkeys(tag for text in own if (tag := _tag(text)) is not None)
         return cls(tuple(grant for text in own if (grant := _grant(text)) is not None), tuple(tags))
 
-    def in_vhost(self, vhost: str) -> "ScopedAllowance | None":
+    def variables(self) -> set[str]:
+        """The names of those that its routing keys have."""
+        return {name for grant in self.grants for name in _VARIABLE.findall(grant.key)}
+
+    def in_vhost(self, vhost: str, variables: Mapping[str, str] | None = None) -> "ScopedAllowance | None":
+        """`variables` are what `{name}` stands for in a routing key, besides `{vhost}`."""
         found = tuple(grant for grant in self.grants if matches(grant.vhost, vhost))
-        return ScopedAllowance(found) if found else None
+        return ScopedAllowance(found, {**(variables or {}), "vhost": vhost}) if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +56,32 @@ class ScopedAllowance:
     """Implements `Allowance` with the grants of one vhost."""
 
     grants: tuple[Grant, ...]
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def allows(self, access: Access, name: str, _kind: str = "") -> bool:
+        """A grant of some routing keys opens the name: which keys is asked besides, and of topic exchanges alone."""
         return any(grant.access is access and matches(grant.name, name) for grant in self.grants)
+
+    def narrows_keys(self, exchange: str) -> bool:
+        return all(grant.key != "*" for grant in self._grants(Access.WRITE, exchange))
+
+    def allows_key(self, access: Access, exchange: str, key: str) -> bool:
+        return any(self._matches_key(grant.key, key) for grant in self._grants(access, exchange))
+
+    def _grants(self, access: Access, name: str) -> Iterable[Grant]:
+        return (grant for grant in self.grants if grant.access is access and matches(grant.name, name))
+
+    def _matches_key(self, pattern: str, key: str) -> bool:
+        expanded = expand(pattern, self.variables)
+        return expanded is not None and matches(expanded, key)
+
+
+def expand(pattern: str, variables: Mapping[str, str]) -> str | None:
+    """None when a value holds a star, which would stand for anything. A variable that nobody knows stays as it is."""
+    values = [variables.get(name) for name in _VARIABLE.findall(pattern)]
+    if any(value is not None and "*" in value for value in values):
+        return None
+    return _VARIABLE.sub(lambda found: variables.get(found[1], found[0]), pattern)
 
 
 def matches(pattern: str, text: str) -> bool:
@@ -76,9 +108,9 @@ def _tag(text: str) -> Tag | None:
 
 
 def _grant(text: str) -> Grant | None:
-    """A third part narrows the routing keys. Nobody checks those here, so only one that allows all of them counts."""
+    """A third part narrows the routing keys of topic exchanges."""
     kind, colon, rest = text.partition(":")
     parts = [unquote(part) for part in rest.split("/")]
-    if not colon or kind not in _ACCESSES or len(parts) not in (2, 3) or parts[2:] not in ([], ["*"]):
+    if not colon or kind not in _ACCESSES or len(parts) not in (2, 3):
         return None
-    return Grant(_ACCESSES[kind], parts[0], parts[1])
+    return Grant(_ACCESSES[kind], *parts)

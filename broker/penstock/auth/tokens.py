@@ -29,6 +29,7 @@ class Visitor:
     name: str
     scopes: Scopes
     expires_at_ms: int | None
+    variables: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[Tag, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -42,7 +43,7 @@ class Visitor:
         return self.is_administrator or Tag.MONITORING in self.tags or self.allowance(vhost) is not None
 
     def allowance(self, vhost: str) -> Allowance | None:
-        return self.scopes.in_vhost(vhost)
+        return self.scopes.in_vhost(vhost, self.variables)
 
 
 def visitor_of(claims: Mapping[str, Any], rules: TokenRules) -> Visitor:
@@ -55,7 +56,10 @@ def visitor_of(claims: Mapping[str, Any], rules: TokenRules) -> Visitor:
     if not name.isprintable():
         raise NotAuthenticatedError("", "send a token whose user has a name that can be printed")
     user_name(name)
-    return Visitor(name, Scopes.read(_scopes(claims, rules), rules.scope_prefix), int(expires_at * 1_000))
+    scopes = Scopes.read(_scopes(claims, rules), rules.scope_prefix)
+    known = {"username": name, **{claim: value for claim, value in claims.items() if isinstance(value, str)}}
+    variables = {variable: known[variable] for variable in scopes.variables() if variable in known}
+    return Visitor(name, scopes, int(expires_at * 1_000), variables)
 
 
 def _scopes(claims: Mapping[str, Any], rules: TokenRules) -> list[str]:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from penstock.auth.passwords import ARGON2ID, check_digest
 from penstock.auth.permissions import Permission
+from penstock.auth.topics import NarrowedPermission, TopicPermission
 from penstock.model.errors import InvalidArgumentError, NotFoundError, Thing
 from penstock.model.names import user_name
 
@@ -24,19 +25,28 @@ class Tag(StrEnum):
     IMPERSONATOR = "impersonator"
 
 
+Topics = Mapping[str, Mapping[str, TopicPermission]]
+"""By vhost and exchange."""
+
+
 def _no_permissions() -> Mapping[str, Permission]:
+    return MappingProxyType({})
+
+
+def _no_topics() -> Topics:
     return MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One user; `permissions` by vhost."""
+    """One user; `permissions` by vhost, and `topics` that narrow them."""
 
     name: str
     password_hash: str
     hashing_algorithm: str = ARGON2ID
     tags: tuple[Tag, ...] = ()
     permissions: Mapping[str, Permission] = field(default_factory=_no_permissions)
+    topics: Topics = field(default_factory=_no_topics)
 
     @property
     def is_administrator(self) -> bool:
@@ -50,8 +60,13 @@ class User:
         """Whether the vhost is named to this user at all."""
         return vhost in self.permissions or self.is_administrator or Tag.MONITORING in self.tags
 
-    def allowance(self, vhost: str) -> Permission | None:
-        return self.permissions.get(vhost)
+    def names_vhost(self, vhost: str) -> bool:
+        """Whether anything that the user may do is about that vhost."""
+        return vhost in self.permissions or vhost in self.topics
+
+    def allowance(self, vhost: str) -> Permission | NarrowedPermission | None:
+        permission, topics = self.permissions.get(vhost), self.topics.get(vhost)
+        return NarrowedPermission(permission, topics) if permission is not None and topics else permission
 
 
 class Users:
@@ -83,8 +98,10 @@ class Users:
             password_hash = known.password_hash if known else ""
             algorithm = known.hashing_algorithm if known else ARGON2ID
         check_digest(password_hash, algorithm)
-        permissions = known.permissions if known else _no_permissions()
-        return self._with(User(name, password_hash, algorithm, parse_tags(tags), permissions))
+        changed = known or User(name, "")
+        return self._with(
+            replace(changed, password_hash=password_hash, hashing_algorithm=algorithm, tags=parse_tags(tags))
+        )
 
     def rehash(self, name: str, was: str, password_hash: str) -> "Users":
         """Puts our digest in the place of another broker's; a password that changed meanwhile stays as it is."""
@@ -107,9 +124,29 @@ class Users:
             raise NotFoundError(Thing("permission of user", name, vhost), "list the permissions there are")
         return self._with(_without(user, vhost))
 
+    def set_topic(self, name: str, vhost: str, exchange: str, topic: TopicPermission) -> "Users":
+        user = self.get(name)
+        in_vhost = MappingProxyType({**user.topics.get(vhost, {}), exchange: topic})
+        return self._with(replace(user, topics=MappingProxyType({**user.topics, vhost: in_vhost})))
+
+    def clear_topics(self, name: str, vhost: str, exchange: str | None) -> "Users":
+        """That of one exchange, or all of the vhost. Raises NotFoundError when there is none."""
+        user = self.get(name)
+        found = user.topics.get(vhost, {})
+        if not found or (exchange is not None and exchange not in found):
+            raise NotFoundError(Thing("topic permission of user", name, vhost), "list the topic permissions there are")
+        left = {} if exchange is None else {known: topic for known, topic in found.items() if known != exchange}
+        topics = {known: topics for known, topics in user.topics.items() if known != vhost}
+        if left:
+            topics[vhost] = MappingProxyType(left)
+        return self._with(replace(user, topics=MappingProxyType(topics)))
+
     def without_vhost(self, vhost: str) -> "Users":
         """What remains when a vhost goes: a vhost of the same name made later must not inherit its permissions."""
-        return Users(_without(user, vhost) if vhost in user.permissions else user for user in self._by_name.values())
+        return Users(
+            _without_topics(_without(user, vhost), vhost) if user.names_vhost(vhost) else user
+            for user in self._by_name.values()
+        )
 
     def merge(self, users: Iterable[User]) -> "Users":
         """Adds many, or puts them in the place of those of the same names, in one go."""
@@ -140,6 +177,11 @@ def parse_tags(tags: Iterable[str]) -> tuple[Tag, ...]:
 def _without(user: User, vhost: str) -> User:
     left = {name: permission for name, permission in user.permissions.items() if name != vhost}
     return replace(user, permissions=MappingProxyType(left))
+
+
+def _without_topics(user: User, vhost: str) -> User:
+    left = {name: topics for name, topics in user.topics.items() if name != vhost}
+    return replace(user, topics=MappingProxyType(left))
 
 
 def check_user_name(name: str) -> None:

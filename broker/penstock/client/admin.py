@@ -18,6 +18,7 @@ from penstock.client.records import (
     Queue,
     Recovery,
     Status,
+    TopicPermission,
     User,
     Vhost,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "bind",
     "call",
     "clear_permission",
+    "clear_topic_permission",
     "create_vhost",
     "declare_exchange",
     "declare_queue",
@@ -46,6 +48,7 @@ __all__ = [
     "list_exchanges",
     "list_permissions",
     "list_queues",
+    "list_topic_permissions",
     "list_users",
     "list_vhosts",
     "make_binding",
@@ -54,6 +57,7 @@ __all__ = [
     "purge_queue",
     "put_user",
     "set_permission",
+    "set_topic_permission",
     "status",
     "unbind",
 ]
@@ -232,6 +236,32 @@ def set_permission(permission: Permission) -> Steps[None]:
         )
     )
     yield from call("SetPermission", request, admin_pb2.SetPermissionResponse)
+
+
+def list_topic_permissions(user: str | None, vhost: str | None) -> Steps[list[TopicPermission]]:
+    request = admin_pb2.ListTopicPermissionsRequest(user=user, vhost=vhost)
+    answer = yield from call("ListTopicPermissions", request, admin_pb2.ListTopicPermissionsResponse)
+    return [
+        TopicPermission(found.user, found.vhost, found.exchange, found.write, found.read)
+        for found in answer.permissions
+    ]
+
+
+def set_topic_permission(permission: TopicPermission) -> Steps[None]:
+    wanted = admin_pb2.TopicPermission(
+        user=permission.user,
+        vhost=permission.vhost,
+        exchange=permission.exchange,
+        write=permission.write,
+        read=permission.read,
+    )
+    request = admin_pb2.SetTopicPermissionRequest(permission=wanted)
+    yield from call("SetTopicPermission", request, admin_pb2.SetTopicPermissionResponse)
+
+
+def clear_topic_permission(user: str, vhost: str, exchange: str | None) -> Steps[None]:
+    request = admin_pb2.ClearTopicPermissionRequest(user=user, vhost=vhost, exchange=exchange)
+    yield from call("ClearTopicPermission", request, admin_pb2.ClearTopicPermissionResponse)
 
 
 def clear_permission(user: str, vhost: str) -> Steps[None]:

@@ -36,6 +36,7 @@ from penstock.client.records import (
     ReservedLease,
     Status,
     StreamInfo,
+    TopicPermission,
     User,
     Vhost,
     VhostLimits,
@@ -341,6 +342,21 @@ class Connection:
 
     async def clear_permission(self, user: str, vhost: str | None = None) -> None:
         await self._run(admin.clear_permission(user, self._vhost if vhost is None else vhost))
+
+    async def list_topic_permissions(self, user: str | None = None, vhost: str | None = None) -> list[TopicPermission]:
+        return await self._run(admin.list_topic_permissions(user, vhost))
+
+    async def set_topic_permission(
+        self, user: str, exchange: str, vhost: str | None = None, write: str = "", read: str = ""
+    ) -> None:
+        """Narrows what the user may do with a topic exchange: each is a regular expression that a whole routing key
+        must match, where `{username}` and `{vhost}` stand for those names."""
+        chosen = self._vhost if vhost is None else vhost
+        await self._run(admin.set_topic_permission(TopicPermission(user, chosen, exchange, write, read)))
+
+    async def clear_topic_permission(self, user: str, exchange: str | None = None, vhost: str | None = None) -> None:
+        """That of one exchange, or all in the virtual host."""
+        await self._run(admin.clear_topic_permission(user, self._vhost if vhost is None else vhost, exchange))
 
     # ------------------------------------------------------------ policies
 

@@ -208,6 +208,17 @@ class Permission:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicPermission:
+    """Regular expressions that a whole routing key must match: `write` that of a message, `read` that of a binding."""
+
+    user: str
+    vhost: str
+    exchange: str
+    write: str
+    read: str
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """Settings for every exchange or queue whose name the pattern finds itself in."""
 

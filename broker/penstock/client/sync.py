@@ -30,6 +30,7 @@ from penstock.client.records import (
     ReservedLease,
     Status,
     StreamInfo,
+    TopicPermission,
     User,
     Vhost,
     VhostLimits,
@@ -329,6 +330,21 @@ class Connection:
 
     def clear_permission(self, user: str, vhost: str | None = None) -> None:
         self._run(admin.clear_permission(user, self._vhost if vhost is None else vhost))
+
+    def list_topic_permissions(self, user: str | None = None, vhost: str | None = None) -> list[TopicPermission]:
+        return self._run(admin.list_topic_permissions(user, vhost))
+
+    def set_topic_permission(
+        self, user: str, exchange: str, vhost: str | None = None, write: str = "", read: str = ""
+    ) -> None:
+        """Narrows what the user may do with a topic exchange: each is a regular expression that a whole routing key
+        must match, where `{username}` and `{vhost}` stand for those names."""
+        chosen = self._vhost if vhost is None else vhost
+        self._run(admin.set_topic_permission(TopicPermission(user, chosen, exchange, write, read)))
+
+    def clear_topic_permission(self, user: str, exchange: str | None = None, vhost: str | None = None) -> None:
+        """That of one exchange, or all in the virtual host."""
+        self._run(admin.clear_topic_permission(user, self._vhost if vhost is None else vhost, exchange))
 
     # ------------------------------------------------------------ policies
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from penstock.auth import Permission, Person, User
+from penstock.auth import Permission, Person, TopicPermission, User
 from penstock.model.names import ConnectionId
 from penstock.vhost.actor import Actor
 from penstock.vhost.ports import StreamState
@@ -39,6 +39,11 @@ class Accounts(Protocol):
     async def delete_user(self, name: str) -> None: ...
     async def set_permission(self, name: str, vhost: str, permission: Permission) -> None: ...
     async def clear_permission(self, name: str, vhost: str) -> None: ...
+    async def set_topic(self, name: str, vhost: str, exchange: str, topic: TopicPermission) -> None: ...
+    async def clear_topics(self, name: str, vhost: str, exchange: str | None) -> None:
+        """That of one exchange, or all of the vhost."""
+        ...
+
     async def forget_vhost(self, vhost: str) -> None:
         """Permissions in it go."""
         ...

@@ -9,7 +9,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 
-from penstock.auth import CredentialCache, Permission, Person, Tag, User, Users, hash_password, verify_password
+from penstock.auth import (
+    CredentialCache,
+    Permission,
+    Person,
+    Tag,
+    TopicPermission,
+    User,
+    Users,
+    hash_password,
+    verify_password,
+)
 from penstock.auth.credentials import KEY_BYTES
 from penstock.auth.passwords import ARGON2ID, SALT_BYTES, algorithm_named, check_digest
 from penstock.auth.users import LOOPBACK_ONLY_USER, parse_tags
@@ -27,7 +37,7 @@ from penstock.model.errors import (
 from penstock.model.names import ConnectionId, UserName
 from penstock.model.records import Access
 from penstock.node.sign_in import NOT_HERE
-from penstock.storage import PermissionRecord, UserRecord, read_users, write_users
+from penstock.storage import PermissionRecord, TopicRecord, UserRecord, read_users, write_users
 from penstock.vhost.actor import Actor
 
 _log = logger("accounts")
@@ -162,8 +172,14 @@ class Accounts:
     async def clear_permission(self, name: str, vhost: str) -> None:
         await self._change(lambda users: users.clear_permission(name, vhost))
 
+    async def set_topic(self, name: str, vhost: str, exchange: str, topic: TopicPermission) -> None:
+        await self._change(lambda users: users.set_topic(name, vhost, exchange, topic))
+
+    async def clear_topics(self, name: str, vhost: str, exchange: str | None) -> None:
+        await self._change(lambda users: users.clear_topics(name, vhost, exchange))
+
     async def forget_vhost(self, vhost: str) -> None:
-        if any(vhost in user.permissions for user in self._users.all()):
+        if any(user.names_vhost(vhost) for user in self._users.all()):
             await self._change(lambda users: users.without_vhost(vhost))
 
     async def change(self, change: Callable[[Users], Users]) -> None:
@@ -229,12 +245,23 @@ def _user(path: Path, record: UserRecord) -> User:
             vhost: Permission.compile(held.configure, held.write, held.read)
             for vhost, held in record.permissions.items()
         }
+        topics = {
+            vhost: MappingProxyType(
+                {
+                    exchange: TopicPermission.compile(record.name, vhost, held.write, held.read)
+                    for exchange, held in by_exchange.items()
+                }
+            )
+            for vhost, by_exchange in record.topics.items()
+        }
         tags = parse_tags(record.tags)
     except RefusedError as refusal:
         raise StorageError(
             Thing("file", str(path)), f"is wrong at user '{record.name}': {refusal}", "mend it, then start again"
         ) from refusal
-    return User(record.name, record.password_hash, algorithm, tags, MappingProxyType(permissions))
+    return User(
+        record.name, record.password_hash, algorithm, tags, MappingProxyType(permissions), MappingProxyType(topics)
+    )
 
 
 def records_of(users: Users) -> list[UserRecord]:
@@ -249,6 +276,10 @@ def records_of(users: Users) -> list[UserRecord]:
                     held.pattern(Access.CONFIGURE), held.pattern(Access.WRITE), held.pattern(Access.READ)
                 )
                 for vhost, held in user.permissions.items()
+            },
+            {
+                vhost: {exchange: TopicRecord(topic.write, topic.read) for exchange, topic in topics.items()}
+                for vhost, topics in user.topics.items()
             },
         )
         for user in users.all()

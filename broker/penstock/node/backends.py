@@ -17,7 +17,12 @@ def make_sign_in(settings: Settings, accounts: Accounts, asking: Asking, clock: 
     if "jwt" in settings.backends:
         made["jwt"] = _token_backend(settings, asking, clock)
     if "http" in settings.backends:
-        urls = HttpUrls(settings.http_auth_user_url, settings.http_auth_vhost_url, settings.http_auth_resource_url)
+        urls = HttpUrls(
+            settings.http_auth_user_url,
+            settings.http_auth_vhost_url,
+            settings.http_auth_resource_url,
+            settings.http_auth_topic_url,
+        )
         made["http"] = HttpBackend(urls, settings.http_auth_cache_seconds, asking.post_form, clock)
     rule = settings.tls_client_user
     certificates = Certificates(rule, accounts.find) if rule != "none" else None

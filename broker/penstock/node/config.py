@@ -145,6 +145,9 @@ class Settings(BaseModel):
     http_auth_user_url: str = Field("", description="Asked who a user is, as RabbitMQ's `auth_http.user_path` by POST.")
     http_auth_vhost_url: str = Field("", description="Asked who may enter a virtual host.")
     http_auth_resource_url: str = Field("", description="Asked who may do what with a queue or an exchange.")
+    http_auth_topic_url: str = Field(
+        "", description="Asked which routing keys of a topic exchange; without it all that the exchange is open for."
+    )
     http_auth_cache_seconds: float = Field(10.0, ge=1, le=3_600, description="How long an answer holds.")
     auth_timeout_seconds: float = Field(5.0, ge=0.1, le=60, description="How long a server of keys or answers has.")
 
@@ -188,7 +191,12 @@ class Settings(BaseModel):
         if "jwt" in wanted and not self.jwt_audience:
             raise ValueError("auth_backends has jwt without jwt_audience: tokens for other services would be let in")
         if "http" in wanted:
-            _check_urls(self.http_auth_user_url, self.http_auth_vhost_url, self.http_auth_resource_url)
+            _check_urls(
+                self.http_auth_user_url,
+                self.http_auth_vhost_url,
+                self.http_auth_resource_url,
+                self.http_auth_topic_url or self.http_auth_resource_url,
+            )
         return self
 
     @property
@@ -275,7 +283,7 @@ def _explained(error: ValidationError, origins: Mapping[str, str]) -> list[str]:
 def _check_urls(*urls: str) -> None:
     if not all(url.startswith(("http://", "https://")) for url in urls):
         raise ValueError(
-            "auth_backends has http, and one of http_auth_user_url, _vhost_url and _resource_url is no URL"
+            "auth_backends has http, and one of http_auth_user_url, _vhost_url, _resource_url and _topic_url is no URL"
         )
 
 

@@ -7,15 +7,17 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from penstock.auth import Permission, User, Users
+from penstock.auth import Permission, TopicPermission, User, Users
 from penstock.auth.passwords import algorithm_named, check_digest
 from penstock.auth.users import check_user_name, parse_tags
 from penstock.model.errors import RefusedError
+from penstock.model.names import exchange_name
 from penstock.model.records import Access
 from penstock.node.accounts import Accounts
 
 _USER_KEYS = frozenset({"name", "password_hash", "hashing_algorithm", "tags", "limits"})
 _PERMISSION_KEYS = frozenset({"user", "name", "vhost", "configure", "write", "read"})
+_TOPIC_KEYS = frozenset({"user", "vhost", "exchange", "write", "read"})
 
 
 class DefinitionsUsers:
@@ -42,10 +44,21 @@ class DefinitionsUsers:
             for vhost, held in user.permissions.items()
         ]
 
-    def check(self, users: list[dict[str, Any]], permissions: list[dict[str, Any]]) -> list[str]:
+    def export_topics(self) -> list[dict[str, Any]]:
+        return [
+            {"user": user.name, "vhost": vhost, "exchange": exchange, "write": topic.write, "read": topic.read}
+            for user in self._accounts.users()
+            for vhost, topics in user.topics.items()
+            for exchange, topic in topics.items()
+        ]
+
+    def check(
+        self, users: list[dict[str, Any]], permissions: list[dict[str, Any]], topics: list[dict[str, Any]]
+    ) -> list[str]:
         problems = [problem for entry in users if (problem := problem_of_user(entry))]
         known = {user.name for user in self._accounts.users()} | {str(entry.get("name")) for entry in users}
         problems += [problem for entry in permissions if (problem := _problem_of_permission(entry, known))]
+        problems += [problem for entry in topics if (problem := _problem_of_topic(entry, known))]
         return problems
 
     async def import_users(self, users: list[dict[str, Any]]) -> int:
@@ -55,10 +68,7 @@ class DefinitionsUsers:
         changed = [user for user in wanted if not _is_same(user, known.get(user.name))]
 
         def change(now: Users) -> Users:
-            return now.merge(
-                replace(user, permissions=held.permissions) if (held := now.find(user.name)) else user
-                for user in changed
-            )
+            return now.merge(_with_what_it_may(user, now.find(user.name)) for user in changed)
 
         if changed:
             await self._accounts.change(change)
@@ -84,13 +94,36 @@ class DefinitionsUsers:
             await self._accounts.change(change)
         return changed_count
 
+    async def import_topics(self, topics: list[dict[str, Any]]) -> int:
+        """Gives how many are new or changed."""
+        wanted = {(user, vhost, exchange): topic for user, vhost, exchange, topic in map(_read_topic, topics)}
+        known = {user.name: user.topics for user in self._accounts.users()}
+        changed = {
+            (user, vhost, exchange): topic
+            for (user, vhost, exchange), topic in wanted.items()
+            if known.get(user, {}).get(vhost, {}).get(exchange) != topic
+        }
+
+        def change(now: Users) -> Users:
+            for (user, vhost, exchange), topic in changed.items():
+                now = now.set_topic(user, vhost, exchange, topic)
+            return now
+
+        if changed:
+            await self._accounts.change(change)
+        return len(changed)
+
 
 def _with_permissions(user: User, by_vhost: Mapping[str, Permission]) -> User:
     return replace(user, permissions=MappingProxyType({**user.permissions, **by_vhost}))
 
 
 def _is_same(user: User, known: User | None) -> bool:
-    return known is not None and replace(user, permissions=known.permissions) == known
+    return known is not None and _with_what_it_may(user, known) == known
+
+
+def _with_what_it_may(user: User, known: User | None) -> User:
+    return user if known is None else replace(user, permissions=known.permissions, topics=known.topics)
 
 
 def problem_of_user(entry: dict[str, Any]) -> str:
@@ -121,6 +154,19 @@ def _problem_of_permission(entry: dict[str, Any], known: set[str]) -> str:
     return "" if user in known else f"a permission in vhost {vhost!r} is for user {user!r}, who is nowhere"
 
 
+def _problem_of_topic(entry: dict[str, Any], known: set[str]) -> str:
+    unknown = sorted(entry.keys() - _TOPIC_KEYS)
+    if unknown:
+        return f"a topic permission has {', '.join(unknown)}, which cannot be honoured"
+    try:
+        user, vhost, _, _ = _read_topic(entry)
+    except RefusedError as refusal:
+        return f"a topic permission of user {entry.get('user')!r}: {refusal}"
+    except (TypeError, ValueError):
+        return f"a topic permission of user {entry.get('user')!r} has a field of the wrong type"
+    return "" if user in known else f"a topic permission in vhost {vhost!r} is for user {user!r}, who is nowhere"
+
+
 def read_user(entry: dict[str, Any]) -> User:
     tags = entry.get("tags") or ()
     if isinstance(tags, str):
@@ -133,6 +179,12 @@ def read_user(entry: dict[str, Any]) -> User:
 def _read_permission(entry: dict[str, Any]) -> tuple[str, str, Permission]:
     patterns = Permission.compile(_text(entry.get("configure")), _text(entry.get("write")), _text(entry.get("read")))
     return _text(_user_of(entry)), _text(entry.get("vhost")), patterns
+
+
+def _read_topic(entry: dict[str, Any]) -> tuple[str, str, str, TopicPermission]:
+    user, vhost, exchange = _text(entry.get("user")), _text(entry.get("vhost")), _text(entry.get("exchange"))
+    topic = TopicPermission.compile(user, vhost, _text(entry.get("write")), _text(entry.get("read")))
+    return user, vhost, exchange_name(exchange), topic
 
 
 def _user_of(entry: dict[str, Any]) -> object:

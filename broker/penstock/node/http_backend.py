@@ -27,6 +27,8 @@ class HttpUrls:
     user: str
     vhost: str
     resource: str
+    topic: str = ""
+    """Empty when routing keys are not asked about."""
 
 
 class HttpBackend:
@@ -65,6 +67,20 @@ class HttpBackend:
         question = {"username": person.name, "vhost": vhost, "resource": kind, "name": name}
         question |= {"permission": access.value, "tags": person.tag_text}
         return self._decided(self._urls.resource, question)
+
+    @property
+    def narrows_keys(self) -> bool:
+        return bool(self._urls.topic)
+
+    def may_key(self, person: "Guest", vhost: str, access: Access, place: tuple[str, str]) -> bool:
+        """`place` is an exchange and a routing key."""
+        if not self._urls.topic:
+            return True
+        exchange, key = place
+        question = {"username": person.name, "vhost": vhost, "resource": "topic", "name": exchange}
+        question |= {"permission": access.value, "routing_key": key, "tags": person.tag_text}
+        question |= {"variable_map.username": person.name, "variable_map.vhost": vhost}
+        return self._decided(self._urls.topic, question)
 
     def _decided(self, url: str, question: Mapping[str, str]) -> bool:
         answer = self._known(url, question)
@@ -133,3 +149,10 @@ class GuestAllowance:
 
     def allows(self, access: Access, name: str, kind: str = "") -> bool:
         return self.guest.backend.may(self.guest, self.vhost, access, (kind, name))
+
+    def narrows_keys(self, exchange: str) -> bool:
+        del exchange
+        return self.guest.backend.narrows_keys
+
+    def allows_key(self, access: Access, exchange: str, key: str) -> bool:
+        return self.guest.backend.may_key(self.guest, self.vhost, access, (exchange, key))

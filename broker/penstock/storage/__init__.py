@@ -9,6 +9,7 @@ from penstock.storage.definitions_fold import Fold
 from penstock.storage.directory import DataDirectory, LastRun, directory_name
 from penstock.storage.records_json import (
     PermissionRecord,
+    TopicRecord,
     UserRecord,
     read_users,
     read_vhosts,
@@ -29,6 +30,7 @@ __all__ = [
     "PermissionRecord",
     "QueueDeleted",
     "StorageError",
+    "TopicRecord",
     "Unbound",
     "UserRecord",
     "VhostCopy",

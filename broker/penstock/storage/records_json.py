@@ -2,17 +2,27 @@
 `tags` is a list of names and a permission has the keys configure, write and read; LavinMQ's `"a,b"` and `config` are
 read as well and written back in our form. What tags and patterns mean is not known here."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from penstock.model.errors import StorageError, Thing
 from penstock.storage.directory import directory_name
 from penstock.storage.jsonfiles import read_json, write_json
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class PermissionRecord:
     configure: str
+    write: str
+    read: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
     write: str
     read: str
 
@@ -24,6 +34,7 @@ class UserRecord:
     hashing_algorithm: str
     tags: tuple[str, ...] = ()
     permissions: dict[str, PermissionRecord] = field(default_factory=dict)
+    topics: dict[str, dict[str, TopicRecord]] = field(default_factory=dict)
 
 
 def read_users(path: Path) -> list[UserRecord] | None:
@@ -37,20 +48,26 @@ def read_users(path: Path) -> list[UserRecord] | None:
 
 
 def write_users(path: Path, users: list[UserRecord]) -> None:
-    content = [
-        {
-            "name": user.name,
-            "password_hash": user.password_hash,
-            "hashing_algorithm": user.hashing_algorithm,
-            "tags": list(user.tags),
-            "permissions": {
-                vhost: {"configure": permission.configure, "write": permission.write, "read": permission.read}
-                for vhost, permission in user.permissions.items()
-            },
+    write_json(path, [_object_of(user) for user in users])
+
+
+def _object_of(user: UserRecord) -> dict[str, object]:
+    content: dict[str, object] = {
+        "name": user.name,
+        "password_hash": user.password_hash,
+        "hashing_algorithm": user.hashing_algorithm,
+        "tags": list(user.tags),
+        "permissions": {
+            vhost: {"configure": permission.configure, "write": permission.write, "read": permission.read}
+            for vhost, permission in user.permissions.items()
+        },
+    }
+    if user.topics:  # most users have none, and an earlier broker reads a file without them
+        content["topic_permissions"] = {
+            vhost: {exchange: {"write": topic.write, "read": topic.read} for exchange, topic in topics.items()}
+            for vhost, topics in user.topics.items()
         }
-        for user in users
-    ]
-    write_json(path, content)
+    return content
 
 
 def read_vhosts(path: Path) -> list[str] | None:
@@ -128,12 +145,26 @@ class Place:
             raise self.wrong(key, "must be an object")
         return {name: Place(self._path, f"{self._way}.{key}[{name!r}]", item) for name, item in value.items()}
 
+    def places(self, read: "Callable[[Place], T]") -> "dict[str, T]":
+        """Of an object all of whose values are objects of one kind."""
+        return {name: read(Place(self._path, f"{self._way}[{name!r}]", item)) for name, item in self._fields.items()}
+
 
 def _user(place: Place) -> UserRecord:
-    place.only("name", "password_hash", "hashing_algorithm", "tags", "permissions")
-    permissions = {vhost: _permission(at) for vhost, at in place.objects("permissions").items()}
-    algorithm = place.text("hashing_algorithm", "argon2id")
-    return UserRecord(place.text("name"), place.text("password_hash", ""), algorithm, place.texts("tags"), permissions)
+    place.only("name", "password_hash", "hashing_algorithm", "tags", "permissions", "topic_permissions")
+    return UserRecord(
+        place.text("name"),
+        place.text("password_hash", ""),
+        place.text("hashing_algorithm", "argon2id"),
+        place.texts("tags"),
+        {vhost: _permission(at) for vhost, at in place.objects("permissions").items()},
+        {vhost: at.places(_topic) for vhost, at in place.objects("topic_permissions").items()},
+    )
+
+
+def _topic(place: "Place") -> TopicRecord:
+    place.only("write", "read")
+    return TopicRecord(place.text("write"), place.text("read"))
 
 
 def _permission(place: Place) -> PermissionRecord:

@@ -280,6 +280,58 @@ class ClearPermissionResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class TopicPermission(_message.Message):
+    __slots__ = ("user", "vhost", "exchange", "write", "read")
+    USER_FIELD_NUMBER: _ClassVar[int]
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
+    WRITE_FIELD_NUMBER: _ClassVar[int]
+    READ_FIELD_NUMBER: _ClassVar[int]
+    user: str
+    vhost: str
+    exchange: str
+    write: str
+    read: str
+    def __init__(self, user: _Optional[str] = ..., vhost: _Optional[str] = ..., exchange: _Optional[str] = ..., write: _Optional[str] = ..., read: _Optional[str] = ...) -> None: ...
+
+class ListTopicPermissionsRequest(_message.Message):
+    __slots__ = ("user", "vhost")
+    USER_FIELD_NUMBER: _ClassVar[int]
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    user: str
+    vhost: str
+    def __init__(self, user: _Optional[str] = ..., vhost: _Optional[str] = ...) -> None: ...
+
+class ListTopicPermissionsResponse(_message.Message):
+    __slots__ = ("permissions",)
+    PERMISSIONS_FIELD_NUMBER: _ClassVar[int]
+    permissions: _containers.RepeatedCompositeFieldContainer[TopicPermission]
+    def __init__(self, permissions: _Optional[_Iterable[_Union[TopicPermission, _Mapping]]] = ...) -> None: ...
+
+class SetTopicPermissionRequest(_message.Message):
+    __slots__ = ("permission",)
+    PERMISSION_FIELD_NUMBER: _ClassVar[int]
+    permission: TopicPermission
+    def __init__(self, permission: _Optional[_Union[TopicPermission, _Mapping]] = ...) -> None: ...
+
+class SetTopicPermissionResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ClearTopicPermissionRequest(_message.Message):
+    __slots__ = ("user", "vhost", "exchange")
+    USER_FIELD_NUMBER: _ClassVar[int]
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
+    user: str
+    vhost: str
+    exchange: str
+    def __init__(self, user: _Optional[str] = ..., vhost: _Optional[str] = ..., exchange: _Optional[str] = ...) -> None: ...
+
+class ClearTopicPermissionResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class Exchange(_message.Message):
     __slots__ = ("name", "type", "durable", "auto_delete", "internal", "arguments")
     class ArgumentsEntry(_message.Message):

@@ -99,6 +99,21 @@ class AdminServiceStub(object):
                 request_serializer=penstock_dot_v1_dot_admin__pb2.ClearPermissionRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_admin__pb2.ClearPermissionResponse.FromString,
                 _registered_method=True)
+        self.ListTopicPermissions = channel.unary_unary(
+                '/penstock.v1.AdminService/ListTopicPermissions',
+                request_serializer=penstock_dot_v1_dot_admin__pb2.ListTopicPermissionsRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_admin__pb2.ListTopicPermissionsResponse.FromString,
+                _registered_method=True)
+        self.SetTopicPermission = channel.unary_unary(
+                '/penstock.v1.AdminService/SetTopicPermission',
+                request_serializer=penstock_dot_v1_dot_admin__pb2.SetTopicPermissionRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_admin__pb2.SetTopicPermissionResponse.FromString,
+                _registered_method=True)
+        self.ClearTopicPermission = channel.unary_unary(
+                '/penstock.v1.AdminService/ClearTopicPermission',
+                request_serializer=penstock_dot_v1_dot_admin__pb2.ClearTopicPermissionRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_admin__pb2.ClearTopicPermissionResponse.FromString,
+                _registered_method=True)
         self.ListExchanges = channel.unary_unary(
                 '/penstock.v1.AdminService/ListExchanges',
                 request_serializer=penstock_dot_v1_dot_admin__pb2.ListExchangesRequest.SerializeToString,
@@ -260,6 +275,25 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ClearPermission(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTopicPermissions(self, request, context):
+        """Which routing keys of a topic exchange a user may write and bind, within the permissions.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetTopicPermission(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClearTopicPermission(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -430,6 +464,21 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ClearPermission,
                     request_deserializer=penstock_dot_v1_dot_admin__pb2.ClearPermissionRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_admin__pb2.ClearPermissionResponse.SerializeToString,
+            ),
+            'ListTopicPermissions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTopicPermissions,
+                    request_deserializer=penstock_dot_v1_dot_admin__pb2.ListTopicPermissionsRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_admin__pb2.ListTopicPermissionsResponse.SerializeToString,
+            ),
+            'SetTopicPermission': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetTopicPermission,
+                    request_deserializer=penstock_dot_v1_dot_admin__pb2.SetTopicPermissionRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_admin__pb2.SetTopicPermissionResponse.SerializeToString,
+            ),
+            'ClearTopicPermission': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClearTopicPermission,
+                    request_deserializer=penstock_dot_v1_dot_admin__pb2.ClearTopicPermissionRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_admin__pb2.ClearTopicPermissionResponse.SerializeToString,
             ),
             'ListExchanges': grpc.unary_unary_rpc_method_handler(
                     servicer.ListExchanges,
@@ -863,6 +912,87 @@ class AdminService(object):
             '/penstock.v1.AdminService/ClearPermission',
             penstock_dot_v1_dot_admin__pb2.ClearPermissionRequest.SerializeToString,
             penstock_dot_v1_dot_admin__pb2.ClearPermissionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTopicPermissions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/ListTopicPermissions',
+            penstock_dot_v1_dot_admin__pb2.ListTopicPermissionsRequest.SerializeToString,
+            penstock_dot_v1_dot_admin__pb2.ListTopicPermissionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetTopicPermission(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/SetTopicPermission',
+            penstock_dot_v1_dot_admin__pb2.SetTopicPermissionRequest.SerializeToString,
+            penstock_dot_v1_dot_admin__pb2.SetTopicPermissionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClearTopicPermission(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/ClearTopicPermission',
+            penstock_dot_v1_dot_admin__pb2.ClearTopicPermissionRequest.SerializeToString,
+            penstock_dot_v1_dot_admin__pb2.ClearTopicPermissionResponse.FromString,
             options,
             channel_credentials,
             insecure,

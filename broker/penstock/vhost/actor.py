@@ -37,6 +37,22 @@ class Actor:
                 f"let an administrator set the user's {access} permission to a pattern that matches '{name}'",
             )
 
+    def is_narrowed(self, exchange: str) -> bool:
+        """Whether routing keys of a topic exchange that may be written have to be looked at."""
+        return self.permissions is not None and self.permissions.narrows_keys(exchange)
+
+    def may_key(self, access: Access, exchange: str, key: str) -> bool:
+        """Of a topic exchange that is open for `access`."""
+        return self.permissions is not None and self.permissions.allows_key(access, exchange, key)
+
+    def require_key(self, access: Access, exchange: Thing, key: str) -> None:
+        if not self.may_key(access, exchange.name, key):
+            raise AccessRefusedError(
+                exchange,
+                f"is closed to user '{self.user}' for {access} with the routing key '{key}'",
+                f"let an administrator set the user's topic permission to a {access} pattern that matches the key",
+            )
+
     def require_entry(self, vhost: Thing) -> None:
         if self.permissions is None:
             raise AccessRefusedError(

@@ -43,6 +43,7 @@ async def export_definitions(vhosts: Vhosts, users: DefinitionsUsers, actor: Act
         "users": users.export_users(),
         "vhosts": [{"name": name} for name in vhosts.names()],
         "permissions": users.export_permissions(),
+        "topic_permissions": users.export_topics(),
         "parameters": [],
         "global_parameters": [],
         "policies": [],
@@ -80,10 +81,10 @@ async def import_definitions(
     take_super_streams(wanted)
     if into is not None:
         vhosts.get(into)
-        if wanted.users or wanted.permissions or wanted.vhosts:
+        if wanted.users or wanted.permissions or wanted.topics or wanted.vhosts:
             wanted.problems.append("users, permissions and vhosts cannot be imported into one vhost")
     _note_unknown_vhosts(vhosts, wanted)
-    wanted.problems += users.check(wanted.users, wanted.permissions)
+    wanted.problems += users.check(wanted.users, wanted.permissions, wanted.topics)
     mismatches = await _try_topology(vhosts, wanted)
     if wanted.problems:
         way_out = "remove these from it"
@@ -127,6 +128,7 @@ async def _add(vhosts: Vhosts, users: DefinitionsUsers, wanted: Definitions) -> 
         added["vhosts"] += await vhosts.make(name)
     added["users"] = await users.import_users(wanted.users)
     added["permissions"] = await users.import_permissions(wanted.permissions)
+    added["topic_permissions"] = await users.import_topics(wanted.topics)
     added["exchanges"] = await _submit_all(vhosts, wanted.exchanges)
     added["queues"] = await _submit_all(vhosts, wanted.queues)
     added["bindings"] = await _submit_all(vhosts, _binds(wanted))

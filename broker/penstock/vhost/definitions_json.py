@@ -57,9 +57,8 @@ LAYOUT_OF_THE_OTHER_BROKER: Final = frozenset(
     }
 )
 """How RabbitMQ lays a stream's files and replicas out, which says nothing about what the stream holds."""
-NOT_SUPPORTED_YET: Final = ("topic_permissions",)
 LISTS: Final = (
-    *("users", "permissions", "vhosts", "exchanges", "queues", "bindings"),
+    *("users", "permissions", "topic_permissions", "vhosts", "exchanges", "queues", "bindings"),
     *("policies", "parameters", "global_parameters"),
 )
 VHOST_KEYS: Final = frozenset({"name", "description", "tags", "metadata", "default_queue_type", "limits"})
@@ -72,7 +71,7 @@ BINDING_KEYS: Final = frozenset(
 
 @dataclass(slots=True)
 class Definitions:
-    """What a JSON text asks for. `users` and `permissions` stay as they are: another room reads them."""
+    """What a JSON text asks for. `users`, `permissions` and `topics` stay as they are: another room reads them."""
 
     vhosts: list[VhostName] = field(default_factory=list)
     exchanges: list[tuple[VhostName, DeclareExchange]] = field(default_factory=list)
@@ -81,6 +80,7 @@ class Definitions:
     policies: list[tuple[VhostName, SetPolicy | SetLimits]] = field(default_factory=list)
     users: list[JSON] = field(default_factory=list)
     permissions: list[JSON] = field(default_factory=list)
+    topics: list[JSON] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
@@ -149,18 +149,16 @@ class _Reader:
 
     def read(self, document: JSON) -> Definitions:
         for key in document:
-            if key not in LISTS and key not in NOT_SUPPORTED_YET and key not in ABOUT_THE_OTHER_BROKER:
+            if key not in LISTS and key not in ABOUT_THE_OTHER_BROKER:
                 self._problem(f"'{key}' is unknown")
-        for key in NOT_SUPPORTED_YET:
-            for item in self._objects(document, key):
-                self._problem(f"{key}: '{item.get('name', '')}' is not supported yet")
         for item in self._objects(document, "global_parameters"):
             if str(item.get("name")) not in PARAMETERS_OF_THE_OTHER_CLUSTER:
                 self._problem(f"global_parameters: '{item.get('name', '')}' is not supported yet")
         self._found.users = self._objects(document, "users")
         is_ours = "penstock_version" in document
-        permissions = self._objects(document, "permissions")
-        self._found.permissions = permissions if is_ours else [_whole_patterns(item) for item in permissions]
+        whole = (lambda item: item) if is_ours else _whole_patterns
+        self._found.permissions = list(map(whole, self._objects(document, "permissions")))
+        self._found.topics = list(map(whole, self._objects(document, "topic_permissions")))
         for key, read in (
             ("vhosts", self._vhost),
             ("exchanges", self._exchange),

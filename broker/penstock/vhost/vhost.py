@@ -3,7 +3,7 @@ and to consume. A verb checks what its actor may do, and hands a command to the 
 protocol, and never sees a message.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.metadata import VhostTopology, entries_of, exchanges, queues, trial_of
@@ -34,7 +34,7 @@ from penstock.model.names import (
     QueueName,
     VhostName,
 )
-from penstock.model.records import ALTERNATE_KEYS, Access, Binding, DestinationKind, Exchange, Queue
+from penstock.model.records import ALTERNATE_KEYS, Access, Binding, DestinationKind, Exchange, ExchangeKind, Queue
 from penstock.vhost.actor import Actor
 from penstock.vhost.leases import Leases
 from penstock.vhost.owner import NO_COUNTS, Outcome, Owner
@@ -205,10 +205,16 @@ class Vhost:
 
     # ------------------------------------------------------------ admissions and events
 
-    async def admit_publish(self, actor: Actor, exchange: ExchangeName) -> None:
-        """Raises when the actor may not publish to it. Holds until permissions or topology change."""
+    async def admit_publish(self, actor: Actor, exchange: ExchangeName) -> bool:
+        """Raises when the actor may not publish to it. Gives whether each routing key has to be asked for besides.
+        Holds until permissions or topology change."""
         actor.require(Access.WRITE, self._exchange(exchange))
         await self._owner.read(lambda: exchanges.check_publish(self._topology, exchange))
+        return self._is_topic(exchange) and actor.is_narrowed(exchange)
+
+    def may_publish_keys(self, actor: Actor, exchange: ExchangeName, keys: Sequence[str]) -> list[bool]:
+        """Which routing keys the actor may publish with to an exchange that it was admitted to."""
+        return [actor.may_key(Access.WRITE, exchange, key) for key in keys]
 
     async def admit_consume(self, actor: Actor, queue: QueueName) -> QueueId:
         """For consuming, getting and settling alike. Gives the number by which the engine knows the queue."""
@@ -281,6 +287,13 @@ class Vhost:
     def _require_binding(self, actor: Actor, binding: Binding) -> None:
         actor.require(Access.WRITE, Thing(binding.destination_kind.value, binding.destination, self.name))
         actor.require(Access.READ, self._exchange(binding.source))
+        if self._is_topic(binding.source):
+            actor.require_key(Access.READ, self._exchange(binding.source), binding.routing_key)
+
+    def _is_topic(self, name: ExchangeName) -> bool:
+        """One that is not there could be declared as one meanwhile."""
+        exchange = self._topology.exchanges.get(name)
+        return exchange is None or exchange.kind is ExchangeKind.TOPIC
 
     def _consumed(self, name: QueueName, actor: Actor) -> Queue:
         queue = queues.get(self._topology, name, actor.connection)

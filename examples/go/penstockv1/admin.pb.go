@@ -1743,6 +1743,358 @@ func (*ClearPermissionResponse) Descriptor() ([]byte, []int) {
 	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
+type TopicPermission struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	User     string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	Vhost    string                 `protobuf:"bytes,2,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	Exchange string                 `protobuf:"bytes,3,opt,name=exchange,proto3" json:"exchange,omitempty"`
+	// Held against the routing key of each message. {username} and {vhost} stand for those names.
+	Write string `protobuf:"bytes,4,opt,name=write,proto3" json:"write,omitempty"`
+	// Held against the routing key of each binding.
+	Read          string `protobuf:"bytes,5,opt,name=read,proto3" json:"read,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopicPermission) Reset() {
+	*x = TopicPermission{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopicPermission) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopicPermission) ProtoMessage() {}
+
+func (x *TopicPermission) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopicPermission.ProtoReflect.Descriptor instead.
+func (*TopicPermission) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *TopicPermission) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *TopicPermission) GetVhost() string {
+	if x != nil {
+		return x.Vhost
+	}
+	return ""
+}
+
+func (x *TopicPermission) GetExchange() string {
+	if x != nil {
+		return x.Exchange
+	}
+	return ""
+}
+
+func (x *TopicPermission) GetWrite() string {
+	if x != nil {
+		return x.Write
+	}
+	return ""
+}
+
+func (x *TopicPermission) GetRead() string {
+	if x != nil {
+		return x.Read
+	}
+	return ""
+}
+
+type ListTopicPermissionsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Each narrows the list when set.
+	User          *string `protobuf:"bytes,1,opt,name=user,proto3,oneof" json:"user,omitempty"`
+	Vhost         *string `protobuf:"bytes,2,opt,name=vhost,proto3,oneof" json:"vhost,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTopicPermissionsRequest) Reset() {
+	*x = ListTopicPermissionsRequest{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTopicPermissionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTopicPermissionsRequest) ProtoMessage() {}
+
+func (x *ListTopicPermissionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTopicPermissionsRequest.ProtoReflect.Descriptor instead.
+func (*ListTopicPermissionsRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ListTopicPermissionsRequest) GetUser() string {
+	if x != nil && x.User != nil {
+		return *x.User
+	}
+	return ""
+}
+
+func (x *ListTopicPermissionsRequest) GetVhost() string {
+	if x != nil && x.Vhost != nil {
+		return *x.Vhost
+	}
+	return ""
+}
+
+type ListTopicPermissionsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Permissions   []*TopicPermission     `protobuf:"bytes,1,rep,name=permissions,proto3" json:"permissions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTopicPermissionsResponse) Reset() {
+	*x = ListTopicPermissionsResponse{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTopicPermissionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTopicPermissionsResponse) ProtoMessage() {}
+
+func (x *ListTopicPermissionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTopicPermissionsResponse.ProtoReflect.Descriptor instead.
+func (*ListTopicPermissionsResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ListTopicPermissionsResponse) GetPermissions() []*TopicPermission {
+	if x != nil {
+		return x.Permissions
+	}
+	return nil
+}
+
+type SetTopicPermissionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Permission    *TopicPermission       `protobuf:"bytes,1,opt,name=permission,proto3" json:"permission,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetTopicPermissionRequest) Reset() {
+	*x = SetTopicPermissionRequest{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetTopicPermissionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetTopicPermissionRequest) ProtoMessage() {}
+
+func (x *SetTopicPermissionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetTopicPermissionRequest.ProtoReflect.Descriptor instead.
+func (*SetTopicPermissionRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *SetTopicPermissionRequest) GetPermission() *TopicPermission {
+	if x != nil {
+		return x.Permission
+	}
+	return nil
+}
+
+type SetTopicPermissionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetTopicPermissionResponse) Reset() {
+	*x = SetTopicPermissionResponse{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetTopicPermissionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetTopicPermissionResponse) ProtoMessage() {}
+
+func (x *SetTopicPermissionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetTopicPermissionResponse.ProtoReflect.Descriptor instead.
+func (*SetTopicPermissionResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{36}
+}
+
+type ClearTopicPermissionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	User  string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	Vhost string                 `protobuf:"bytes,2,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	// All of the virtual host when absent.
+	Exchange      *string `protobuf:"bytes,3,opt,name=exchange,proto3,oneof" json:"exchange,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClearTopicPermissionRequest) Reset() {
+	*x = ClearTopicPermissionRequest{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClearTopicPermissionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClearTopicPermissionRequest) ProtoMessage() {}
+
+func (x *ClearTopicPermissionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClearTopicPermissionRequest.ProtoReflect.Descriptor instead.
+func (*ClearTopicPermissionRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *ClearTopicPermissionRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *ClearTopicPermissionRequest) GetVhost() string {
+	if x != nil {
+		return x.Vhost
+	}
+	return ""
+}
+
+func (x *ClearTopicPermissionRequest) GetExchange() string {
+	if x != nil && x.Exchange != nil {
+		return *x.Exchange
+	}
+	return ""
+}
+
+type ClearTopicPermissionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClearTopicPermissionResponse) Reset() {
+	*x = ClearTopicPermissionResponse{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClearTopicPermissionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClearTopicPermissionResponse) ProtoMessage() {}
+
+func (x *ClearTopicPermissionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClearTopicPermissionResponse.ProtoReflect.Descriptor instead.
+func (*ClearTopicPermissionResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{38}
+}
+
 type Exchange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1758,7 +2110,7 @@ type Exchange struct {
 
 func (x *Exchange) Reset() {
 	*x = Exchange{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[32]
+	mi := &file_penstock_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1770,7 +2122,7 @@ func (x *Exchange) String() string {
 func (*Exchange) ProtoMessage() {}
 
 func (x *Exchange) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[32]
+	mi := &file_penstock_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1783,7 +2135,7 @@ func (x *Exchange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exchange.ProtoReflect.Descriptor instead.
 func (*Exchange) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Exchange) GetName() string {
@@ -1840,7 +2192,7 @@ type ListExchangesRequest struct {
 
 func (x *ListExchangesRequest) Reset() {
 	*x = ListExchangesRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[33]
+	mi := &file_penstock_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1852,7 +2204,7 @@ func (x *ListExchangesRequest) String() string {
 func (*ListExchangesRequest) ProtoMessage() {}
 
 func (x *ListExchangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[33]
+	mi := &file_penstock_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1865,7 +2217,7 @@ func (x *ListExchangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExchangesRequest.ProtoReflect.Descriptor instead.
 func (*ListExchangesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListExchangesRequest) GetVhost() string {
@@ -1900,7 +2252,7 @@ type ListExchangesResponse struct {
 
 func (x *ListExchangesResponse) Reset() {
 	*x = ListExchangesResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[34]
+	mi := &file_penstock_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1912,7 +2264,7 @@ func (x *ListExchangesResponse) String() string {
 func (*ListExchangesResponse) ProtoMessage() {}
 
 func (x *ListExchangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[34]
+	mi := &file_penstock_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1925,7 +2277,7 @@ func (x *ListExchangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExchangesResponse.ProtoReflect.Descriptor instead.
 func (*ListExchangesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListExchangesResponse) GetExchanges() []*Exchange {
@@ -1954,7 +2306,7 @@ type DeclareExchangeRequest struct {
 
 func (x *DeclareExchangeRequest) Reset() {
 	*x = DeclareExchangeRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[35]
+	mi := &file_penstock_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1966,7 +2318,7 @@ func (x *DeclareExchangeRequest) String() string {
 func (*DeclareExchangeRequest) ProtoMessage() {}
 
 func (x *DeclareExchangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[35]
+	mi := &file_penstock_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1979,7 +2331,7 @@ func (x *DeclareExchangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareExchangeRequest.ProtoReflect.Descriptor instead.
 func (*DeclareExchangeRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DeclareExchangeRequest) GetVhost() string {
@@ -2011,7 +2363,7 @@ type DeclareExchangeResponse struct {
 
 func (x *DeclareExchangeResponse) Reset() {
 	*x = DeclareExchangeResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[36]
+	mi := &file_penstock_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2023,7 +2375,7 @@ func (x *DeclareExchangeResponse) String() string {
 func (*DeclareExchangeResponse) ProtoMessage() {}
 
 func (x *DeclareExchangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[36]
+	mi := &file_penstock_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2036,7 +2388,7 @@ func (x *DeclareExchangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareExchangeResponse.ProtoReflect.Descriptor instead.
 func (*DeclareExchangeResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 type DeleteExchangeRequest struct {
@@ -2050,7 +2402,7 @@ type DeleteExchangeRequest struct {
 
 func (x *DeleteExchangeRequest) Reset() {
 	*x = DeleteExchangeRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[37]
+	mi := &file_penstock_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2062,7 +2414,7 @@ func (x *DeleteExchangeRequest) String() string {
 func (*DeleteExchangeRequest) ProtoMessage() {}
 
 func (x *DeleteExchangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[37]
+	mi := &file_penstock_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2075,7 +2427,7 @@ func (x *DeleteExchangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteExchangeRequest.ProtoReflect.Descriptor instead.
 func (*DeleteExchangeRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DeleteExchangeRequest) GetVhost() string {
@@ -2107,7 +2459,7 @@ type DeleteExchangeResponse struct {
 
 func (x *DeleteExchangeResponse) Reset() {
 	*x = DeleteExchangeResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[38]
+	mi := &file_penstock_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2119,7 +2471,7 @@ func (x *DeleteExchangeResponse) String() string {
 func (*DeleteExchangeResponse) ProtoMessage() {}
 
 func (x *DeleteExchangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[38]
+	mi := &file_penstock_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2132,7 +2484,7 @@ func (x *DeleteExchangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteExchangeResponse.ProtoReflect.Descriptor instead.
 func (*DeleteExchangeResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 type Queue struct {
@@ -2153,7 +2505,7 @@ type Queue struct {
 
 func (x *Queue) Reset() {
 	*x = Queue{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[39]
+	mi := &file_penstock_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2165,7 +2517,7 @@ func (x *Queue) String() string {
 func (*Queue) ProtoMessage() {}
 
 func (x *Queue) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[39]
+	mi := &file_penstock_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2178,7 +2530,7 @@ func (x *Queue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Queue.ProtoReflect.Descriptor instead.
 func (*Queue) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Queue) GetName() string {
@@ -2265,7 +2617,7 @@ type ListQueuesRequest struct {
 
 func (x *ListQueuesRequest) Reset() {
 	*x = ListQueuesRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[40]
+	mi := &file_penstock_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +2629,7 @@ func (x *ListQueuesRequest) String() string {
 func (*ListQueuesRequest) ProtoMessage() {}
 
 func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[40]
+	mi := &file_penstock_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +2642,7 @@ func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesRequest.ProtoReflect.Descriptor instead.
 func (*ListQueuesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListQueuesRequest) GetVhost() string {
@@ -2332,7 +2684,7 @@ type ListQueuesResponse struct {
 
 func (x *ListQueuesResponse) Reset() {
 	*x = ListQueuesResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[41]
+	mi := &file_penstock_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2344,7 +2696,7 @@ func (x *ListQueuesResponse) String() string {
 func (*ListQueuesResponse) ProtoMessage() {}
 
 func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[41]
+	mi := &file_penstock_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2357,7 +2709,7 @@ func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesResponse.ProtoReflect.Descriptor instead.
 func (*ListQueuesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListQueuesResponse) GetQueues() []*Queue {
@@ -2387,7 +2739,7 @@ type DeclareQueueRequest struct {
 
 func (x *DeclareQueueRequest) Reset() {
 	*x = DeclareQueueRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[42]
+	mi := &file_penstock_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2399,7 +2751,7 @@ func (x *DeclareQueueRequest) String() string {
 func (*DeclareQueueRequest) ProtoMessage() {}
 
 func (x *DeclareQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[42]
+	mi := &file_penstock_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2412,7 +2764,7 @@ func (x *DeclareQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareQueueRequest.ProtoReflect.Descriptor instead.
 func (*DeclareQueueRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *DeclareQueueRequest) GetVhost() string {
@@ -2447,7 +2799,7 @@ type DeclareQueueResponse struct {
 
 func (x *DeclareQueueResponse) Reset() {
 	*x = DeclareQueueResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[43]
+	mi := &file_penstock_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2459,7 +2811,7 @@ func (x *DeclareQueueResponse) String() string {
 func (*DeclareQueueResponse) ProtoMessage() {}
 
 func (x *DeclareQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[43]
+	mi := &file_penstock_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2472,7 +2824,7 @@ func (x *DeclareQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareQueueResponse.ProtoReflect.Descriptor instead.
 func (*DeclareQueueResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *DeclareQueueResponse) GetName() string {
@@ -2508,7 +2860,7 @@ type DeleteQueueRequest struct {
 
 func (x *DeleteQueueRequest) Reset() {
 	*x = DeleteQueueRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[44]
+	mi := &file_penstock_v1_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2520,7 +2872,7 @@ func (x *DeleteQueueRequest) String() string {
 func (*DeleteQueueRequest) ProtoMessage() {}
 
 func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[44]
+	mi := &file_penstock_v1_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2533,7 +2885,7 @@ func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueRequest.ProtoReflect.Descriptor instead.
 func (*DeleteQueueRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *DeleteQueueRequest) GetVhost() string {
@@ -2573,7 +2925,7 @@ type DeleteQueueResponse struct {
 
 func (x *DeleteQueueResponse) Reset() {
 	*x = DeleteQueueResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[45]
+	mi := &file_penstock_v1_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2585,7 +2937,7 @@ func (x *DeleteQueueResponse) String() string {
 func (*DeleteQueueResponse) ProtoMessage() {}
 
 func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[45]
+	mi := &file_penstock_v1_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2598,7 +2950,7 @@ func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueResponse.ProtoReflect.Descriptor instead.
 func (*DeleteQueueResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *DeleteQueueResponse) GetDroppedCount() uint64 {
@@ -2618,7 +2970,7 @@ type PurgeQueueRequest struct {
 
 func (x *PurgeQueueRequest) Reset() {
 	*x = PurgeQueueRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[46]
+	mi := &file_penstock_v1_admin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2630,7 +2982,7 @@ func (x *PurgeQueueRequest) String() string {
 func (*PurgeQueueRequest) ProtoMessage() {}
 
 func (x *PurgeQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[46]
+	mi := &file_penstock_v1_admin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2643,7 +2995,7 @@ func (x *PurgeQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeQueueRequest.ProtoReflect.Descriptor instead.
 func (*PurgeQueueRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *PurgeQueueRequest) GetVhost() string {
@@ -2669,7 +3021,7 @@ type PurgeQueueResponse struct {
 
 func (x *PurgeQueueResponse) Reset() {
 	*x = PurgeQueueResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[47]
+	mi := &file_penstock_v1_admin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2681,7 +3033,7 @@ func (x *PurgeQueueResponse) String() string {
 func (*PurgeQueueResponse) ProtoMessage() {}
 
 func (x *PurgeQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[47]
+	mi := &file_penstock_v1_admin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2694,7 +3046,7 @@ func (x *PurgeQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeQueueResponse.ProtoReflect.Descriptor instead.
 func (*PurgeQueueResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *PurgeQueueResponse) GetDroppedCount() uint64 {
@@ -2717,7 +3069,7 @@ type Binding struct {
 
 func (x *Binding) Reset() {
 	*x = Binding{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[48]
+	mi := &file_penstock_v1_admin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2729,7 +3081,7 @@ func (x *Binding) String() string {
 func (*Binding) ProtoMessage() {}
 
 func (x *Binding) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[48]
+	mi := &file_penstock_v1_admin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2742,7 +3094,7 @@ func (x *Binding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Binding.ProtoReflect.Descriptor instead.
 func (*Binding) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{48}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Binding) GetSource() string {
@@ -2791,7 +3143,7 @@ type ListBindingsRequest struct {
 
 func (x *ListBindingsRequest) Reset() {
 	*x = ListBindingsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[49]
+	mi := &file_penstock_v1_admin_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2803,7 +3155,7 @@ func (x *ListBindingsRequest) String() string {
 func (*ListBindingsRequest) ProtoMessage() {}
 
 func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[49]
+	mi := &file_penstock_v1_admin_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2816,7 +3168,7 @@ func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsRequest.ProtoReflect.Descriptor instead.
 func (*ListBindingsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{49}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListBindingsRequest) GetVhost() string {
@@ -2849,7 +3201,7 @@ type ListBindingsResponse struct {
 
 func (x *ListBindingsResponse) Reset() {
 	*x = ListBindingsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[50]
+	mi := &file_penstock_v1_admin_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2861,7 +3213,7 @@ func (x *ListBindingsResponse) String() string {
 func (*ListBindingsResponse) ProtoMessage() {}
 
 func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[50]
+	mi := &file_penstock_v1_admin_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2874,7 +3226,7 @@ func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsResponse.ProtoReflect.Descriptor instead.
 func (*ListBindingsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{50}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListBindingsResponse) GetBindings() []*Binding {
@@ -2894,7 +3246,7 @@ type BindRequest struct {
 
 func (x *BindRequest) Reset() {
 	*x = BindRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[51]
+	mi := &file_penstock_v1_admin_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2906,7 +3258,7 @@ func (x *BindRequest) String() string {
 func (*BindRequest) ProtoMessage() {}
 
 func (x *BindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[51]
+	mi := &file_penstock_v1_admin_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2919,7 +3271,7 @@ func (x *BindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindRequest.ProtoReflect.Descriptor instead.
 func (*BindRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{51}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *BindRequest) GetVhost() string {
@@ -2944,7 +3296,7 @@ type BindResponse struct {
 
 func (x *BindResponse) Reset() {
 	*x = BindResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[52]
+	mi := &file_penstock_v1_admin_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2956,7 +3308,7 @@ func (x *BindResponse) String() string {
 func (*BindResponse) ProtoMessage() {}
 
 func (x *BindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[52]
+	mi := &file_penstock_v1_admin_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2969,7 +3321,7 @@ func (x *BindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResponse.ProtoReflect.Descriptor instead.
 func (*BindResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{52}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{59}
 }
 
 type UnbindRequest struct {
@@ -2982,7 +3334,7 @@ type UnbindRequest struct {
 
 func (x *UnbindRequest) Reset() {
 	*x = UnbindRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[53]
+	mi := &file_penstock_v1_admin_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2994,7 +3346,7 @@ func (x *UnbindRequest) String() string {
 func (*UnbindRequest) ProtoMessage() {}
 
 func (x *UnbindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[53]
+	mi := &file_penstock_v1_admin_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3007,7 +3359,7 @@ func (x *UnbindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbindRequest.ProtoReflect.Descriptor instead.
 func (*UnbindRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{53}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *UnbindRequest) GetVhost() string {
@@ -3032,7 +3384,7 @@ type UnbindResponse struct {
 
 func (x *UnbindResponse) Reset() {
 	*x = UnbindResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[54]
+	mi := &file_penstock_v1_admin_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3044,7 +3396,7 @@ func (x *UnbindResponse) String() string {
 func (*UnbindResponse) ProtoMessage() {}
 
 func (x *UnbindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[54]
+	mi := &file_penstock_v1_admin_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3057,7 +3409,7 @@ func (x *UnbindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbindResponse.ProtoReflect.Descriptor instead.
 func (*UnbindResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{54}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{61}
 }
 
 // What holds for every exchange or queue whose name its pattern finds itself in. Of those that match, the one with the
@@ -3077,7 +3429,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[55]
+	mi := &file_penstock_v1_admin_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3089,7 +3441,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[55]
+	mi := &file_penstock_v1_admin_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3102,7 +3454,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{55}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Policy) GetName() string {
@@ -3151,7 +3503,7 @@ type ListPoliciesRequest struct {
 
 func (x *ListPoliciesRequest) Reset() {
 	*x = ListPoliciesRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[56]
+	mi := &file_penstock_v1_admin_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3163,7 +3515,7 @@ func (x *ListPoliciesRequest) String() string {
 func (*ListPoliciesRequest) ProtoMessage() {}
 
 func (x *ListPoliciesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[56]
+	mi := &file_penstock_v1_admin_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3176,7 +3528,7 @@ func (x *ListPoliciesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoliciesRequest.ProtoReflect.Descriptor instead.
 func (*ListPoliciesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{56}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ListPoliciesRequest) GetVhost() string {
@@ -3202,7 +3554,7 @@ type ListPoliciesResponse struct {
 
 func (x *ListPoliciesResponse) Reset() {
 	*x = ListPoliciesResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[57]
+	mi := &file_penstock_v1_admin_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3214,7 +3566,7 @@ func (x *ListPoliciesResponse) String() string {
 func (*ListPoliciesResponse) ProtoMessage() {}
 
 func (x *ListPoliciesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[57]
+	mi := &file_penstock_v1_admin_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3227,7 +3579,7 @@ func (x *ListPoliciesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoliciesResponse.ProtoReflect.Descriptor instead.
 func (*ListPoliciesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{57}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ListPoliciesResponse) GetPolicies() []*Policy {
@@ -3248,7 +3600,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[58]
+	mi := &file_penstock_v1_admin_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3260,7 +3612,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[58]
+	mi := &file_penstock_v1_admin_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3273,7 +3625,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{58}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *SetPolicyRequest) GetVhost() string {
@@ -3305,7 +3657,7 @@ type SetPolicyResponse struct {
 
 func (x *SetPolicyResponse) Reset() {
 	*x = SetPolicyResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[59]
+	mi := &file_penstock_v1_admin_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3317,7 +3669,7 @@ func (x *SetPolicyResponse) String() string {
 func (*SetPolicyResponse) ProtoMessage() {}
 
 func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[59]
+	mi := &file_penstock_v1_admin_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3330,7 +3682,7 @@ func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{59}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{66}
 }
 
 type ClearPolicyRequest struct {
@@ -3344,7 +3696,7 @@ type ClearPolicyRequest struct {
 
 func (x *ClearPolicyRequest) Reset() {
 	*x = ClearPolicyRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[60]
+	mi := &file_penstock_v1_admin_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3356,7 +3708,7 @@ func (x *ClearPolicyRequest) String() string {
 func (*ClearPolicyRequest) ProtoMessage() {}
 
 func (x *ClearPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[60]
+	mi := &file_penstock_v1_admin_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3369,7 +3721,7 @@ func (x *ClearPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearPolicyRequest.ProtoReflect.Descriptor instead.
 func (*ClearPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{60}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ClearPolicyRequest) GetVhost() string {
@@ -3401,7 +3753,7 @@ type ClearPolicyResponse struct {
 
 func (x *ClearPolicyResponse) Reset() {
 	*x = ClearPolicyResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[61]
+	mi := &file_penstock_v1_admin_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3413,7 +3765,7 @@ func (x *ClearPolicyResponse) String() string {
 func (*ClearPolicyResponse) ProtoMessage() {}
 
 func (x *ClearPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[61]
+	mi := &file_penstock_v1_admin_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3426,7 +3778,7 @@ func (x *ClearPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearPolicyResponse.ProtoReflect.Descriptor instead.
 func (*ClearPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{61}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{68}
 }
 
 type ExportDefinitionsRequest struct {
@@ -3439,7 +3791,7 @@ type ExportDefinitionsRequest struct {
 
 func (x *ExportDefinitionsRequest) Reset() {
 	*x = ExportDefinitionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[62]
+	mi := &file_penstock_v1_admin_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3451,7 +3803,7 @@ func (x *ExportDefinitionsRequest) String() string {
 func (*ExportDefinitionsRequest) ProtoMessage() {}
 
 func (x *ExportDefinitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[62]
+	mi := &file_penstock_v1_admin_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3464,7 +3816,7 @@ func (x *ExportDefinitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportDefinitionsRequest.ProtoReflect.Descriptor instead.
 func (*ExportDefinitionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{62}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ExportDefinitionsRequest) GetVhost() string {
@@ -3484,7 +3836,7 @@ type ExportDefinitionsResponse struct {
 
 func (x *ExportDefinitionsResponse) Reset() {
 	*x = ExportDefinitionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[63]
+	mi := &file_penstock_v1_admin_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3496,7 +3848,7 @@ func (x *ExportDefinitionsResponse) String() string {
 func (*ExportDefinitionsResponse) ProtoMessage() {}
 
 func (x *ExportDefinitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[63]
+	mi := &file_penstock_v1_admin_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3509,7 +3861,7 @@ func (x *ExportDefinitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportDefinitionsResponse.ProtoReflect.Descriptor instead.
 func (*ExportDefinitionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{63}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ExportDefinitionsResponse) GetJson() []byte {
@@ -3530,7 +3882,7 @@ type ImportDefinitionsRequest struct {
 
 func (x *ImportDefinitionsRequest) Reset() {
 	*x = ImportDefinitionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[64]
+	mi := &file_penstock_v1_admin_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3542,7 +3894,7 @@ func (x *ImportDefinitionsRequest) String() string {
 func (*ImportDefinitionsRequest) ProtoMessage() {}
 
 func (x *ImportDefinitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[64]
+	mi := &file_penstock_v1_admin_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3555,7 +3907,7 @@ func (x *ImportDefinitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportDefinitionsRequest.ProtoReflect.Descriptor instead.
 func (*ImportDefinitionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{64}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ImportDefinitionsRequest) GetJson() []byte {
@@ -3581,7 +3933,7 @@ type ImportDefinitionsResponse struct {
 
 func (x *ImportDefinitionsResponse) Reset() {
 	*x = ImportDefinitionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[65]
+	mi := &file_penstock_v1_admin_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3593,7 +3945,7 @@ func (x *ImportDefinitionsResponse) String() string {
 func (*ImportDefinitionsResponse) ProtoMessage() {}
 
 func (x *ImportDefinitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[65]
+	mi := &file_penstock_v1_admin_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3606,7 +3958,7 @@ func (x *ImportDefinitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportDefinitionsResponse.ProtoReflect.Descriptor instead.
 func (*ImportDefinitionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{65}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ImportDefinitionsResponse) GetAdded() map[string]uint64 {
@@ -3626,7 +3978,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[66]
+	mi := &file_penstock_v1_admin_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3638,7 +3990,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[66]
+	mi := &file_penstock_v1_admin_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3651,7 +4003,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{66}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *BackupRequest) GetDirectory() string {
@@ -3672,7 +4024,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[67]
+	mi := &file_penstock_v1_admin_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3684,7 +4036,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[67]
+	mi := &file_penstock_v1_admin_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3697,7 +4049,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{67}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *BackupResponse) GetVhostCount() uint32 {
@@ -3833,7 +4185,31 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x16ClearPermissionRequest\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x14\n" +
 	"\x05vhost\x18\x02 \x01(\tR\x05vhost\"\x19\n" +
-	"\x17ClearPermissionResponse\"\x9f\x02\n" +
+	"\x17ClearPermissionResponse\"\x81\x01\n" +
+	"\x0fTopicPermission\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12\x14\n" +
+	"\x05vhost\x18\x02 \x01(\tR\x05vhost\x12\x1a\n" +
+	"\bexchange\x18\x03 \x01(\tR\bexchange\x12\x14\n" +
+	"\x05write\x18\x04 \x01(\tR\x05write\x12\x12\n" +
+	"\x04read\x18\x05 \x01(\tR\x04read\"d\n" +
+	"\x1bListTopicPermissionsRequest\x12\x17\n" +
+	"\x04user\x18\x01 \x01(\tH\x00R\x04user\x88\x01\x01\x12\x19\n" +
+	"\x05vhost\x18\x02 \x01(\tH\x01R\x05vhost\x88\x01\x01B\a\n" +
+	"\x05_userB\b\n" +
+	"\x06_vhost\"^\n" +
+	"\x1cListTopicPermissionsResponse\x12>\n" +
+	"\vpermissions\x18\x01 \x03(\v2\x1c.penstock.v1.TopicPermissionR\vpermissions\"Y\n" +
+	"\x19SetTopicPermissionRequest\x12<\n" +
+	"\n" +
+	"permission\x18\x01 \x01(\v2\x1c.penstock.v1.TopicPermissionR\n" +
+	"permission\"\x1c\n" +
+	"\x1aSetTopicPermissionResponse\"u\n" +
+	"\x1bClearTopicPermissionRequest\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12\x14\n" +
+	"\x05vhost\x18\x02 \x01(\tR\x05vhost\x12\x1f\n" +
+	"\bexchange\x18\x03 \x01(\tH\x00R\bexchange\x88\x01\x01B\v\n" +
+	"\t_exchange\"\x1e\n" +
+	"\x1cClearTopicPermissionResponse\"\x9f\x02\n" +
 	"\bExchange\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x18\n" +
@@ -3988,7 +4364,7 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x0fDestinationKind\x12 \n" +
 	"\x1cDESTINATION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16DESTINATION_KIND_QUEUE\x10\x01\x12\x1d\n" +
-	"\x19DESTINATION_KIND_EXCHANGE\x10\x022\xf6\x12\n" +
+	"\x19DESTINATION_KIND_EXCHANGE\x10\x022\xb7\x15\n" +
 	"\fAdminService\x12J\n" +
 	"\tGetStatus\x12\x1d.penstock.v1.GetStatusRequest\x1a\x1e.penstock.v1.GetStatusResponse\x12M\n" +
 	"\n" +
@@ -4004,7 +4380,10 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\fRefreshToken\x12 .penstock.v1.RefreshTokenRequest\x1a!.penstock.v1.RefreshTokenResponse\x12\\\n" +
 	"\x0fListPermissions\x12#.penstock.v1.ListPermissionsRequest\x1a$.penstock.v1.ListPermissionsResponse\x12V\n" +
 	"\rSetPermission\x12!.penstock.v1.SetPermissionRequest\x1a\".penstock.v1.SetPermissionResponse\x12\\\n" +
-	"\x0fClearPermission\x12#.penstock.v1.ClearPermissionRequest\x1a$.penstock.v1.ClearPermissionResponse\x12V\n" +
+	"\x0fClearPermission\x12#.penstock.v1.ClearPermissionRequest\x1a$.penstock.v1.ClearPermissionResponse\x12k\n" +
+	"\x14ListTopicPermissions\x12(.penstock.v1.ListTopicPermissionsRequest\x1a).penstock.v1.ListTopicPermissionsResponse\x12e\n" +
+	"\x12SetTopicPermission\x12&.penstock.v1.SetTopicPermissionRequest\x1a'.penstock.v1.SetTopicPermissionResponse\x12k\n" +
+	"\x14ClearTopicPermission\x12(.penstock.v1.ClearTopicPermissionRequest\x1a).penstock.v1.ClearTopicPermissionResponse\x12V\n" +
 	"\rListExchanges\x12!.penstock.v1.ListExchangesRequest\x1a\".penstock.v1.ListExchangesResponse\x12\\\n" +
 	"\x0fDeclareExchange\x12#.penstock.v1.DeclareExchangeRequest\x1a$.penstock.v1.DeclareExchangeResponse\x12Y\n" +
 	"\x0eDeleteExchange\x12\".penstock.v1.DeleteExchangeRequest\x1a#.penstock.v1.DeleteExchangeResponse\x12M\n" +
@@ -4037,88 +4416,95 @@ func file_penstock_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_penstock_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_penstock_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
+var file_penstock_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
 var file_penstock_v1_admin_proto_goTypes = []any{
-	(DestinationKind)(0),              // 0: penstock.v1.DestinationKind
-	(*GetStatusRequest)(nil),          // 1: penstock.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),         // 2: penstock.v1.GetStatusResponse
-	(*Damage)(nil),                    // 3: penstock.v1.Damage
-	(*Recovery)(nil),                  // 4: penstock.v1.Recovery
-	(*Vhost)(nil),                     // 5: penstock.v1.Vhost
-	(*ListVhostsRequest)(nil),         // 6: penstock.v1.ListVhostsRequest
-	(*ListVhostsResponse)(nil),        // 7: penstock.v1.ListVhostsResponse
-	(*CreateVhostRequest)(nil),        // 8: penstock.v1.CreateVhostRequest
-	(*CreateVhostResponse)(nil),       // 9: penstock.v1.CreateVhostResponse
-	(*DeleteVhostRequest)(nil),        // 10: penstock.v1.DeleteVhostRequest
-	(*DeleteVhostResponse)(nil),       // 11: penstock.v1.DeleteVhostResponse
-	(*VhostLimits)(nil),               // 12: penstock.v1.VhostLimits
-	(*GetVhostLimitsRequest)(nil),     // 13: penstock.v1.GetVhostLimitsRequest
-	(*GetVhostLimitsResponse)(nil),    // 14: penstock.v1.GetVhostLimitsResponse
-	(*SetVhostLimitsRequest)(nil),     // 15: penstock.v1.SetVhostLimitsRequest
-	(*SetVhostLimitsResponse)(nil),    // 16: penstock.v1.SetVhostLimitsResponse
-	(*User)(nil),                      // 17: penstock.v1.User
-	(*ListUsersRequest)(nil),          // 18: penstock.v1.ListUsersRequest
-	(*ListUsersResponse)(nil),         // 19: penstock.v1.ListUsersResponse
-	(*PutUserRequest)(nil),            // 20: penstock.v1.PutUserRequest
-	(*PutUserResponse)(nil),           // 21: penstock.v1.PutUserResponse
-	(*DeleteUserRequest)(nil),         // 22: penstock.v1.DeleteUserRequest
-	(*DeleteUserResponse)(nil),        // 23: penstock.v1.DeleteUserResponse
-	(*RefreshTokenRequest)(nil),       // 24: penstock.v1.RefreshTokenRequest
-	(*RefreshTokenResponse)(nil),      // 25: penstock.v1.RefreshTokenResponse
-	(*Permission)(nil),                // 26: penstock.v1.Permission
-	(*ListPermissionsRequest)(nil),    // 27: penstock.v1.ListPermissionsRequest
-	(*ListPermissionsResponse)(nil),   // 28: penstock.v1.ListPermissionsResponse
-	(*SetPermissionRequest)(nil),      // 29: penstock.v1.SetPermissionRequest
-	(*SetPermissionResponse)(nil),     // 30: penstock.v1.SetPermissionResponse
-	(*ClearPermissionRequest)(nil),    // 31: penstock.v1.ClearPermissionRequest
-	(*ClearPermissionResponse)(nil),   // 32: penstock.v1.ClearPermissionResponse
-	(*Exchange)(nil),                  // 33: penstock.v1.Exchange
-	(*ListExchangesRequest)(nil),      // 34: penstock.v1.ListExchangesRequest
-	(*ListExchangesResponse)(nil),     // 35: penstock.v1.ListExchangesResponse
-	(*DeclareExchangeRequest)(nil),    // 36: penstock.v1.DeclareExchangeRequest
-	(*DeclareExchangeResponse)(nil),   // 37: penstock.v1.DeclareExchangeResponse
-	(*DeleteExchangeRequest)(nil),     // 38: penstock.v1.DeleteExchangeRequest
-	(*DeleteExchangeResponse)(nil),    // 39: penstock.v1.DeleteExchangeResponse
-	(*Queue)(nil),                     // 40: penstock.v1.Queue
-	(*ListQueuesRequest)(nil),         // 41: penstock.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),        // 42: penstock.v1.ListQueuesResponse
-	(*DeclareQueueRequest)(nil),       // 43: penstock.v1.DeclareQueueRequest
-	(*DeclareQueueResponse)(nil),      // 44: penstock.v1.DeclareQueueResponse
-	(*DeleteQueueRequest)(nil),        // 45: penstock.v1.DeleteQueueRequest
-	(*DeleteQueueResponse)(nil),       // 46: penstock.v1.DeleteQueueResponse
-	(*PurgeQueueRequest)(nil),         // 47: penstock.v1.PurgeQueueRequest
-	(*PurgeQueueResponse)(nil),        // 48: penstock.v1.PurgeQueueResponse
-	(*Binding)(nil),                   // 49: penstock.v1.Binding
-	(*ListBindingsRequest)(nil),       // 50: penstock.v1.ListBindingsRequest
-	(*ListBindingsResponse)(nil),      // 51: penstock.v1.ListBindingsResponse
-	(*BindRequest)(nil),               // 52: penstock.v1.BindRequest
-	(*BindResponse)(nil),              // 53: penstock.v1.BindResponse
-	(*UnbindRequest)(nil),             // 54: penstock.v1.UnbindRequest
-	(*UnbindResponse)(nil),            // 55: penstock.v1.UnbindResponse
-	(*Policy)(nil),                    // 56: penstock.v1.Policy
-	(*ListPoliciesRequest)(nil),       // 57: penstock.v1.ListPoliciesRequest
-	(*ListPoliciesResponse)(nil),      // 58: penstock.v1.ListPoliciesResponse
-	(*SetPolicyRequest)(nil),          // 59: penstock.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),         // 60: penstock.v1.SetPolicyResponse
-	(*ClearPolicyRequest)(nil),        // 61: penstock.v1.ClearPolicyRequest
-	(*ClearPolicyResponse)(nil),       // 62: penstock.v1.ClearPolicyResponse
-	(*ExportDefinitionsRequest)(nil),  // 63: penstock.v1.ExportDefinitionsRequest
-	(*ExportDefinitionsResponse)(nil), // 64: penstock.v1.ExportDefinitionsResponse
-	(*ImportDefinitionsRequest)(nil),  // 65: penstock.v1.ImportDefinitionsRequest
-	(*ImportDefinitionsResponse)(nil), // 66: penstock.v1.ImportDefinitionsResponse
-	(*BackupRequest)(nil),             // 67: penstock.v1.BackupRequest
-	(*BackupResponse)(nil),            // 68: penstock.v1.BackupResponse
-	nil,                               // 69: penstock.v1.GetStatusResponse.ListenersEntry
-	nil,                               // 70: penstock.v1.Exchange.ArgumentsEntry
-	nil,                               // 71: penstock.v1.Queue.ArgumentsEntry
-	nil,                               // 72: penstock.v1.Binding.ArgumentsEntry
-	nil,                               // 73: penstock.v1.Policy.DefinitionEntry
-	nil,                               // 74: penstock.v1.ImportDefinitionsResponse.AddedEntry
-	(*Value)(nil),                     // 75: penstock.v1.Value
+	(DestinationKind)(0),                 // 0: penstock.v1.DestinationKind
+	(*GetStatusRequest)(nil),             // 1: penstock.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),            // 2: penstock.v1.GetStatusResponse
+	(*Damage)(nil),                       // 3: penstock.v1.Damage
+	(*Recovery)(nil),                     // 4: penstock.v1.Recovery
+	(*Vhost)(nil),                        // 5: penstock.v1.Vhost
+	(*ListVhostsRequest)(nil),            // 6: penstock.v1.ListVhostsRequest
+	(*ListVhostsResponse)(nil),           // 7: penstock.v1.ListVhostsResponse
+	(*CreateVhostRequest)(nil),           // 8: penstock.v1.CreateVhostRequest
+	(*CreateVhostResponse)(nil),          // 9: penstock.v1.CreateVhostResponse
+	(*DeleteVhostRequest)(nil),           // 10: penstock.v1.DeleteVhostRequest
+	(*DeleteVhostResponse)(nil),          // 11: penstock.v1.DeleteVhostResponse
+	(*VhostLimits)(nil),                  // 12: penstock.v1.VhostLimits
+	(*GetVhostLimitsRequest)(nil),        // 13: penstock.v1.GetVhostLimitsRequest
+	(*GetVhostLimitsResponse)(nil),       // 14: penstock.v1.GetVhostLimitsResponse
+	(*SetVhostLimitsRequest)(nil),        // 15: penstock.v1.SetVhostLimitsRequest
+	(*SetVhostLimitsResponse)(nil),       // 16: penstock.v1.SetVhostLimitsResponse
+	(*User)(nil),                         // 17: penstock.v1.User
+	(*ListUsersRequest)(nil),             // 18: penstock.v1.ListUsersRequest
+	(*ListUsersResponse)(nil),            // 19: penstock.v1.ListUsersResponse
+	(*PutUserRequest)(nil),               // 20: penstock.v1.PutUserRequest
+	(*PutUserResponse)(nil),              // 21: penstock.v1.PutUserResponse
+	(*DeleteUserRequest)(nil),            // 22: penstock.v1.DeleteUserRequest
+	(*DeleteUserResponse)(nil),           // 23: penstock.v1.DeleteUserResponse
+	(*RefreshTokenRequest)(nil),          // 24: penstock.v1.RefreshTokenRequest
+	(*RefreshTokenResponse)(nil),         // 25: penstock.v1.RefreshTokenResponse
+	(*Permission)(nil),                   // 26: penstock.v1.Permission
+	(*ListPermissionsRequest)(nil),       // 27: penstock.v1.ListPermissionsRequest
+	(*ListPermissionsResponse)(nil),      // 28: penstock.v1.ListPermissionsResponse
+	(*SetPermissionRequest)(nil),         // 29: penstock.v1.SetPermissionRequest
+	(*SetPermissionResponse)(nil),        // 30: penstock.v1.SetPermissionResponse
+	(*ClearPermissionRequest)(nil),       // 31: penstock.v1.ClearPermissionRequest
+	(*ClearPermissionResponse)(nil),      // 32: penstock.v1.ClearPermissionResponse
+	(*TopicPermission)(nil),              // 33: penstock.v1.TopicPermission
+	(*ListTopicPermissionsRequest)(nil),  // 34: penstock.v1.ListTopicPermissionsRequest
+	(*ListTopicPermissionsResponse)(nil), // 35: penstock.v1.ListTopicPermissionsResponse
+	(*SetTopicPermissionRequest)(nil),    // 36: penstock.v1.SetTopicPermissionRequest
+	(*SetTopicPermissionResponse)(nil),   // 37: penstock.v1.SetTopicPermissionResponse
+	(*ClearTopicPermissionRequest)(nil),  // 38: penstock.v1.ClearTopicPermissionRequest
+	(*ClearTopicPermissionResponse)(nil), // 39: penstock.v1.ClearTopicPermissionResponse
+	(*Exchange)(nil),                     // 40: penstock.v1.Exchange
+	(*ListExchangesRequest)(nil),         // 41: penstock.v1.ListExchangesRequest
+	(*ListExchangesResponse)(nil),        // 42: penstock.v1.ListExchangesResponse
+	(*DeclareExchangeRequest)(nil),       // 43: penstock.v1.DeclareExchangeRequest
+	(*DeclareExchangeResponse)(nil),      // 44: penstock.v1.DeclareExchangeResponse
+	(*DeleteExchangeRequest)(nil),        // 45: penstock.v1.DeleteExchangeRequest
+	(*DeleteExchangeResponse)(nil),       // 46: penstock.v1.DeleteExchangeResponse
+	(*Queue)(nil),                        // 47: penstock.v1.Queue
+	(*ListQueuesRequest)(nil),            // 48: penstock.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),           // 49: penstock.v1.ListQueuesResponse
+	(*DeclareQueueRequest)(nil),          // 50: penstock.v1.DeclareQueueRequest
+	(*DeclareQueueResponse)(nil),         // 51: penstock.v1.DeclareQueueResponse
+	(*DeleteQueueRequest)(nil),           // 52: penstock.v1.DeleteQueueRequest
+	(*DeleteQueueResponse)(nil),          // 53: penstock.v1.DeleteQueueResponse
+	(*PurgeQueueRequest)(nil),            // 54: penstock.v1.PurgeQueueRequest
+	(*PurgeQueueResponse)(nil),           // 55: penstock.v1.PurgeQueueResponse
+	(*Binding)(nil),                      // 56: penstock.v1.Binding
+	(*ListBindingsRequest)(nil),          // 57: penstock.v1.ListBindingsRequest
+	(*ListBindingsResponse)(nil),         // 58: penstock.v1.ListBindingsResponse
+	(*BindRequest)(nil),                  // 59: penstock.v1.BindRequest
+	(*BindResponse)(nil),                 // 60: penstock.v1.BindResponse
+	(*UnbindRequest)(nil),                // 61: penstock.v1.UnbindRequest
+	(*UnbindResponse)(nil),               // 62: penstock.v1.UnbindResponse
+	(*Policy)(nil),                       // 63: penstock.v1.Policy
+	(*ListPoliciesRequest)(nil),          // 64: penstock.v1.ListPoliciesRequest
+	(*ListPoliciesResponse)(nil),         // 65: penstock.v1.ListPoliciesResponse
+	(*SetPolicyRequest)(nil),             // 66: penstock.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),            // 67: penstock.v1.SetPolicyResponse
+	(*ClearPolicyRequest)(nil),           // 68: penstock.v1.ClearPolicyRequest
+	(*ClearPolicyResponse)(nil),          // 69: penstock.v1.ClearPolicyResponse
+	(*ExportDefinitionsRequest)(nil),     // 70: penstock.v1.ExportDefinitionsRequest
+	(*ExportDefinitionsResponse)(nil),    // 71: penstock.v1.ExportDefinitionsResponse
+	(*ImportDefinitionsRequest)(nil),     // 72: penstock.v1.ImportDefinitionsRequest
+	(*ImportDefinitionsResponse)(nil),    // 73: penstock.v1.ImportDefinitionsResponse
+	(*BackupRequest)(nil),                // 74: penstock.v1.BackupRequest
+	(*BackupResponse)(nil),               // 75: penstock.v1.BackupResponse
+	nil,                                  // 76: penstock.v1.GetStatusResponse.ListenersEntry
+	nil,                                  // 77: penstock.v1.Exchange.ArgumentsEntry
+	nil,                                  // 78: penstock.v1.Queue.ArgumentsEntry
+	nil,                                  // 79: penstock.v1.Binding.ArgumentsEntry
+	nil,                                  // 80: penstock.v1.Policy.DefinitionEntry
+	nil,                                  // 81: penstock.v1.ImportDefinitionsResponse.AddedEntry
+	(*Value)(nil),                        // 82: penstock.v1.Value
 }
 var file_penstock_v1_admin_proto_depIdxs = []int32{
 	4,  // 0: penstock.v1.GetStatusResponse.recovery:type_name -> penstock.v1.Recovery
-	69, // 1: penstock.v1.GetStatusResponse.listeners:type_name -> penstock.v1.GetStatusResponse.ListenersEntry
+	76, // 1: penstock.v1.GetStatusResponse.listeners:type_name -> penstock.v1.GetStatusResponse.ListenersEntry
 	3,  // 2: penstock.v1.GetStatusResponse.damage:type_name -> penstock.v1.Damage
 	5,  // 3: penstock.v1.ListVhostsResponse.vhosts:type_name -> penstock.v1.Vhost
 	12, // 4: penstock.v1.GetVhostLimitsResponse.limits:type_name -> penstock.v1.VhostLimits
@@ -4126,88 +4512,96 @@ var file_penstock_v1_admin_proto_depIdxs = []int32{
 	17, // 6: penstock.v1.ListUsersResponse.users:type_name -> penstock.v1.User
 	26, // 7: penstock.v1.ListPermissionsResponse.permissions:type_name -> penstock.v1.Permission
 	26, // 8: penstock.v1.SetPermissionRequest.permission:type_name -> penstock.v1.Permission
-	70, // 9: penstock.v1.Exchange.arguments:type_name -> penstock.v1.Exchange.ArgumentsEntry
-	33, // 10: penstock.v1.ListExchangesResponse.exchanges:type_name -> penstock.v1.Exchange
-	33, // 11: penstock.v1.DeclareExchangeRequest.exchange:type_name -> penstock.v1.Exchange
-	71, // 12: penstock.v1.Queue.arguments:type_name -> penstock.v1.Queue.ArgumentsEntry
-	40, // 13: penstock.v1.ListQueuesResponse.queues:type_name -> penstock.v1.Queue
-	40, // 14: penstock.v1.DeclareQueueRequest.queue:type_name -> penstock.v1.Queue
-	0,  // 15: penstock.v1.Binding.destination_kind:type_name -> penstock.v1.DestinationKind
-	72, // 16: penstock.v1.Binding.arguments:type_name -> penstock.v1.Binding.ArgumentsEntry
-	49, // 17: penstock.v1.ListBindingsResponse.bindings:type_name -> penstock.v1.Binding
-	49, // 18: penstock.v1.BindRequest.binding:type_name -> penstock.v1.Binding
-	49, // 19: penstock.v1.UnbindRequest.binding:type_name -> penstock.v1.Binding
-	73, // 20: penstock.v1.Policy.definition:type_name -> penstock.v1.Policy.DefinitionEntry
-	56, // 21: penstock.v1.ListPoliciesResponse.policies:type_name -> penstock.v1.Policy
-	56, // 22: penstock.v1.SetPolicyRequest.policy:type_name -> penstock.v1.Policy
-	74, // 23: penstock.v1.ImportDefinitionsResponse.added:type_name -> penstock.v1.ImportDefinitionsResponse.AddedEntry
-	75, // 24: penstock.v1.Exchange.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	75, // 25: penstock.v1.Queue.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	75, // 26: penstock.v1.Binding.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	75, // 27: penstock.v1.Policy.DefinitionEntry.value:type_name -> penstock.v1.Value
-	1,  // 28: penstock.v1.AdminService.GetStatus:input_type -> penstock.v1.GetStatusRequest
-	6,  // 29: penstock.v1.AdminService.ListVhosts:input_type -> penstock.v1.ListVhostsRequest
-	8,  // 30: penstock.v1.AdminService.CreateVhost:input_type -> penstock.v1.CreateVhostRequest
-	10, // 31: penstock.v1.AdminService.DeleteVhost:input_type -> penstock.v1.DeleteVhostRequest
-	13, // 32: penstock.v1.AdminService.GetVhostLimits:input_type -> penstock.v1.GetVhostLimitsRequest
-	15, // 33: penstock.v1.AdminService.SetVhostLimits:input_type -> penstock.v1.SetVhostLimitsRequest
-	18, // 34: penstock.v1.AdminService.ListUsers:input_type -> penstock.v1.ListUsersRequest
-	20, // 35: penstock.v1.AdminService.PutUser:input_type -> penstock.v1.PutUserRequest
-	22, // 36: penstock.v1.AdminService.DeleteUser:input_type -> penstock.v1.DeleteUserRequest
-	24, // 37: penstock.v1.AdminService.RefreshToken:input_type -> penstock.v1.RefreshTokenRequest
-	27, // 38: penstock.v1.AdminService.ListPermissions:input_type -> penstock.v1.ListPermissionsRequest
-	29, // 39: penstock.v1.AdminService.SetPermission:input_type -> penstock.v1.SetPermissionRequest
-	31, // 40: penstock.v1.AdminService.ClearPermission:input_type -> penstock.v1.ClearPermissionRequest
-	34, // 41: penstock.v1.AdminService.ListExchanges:input_type -> penstock.v1.ListExchangesRequest
-	36, // 42: penstock.v1.AdminService.DeclareExchange:input_type -> penstock.v1.DeclareExchangeRequest
-	38, // 43: penstock.v1.AdminService.DeleteExchange:input_type -> penstock.v1.DeleteExchangeRequest
-	41, // 44: penstock.v1.AdminService.ListQueues:input_type -> penstock.v1.ListQueuesRequest
-	43, // 45: penstock.v1.AdminService.DeclareQueue:input_type -> penstock.v1.DeclareQueueRequest
-	45, // 46: penstock.v1.AdminService.DeleteQueue:input_type -> penstock.v1.DeleteQueueRequest
-	47, // 47: penstock.v1.AdminService.PurgeQueue:input_type -> penstock.v1.PurgeQueueRequest
-	50, // 48: penstock.v1.AdminService.ListBindings:input_type -> penstock.v1.ListBindingsRequest
-	52, // 49: penstock.v1.AdminService.Bind:input_type -> penstock.v1.BindRequest
-	54, // 50: penstock.v1.AdminService.Unbind:input_type -> penstock.v1.UnbindRequest
-	57, // 51: penstock.v1.AdminService.ListPolicies:input_type -> penstock.v1.ListPoliciesRequest
-	59, // 52: penstock.v1.AdminService.SetPolicy:input_type -> penstock.v1.SetPolicyRequest
-	61, // 53: penstock.v1.AdminService.ClearPolicy:input_type -> penstock.v1.ClearPolicyRequest
-	63, // 54: penstock.v1.AdminService.ExportDefinitions:input_type -> penstock.v1.ExportDefinitionsRequest
-	65, // 55: penstock.v1.AdminService.ImportDefinitions:input_type -> penstock.v1.ImportDefinitionsRequest
-	67, // 56: penstock.v1.AdminService.Backup:input_type -> penstock.v1.BackupRequest
-	2,  // 57: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
-	7,  // 58: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
-	9,  // 59: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
-	11, // 60: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
-	14, // 61: penstock.v1.AdminService.GetVhostLimits:output_type -> penstock.v1.GetVhostLimitsResponse
-	16, // 62: penstock.v1.AdminService.SetVhostLimits:output_type -> penstock.v1.SetVhostLimitsResponse
-	19, // 63: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
-	21, // 64: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
-	23, // 65: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
-	25, // 66: penstock.v1.AdminService.RefreshToken:output_type -> penstock.v1.RefreshTokenResponse
-	28, // 67: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
-	30, // 68: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
-	32, // 69: penstock.v1.AdminService.ClearPermission:output_type -> penstock.v1.ClearPermissionResponse
-	35, // 70: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
-	37, // 71: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
-	39, // 72: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
-	42, // 73: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
-	44, // 74: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
-	46, // 75: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
-	48, // 76: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
-	51, // 77: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
-	53, // 78: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
-	55, // 79: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
-	58, // 80: penstock.v1.AdminService.ListPolicies:output_type -> penstock.v1.ListPoliciesResponse
-	60, // 81: penstock.v1.AdminService.SetPolicy:output_type -> penstock.v1.SetPolicyResponse
-	62, // 82: penstock.v1.AdminService.ClearPolicy:output_type -> penstock.v1.ClearPolicyResponse
-	64, // 83: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
-	66, // 84: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
-	68, // 85: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse
-	57, // [57:86] is the sub-list for method output_type
-	28, // [28:57] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	33, // 9: penstock.v1.ListTopicPermissionsResponse.permissions:type_name -> penstock.v1.TopicPermission
+	33, // 10: penstock.v1.SetTopicPermissionRequest.permission:type_name -> penstock.v1.TopicPermission
+	77, // 11: penstock.v1.Exchange.arguments:type_name -> penstock.v1.Exchange.ArgumentsEntry
+	40, // 12: penstock.v1.ListExchangesResponse.exchanges:type_name -> penstock.v1.Exchange
+	40, // 13: penstock.v1.DeclareExchangeRequest.exchange:type_name -> penstock.v1.Exchange
+	78, // 14: penstock.v1.Queue.arguments:type_name -> penstock.v1.Queue.ArgumentsEntry
+	47, // 15: penstock.v1.ListQueuesResponse.queues:type_name -> penstock.v1.Queue
+	47, // 16: penstock.v1.DeclareQueueRequest.queue:type_name -> penstock.v1.Queue
+	0,  // 17: penstock.v1.Binding.destination_kind:type_name -> penstock.v1.DestinationKind
+	79, // 18: penstock.v1.Binding.arguments:type_name -> penstock.v1.Binding.ArgumentsEntry
+	56, // 19: penstock.v1.ListBindingsResponse.bindings:type_name -> penstock.v1.Binding
+	56, // 20: penstock.v1.BindRequest.binding:type_name -> penstock.v1.Binding
+	56, // 21: penstock.v1.UnbindRequest.binding:type_name -> penstock.v1.Binding
+	80, // 22: penstock.v1.Policy.definition:type_name -> penstock.v1.Policy.DefinitionEntry
+	63, // 23: penstock.v1.ListPoliciesResponse.policies:type_name -> penstock.v1.Policy
+	63, // 24: penstock.v1.SetPolicyRequest.policy:type_name -> penstock.v1.Policy
+	81, // 25: penstock.v1.ImportDefinitionsResponse.added:type_name -> penstock.v1.ImportDefinitionsResponse.AddedEntry
+	82, // 26: penstock.v1.Exchange.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	82, // 27: penstock.v1.Queue.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	82, // 28: penstock.v1.Binding.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	82, // 29: penstock.v1.Policy.DefinitionEntry.value:type_name -> penstock.v1.Value
+	1,  // 30: penstock.v1.AdminService.GetStatus:input_type -> penstock.v1.GetStatusRequest
+	6,  // 31: penstock.v1.AdminService.ListVhosts:input_type -> penstock.v1.ListVhostsRequest
+	8,  // 32: penstock.v1.AdminService.CreateVhost:input_type -> penstock.v1.CreateVhostRequest
+	10, // 33: penstock.v1.AdminService.DeleteVhost:input_type -> penstock.v1.DeleteVhostRequest
+	13, // 34: penstock.v1.AdminService.GetVhostLimits:input_type -> penstock.v1.GetVhostLimitsRequest
+	15, // 35: penstock.v1.AdminService.SetVhostLimits:input_type -> penstock.v1.SetVhostLimitsRequest
+	18, // 36: penstock.v1.AdminService.ListUsers:input_type -> penstock.v1.ListUsersRequest
+	20, // 37: penstock.v1.AdminService.PutUser:input_type -> penstock.v1.PutUserRequest
+	22, // 38: penstock.v1.AdminService.DeleteUser:input_type -> penstock.v1.DeleteUserRequest
+	24, // 39: penstock.v1.AdminService.RefreshToken:input_type -> penstock.v1.RefreshTokenRequest
+	27, // 40: penstock.v1.AdminService.ListPermissions:input_type -> penstock.v1.ListPermissionsRequest
+	29, // 41: penstock.v1.AdminService.SetPermission:input_type -> penstock.v1.SetPermissionRequest
+	31, // 42: penstock.v1.AdminService.ClearPermission:input_type -> penstock.v1.ClearPermissionRequest
+	34, // 43: penstock.v1.AdminService.ListTopicPermissions:input_type -> penstock.v1.ListTopicPermissionsRequest
+	36, // 44: penstock.v1.AdminService.SetTopicPermission:input_type -> penstock.v1.SetTopicPermissionRequest
+	38, // 45: penstock.v1.AdminService.ClearTopicPermission:input_type -> penstock.v1.ClearTopicPermissionRequest
+	41, // 46: penstock.v1.AdminService.ListExchanges:input_type -> penstock.v1.ListExchangesRequest
+	43, // 47: penstock.v1.AdminService.DeclareExchange:input_type -> penstock.v1.DeclareExchangeRequest
+	45, // 48: penstock.v1.AdminService.DeleteExchange:input_type -> penstock.v1.DeleteExchangeRequest
+	48, // 49: penstock.v1.AdminService.ListQueues:input_type -> penstock.v1.ListQueuesRequest
+	50, // 50: penstock.v1.AdminService.DeclareQueue:input_type -> penstock.v1.DeclareQueueRequest
+	52, // 51: penstock.v1.AdminService.DeleteQueue:input_type -> penstock.v1.DeleteQueueRequest
+	54, // 52: penstock.v1.AdminService.PurgeQueue:input_type -> penstock.v1.PurgeQueueRequest
+	57, // 53: penstock.v1.AdminService.ListBindings:input_type -> penstock.v1.ListBindingsRequest
+	59, // 54: penstock.v1.AdminService.Bind:input_type -> penstock.v1.BindRequest
+	61, // 55: penstock.v1.AdminService.Unbind:input_type -> penstock.v1.UnbindRequest
+	64, // 56: penstock.v1.AdminService.ListPolicies:input_type -> penstock.v1.ListPoliciesRequest
+	66, // 57: penstock.v1.AdminService.SetPolicy:input_type -> penstock.v1.SetPolicyRequest
+	68, // 58: penstock.v1.AdminService.ClearPolicy:input_type -> penstock.v1.ClearPolicyRequest
+	70, // 59: penstock.v1.AdminService.ExportDefinitions:input_type -> penstock.v1.ExportDefinitionsRequest
+	72, // 60: penstock.v1.AdminService.ImportDefinitions:input_type -> penstock.v1.ImportDefinitionsRequest
+	74, // 61: penstock.v1.AdminService.Backup:input_type -> penstock.v1.BackupRequest
+	2,  // 62: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
+	7,  // 63: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
+	9,  // 64: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
+	11, // 65: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
+	14, // 66: penstock.v1.AdminService.GetVhostLimits:output_type -> penstock.v1.GetVhostLimitsResponse
+	16, // 67: penstock.v1.AdminService.SetVhostLimits:output_type -> penstock.v1.SetVhostLimitsResponse
+	19, // 68: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
+	21, // 69: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
+	23, // 70: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
+	25, // 71: penstock.v1.AdminService.RefreshToken:output_type -> penstock.v1.RefreshTokenResponse
+	28, // 72: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
+	30, // 73: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
+	32, // 74: penstock.v1.AdminService.ClearPermission:output_type -> penstock.v1.ClearPermissionResponse
+	35, // 75: penstock.v1.AdminService.ListTopicPermissions:output_type -> penstock.v1.ListTopicPermissionsResponse
+	37, // 76: penstock.v1.AdminService.SetTopicPermission:output_type -> penstock.v1.SetTopicPermissionResponse
+	39, // 77: penstock.v1.AdminService.ClearTopicPermission:output_type -> penstock.v1.ClearTopicPermissionResponse
+	42, // 78: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
+	44, // 79: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
+	46, // 80: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
+	49, // 81: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
+	51, // 82: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
+	53, // 83: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
+	55, // 84: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
+	58, // 85: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
+	60, // 86: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
+	62, // 87: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
+	65, // 88: penstock.v1.AdminService.ListPolicies:output_type -> penstock.v1.ListPoliciesResponse
+	67, // 89: penstock.v1.AdminService.SetPolicy:output_type -> penstock.v1.SetPolicyResponse
+	69, // 90: penstock.v1.AdminService.ClearPolicy:output_type -> penstock.v1.ClearPolicyResponse
+	71, // 91: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
+	73, // 92: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
+	75, // 93: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse
+	62, // [62:94] is the sub-list for method output_type
+	30, // [30:62] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_penstock_v1_admin_proto_init() }
@@ -4219,17 +4613,19 @@ func file_penstock_v1_admin_proto_init() {
 	file_penstock_v1_admin_proto_msgTypes[11].OneofWrappers = []any{}
 	file_penstock_v1_admin_proto_msgTypes[19].OneofWrappers = []any{}
 	file_penstock_v1_admin_proto_msgTypes[26].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[40].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[49].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[62].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[64].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[33].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[37].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[47].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[56].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[69].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[71].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_penstock_v1_admin_proto_rawDesc), len(file_penstock_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   74,
+			NumMessages:   81,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

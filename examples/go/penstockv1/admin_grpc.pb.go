@@ -21,35 +21,38 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AdminService_GetStatus_FullMethodName         = "/penstock.v1.AdminService/GetStatus"
-	AdminService_ListVhosts_FullMethodName        = "/penstock.v1.AdminService/ListVhosts"
-	AdminService_CreateVhost_FullMethodName       = "/penstock.v1.AdminService/CreateVhost"
-	AdminService_DeleteVhost_FullMethodName       = "/penstock.v1.AdminService/DeleteVhost"
-	AdminService_GetVhostLimits_FullMethodName    = "/penstock.v1.AdminService/GetVhostLimits"
-	AdminService_SetVhostLimits_FullMethodName    = "/penstock.v1.AdminService/SetVhostLimits"
-	AdminService_ListUsers_FullMethodName         = "/penstock.v1.AdminService/ListUsers"
-	AdminService_PutUser_FullMethodName           = "/penstock.v1.AdminService/PutUser"
-	AdminService_DeleteUser_FullMethodName        = "/penstock.v1.AdminService/DeleteUser"
-	AdminService_RefreshToken_FullMethodName      = "/penstock.v1.AdminService/RefreshToken"
-	AdminService_ListPermissions_FullMethodName   = "/penstock.v1.AdminService/ListPermissions"
-	AdminService_SetPermission_FullMethodName     = "/penstock.v1.AdminService/SetPermission"
-	AdminService_ClearPermission_FullMethodName   = "/penstock.v1.AdminService/ClearPermission"
-	AdminService_ListExchanges_FullMethodName     = "/penstock.v1.AdminService/ListExchanges"
-	AdminService_DeclareExchange_FullMethodName   = "/penstock.v1.AdminService/DeclareExchange"
-	AdminService_DeleteExchange_FullMethodName    = "/penstock.v1.AdminService/DeleteExchange"
-	AdminService_ListQueues_FullMethodName        = "/penstock.v1.AdminService/ListQueues"
-	AdminService_DeclareQueue_FullMethodName      = "/penstock.v1.AdminService/DeclareQueue"
-	AdminService_DeleteQueue_FullMethodName       = "/penstock.v1.AdminService/DeleteQueue"
-	AdminService_PurgeQueue_FullMethodName        = "/penstock.v1.AdminService/PurgeQueue"
-	AdminService_ListBindings_FullMethodName      = "/penstock.v1.AdminService/ListBindings"
-	AdminService_Bind_FullMethodName              = "/penstock.v1.AdminService/Bind"
-	AdminService_Unbind_FullMethodName            = "/penstock.v1.AdminService/Unbind"
-	AdminService_ListPolicies_FullMethodName      = "/penstock.v1.AdminService/ListPolicies"
-	AdminService_SetPolicy_FullMethodName         = "/penstock.v1.AdminService/SetPolicy"
-	AdminService_ClearPolicy_FullMethodName       = "/penstock.v1.AdminService/ClearPolicy"
-	AdminService_ExportDefinitions_FullMethodName = "/penstock.v1.AdminService/ExportDefinitions"
-	AdminService_ImportDefinitions_FullMethodName = "/penstock.v1.AdminService/ImportDefinitions"
-	AdminService_Backup_FullMethodName            = "/penstock.v1.AdminService/Backup"
+	AdminService_GetStatus_FullMethodName            = "/penstock.v1.AdminService/GetStatus"
+	AdminService_ListVhosts_FullMethodName           = "/penstock.v1.AdminService/ListVhosts"
+	AdminService_CreateVhost_FullMethodName          = "/penstock.v1.AdminService/CreateVhost"
+	AdminService_DeleteVhost_FullMethodName          = "/penstock.v1.AdminService/DeleteVhost"
+	AdminService_GetVhostLimits_FullMethodName       = "/penstock.v1.AdminService/GetVhostLimits"
+	AdminService_SetVhostLimits_FullMethodName       = "/penstock.v1.AdminService/SetVhostLimits"
+	AdminService_ListUsers_FullMethodName            = "/penstock.v1.AdminService/ListUsers"
+	AdminService_PutUser_FullMethodName              = "/penstock.v1.AdminService/PutUser"
+	AdminService_DeleteUser_FullMethodName           = "/penstock.v1.AdminService/DeleteUser"
+	AdminService_RefreshToken_FullMethodName         = "/penstock.v1.AdminService/RefreshToken"
+	AdminService_ListPermissions_FullMethodName      = "/penstock.v1.AdminService/ListPermissions"
+	AdminService_SetPermission_FullMethodName        = "/penstock.v1.AdminService/SetPermission"
+	AdminService_ClearPermission_FullMethodName      = "/penstock.v1.AdminService/ClearPermission"
+	AdminService_ListTopicPermissions_FullMethodName = "/penstock.v1.AdminService/ListTopicPermissions"
+	AdminService_SetTopicPermission_FullMethodName   = "/penstock.v1.AdminService/SetTopicPermission"
+	AdminService_ClearTopicPermission_FullMethodName = "/penstock.v1.AdminService/ClearTopicPermission"
+	AdminService_ListExchanges_FullMethodName        = "/penstock.v1.AdminService/ListExchanges"
+	AdminService_DeclareExchange_FullMethodName      = "/penstock.v1.AdminService/DeclareExchange"
+	AdminService_DeleteExchange_FullMethodName       = "/penstock.v1.AdminService/DeleteExchange"
+	AdminService_ListQueues_FullMethodName           = "/penstock.v1.AdminService/ListQueues"
+	AdminService_DeclareQueue_FullMethodName         = "/penstock.v1.AdminService/DeclareQueue"
+	AdminService_DeleteQueue_FullMethodName          = "/penstock.v1.AdminService/DeleteQueue"
+	AdminService_PurgeQueue_FullMethodName           = "/penstock.v1.AdminService/PurgeQueue"
+	AdminService_ListBindings_FullMethodName         = "/penstock.v1.AdminService/ListBindings"
+	AdminService_Bind_FullMethodName                 = "/penstock.v1.AdminService/Bind"
+	AdminService_Unbind_FullMethodName               = "/penstock.v1.AdminService/Unbind"
+	AdminService_ListPolicies_FullMethodName         = "/penstock.v1.AdminService/ListPolicies"
+	AdminService_SetPolicy_FullMethodName            = "/penstock.v1.AdminService/SetPolicy"
+	AdminService_ClearPolicy_FullMethodName          = "/penstock.v1.AdminService/ClearPolicy"
+	AdminService_ExportDefinitions_FullMethodName    = "/penstock.v1.AdminService/ExportDefinitions"
+	AdminService_ImportDefinitions_FullMethodName    = "/penstock.v1.AdminService/ImportDefinitions"
+	AdminService_Backup_FullMethodName               = "/penstock.v1.AdminService/Backup"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -72,6 +75,10 @@ type AdminServiceClient interface {
 	ListPermissions(ctx context.Context, in *ListPermissionsRequest, opts ...grpc.CallOption) (*ListPermissionsResponse, error)
 	SetPermission(ctx context.Context, in *SetPermissionRequest, opts ...grpc.CallOption) (*SetPermissionResponse, error)
 	ClearPermission(ctx context.Context, in *ClearPermissionRequest, opts ...grpc.CallOption) (*ClearPermissionResponse, error)
+	// Which routing keys of a topic exchange a user may write and bind, within the permissions.
+	ListTopicPermissions(ctx context.Context, in *ListTopicPermissionsRequest, opts ...grpc.CallOption) (*ListTopicPermissionsResponse, error)
+	SetTopicPermission(ctx context.Context, in *SetTopicPermissionRequest, opts ...grpc.CallOption) (*SetTopicPermissionResponse, error)
+	ClearTopicPermission(ctx context.Context, in *ClearTopicPermissionRequest, opts ...grpc.CallOption) (*ClearTopicPermissionResponse, error)
 	ListExchanges(ctx context.Context, in *ListExchangesRequest, opts ...grpc.CallOption) (*ListExchangesResponse, error)
 	DeclareExchange(ctx context.Context, in *DeclareExchangeRequest, opts ...grpc.CallOption) (*DeclareExchangeResponse, error)
 	DeleteExchange(ctx context.Context, in *DeleteExchangeRequest, opts ...grpc.CallOption) (*DeleteExchangeResponse, error)
@@ -224,6 +231,36 @@ func (c *adminServiceClient) ClearPermission(ctx context.Context, in *ClearPermi
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ClearPermissionResponse)
 	err := c.cc.Invoke(ctx, AdminService_ClearPermission_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ListTopicPermissions(ctx context.Context, in *ListTopicPermissionsRequest, opts ...grpc.CallOption) (*ListTopicPermissionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListTopicPermissionsResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListTopicPermissions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) SetTopicPermission(ctx context.Context, in *SetTopicPermissionRequest, opts ...grpc.CallOption) (*SetTopicPermissionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetTopicPermissionResponse)
+	err := c.cc.Invoke(ctx, AdminService_SetTopicPermission_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ClearTopicPermission(ctx context.Context, in *ClearTopicPermissionRequest, opts ...grpc.CallOption) (*ClearTopicPermissionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ClearTopicPermissionResponse)
+	err := c.cc.Invoke(ctx, AdminService_ClearTopicPermission_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -410,6 +447,10 @@ type AdminServiceServer interface {
 	ListPermissions(context.Context, *ListPermissionsRequest) (*ListPermissionsResponse, error)
 	SetPermission(context.Context, *SetPermissionRequest) (*SetPermissionResponse, error)
 	ClearPermission(context.Context, *ClearPermissionRequest) (*ClearPermissionResponse, error)
+	// Which routing keys of a topic exchange a user may write and bind, within the permissions.
+	ListTopicPermissions(context.Context, *ListTopicPermissionsRequest) (*ListTopicPermissionsResponse, error)
+	SetTopicPermission(context.Context, *SetTopicPermissionRequest) (*SetTopicPermissionResponse, error)
+	ClearTopicPermission(context.Context, *ClearTopicPermissionRequest) (*ClearTopicPermissionResponse, error)
 	ListExchanges(context.Context, *ListExchangesRequest) (*ListExchangesResponse, error)
 	DeclareExchange(context.Context, *DeclareExchangeRequest) (*DeclareExchangeResponse, error)
 	DeleteExchange(context.Context, *DeleteExchangeRequest) (*DeleteExchangeResponse, error)
@@ -476,6 +517,15 @@ func (UnimplementedAdminServiceServer) SetPermission(context.Context, *SetPermis
 }
 func (UnimplementedAdminServiceServer) ClearPermission(context.Context, *ClearPermissionRequest) (*ClearPermissionResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ClearPermission not implemented")
+}
+func (UnimplementedAdminServiceServer) ListTopicPermissions(context.Context, *ListTopicPermissionsRequest) (*ListTopicPermissionsResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method ListTopicPermissions not implemented")
+}
+func (UnimplementedAdminServiceServer) SetTopicPermission(context.Context, *SetTopicPermissionRequest) (*SetTopicPermissionResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method SetTopicPermission not implemented")
+}
+func (UnimplementedAdminServiceServer) ClearTopicPermission(context.Context, *ClearTopicPermissionRequest) (*ClearTopicPermissionResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method ClearTopicPermission not implemented")
 }
 func (UnimplementedAdminServiceServer) ListExchanges(context.Context, *ListExchangesRequest) (*ListExchangesResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ListExchanges not implemented")
@@ -776,6 +826,60 @@ func _AdminService_ClearPermission_Handler(srv interface{}, ctx context.Context,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServiceServer).ClearPermission(ctx, req.(*ClearPermissionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ListTopicPermissions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListTopicPermissionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListTopicPermissions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListTopicPermissions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListTopicPermissions(ctx, req.(*ListTopicPermissionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_SetTopicPermission_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetTopicPermissionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).SetTopicPermission(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_SetTopicPermission_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).SetTopicPermission(ctx, req.(*SetTopicPermissionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ClearTopicPermission_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ClearTopicPermissionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ClearTopicPermission(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ClearTopicPermission_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ClearTopicPermission(ctx, req.(*ClearTopicPermissionRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1126,6 +1230,18 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ClearPermission",
 			Handler:    _AdminService_ClearPermission_Handler,
+		},
+		{
+			MethodName: "ListTopicPermissions",
+			Handler:    _AdminService_ListTopicPermissions_Handler,
+		},
+		{
+			MethodName: "SetTopicPermission",
+			Handler:    _AdminService_SetTopicPermission_Handler,
+		},
+		{
+			MethodName: "ClearTopicPermission",
+			Handler:    _AdminService_ClearTopicPermission_Handler,
 		},
 		{
 			MethodName: "ListExchanges",

@@ -28,7 +28,8 @@ def allows(scopes, access, vhost, name):
         ("mq.configure:%2F/x-*-y", Access.CONFIGURE, "/", "x-1-y", True),
         ("mq.configure:%2F/x-*-y", Access.CONFIGURE, "/", "x-1-z", False),
         ("mq.write:*/*/*", Access.WRITE, "a", "b", True),
-        ("mq.write:*/*/only.this", Access.WRITE, "a", "b", False),
+        ("mq.write:*/*/only.this", Access.WRITE, "a", "b", True),
+        ("mq.write:*/*/*/*", Access.WRITE, "a", "b", False),
         ("other.read:*/*", Access.READ, "/", "jobs", False),
         ("read:*/*", Access.READ, "/", "jobs", False),
         ("mq.read:*", Access.READ, "/", "jobs", False),
@@ -39,6 +40,31 @@ def allows(scopes, access, vhost, name):
 )
 def test_a_scope_grants_what_it_says(scope, access, vhost, name, is_allowed):
     assert allows([scope], access, vhost, name) is is_allowed
+
+
+@pytest.mark.parametrize(
+    ("scopes", "key", "is_allowed", "is_narrowed"),
+    [
+        (["mq.write:*/logs"], "anything", True, False),
+        (["mq.write:*/logs/*"], "anything", True, False),
+        (["mq.write:*/logs/app.*"], "app.error", True, True),
+        (["mq.write:*/logs/app.*"], "db.error", False, True),
+        (["mq.write:*/logs/app.*", "mq.write:*/lo*"], "db.error", True, False),
+        (["mq.read:*/logs/app.*", "mq.write:*/logs/db.*"], "app.error", False, True),
+        (["mq.write:*/logs/a%2Fb"], "a/b", True, True),
+        (["mq.write:*/logs/{username}.*"], "anna.x", True, True),
+        (["mq.write:*/logs/{username}.*"], "otto.x", False, True),
+        (["mq.write:*/logs/{vhost}.*"], "shop.x", True, True),
+        (["mq.write:*/logs/{evil}.*"], "anna.x", False, True),
+        (["mq.write:*/logs/{nobody}"], "{nobody}", True, True),
+    ],
+)
+def test_a_third_part_says_which_routing_keys(scopes, key, is_allowed, is_narrowed):
+    read = Scopes.read(scopes, "mq.")
+    allowance = read.in_vhost("shop", {"username": "anna", "evil": "*"})
+
+    assert allowance.allows_key(Access.WRITE, "logs", key) is is_allowed
+    assert allowance.narrows_keys("logs") is is_narrowed
 
 
 def test_tags_come_in_scopes_and_unknown_ones_are_passed_over():

@@ -2,9 +2,10 @@
 
 import pytest
 
-from penstock.auth import Permission, Users
+from penstock.auth import Permission, TopicPermission, Users
 from penstock.auth.passwords import hash_password
 from penstock.model.errors import InvalidArgumentError, NotFoundError, TooLargeError
+from penstock.model.records import Access
 
 DIGEST = hash_password("secret", bytes(16))
 ALL = Permission.compile(".*", ".*", ".*")
@@ -27,6 +28,33 @@ def test_a_change_without_a_password_keeps_it_and_the_permissions():
     assert changed.password_hash == DIGEST
     assert changed.permissions == {"/": ALL}
     assert [tag.value for tag in changed.tags] == ["monitoring"]
+
+
+def test_topic_permissions_narrow_what_the_permission_opens_and_go_with_their_vhost():
+    topic = TopicPermission.compile("a", "/", "app.*", "")
+    users = Users().put("a", [], DIGEST).set_permission("a", "/", ALL).set_topic("a", "/", "logs", topic)
+
+    allowance = users.get("a").allowance("/")
+    assert allowance.narrows_keys("logs")
+    assert not allowance.narrows_keys("others")
+    assert allowance.allows_key(Access.WRITE, "logs", "app.error")
+    assert not allowance.allows_key(Access.WRITE, "logs", "db.error")
+    assert allowance.allows_key(Access.WRITE, "others", "db.error")
+    assert users.put("a", ["monitoring"], None).get("a").topics == users.get("a").topics
+    assert users.without_vhost("/").get("a").topics == {}
+
+
+def test_topic_permissions_are_cleared_one_by_one_or_all_at_once():
+    topic = TopicPermission.compile("a", "/", "app.*", "")
+    users = Users().put("a", [], DIGEST)
+    for exchange in ("one", "two", "three"):
+        users = users.set_topic("a", "/", exchange, topic)
+
+    users = users.clear_topics("a", "/", "one")
+    assert list(users.get("a").topics["/"]) == ["two", "three"]
+    assert users.clear_topics("a", "/", None).get("a").topics == {}
+    with pytest.raises(NotFoundError):
+        users.clear_topics("a", "/", "one")
 
 
 def test_a_user_added_without_a_password_has_none():

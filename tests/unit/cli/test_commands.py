@@ -258,6 +258,19 @@ def test_permissions_are_set(invoke: Invoke, broker: FakeBroker, verb: str) -> N
     assert (permission.write, permission.read) == ("jobs", ".*")
 
 
+def test_topic_permissions_are_set_and_cleared(invoke: Invoke, broker: FakeBroker) -> None:
+    invoke("permission", "set-topic", "walter", "logs", "--write", "{username}.*")
+    invoke("permission", "clear-topic", "walter", "logs", "--vhost", "other")
+    invoke("permission", "clear-topic", "walter")
+
+    permission = admin_pb2.SetTopicPermissionRequest.FromString(requests_of(broker, "SetTopicPermission")[0]).permission
+    assert (permission.user, permission.vhost, permission.exchange) == ("walter", "/", "logs")
+    assert (permission.write, permission.read) == ("{username}.*", "")
+    one, all_ = map(admin_pb2.ClearTopicPermissionRequest.FromString, requests_of(broker, "ClearTopicPermission"))
+    assert (one.user, one.vhost, one.exchange) == ("walter", "other", "logs")
+    assert (all_.vhost, all_.HasField("exchange")) == ("/", False)
+
+
 def test_status_is_json_with_its_counts(invoke: Invoke, broker: FakeBroker) -> None:
     response = admin_pb2.GetStatusResponse(version="1", ready_count=5, unsettled_count=2)
     response.recovery.records = 7
@@ -302,6 +315,9 @@ def test_definitions_go_out_and_in(invoke: Invoke, broker: FakeBroker, tmp_path:
         ("user", "delete", "walter"),
         ("permission", "list"),
         ("permission", "delete", "walter"),
+        ("permission", "list-topic"),
+        ("permission", "set-topic", "walter", "logs"),
+        ("permission", "clear-topic", "walter"),
         ("exchange", "delete", "web"),
         ("queue", "delete", "jobs"),
         ("publish", "x", "--no-mandatory"),

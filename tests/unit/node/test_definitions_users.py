@@ -8,6 +8,7 @@ from penstock.node.accounts import Accounts
 from penstock.node.definitions_users import DefinitionsUsers
 
 PERMISSION = {"user": "anna", "vhost": "/", "configure": "", "write": "a.*", "read": ".*"}
+TOPIC = {"user": "anna", "vhost": "/", "exchange": "logs", "write": "{username}\\..*", "read": ""}
 
 
 def play(path, scenario):
@@ -26,20 +27,24 @@ def test_an_export_goes_into_another_broker(tmp_path):
     async def make(accounts, users):
         await accounts.put_user("anna", "secret", ["monitoring"])
         assert await users.import_permissions([PERMISSION]) == 1
-        return users.export_users(), users.export_permissions()
+        assert await users.import_topics([TOPIC]) == 1
+        return users.export_users(), users.export_permissions(), users.export_topics()
 
     async def take(accounts, users):
-        assert users.check(exported, permissions) == []
+        assert users.check(exported, permissions, topics) == []
         assert await users.import_users(exported) == 2
         assert await users.import_permissions(permissions) == 1
+        assert await users.import_topics(topics) == 1
         assert await users.import_users(exported) == 0
         assert await users.import_permissions(permissions) == 0
+        assert await users.import_topics(topics) == 0
         await accounts.log_in("anna", "secret", is_loopback=False)
-        return users.export_users(), users.export_permissions()
+        return users.export_users(), users.export_permissions(), users.export_topics()
 
-    exported, permissions = play(tmp_path / "one.json", make)
+    exported, permissions, topics = play(tmp_path / "one.json", make)
 
-    assert play(tmp_path / "two.json", take) == (exported, permissions)
+    assert topics == [TOPIC]
+    assert play(tmp_path / "two.json", take) == (exported, permissions, topics)
 
 
 def test_importing_a_user_keeps_the_permissions_it_has(tmp_path):
@@ -48,6 +53,25 @@ def test_importing_a_user_keeps_the_permissions_it_has(tmp_path):
         guest = accounts.users()[0]
         assert list(guest.permissions) == ["/"]
         assert [tag.value for tag in guest.tags] == ["administrator", "monitoring"]
+
+    play(tmp_path / "users.json", scenario)
+
+
+@pytest.mark.parametrize(
+    ("topic", "problem"),
+    [
+        ({**TOPIC, "user": "guest", "write": "("}, "regular expression"),
+        ({**TOPIC, "user": "guest", "write": "{client_id}"}, "client_id"),
+        (TOPIC, "nowhere"),
+        ({**TOPIC, "user": "guest", "exchange": 7}, "wrong type"),
+        ({**TOPIC, "user": "guest", "configure": ""}, "configure"),
+    ],
+)
+def test_a_topic_permission_that_cannot_be_honoured_is_told_beforehand(tmp_path, topic, problem):
+    async def scenario(_, port):
+        problems = port.check([], [], [topic])
+        assert len(problems) == 1
+        assert problem in problems[0]
 
     play(tmp_path / "users.json", scenario)
 
@@ -68,7 +92,7 @@ def test_importing_a_user_keeps_the_permissions_it_has(tmp_path):
 )
 def test_what_cannot_be_honoured_is_told_beforehand(tmp_path, users, permissions, problem):
     async def scenario(_, port):
-        problems = port.check(users, permissions)
+        problems = port.check(users, permissions, [])
         assert len(problems) == 1
         assert problem in problems[0]
 

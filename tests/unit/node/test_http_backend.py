@@ -91,6 +91,37 @@ def test_a_permission_is_asked_for_when_it_is_needed_and_kept_a_while():
     play(scenario)
 
 
+def test_routing_keys_are_asked_about_where_there_is_somebody_to_ask():
+    async def scenario(server):
+        person = await server.backend.log_in("anna", "secret", is_loopback=False)
+        allowance = await decided(lambda: person.allowance("/"))
+        assert not allowance.narrows_keys("logs")
+        assert allowance.allows_key(Access.WRITE, "logs", "a.b")
+
+        server.answers["topic"] = "allow"
+        backend = HttpBackend(HttpUrls("user", "vhost", "resource", "topic"), 10, server.ask, server.clock)
+        person = await backend.log_in("anna", "secret", is_loopback=False)
+        allowance = await decided(lambda: person.allowance("/"))
+        assert allowance.narrows_keys("logs")
+        assert await decided(lambda: allowance.allows_key(Access.WRITE, "logs", "a.b"))
+        assert server.asked[-1] == (
+            "topic",
+            {
+                "username": "anna",
+                "vhost": "/",
+                "resource": "topic",
+                "name": "logs",
+                "permission": "write",
+                "routing_key": "a.b",
+                "tags": "administrator",
+                "variable_map.username": "anna",
+                "variable_map.vhost": "/",
+            },
+        )
+
+    play(scenario)
+
+
 def test_a_closed_vhost_is_none():
     async def scenario(server):
         server.answers["vhost"] = "deny"

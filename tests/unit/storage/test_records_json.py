@@ -5,7 +5,15 @@ import json
 import pytest
 
 from penstock.model.errors import StorageError
-from penstock.storage import PermissionRecord, UserRecord, read_users, read_vhosts, write_users, write_vhosts
+from penstock.storage import (
+    PermissionRecord,
+    TopicRecord,
+    UserRecord,
+    read_users,
+    read_vhosts,
+    write_users,
+    write_vhosts,
+)
 
 ALL = PermissionRecord(".*", "^a$", "")
 
@@ -32,6 +40,17 @@ def test_the_file_is_as_documented(tmp_path):
     ]
 
 
+def test_topic_permissions_are_written_when_there_are_any_and_come_back(tmp_path):
+    users = [UserRecord("a", "", "argon2id", (), {}, {"/": {"logs": TopicRecord("a\\..*", "")}})]
+
+    write_users(tmp_path / "users.json", users)
+
+    assert json.loads((tmp_path / "users.json").read_text())[0]["topic_permissions"] == {
+        "/": {"logs": {"write": "a\\..*", "read": ""}}
+    }
+    assert read_users(tmp_path / "users.json") == users
+
+
 def test_the_form_of_lavinmq_is_read(tmp_path):
     path = tmp_path / "users.json"
     path.write_text(
@@ -53,6 +72,8 @@ def test_the_form_of_lavinmq_is_read(tmp_path):
         ('[{"name": "a", "tags": [1]}]', r"\[0\]\.tags"),
         ('[{"name": "a", "pasword": "x"}]', r"\[0\]\.pasword"),
         ('[{"name": "a", "permissions": {"/": {"configure": "", "write": ""}}}]', r"permissions\['/'\]\.read"),
+        ('[{"name": "a", "topic_permissions": {"/": {"x": {"write": ""}}}}]', r"topic_permissions\['/'\]\['x'\]\.read"),
+        ('[{"name": "a", "topic_permissions": {"/": []}}]', r"topic_permissions\['/'\]"),
         ('[{"name": "a"}, {"name": "a"}]', "twice"),
     ],
 )

@@ -29,6 +29,8 @@ ODD: Arguments = {
     "nothing": None,
     "list": [True, {"deep": b"x"}],
 }
+THEIR_TOPIC = {"user": "anna", "vhost": "blue", "exchange": "amq.topic", "write": "^{username}-.*$", "read": "x"}
+ADDED = ("vhosts", "users", "permissions", "topic_permissions", "exchanges", "queues", "bindings")
 
 
 class World:
@@ -85,6 +87,7 @@ def test_an_export_round_trips_into_an_empty_broker() -> None:
             "vhosts": 1,
             "users": 1,
             "permissions": 1,
+            "topic_permissions": 0,
             "exchanges": 1,
             "queues": 2,
             "bindings": 2,
@@ -283,7 +286,7 @@ def test_an_export_of_rabbitmq_is_understood() -> None:
             }
         ],
         "permissions": [{"user": "anna", "vhost": "blue", "configure": ".*", "write": ".*", "read": ".*"}],
-        "topic_permissions": [],
+        "topic_permissions": [THEIR_TOPIC],
         "parameters": [],
         "global_parameters": [{"name": "cluster_tags", "value": []}, {"name": "internal_cluster_id", "value": "x"}],
         "policies": [],
@@ -326,7 +329,9 @@ def test_an_export_of_rabbitmq_is_understood() -> None:
     async def scenario(one: World, other: World) -> None:
         added = await one.take(document)
 
-        counts = dict.fromkeys(("vhosts", "users", "permissions", "exchanges", "queues", "bindings"), 1)
+        counts = dict.fromkeys(ADDED, 1)
+        (topic,) = one.users.export_topics()
+        assert (topic["write"], topic["read"]) == ("{username}-.*", ".*(?:x).*")
         assert added == {**counts, "policies": 0}
         assert one.storage.shards[BLUE].route("x", "", {"format": "pdf"}) == ["a"]
 

@@ -1,10 +1,11 @@
 """Users and permissions. Changing them needs the tag administrator; others see themselves alone."""
 
-from penstock.auth import Permission, User
+from penstock.auth import Permission, TopicPermission, User
 from penstock.frontends.grpc.caller import Caller
 from penstock.frontends.grpc.context import Context
 from penstock.frontends.grpc.convert import vhost_of
 from penstock.model.errors import Thing
+from penstock.model.names import exchange_name
 from penstock.model.records import Access
 from penstock.v1 import admin_pb2 as admin
 
@@ -66,6 +67,47 @@ async def clear_permission(
     await context.accounts.clear_permission(request.user, vhost)
     context.recheck()
     return admin.ClearPermissionResponse()
+
+
+async def list_topic_permissions(
+    context: Context, caller: Caller, request: admin.ListTopicPermissionsRequest
+) -> admin.ListTopicPermissionsResponse:
+    vhost = vhost_of(request.vhost) if request.HasField("vhost") else None
+    response = admin.ListTopicPermissionsResponse()
+    for user in _visible(context, caller):
+        if request.HasField("user") and user.name != request.user:
+            continue
+        for name, topics in user.topics.items():
+            for exchange, topic in topics.items() if vhost in (None, name) else ():
+                response.permissions.add(
+                    user=user.name, vhost=name, exchange=exchange, write=topic.write, read=topic.read
+                )
+    return response
+
+
+async def set_topic_permission(
+    context: Context, caller: Caller, request: admin.SetTopicPermissionRequest
+) -> admin.SetTopicPermissionResponse:
+    """The exchange need not be there, nor be a topic exchange: it may become one."""
+    wanted = request.permission
+    vhost, exchange = vhost_of(wanted.vhost), exchange_name(wanted.exchange)
+    _require_administrator(caller, Thing("topic permission of user", wanted.user, vhost))
+    context.vhosts.get(vhost)
+    topic = TopicPermission.compile(wanted.user, vhost, wanted.write, wanted.read)
+    await context.accounts.set_topic(wanted.user, vhost, exchange, topic)
+    context.recheck()
+    return admin.SetTopicPermissionResponse()
+
+
+async def clear_topic_permission(
+    context: Context, caller: Caller, request: admin.ClearTopicPermissionRequest
+) -> admin.ClearTopicPermissionResponse:
+    vhost = vhost_of(request.vhost)
+    _require_administrator(caller, Thing("topic permission of user", request.user, vhost))
+    exchange = request.exchange if request.HasField("exchange") else None
+    await context.accounts.clear_topics(request.user, vhost, exchange)
+    context.recheck()
+    return admin.ClearTopicPermissionResponse()
 
 
 async def refresh_token(context: Context, caller: Caller, _: admin.RefreshTokenRequest) -> admin.RefreshTokenResponse:

@@ -12,13 +12,14 @@ from penstock.frontends.grpc.calls import answer_call
 from penstock.frontends.grpc.context import Context
 from penstock.frontends.grpc.errors import Refusal, refusal_of, refusal_of_a_bug
 from penstock.frontends.grpc.ports import Call, Listener
-from penstock.frontends.grpc.streams import NO_QUEUE, admit
+from penstock.frontends.grpc.streams import NO_QUEUE, admit, admit_keys, keys_of
 from penstock.kit.logging import logger
 from penstock.kit.tasks import spawn
 from penstock.model.errors import FaultError, RefusedError, StoppedError, Thing
 from penstock.model.names import ConnectionId, QueueName, VhostName
 
 STREAMS: Final = frozenset({"publish", "consume"})
+PERMITS: Final = frozenset({"permit", "keys"})
 ENDING: Final = STREAMS | {"read"}
 """What ends with the token that opened it."""
 QUESTIONS_MAX: Final = 8
@@ -71,14 +72,15 @@ class GrpcFrontend:
         try:
             person = await _who_calls(self._context, call)
             caller = Caller(person, ConnectionId(call.connection), self._context.accounts)
-            for _ in range(QUESTIONS_MAX):
+            questions_max = QUESTIONS_MAX + (len(keys_of(call)) if call.kind == "keys" else 0)
+            for _ in range(questions_max):
                 try:
                     await self._answer(call, caller)
                     break
                 except UndecidedError as undecided:
                     await undecided.ask()
             else:
-                cause = f"{QUESTIONS_MAX} questions to another server had no lasting answer"
+                cause = f"{questions_max} questions to another server had no lasting answer"
                 raise StoppedError(Thing("permissions", person.name), cause)
         except RefusedError as refusal:
             _refuse(call, refusal_of(refusal))
@@ -101,18 +103,21 @@ class GrpcFrontend:
         if call.kind == "archive":
             call.answer(await read_archive(self._context, caller, call.payload))
             return
+        if call.kind == "keys":
+            call.answer(admit_keys(self._context, caller, call))
+            return
         admission = await admit(self._context, caller, call)
         if call.kind in STREAMS and not call.again:
             limit = self._context.vhosts.get(admission.vhost).limits.connections_max
             self._context.connections.enter(call.connection, admission.vhost, limit)
         if call.kind in ENDING and not call.again:
             self._context.sessions.opened(call.connection, call.authorization, caller.user)
-        call.admit(admission.vhost, admission.queue_id)
+        call.admit(admission.vhost, admission.queue_id, admission.by_key)
 
 
 async def _who_calls(context: Context, call: Call) -> Person:
     """A stream may have got a newer token since it was opened."""
-    if call.kind == "permit" or call.again:
+    if call.kind in PERMITS or call.again:
         newest = context.sessions.newest(call.connection, call.authorization)
         if newest is not None:
             return newest

@@ -23,6 +23,8 @@ NO_QUEUE = QueueId(0)
 class Admission:
     vhost: VhostName
     queue_id: QueueId = NO_QUEUE
+    by_key: bool = False
+    """Each routing key has to be asked for besides."""
 
 
 async def admit(context: Context, caller: Caller, asked: Asked) -> Admission:
@@ -54,8 +56,25 @@ def _admit_publisher(context: Context, caller: Caller, asked: Asked) -> Admissio
 async def _admit_exchange(context: Context, caller: Caller, asked: Asked) -> Admission:
     name = vhost_of(asked.vhost)
     vhost = context.vhosts.get(name)
-    await vhost.admit_publish(caller.actor(name), exchange_name(asked.subject))
-    return Admission(vhost.name)
+    by_key = await vhost.admit_publish(caller.actor(name), exchange_name(asked.subject))
+    return Admission(vhost.name, by_key=by_key)
+
+
+def keys_of(asked: Asked) -> list[str]:
+    """The routing keys that are asked for: each is its length in a byte, then so many bytes."""
+    keys, at, payload = [], 0, asked.payload
+    while at < len(payload):
+        end = at + 1 + payload[at]
+        keys.append(payload[at + 1 : end].decode("utf-8", "surrogateescape"))
+        at = end
+    return keys
+
+
+def admit_keys(context: Context, caller: Caller, asked: Asked) -> bytes:
+    """A byte for each routing key: 1 when the caller may publish with it to the exchange that it was admitted to."""
+    name = vhost_of(asked.vhost)
+    vhost = context.vhosts.get(name)
+    return bytes(vhost.may_publish_keys(caller.actor(name), exchange_name(asked.subject), keys_of(asked)))
 
 
 async def _admit_queue(context: Context, caller: Caller, vhost_text: str, queue: str) -> Admission:

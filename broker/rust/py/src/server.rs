@@ -134,6 +134,7 @@ impl PyCall {
             Kind::Call => "call",
             Kind::Publish => "publish",
             Kind::Permit => "permit",
+            Kind::Keys => "keys",
             Kind::Consume => "consume",
             Kind::Read => "read",
             Kind::Archive => "archive",
@@ -194,9 +195,9 @@ impl PyCall {
         self.reply(Ok(Answer::Payload(payload)))
     }
 
-    #[pyo3(signature = (vhost, queue_id = 0))]
-    fn admit(&self, vhost: String, queue_id: u32) -> PyResult<()> {
-        self.reply(Ok(Answer::Admitted { vhost, queue_id }))
+    #[pyo3(signature = (vhost, queue_id = 0, by_key = false))]
+    fn admit(&self, vhost: String, queue_id: u32, by_key: bool) -> PyResult<()> {
+        self.reply(Ok(Answer::Admitted { vhost, queue_id, by_key }))
     }
 
     #[pyo3(signature = (code, message, details = Vec::new()))]

@@ -27,6 +27,8 @@ pub enum Kind {
     Publish,
     /// A publish stream wants to write an exchange.
     Permit,
+    /// It wants to write routing keys of an exchange.
+    Keys,
     Consume,
     Read,
     /// A piece of a stream's archive: the payload is a ticket, the answer the piece.
@@ -45,7 +47,12 @@ pub enum Kind {
 #[derive(Debug)]
 pub enum Answer {
     Payload(Vec<u8>),
-    Admitted { vhost: String, queue_id: u32 },
+    /// `by_key` is about an exchange: each routing key has to be asked for besides.
+    Admitted {
+        vhost: String,
+        queue_id: u32,
+        by_key: bool,
+    },
 }
 
 /// Python's refusal: a gRPC status code, a text, and a serialised google.rpc.Status.
@@ -212,7 +219,7 @@ impl Calls {
     /// Asks for admission to a vhost or a queue.
     pub(crate) async fn admit(&self, call: Call) -> Result<(String, u32), Status> {
         match self.ask(call).await? {
-            Answer::Admitted { vhost, queue_id } => Ok((vhost, queue_id)),
+            Answer::Admitted { vhost, queue_id, .. } => Ok((vhost, queue_id)),
             Answer::Payload(_) => Err(Status::internal("the broker answered an admission with a payload")),
         }
     }

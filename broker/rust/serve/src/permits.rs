@@ -1,10 +1,28 @@
-//! What a publish stream may write: Python's answers, kept until permissions or topology change.
+//! What a publisher may write: Python's answers, kept until permissions or topology change.
+//!
+//! An exchange is open, closed, or open for some routing keys; of the last kind each key is asked for once, many at a time.
+//! What is kept is cut between rounds and never within one, so that every round comes to its end.
+
+use std::collections::HashMap;
 
 use penstock_wire::is_same;
 use rustc_hash::FxHashMap;
+use tonic::{Code, Status};
+
+use crate::calls::{Answer, Call, Calls, Kind};
+use crate::connection::Caller;
 
 /// Exchanges a stream asked for: more than these are forgotten and asked for again.
 const PERMITS_MAX: usize = 4096;
+
+/// Routing keys that are known of all exchanges together.
+const KEYS_MAX: usize = 16_384;
+
+/// Routing keys that are asked for at a time.
+const KEYS_ASKED_MAX: usize = 256;
+
+/// AMQP's bound. Longer keys are refused with their message.
+const KEY_BYTES_MAX: usize = 255;
 
 /// Why messages to an exchange are rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,15 +31,43 @@ pub(crate) struct Denial {
     pub reason: String,
 }
 
+/// What Python said of an exchange. Clients choose the keys, many of them: they are hashed so that nobody can make them
+/// collide.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Permit {
+    Open,
+    ByKey(HashMap<Vec<u8>, bool>),
+    Closed(Denial),
+}
+
+/// What is known of a message.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict<'a> {
+    Admitted,
+    Denied(&'a Denial),
+    /// The exchange is open, and not for this routing key.
+    KeyDenied,
+    UnknownExchange,
+    UnknownKey,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Permits {
     generation: u64,
     last_admitted: Option<Vec<u8>>,
-    known: FxHashMap<Vec<u8>, Option<Denial>>,
+    known: FxHashMap<Vec<u8>, Permit>,
+    key_count: usize,
 }
 
 impl Permits {
+    /// Begins a round: forgets everything when there is too much of it.
+    pub fn begin_round(&mut self) {
+        if self.known.len() > PERMITS_MAX || self.key_count > KEYS_MAX {
+            *self = Permits { generation: self.generation, ..Permits::default() };
+        }
+    }
+
     /// Forgets everything when the generation has moved on.
     pub fn refresh(&mut self, generation: u64) {
         if self.generation != generation {
@@ -29,52 +75,168 @@ impl Permits {
         }
     }
 
-    /// `None` when the exchange has to be asked for.
-    pub fn look_up(&mut self, exchange: &[u8]) -> Option<Result<(), &Denial>> {
+    pub fn look_up(&mut self, exchange: &[u8], key: &[u8]) -> Verdict<'_> {
         if self.last_admitted.as_ref().is_some_and(|last| is_same(last, exchange)) {
-            return Some(Ok(()));
+            return Verdict::Admitted;
         }
-        match self.known.get(exchange)? {
-            Some(denial) => Some(Err(denial)),
-            None => {
+        match self.known.get(exchange) {
+            None => Verdict::UnknownExchange,
+            Some(Permit::Closed(denial)) => Verdict::Denied(denial),
+            Some(Permit::ByKey(keys)) => match keys.get(key) {
+                Some(true) => Verdict::Admitted,
+                Some(false) => Verdict::KeyDenied,
+                None if key.len() > KEY_BYTES_MAX => Verdict::Admitted,
+                None => Verdict::UnknownKey,
+            },
+            Some(Permit::Open) => {
                 self.last_admitted = Some(exchange.to_vec());
-                Some(Ok(()))
+                Verdict::Admitted
             }
         }
     }
 
-    pub fn learn(&mut self, exchange: Vec<u8>, denial: Option<Denial>) {
-        if self.known.len() >= PERMITS_MAX {
-            self.known.clear();
-            self.last_admitted = None;
-        }
-        self.known.insert(exchange, denial);
+    /// Whether an exchange is open for every routing key.
+    #[cfg(feature = "flight")]
+    pub fn is_open(&self, exchange: &[u8]) -> bool {
+        self.known.get(exchange) == Some(&Permit::Open)
     }
+
+    pub fn learn(&mut self, exchange: Vec<u8>, permit: Permit) {
+        self.known.insert(exchange, permit);
+    }
+
+    fn learn_keys(&mut self, exchange: &[u8], keys: &[Vec<u8>], answers: &[u8]) {
+        if let Some(Permit::ByKey(known)) = self.known.get_mut(exchange) {
+            known.extend(keys.iter().cloned().zip(answers.iter().map(|&answer| answer == 1)));
+            self.key_count += keys.len();
+        }
+    }
+}
+
+/// Who asks, and in which virtual host.
+pub(crate) struct Asker<'a> {
+    pub calls: &'a Calls,
+    pub caller: &'a Caller,
+    pub vhost: &'a str,
+}
+
+impl Asker<'_> {
+    /// Asks for an exchange. An error concerns the caller, not the exchange.
+    pub async fn exchange(&self, permits: &mut Permits, exchange: Vec<u8>) -> Result<(), Status> {
+        let permit = match self.calls.ask(self.call(Kind::Permit, &exchange)).await {
+            Ok(Answer::Admitted { by_key: true, .. }) => Permit::ByKey(HashMap::new()),
+            Ok(_) => Permit::Open,
+            Err(refused) if ends_stream(&refused) => return Err(refused),
+            Err(refused) => {
+                Permit::Closed(Denial { code: refused.code() as i32, reason: refused.message().to_owned() })
+            }
+        };
+        permits.learn(exchange, permit);
+        Ok(())
+    }
+
+    /// Asks for routing keys of an exchange that is open for some.
+    pub async fn keys(&self, permits: &mut Permits, exchange: &[u8], keys: &[Vec<u8>]) -> Result<(), Status> {
+        for keys in keys.chunks(KEYS_ASKED_MAX) {
+            let mut call = self.call(Kind::Keys, exchange);
+            call.payload = encoded(keys).into();
+            match self.calls.ask(call).await? {
+                Answer::Payload(answers) if answers.len() == keys.len() => permits.learn_keys(exchange, keys, &answers),
+                _ => return Err(Status::internal("the broker did not answer for every routing key")),
+            }
+        }
+        Ok(())
+    }
+
+    fn call(&self, kind: Kind, exchange: &[u8]) -> Call {
+        let mut call = Call::new(kind, self.caller);
+        call.vhost = self.vhost.to_owned();
+        call.subject = String::from_utf8_lossy(exchange).into_owned();
+        call
+    }
+}
+
+pub(crate) fn key_denial(exchange: &[u8], key: &[u8]) -> Denial {
+    let (exchange, key) = (String::from_utf8_lossy(exchange), String::from_utf8_lossy(key));
+    let reason = format!(
+        "exchange '{exchange}' is closed to this user for write with the routing key '{key}'; let an administrator set the \
+         user's topic permission to a write pattern that matches the key"
+    );
+    Denial { code: Code::PermissionDenied as i32, reason }
+}
+
+/// Each key's length in a byte, then its bytes. No key is longer than that can say: longer ones are not asked for.
+fn encoded(keys: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(keys.iter().map(|key| key.len() + 1).sum());
+    for key in keys {
+        out.push(u8::try_from(key.len()).unwrap_or(u8::MAX));
+        out.extend(key.iter().take(KEY_BYTES_MAX));
+    }
+    out
+}
+
+/// Refusals that concern the caller, not one exchange.
+fn ends_stream(refused: &Status) -> bool {
+    matches!(refused.code(), Code::Unauthenticated | Code::Unavailable | Code::Internal | Code::ResourceExhausted)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Denial, Permits};
+    use std::collections::HashMap;
+
+    use super::{Denial, KEYS_MAX, Permit, Permits, Verdict, encoded};
 
     #[test]
     fn an_admitted_exchange_is_asked_for_again_after_a_change() {
         let mut permits = Permits::default();
-        permits.learn(b"logs".to_vec(), None);
-        assert_eq!(permits.look_up(b"logs"), Some(Ok(())));
+        permits.learn(b"logs".to_vec(), Permit::Open);
+        assert_eq!(permits.look_up(b"logs", b""), Verdict::Admitted);
 
         permits.refresh(1);
 
-        assert_eq!(permits.look_up(b"logs"), None);
+        assert_eq!(permits.look_up(b"logs", b""), Verdict::UnknownExchange);
     }
 
     #[test]
     fn a_denied_exchange_stays_denied_beside_an_admitted_one() {
         let mut permits = Permits::default();
         let denial = Denial { code: 7, reason: "no".to_owned() };
-        permits.learn(b"a".to_vec(), None);
-        permits.learn(b"b".to_vec(), Some(denial.clone()));
+        permits.learn(b"a".to_vec(), Permit::Open);
+        permits.learn(b"b".to_vec(), Permit::Closed(denial.clone()));
 
-        assert_eq!(permits.look_up(b"a"), Some(Ok(())));
-        assert_eq!(permits.look_up(b"b"), Some(Err(&denial)));
+        assert_eq!(permits.look_up(b"a", b""), Verdict::Admitted);
+        assert_eq!(permits.look_up(b"b", b""), Verdict::Denied(&denial));
+    }
+
+    #[test]
+    fn each_key_of_a_narrowed_exchange_is_asked_for_once() {
+        let mut permits = Permits::default();
+        permits.learn(b"logs".to_vec(), Permit::ByKey(HashMap::new()));
+        assert_eq!(permits.look_up(b"logs", b"a"), Verdict::UnknownKey);
+
+        permits.learn_keys(b"logs", &[b"a".to_vec(), b"b".to_vec()], &[1, 0]);
+
+        assert_eq!(permits.look_up(b"logs", b"a"), Verdict::Admitted);
+        assert_eq!(permits.look_up(b"logs", b"b"), Verdict::KeyDenied);
+        assert_eq!(permits.look_up(b"logs", b"c"), Verdict::UnknownKey);
+    }
+
+    #[test]
+    fn too_many_keys_are_forgotten_between_rounds_and_never_within_one() {
+        let mut permits = Permits::default();
+        permits.learn(b"logs".to_vec(), Permit::ByKey(HashMap::new()));
+        let keys: Vec<Vec<u8>> = (0..=KEYS_MAX).map(|number| number.to_string().into_bytes()).collect();
+        permits.begin_round();
+        permits.learn_keys(b"logs", &keys, &vec![1; keys.len()]);
+        assert_eq!(permits.look_up(b"logs", b"0"), Verdict::Admitted);
+
+        permits.begin_round();
+
+        assert_eq!(permits.look_up(b"logs", b"0"), Verdict::UnknownExchange);
+    }
+
+    #[test]
+    fn keys_are_written_with_their_lengths() {
+        assert_eq!(encoded(&[b"ab".to_vec(), Vec::new()]), [2, b'a', b'b', 0]);
     }
 }

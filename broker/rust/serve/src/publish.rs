@@ -3,6 +3,7 @@
 //! The stream of responses drives everything: it is polled only while the client reads confirms, so a client that does not
 //! is not read from either. Confirms of level `disk` wait for the shard's sync while reading goes on.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,10 +18,10 @@ use penstock_wire::grpc::publish::{MessageRef, PublishFrame, parse_publish};
 use tokio::sync::watch;
 use tonic::{Status, Streaming};
 
-use crate::calls::{Call, Calls, Kind};
+use crate::calls::Calls;
 use crate::connection::Caller;
 use crate::outcomes::Outcomes;
-use crate::permits::{Denial, Permits};
+use crate::permits::{Asker, Denial, Permits, Verdict, key_denial};
 use crate::responses::{FramedMessage, Responder};
 use crate::rights::Rights;
 use crate::server::until_stopped;
@@ -99,10 +100,17 @@ impl Blocks {
     }
 }
 
+/// What has to be asked for.
+enum Unknown {
+    Exchange(Vec<u8>),
+    /// Routing keys of this exchange.
+    Keys(Vec<u8>),
+}
+
 /// Why a round could not be gathered.
 enum Obstacle {
-    /// An exchange that has to be asked for.
-    Unknown(Vec<u8>),
+    /// Something that has to be asked for.
+    Unknown(Unknown),
     /// A message with properties, on a stream that had none before.
     Properties,
     Malformed(Status),
@@ -231,30 +239,30 @@ impl PublishStream {
         stored
     }
 
-    /// Stores a round, asking for each exchange that is written for the first time.
+    /// Stores a round, asking for each exchange that is written for the first time, and for its routing keys.
     async fn store_admitted(&mut self, frames: &[Bytes]) -> Result<(), Status> {
+        self.permits.begin_round();
         loop {
             self.permits.refresh(self.calls.generation());
             match self.store(frames) {
                 Ok(()) => return Ok(()),
                 Err(Obstacle::Malformed(failed)) => return Err(failed),
-                Err(Obstacle::Unknown(exchange)) => self.ask(exchange).await?,
+                Err(Obstacle::Unknown(unknown)) => self.ask(frames, unknown).await?,
                 Err(Obstacle::Properties) => self.has_properties = true,
             }
         }
     }
 
-    async fn ask(&mut self, exchange: Vec<u8>) -> Result<(), Status> {
-        let mut call = Call::new(Kind::Permit, &self.caller);
-        call.vhost = self.shard.name().to_owned();
-        call.subject = String::from_utf8_lossy(&exchange).into_owned();
-        let denial = match self.calls.admit(call).await {
-            Ok(_) => None,
-            Err(refused) if ends_stream(&refused) => return Err(refused),
-            Err(refused) => Some(Denial { code: refused.code() as i32, reason: refused.message().to_owned() }),
-        };
-        self.permits.learn(exchange, denial);
-        Ok(())
+    /// What a round needs to know before it can be gathered.
+    async fn ask(&mut self, frames: &[Bytes], unknown: Unknown) -> Result<(), Status> {
+        let asker = Asker { calls: &self.calls, caller: &self.caller, vhost: self.shard.name() };
+        match unknown {
+            Unknown::Exchange(exchange) => asker.exchange(&mut self.permits, exchange).await,
+            Unknown::Keys(exchange) => {
+                let keys = unknown_keys(frames, &mut self.permits, &exchange)?;
+                asker.keys(&mut self.permits, &exchange, &keys).await
+            }
+        }
     }
 
     fn store(&mut self, frames: &[Bytes]) -> Result<(), Obstacle> {
@@ -343,10 +351,14 @@ fn gather<'a>(
                     Some(blocks.and_then(|blocks| blocks.get(block_index - 1)).ok_or(Obstacle::Properties)?)
                 }
             };
-            let denial = match permits.look_up(message.exchange) {
-                Some(Ok(())) => too_large(message.body.len(), limits.message_bytes_max),
-                Some(Err(denial)) => Some(denial.clone()),
-                None => return Err(Obstacle::Unknown(message.exchange.to_vec())),
+            let denial = match permits.look_up(message.exchange, message.routing_key) {
+                Verdict::Admitted => too_large(message.body.len(), limits.message_bytes_max),
+                Verdict::Denied(denial) => Some(denial.clone()),
+                Verdict::KeyDenied => Some(key_denial(message.exchange, message.routing_key)),
+                Verdict::UnknownExchange => {
+                    return Err(Obstacle::Unknown(Unknown::Exchange(message.exchange.to_vec())));
+                }
+                Verdict::UnknownKey => return Err(Obstacle::Unknown(Unknown::Keys(message.exchange.to_vec()))),
             };
             match denial {
                 None => {
@@ -362,6 +374,23 @@ fn gather<'a>(
         }
     }
     Ok(round)
+}
+
+/// The routing keys that a round's messages have for an exchange and that were not asked for yet, once each.
+fn unknown_keys(frames: &[Bytes], permits: &mut Permits, exchange: &[u8]) -> Result<Vec<Vec<u8>>, Status> {
+    let mut keys = HashSet::new();
+    for frame in frames {
+        let parsed = parse_publish(frame).map_err(|error| status::of_wire(&error))?;
+        let PublishFrame::Batch(batch) = parsed else { continue };
+        for message in batch.messages() {
+            let message = message.map_err(|error| status::of_wire(&error))?;
+            let (is_here, key) = (message.exchange == exchange, message.routing_key);
+            if is_here && !keys.contains(key) && permits.look_up(exchange, key) == Verdict::UnknownKey {
+                keys.insert(key.to_vec());
+            }
+        }
+    }
+    Ok(keys.into_iter().collect())
 }
 
 fn convert_properties(frames: &[Bytes], blocks: &mut Blocks) -> Result<(), Obstacle> {
@@ -410,17 +439,6 @@ fn not_stored(refused: Option<&EngineError>) -> Denial {
 fn no_exchange(publication: Option<&Publication<'_>>) -> Denial {
     let name = String::from_utf8_lossy(publication.map_or(b"", |publication| publication.exchange));
     Denial { code: tonic::Code::NotFound as i32, reason: format!("exchange '{name}' is not there; declare it first") }
-}
-
-/// Refusals that concern the caller, not one exchange.
-fn ends_stream(refused: &Status) -> bool {
-    matches!(
-        refused.code(),
-        tonic::Code::Unauthenticated
-            | tonic::Code::Unavailable
-            | tonic::Code::Internal
-            | tonic::Code::ResourceExhausted
-    )
 }
 
 pub(crate) fn now_ms() -> u64 {

@@ -3,6 +3,7 @@
 //! What must stay true: rows are counted as confirmed only once they are stored at their level, and a row that is refused ends
 //! everything behind it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use penstock_arrow::{PutRow, PutRows, RecordBatch};
@@ -19,6 +20,7 @@ use super::put::Progress;
 use crate::calls::{Call, Kind};
 use crate::connection::Caller;
 use crate::messaging::Messaging;
+use crate::permits::{Asker, Denial, Permits, Verdict, key_denial};
 use crate::publish::now_ms;
 use crate::rights::{Question, Rights};
 use crate::status;
@@ -41,8 +43,7 @@ pub(super) struct Publishing {
     producer: Option<ProducerSession>,
     /// The producer's sequence of the next row.
     next_sequence: u64,
-    /// When the exchange was permitted.
-    generation: Option<u64>,
+    permits: Permits,
     progress: Progress,
 }
 
@@ -87,7 +88,7 @@ impl Publishing {
             level,
             producer,
             next_sequence: put.sequence.unwrap_or(0),
-            generation: None,
+            permits: Permits::default(),
             progress: Progress::default(),
         };
         Ok((publishing, question.watch(|| ())))
@@ -103,7 +104,7 @@ impl Publishing {
         let (mut from, mut wait_for) = (0, None);
         let mut unroutable = 0;
         while from < rows.row_count() {
-            self.permit().await?;
+            self.permit(&rows, from).await?;
             let stored = self.store(&rows, from)?;
             from += stored.row_count;
             unroutable += stored.unroutable;
@@ -122,18 +123,38 @@ impl Publishing {
         Ok(())
     }
 
-    /// Asks whether the exchange may be written, again after permissions changed.
-    async fn permit(&mut self) -> Result<(), Status> {
-        let generation = self.messaging.calls.generation();
-        if self.generation == Some(generation) {
-            return Ok(());
+    /// Asks whether the exchange may be written, with the routing keys of a round; again after permissions changed.
+    async fn permit(&mut self, rows: &PutRows<'_>, from: usize) -> Result<(), Status> {
+        let exchange = self.exchange.as_bytes();
+        let asker = Asker { calls: &self.messaging.calls, caller: &self.caller, vhost: self.shard.name() };
+        self.permits.begin_round();
+        loop {
+            self.permits.refresh(self.messaging.calls.generation());
+            let mut unknown = HashSet::new();
+            let mut is_known = true;
+            for at in from..rows.row_count().min(from + ROUND_ROWS_MAX) {
+                let row = rows.row(at).map_err(|error| of_arrow(&error))?;
+                let key = row.routing_key.unwrap_or(self.routing_key.as_bytes());
+                match self.permits.look_up(exchange, key) {
+                    Verdict::Admitted => {}
+                    Verdict::Denied(denial) => return Err(refusal(denial)),
+                    Verdict::KeyDenied => return Err(refusal(&key_denial(exchange, key))),
+                    Verdict::UnknownExchange => is_known = false,
+                    Verdict::UnknownKey => drop(unknown.insert(key.to_vec())),
+                }
+                if !is_known || self.permits.is_open(exchange) {
+                    break;
+                }
+            }
+            if !is_known {
+                asker.exchange(&mut self.permits, exchange.to_vec()).await?;
+            } else if unknown.is_empty() {
+                return Ok(());
+            } else {
+                let keys: Vec<Vec<u8>> = unknown.into_iter().collect();
+                asker.keys(&mut self.permits, exchange, &keys).await?;
+            }
         }
-        let mut call = Call::new(Kind::Permit, &self.caller);
-        call.vhost = self.shard.name().to_owned();
-        call.subject = self.exchange.clone();
-        self.messaging.calls.admit(call).await?;
-        self.generation = Some(generation);
-        Ok(())
     }
 
     /// Stores a round of rows from one on.
@@ -206,6 +227,10 @@ impl Publishing {
         }
         Ok(Publication { payload, exchange, key, headers, persistent, mandatory: false })
     }
+}
+
+fn refusal(denial: &Denial) -> Status {
+    Status::new(Code::from_i32(denial.code), denial.reason.clone())
 }
 
 /// Exchange and routing key by which a stream is written: the exchange of its name when it has partitions, or when it is no
