@@ -151,7 +151,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("archives", nargs="*", type=Path)
     parser.add_argument("--provider", default=os.environ.get("E2E_PROVIDER", "harness"))
     parser.add_argument("--nodes", type=int, default=1)
-    found = parser.parse_args(arguments)
+    found = parser.parse_intermixed_args(arguments)  # archives may come after options
     chosen = provider(found.provider)
     if found.verb == "up":
         print(chosen.up(found.nodes))
