@@ -1,12 +1,14 @@
 """How a run is followed, over queries in memory: every batch is told and counted once, a failure ends the run."""
 
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Any
 
 import pytest
 
 from penstock.pipeline import PipelineError
-from penstock.pipeline.running import Summary, followed
+from penstock.pipeline.running import followed
+from penstock.pipeline.summary import Limits, Summary
 
 
 @dataclass
@@ -47,9 +49,13 @@ class FakeQuery:
         self.stops += 1
 
 
-def follow(*queries: Any) -> tuple[Summary, list[str]]:
+def follow(
+    *queries: Any,
+    limits: Limits | None = None,
+    stopping: Event | None = None,
+) -> tuple[Summary, list[str]]:
     summary, told = Summary(), []
-    followed(list(queries), summary, told.append)
+    followed(list(queries), summary, told.append, limits or Limits(), stopping or Event())
     return summary, told
 
 
@@ -72,7 +78,8 @@ def test_runs_one_after_another_add_up() -> None:
     summary = Summary()
 
     for rows in (4, 6):
-        followed([FakeQuery("a", [Progress(0, rows)])], summary, lambda _: None)  # type: ignore[list-item]
+        queries: Any = [FakeQuery("a", [Progress(0, rows)])]
+        followed(queries, summary, lambda _: None, Limits(), Event())
 
     assert (summary.rows, summary.batches) == ([4, 6], [1, 1])
 
@@ -83,3 +90,26 @@ def test_a_query_that_failed_ends_the_run_with_what_it_said() -> None:
     with pytest.raises(PipelineError, match=r"^the sink is gone$"):
         follow(query)
     assert query.stops == 1
+
+
+def test_a_run_ends_when_every_query_has_its_batches() -> None:
+    first = FakeQuery("a", [Progress(number, 1) for number in range(9)])
+    second = FakeQuery("b", [Progress(number, 2) for number in range(9)])
+
+    summary, told = follow(first, second, limits=Limits(batches=3))
+
+    assert summary.names == ["a", "b"]
+    # What ended while the queries were stopped is counted as well.
+    assert [3 <= count < 9 for count in summary.batches] == [True, True]
+    assert "stopping" in told
+    assert (first.stops, second.stops) == (1, 1)
+
+
+def test_a_run_that_is_told_to_stop_still_says_what_it_did() -> None:
+    stopping = Event()
+    stopping.set()
+
+    summary, told = follow(FakeQuery("a", [Progress(0, 7), Progress(1, 7)]), stopping=stopping)
+
+    assert summary.rows == [14]
+    assert told[-2:] == ["stopping", "a: batch 1, 7 rows, 100 rows/s"]

@@ -1,11 +1,19 @@
 """`penstock pipeline`: write, check and run pipelines on Spark, and those that archive a stream, which need no Spark.
 
-Progress goes to stderr, the summary to stdout. PySpark is asked for when a pipeline runs, not before.
+Progress goes to stderr, the summary to stdout, after SIGINT and SIGTERM as well. PySpark is asked for when a pipeline
+runs, not before.
 """
 
+<<<<<<< HEAD
 import os
+=======
+import signal
+from collections.abc import Callable
+from datetime import UTC, datetime
+>>>>>>> pipelines/main
 from importlib import import_module
 from pathlib import Path
+from threading import Event
 from typing import Annotated, Any
 
 import typer
@@ -18,10 +26,13 @@ __all__ = ["app"]
 app = typer.Typer(help="Pipelines from streams to streams and tables, on Spark.", no_args_is_help=True)
 ARCHIVE_DOCUMENT = "penstock.pipeline.archive_document"
 File = Annotated[Path, typer.Argument(help="The pipeline's document, YAML.")]
+Place = Annotated[Path, typer.Argument(help="The pipeline's document, YAML, or the folder of a project.")]
+DECLARATIVE_HELP = "Write a project of Spark Declarative Pipelines instead, a folder."
 
 
 @app.command()
 def init(
+<<<<<<< HEAD
     file: File,
     is_archive: Annotated[
         bool, typer.Option("--archive", help="One that moves old messages of a stream to Parquet.")
@@ -45,6 +56,39 @@ def validate(file: File, is_json: Json = False) -> None:
         print_done(f"archive '{archiving.name}' is right: '{archiving.stream}' to {archiving.folder}", what, is_json)
         return
     found = rooms("penstock.pipeline").read_pipeline(file)
+=======
+    place: Place,
+    declarative: Annotated[bool, typer.Option("--declarative", help=DECLARATIVE_HELP)] = False,
+    is_json: Json = False,
+) -> None:
+    """Write a document to begin with, or a project."""
+    room = rooms("penstock.pipeline")
+    (room.write_template_project if declarative else room.write_template)(place)
+    print_done(f"wrote {place}; change it, then: penstock pipeline run {place}", {"file": str(place)}, is_json)
+
+
+@app.command()
+def export(
+    file: File,
+    folder: Annotated[Path, typer.Argument(help="The folder to write; it must not be there.")],
+    is_json: Json = False,
+) -> None:
+    """Write a triggered pipeline as a project that `spark-pipelines run` takes as it is."""
+    room = rooms("penstock.pipeline")
+    room.write_project(room.read_pipeline(file), folder)
+    print_done(f"wrote {folder}; cd {folder} && spark-pipelines run", {"folder": str(folder)}, is_json)
+
+
+@app.command()
+def validate(place: Place, is_json: Json = False) -> None:
+    """Check a document or a project's specification, without Spark and without a broker."""
+    room = rooms("penstock.pipeline")
+    if room.is_project(place):
+        project = room.read_project(place)
+        print_done(f"the specification of '{project.name}' is right", {"name": project.name}, is_json)
+        return
+    found = room.read_pipeline(place)
+>>>>>>> pipelines/main
     count = len(found.sinks)
     print_done(
         f"pipeline '{found.name}' is right: {found.mode}, {count} sink{'s' if count > 1 else ''}",
@@ -55,10 +99,20 @@ def validate(file: File, is_json: Json = False) -> None:
 
 @app.command()
 def run(
-    file: File,
+    place: Place,
     master: Annotated[str, typer.Option("--master", help="Where Spark runs.")] = "local[2]",
+    batches: Annotated[
+        int | None, typer.Option("--batches", min=1, help="End a continuous pipeline after so many with rows.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=0, help="End a continuous pipeline after so long.")
+    ] = None,
+    on_schedule: Annotated[
+        bool, typer.Option("--schedule", help="Run at the times of the document's schedule, on and on.")
+    ] = False,
     is_json: Json = False,
 ) -> None:
+<<<<<<< HEAD
     """Check a document, then run it: to the end of the stream, or on and on until interrupted."""
     if archives(ARCHIVE_DOCUMENT).is_archive(file):
         run_archive(file, is_json)
@@ -73,6 +127,68 @@ def run(
         {"rows": done.rows, "batches": done.batches, "seconds": round(done.seconds, 3)},
         is_json,
     )
+=======
+    """Check a pipeline, then run it: to the end of the stream, or on and on until it is interrupted."""
+    room = rooms("penstock.pipeline")
+    if room.is_project(place):
+        refuse_limits(batches, seconds, on_schedule, "a project")
+        project = room.read_project(place)
+        print_summary(project.name, declared(project, master), is_json)
+        return
+    pipeline = room.read_pipeline(place)
+    if pipeline.mode == "triggered":
+        refuse_limits(batches, seconds, False, "a triggered pipeline")
+    if on_schedule and not pipeline.schedule:
+        raise ValueError("the document has no 'schedule'; write one, or leave --schedule out")
+    running, summary = rooms("penstock.pipeline.running"), rooms("penstock.pipeline.summary")
+    stopping = stop_event()
+
+    def once() -> None:
+        done = running.run_pipeline(pipeline, master, print_note, summary.Limits(batches, seconds), stopping)
+        print_summary(pipeline.name, done, is_json)
+
+    if on_schedule:
+        by_cron(pipeline.schedule, once, stopping)
+    else:
+        once()
+
+
+def by_cron(schedule: str, once: Callable[[], None], stopping: Event) -> None:
+    def wait(seconds: float) -> bool:
+        return stopping.wait(max(0.0, seconds))
+
+    rooms("penstock.pipeline.schedule").run_on_schedule(schedule, once, lambda: datetime.now(UTC), wait, print_note)
+
+
+def declared(project: Any, master: str) -> Any:
+    """A project has no loop of ours to end: a signal ends Spark's command, and what was not committed comes again."""
+
+    def stop(number: int, _: object) -> None:
+        raise ValueError(f"ended by {signal.Signals(number).name}; the next run goes on where this one was")
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    return rooms("penstock.pipeline.declared").run_project(project, master, print_note)
+
+
+def stop_event() -> Event:
+    """Set by SIGINT and SIGTERM: Spark's own handler would make them look like a failure."""
+    stopping = Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    return stopping
+
+
+def refuse_limits(batches: int | None, seconds: float | None, on_schedule: bool, what: str) -> None:
+    if batches is not None or seconds is not None:
+        raise ValueError(f"--batches and --seconds are for continuous pipelines; {what} ends by itself")
+    if on_schedule:
+        raise ValueError(f"--schedule is for documents; {what} has none")
+
+
+def print_summary(name: str, done: Any, is_json: bool) -> None:
+    print_done(done.told(name), done.as_fields(), is_json)
+>>>>>>> pipelines/main
 
 
 def run_archive(file: Path, is_json: bool) -> None:

@@ -3,7 +3,21 @@
 Outside the broker, like the connector that it is made with. A document is read and checked whole before Spark starts.
 """
 
-from penstock.pipeline.document import Pipeline, PipelineError, Sink, Table, read_pipeline
-from penstock.pipeline.template import write_template
+from penstock.pipeline.document import Pipeline, Sink, Table, read_pipeline
+from penstock.pipeline.errors import PipelineError
+from penstock.pipeline.project import Project, is_project, read_project, write_project
+from penstock.pipeline.template import write_template, write_template_project
 
-__all__ = ["Pipeline", "PipelineError", "Sink", "Table", "read_pipeline", "write_template"]
+__all__ = [
+    "Pipeline",
+    "PipelineError",
+    "Project",
+    "Sink",
+    "Table",
+    "is_project",
+    "read_pipeline",
+    "read_project",
+    "write_project",
+    "write_template",
+    "write_template_project",
+]

@@ -6,29 +6,41 @@ Every error names the place in the document, the rule and the way out. It knows 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from penstock.client.errors import InvalidUriError
+from penstock.pipeline.errors import PipelineError
+from penstock.pipeline.schedule import checked_schedule
 from penstock.spark.columns import ddl_of
 from penstock.spark.errors import SparkConnectorError
 from penstock.spark.options import parse_read_options, parse_write_options
 
-__all__ = ["Pipeline", "PipelineError", "Sink", "Table", "read_pipeline"]
+__all__ = ["Pipeline", "Sink", "Table", "mapping", "read_pipeline", "refuse_unknown", "text"]
 
 MODES = ("triggered", "continuous")
 OUTPUT_MODES = ("append", "update")
-KEYS = ("name", "mode", "interval", "source", "watermark", "tables", "sql", "python", "sinks", "checkpoint", "spark")
-# Formats of sinks beside penstock. Spark writes jdbc in batches only, so each micro-batch is one.
+KEYS = (
+    "name",
+    "mode",
+    "interval",
+    "schedule",
+    "source",
+    "watermark",
+    "tables",
+    "sql",
+    "python",
+    "sinks",
+    "checkpoint",
+    "spark",
+)
+# Formats of sinks. Spark writes jdbc in batches only, and deltalake does, so there each micro-batch is one.
 SINK_FORMATS = ("penstock", "parquet", "delta", "jdbc")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 INTERVAL = re.compile(r"[1-9][0-9]* (millisecond|second|minute|hour)s?")
-
-
-class PipelineError(ValueError):
-    """A document that cannot be run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +67,8 @@ class Pipeline:
     name: str
     mode: str
     interval: str
+    # A line of cron, or nothing.
+    schedule: str
     source: Mapping[str, str]
     # Column and delay, or None: what an aggregate over time needs to be finished.
     watermark: tuple[str, str] | None
@@ -81,7 +95,8 @@ def read_pipeline(file: Path) -> Pipeline:
         name=text(document, "name"),
         mode=mode,
         interval=interval(document, mode),
-        source=source(document),
+        schedule=schedule(document, mode),
+        source=source(document, folder),
         watermark=watermark(document),
         tables=tuple(tables(document, folder)),
         sql=sql,
@@ -92,8 +107,8 @@ def read_pipeline(file: Path) -> Pipeline:
     )
 
 
-def source(document: Mapping[str, Any]) -> dict[str, str]:
-    options = texts(needed(document, "source"), "source")
+def source(document: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    options = found_files(texts(needed(document, "source"), "source"), folder)
     try:
         parsed = parse_read_options(options)
         ddl_of(parsed)
@@ -102,6 +117,16 @@ def source(document: Mapping[str, Any]) -> dict[str, str]:
     if parsed.ending is not None:
         raise PipelineError("source: 'ending...' is for batches; a triggered pipeline ends where the stream does")
     return options
+
+
+def found_files(options: dict[str, str], folder: Path) -> dict[str, str]:
+    """Options that name a file, with its whole path."""
+    found = dict(options)
+    if found.get("parsedSchema", "").startswith("@"):
+        found["parsedSchema"] = "@" + beside(folder, found["parsedSchema"][1:])
+    if found.get("parsedDescriptor"):
+        found["parsedDescriptor"] = beside(folder, found["parsedDescriptor"])
+    return found
 
 
 def transformation(document: Mapping[str, Any], folder: Path) -> tuple[str, Path | None]:
@@ -163,6 +188,8 @@ def sinks(document: Mapping[str, Any], folder: Path) -> Iterable[Sink]:
             needed(options, "dbtable", where)
         else:
             options["path"] = beside(folder, text(options, "path", where))
+            if kind == "delta" and find_spec("deltalake") is None:
+                raise PipelineError(f"{where}: delta needs the package deltalake; install 'penstock[delta]'")
         if output_mode == "update" and kind != "jdbc":
             raise PipelineError(
                 f"{where}: Spark writes {kind} by append only; an aggregate over time appends once a watermark says "
@@ -189,6 +216,14 @@ def interval(document: Mapping[str, Any], mode: str) -> str:
     if not INTERVAL.fullmatch(found):
         raise PipelineError(f"interval is '{found}'; write it as in '5 seconds'")
     return found
+
+
+def schedule(document: Mapping[str, Any], mode: str) -> str:
+    if "schedule" not in document:
+        return ""
+    if mode != "triggered":
+        raise PipelineError("schedule: a continuous pipeline never ends; set mode to triggered, or leave it out")
+    return checked_schedule(text(document, "schedule"))
 
 
 def beside(folder: Path, path: str) -> str:

@@ -3,33 +3,33 @@
 Nothing here decides what is right: the document was checked before.
 """
 
+import atexit
 import os
+import shutil
+import signal
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import tempfile
+from dataclasses import dataclass
+from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from threading import Event, current_thread, main_thread
 from time import monotonic
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.streaming import StreamingQuery
 
-from penstock.pipeline.document import Pipeline, PipelineError, Sink
+from penstock.pipeline.document import Pipeline
+from penstock.pipeline.errors import PipelineError
+from penstock.pipeline.sinks import into, source_options
+from penstock.pipeline.summary import Limits, Note, Summary
+from penstock.spark.interpreter import write_interpreter
 
-__all__ = ["Summary", "run_pipeline"]
+__all__ = ["run_pipeline"]
 
 # How often progress is looked at; Spark keeps that of the last 100 batches.
 LOOK_SECONDS = 0.5
-
-
-@dataclass
-class Summary:
-    """What a run did: rows read and batches, for each sink."""
-
-    rows: list[int] = field(default_factory=list)
-    batches: list[int] = field(default_factory=list)
-    seconds: float = 0.0
 
 
 @dataclass
@@ -41,11 +41,9 @@ class Count:
     newest: int = -1
 
 
-Note = Callable[[str], None]
-
-
-def run_pipeline(pipeline: Pipeline, master: str, note: Note) -> Summary:
-    """Returns when a triggered pipeline is at the end of its stream, or when a continuous one is interrupted."""
+def run_pipeline(pipeline: Pipeline, master: str, note: Note, limits: Limits, stopping: Event) -> Summary:
+    """Returns when a triggered pipeline is at the end of its stream, a continuous one at its limits, either when
+    `stopping` is set. Raises PipelineError."""
     note(f"starting Spark ({master})")
     spark = session(pipeline, master)
     try:
@@ -56,7 +54,9 @@ def run_pipeline(pipeline: Pipeline, master: str, note: Note) -> Summary:
         together = [numbers] if pipeline.mode == "continuous" else [[number] for number in numbers]
         summary = Summary()
         for some in together:
-            followed([started(spark, pipeline, result, number) for number in some], summary, note)
+            if not stopping.is_set():
+                queries = [started(spark, pipeline, result, number) for number in some]
+                followed(queries, summary, note, limits, stopping)
         return summary
     finally:
         spark.stop()
@@ -64,7 +64,8 @@ def run_pipeline(pipeline: Pipeline, master: str, note: Note) -> Summary:
 
 def session(pipeline: Pipeline, master: str) -> SparkSession:
     """Its workers are this Python, with what this process can import."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if master.startswith("local"):
+        os.environ["PYSPARK_PYTHON"] = interpreter()
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, sys.path)))
     builder = SparkSession.builder.master(master).appName(pipeline.name)
     settings = {
@@ -76,15 +77,27 @@ def session(pipeline: Pipeline, master: str) -> SparkSession:
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
+    # Spark puts a handler of its own in the place of whoever decides what an interruption means.
+    before = signal.getsignal(signal.SIGINT)
     spark = builder.getOrCreate()
+    if current_thread() is main_thread():
+        signal.signal(signal.SIGINT, before)
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+@cache
+def interpreter() -> str:
+    """One for the process: a second session has the first one's JVM, and that one's environment."""
+    folder = tempfile.mkdtemp(prefix="penstock-pipeline-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return write_interpreter(Path(folder))
 
 
 def transformed(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
     for table in pipeline.tables:
         spark.read.format(table.format).options(**table.options).load(table.path).createOrReplaceTempView(table.name)
-    source = spark.readStream.format("penstock").options(**pipeline.source).load()
+    source = spark.readStream.format("penstock").options(**source_options(pipeline)).load()
     if pipeline.watermark is not None:
         source = watermarked(source, *pipeline.watermark)
     source.createOrReplaceTempView("source")
@@ -124,18 +137,11 @@ def started(spark: SparkSession, pipeline: Pipeline, result: DataFrame, number: 
     return into(writer, sink).start()
 
 
-def into(writer: DataStreamWriter, sink: Sink) -> DataStreamWriter:
-    if sink.format != "jdbc":
-        return writer.format(sink.format).options(**sink.options)
+def followed(queries: list[StreamingQuery], summary: Summary, note: Note, limits: Limits, stopping: Event) -> None:
+    """Tells of every batch once and adds it up; raises what a query failed with, its text alone.
 
-    def append(batch: DataFrame, _: int) -> None:
-        batch.write.format("jdbc").mode("append").options(**sink.options).save()
-
-    return writer.foreachBatch(append)
-
-
-def followed(queries: list[StreamingQuery], summary: Summary, note: Note) -> None:
-    """Tells of every batch once and adds it up; raises what a query failed with, its text alone."""
+    A batch that is cut short when it is stopped is not counted: the next run has it again.
+    """
     counts = [Count() for _ in queries]
     begun = monotonic()
     try:
@@ -143,22 +149,23 @@ def followed(queries: list[StreamingQuery], summary: Summary, note: Note) -> Non
             is_active = any(query.isActive for query in queries)
             for query, count in zip(queries, counts, strict=True):
                 look(query, count, note)
-            if not is_active:
+            is_over = limits.are_reached([count.batches for count in counts], monotonic() - begun)
+            if not is_active or is_over or stopping.is_set():
                 break
             next((query for query in queries if query.isActive), queries[0]).awaitTermination(LOOK_SECONDS)
-    except KeyboardInterrupt:
-        note("stopping")
+        if is_active:
+            note("stopping")
     except StreamingQueryException as error:
         raise PipelineError(reason(error)) from error
     finally:
         for query in queries:
             query.stop()
-    for query in queries:
+    for query, count in zip(queries, counts, strict=True):
         failed = query.exception()
         if failed is not None:
             raise PipelineError(reason(failed))
-    summary.rows += [count.rows for count in counts]
-    summary.batches += [count.batches for count in counts]
+        look(query, count, note)
+        summary.add(str(query.name), count.rows, count.batches)
     summary.seconds += monotonic() - begun
 
 

@@ -1,8 +1,13 @@
-"""The document that `penstock pipeline init` writes: runs as it is once its streams are there."""
+"""What `penstock pipeline init` writes, a document or a project: runs as it is once its streams are there."""
 
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
-__all__ = ["write_template"]
+from penstock.pipeline.document import read_pipeline
+from penstock.pipeline.project import write_project
+
+__all__ = ["write_template", "write_template_project"]
 
 TEMPLATE = """\
 # Run it with: penstock pipeline run {file}
@@ -36,3 +41,12 @@ def write_template(file: Path) -> None:
     """Raises FileExistsError rather than to write over something."""
     with file.open("x", encoding="utf-8") as out:
         out.write(TEMPLATE.format(name=file.stem, file=file))
+
+
+def write_template_project(folder: Path) -> None:
+    """The same pipeline as a project, which keeps how far it has come in itself. Raises FileExistsError."""
+    with tempfile.TemporaryDirectory() as elsewhere:
+        file = Path(elsewhere) / f"{folder.resolve().name}.yaml"
+        write_template(file)
+        pipeline = replace(read_pipeline(file), checkpoint=str(folder.resolve() / "storage"))
+        write_project(pipeline, folder)

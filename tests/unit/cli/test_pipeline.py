@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from penstock.cli.main import app
 from penstock.cli.pipeline import rooms
@@ -35,3 +35,45 @@ def test_a_wrong_document_is_one_line_and_a_failure(tmp_path: Path, command: str
 def test_what_is_missing_is_told_with_what_brings_it() -> None:
     with pytest.raises(ValueError, match=r"penstock_nowhere is missing; install 'penstock\[spark\]'"):
         rooms("penstock_nowhere")
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["pipeline", *arguments])
+
+
+def test_a_document_is_exported_as_a_project_that_is_right(tmp_path: Path) -> None:
+    file, folder = tmp_path / "orders.yaml", tmp_path / "orders"
+    invoke("init", str(file))
+
+    exported = invoke("export", str(file), str(folder))
+    checked = invoke("validate", str(folder), "--json")
+
+    assert (exported.exit_code, checked.exit_code) == (0, 0)
+    assert "spark-pipelines run" in exported.stdout
+    assert json.loads(checked.stdout) == {"name": "orders"}
+
+
+def test_a_project_is_written_to_begin_with(tmp_path: Path) -> None:
+    assert invoke("init", "--declarative", str(tmp_path / "visits")).exit_code == 0
+
+    assert invoke("validate", str(tmp_path / "visits")).stdout == "the specification of 'visits' is right\n"
+
+
+@pytest.mark.parametrize(
+    ("place", "flags", "text"),
+    [
+        ("orders.yaml", ["--batches", "1"], "a triggered pipeline ends by itself"),
+        ("orders.yaml", ["--seconds", "1"], "a triggered pipeline ends by itself"),
+        ("orders.yaml", ["--schedule"], "the document has no 'schedule'"),
+        ("visits", ["--batches", "1"], "a project ends by itself"),
+        ("visits", ["--schedule"], "--schedule is for documents"),
+    ],
+)
+def test_what_a_run_has_no_use_for_is_refused(tmp_path: Path, place: str, flags: list[str], text: str) -> None:
+    invoke("init", str(tmp_path / "orders.yaml"))
+    invoke("init", "--declarative", str(tmp_path / "visits"))
+
+    refused = invoke("run", str(tmp_path / place), *flags)
+
+    assert refused.exit_code != 0
+    assert text in refused.stderr

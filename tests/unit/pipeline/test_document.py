@@ -59,6 +59,8 @@ def test_files_are_looked_for_beside_the_document(tmp_path: Path) -> None:
         ({"mode": "batch"}, "mode is 'batch'; it must be one of triggered, continuous"),
         ({"interval": "5 seconds"}, "triggered pipeline has none"),
         ({"mode": "continuous", "interval": "often"}, "write it as in '5 seconds'"),
+        ({"mode": "continuous", "schedule": "0 * * * *"}, "a continuous pipeline never ends"),
+        ({"schedule": "hourly"}, "schedule is 'hourly', not a line of cron"),
         ({"source": {"topic": "a"}}, "source: there is no option 'topic'"),
         ({"source": {"stream": "a", "columns": "text"}}, "source: there is no column 'text'"),
         ({"source": {"stream": "a", "endingOffsets": "latest"}}, "source: 'ending...' is for batches"),
@@ -120,3 +122,16 @@ def test_a_field_may_be_the_watermark(tmp_path: Path) -> None:
     pipeline = read_pipeline(written(tmp_path, watermark={"column": "value.at", "delay": "10 minutes"}))
 
     assert pipeline.watermark == ("value.at", "10 minutes")
+
+
+def test_files_of_schemas_are_looked_for_beside_the_document_and_read_before_spark_starts(tmp_path: Path) -> None:
+    source = {"stream": "a", "parsed": "avro", "parsedSchema": "@order.avsc"}
+    with pytest.raises(PipelineError, match=r"source: option 'parsedSchema' is .*order.avsc.*cannot be read"):
+        read_pipeline(written(tmp_path, source=source))
+    (tmp_path / "order.avsc").write_text('{"type": "record", "name": "R", "fields": [{"name": "a", "type": "null"}]}')
+    with pytest.raises(PipelineError, match="source: Avro field 'a' is 'null'"):
+        read_pipeline(written(tmp_path, source=source))
+
+    (tmp_path / "order.avsc").write_text('{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}')
+
+    assert read_pipeline(written(tmp_path, source=source)).source["parsedSchema"] == f"@{tmp_path / 'order.avsc'}"

@@ -1,0 +1,153 @@
+"""Runs a project of Spark Declarative Pipelines by PySpark's own command, and reads off what its flows did.
+
+The project is run as it is: what this adds comes by a folder of Spark's settings that lives as long as the run. There
+Spark is told to log its events, which say how many rows each micro-batch had.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from penstock.pipeline.errors import PipelineError
+from penstock.pipeline.project import Project
+from penstock.pipeline.summary import Note, Summary
+from penstock.spark.interpreter import write_interpreter
+
+__all__ = ["progress_of", "run_project"]
+
+PROGRESS = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent"
+# What Spark says by itself fills screens; the command's own lines say what matters.
+QUIET = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %p %c{1}: %m%n
+"""
+# Lines of the output that a failure is told with.
+SHOWN_MAX = 30
+STOP_SECONDS_MAX = 30
+
+
+def run_project(project: Project, master: str, note: Note) -> Summary:
+    """Returns when every flow is at the end of what there was. Raises PipelineError."""
+    with tempfile.TemporaryDirectory(prefix="penstock-pipeline-") as folder:
+        events = Path(folder) / "events"
+        events.mkdir()
+        environment = surroundings(Path(folder), events)
+        command = [pipelines_command(), "run", "--spec", str(project.specification.resolve()), "--remote", master]
+        note(f"starting Spark ({master})")
+        started = monotonic()
+        followed(command, environment, note)
+        summary = Summary(seconds=monotonic() - started)
+        lines = (line for file in sorted(events.glob("*")) for line in file.read_text(encoding="utf-8").splitlines())
+        for name, (rows, batches) in sorted(progress_of(lines).items()):
+            summary.add(name, rows, batches)
+        return summary
+
+
+def pipelines_command() -> str:
+    beside = Path(sys.executable).with_name("spark-pipelines")
+    found = str(beside) if beside.exists() else shutil.which("spark-pipelines")
+    if found is None:
+        raise PipelineError("spark-pipelines is missing; install 'penstock[spark]', which has it")
+    return found
+
+
+def surroundings(folder: Path, events: Path) -> dict[str, str]:
+    """The environment of the command: this Python, and the user's settings of Spark with ours behind them."""
+    settings = folder / "conf"
+    own = os.environ.get("SPARK_CONF_DIR")
+    if own is None:
+        settings.mkdir()
+    else:
+        shutil.copytree(own, settings)
+    with (settings / "spark-defaults.conf").open("a", encoding="utf-8") as out:
+        out.write("\nspark.ui.enabled false\nspark.ui.showConsoleProgress false\n")
+        out.write(f"spark.eventLog.enabled true\nspark.eventLog.dir {events.as_uri()}\n")
+        out.write("spark.eventLog.rolling.enabled false\nspark.eventLog.compress false\n")
+    if not (settings / "log4j2.properties").exists():
+        (settings / "log4j2.properties").write_text(QUIET)
+    path = os.pathsep.join(dict.fromkeys(filter(None, sys.path)))
+    found = {**os.environ, "SPARK_CONF_DIR": str(settings), "PYTHONPATH": path}
+    return {**found, "PYSPARK_PYTHON": write_interpreter(folder)}
+
+
+def followed(command: list[str], environment: Mapping[str, str], note: Note) -> None:
+    """Tells what the command says of its flows as it says it, and all of its last words when it fails."""
+    said: list[str] = []
+    with group(command, environment) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            said = [*said[1 - SHOWN_MAX :], line.rstrip()]
+            if ": Flow " in line or ": Run is" in line:
+                note(line.rstrip().partition(": ")[2])
+        status = process.wait()
+    if status != 0:
+        for line in said:
+            note(line)
+        raise PipelineError(f"spark-pipelines ended with {status}; what it said is above")
+
+
+@contextmanager
+def group(command: list[str], environment: Mapping[str, str]) -> Iterator["subprocess.Popen[str]"]:
+    """A process whose children end with it, however the block is left."""
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        ended(process)
+
+
+def ended(process: "subprocess.Popen[str]") -> None:
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, how)
+        except ProcessLookupError:
+            break
+        try:
+            process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            continue
+        break
+
+
+def progress_of(lines: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """Rows read and batches that had any, by flow, from the lines of Spark's log of events."""
+    found: dict[str, tuple[int, int]] = {}
+    for line in lines:
+        if PROGRESS not in line:
+            continue
+        progress = progress_in(json.loads(line))
+        name, rows = str(progress.get("name")), int(progress.get("numInputRows") or 0)
+        if rows == 0:
+            rows = sum(int(source.get("numInputRows") or 0) for source in progress.get("sources") or [])
+        before = found.get(name, (0, 0))
+        found[name] = (before[0] + rows, before[1] + (1 if rows else 0))
+    return found
+
+
+def progress_in(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Some versions of Spark write it as an object, others as text."""
+    progress = event.get("progress", {})
+    found: Mapping[str, Any] = json.loads(progress) if isinstance(progress, str) else progress
+    return found

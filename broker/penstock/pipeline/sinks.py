@@ -1,0 +1,83 @@
+"""Sinks as Spark has them: those that its streaming writers know, and those that take a micro-batch at a time.
+
+A table of Delta Lake keeps, with every batch, which batch of which query it was: one that comes again is passed over. A
+JDBC sink keeps nothing of the kind.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import DataStreamWriter
+
+from penstock.pipeline.document import Pipeline, Sink
+from penstock.pipeline.errors import PipelineError
+
+__all__ = ["into", "source_options"]
+
+# A batch for Delta is in the driver's memory, whole, more than once.
+DELTA_BYTES_MAX = 64 * 2**20
+LIMITS = ("maxoffsetspertrigger", "maxbytespertrigger")
+
+Append = Callable[[DataFrame, int], None]
+
+
+def source_options(pipeline: Pipeline) -> dict[str, str]:
+    """With a bound of each batch where a sink needs one and the document gives none."""
+    options = dict(pipeline.source)
+    is_bounded = any(name.lower() in LIMITS for name in options)
+    if not is_bounded and any(sink.format == "delta" for sink in pipeline.sinks):
+        options["maxBytesPerTrigger"] = str(DELTA_BYTES_MAX)
+    return options
+
+
+def into(writer: DataStreamWriter, sink: Sink) -> DataStreamWriter:
+    if sink.format == "jdbc":
+        return writer.foreachBatch(jdbc(sink.options))
+    if sink.format == "delta":
+        return writer.foreachBatch(delta(sink.options))
+    return writer.format(sink.format).options(**sink.options)
+
+
+def jdbc(options: Mapping[str, str]) -> Append:
+    def append(batch: DataFrame, _: int) -> None:
+        batch.write.format("jdbc").mode("append").options(**options).save()
+
+    return append
+
+
+def delta(options: Mapping[str, str]) -> Append:
+    """Without Delta's own Java package, whose versions follow Spark's late. Other options go to the object store."""
+    from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+    path = options["path"]
+    storage = {name: value for name, value in options.items() if name != "path"} or None
+
+    def append(batch: DataFrame, number: int) -> None:
+        query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        if query is None:
+            raise PipelineError("Spark did not say which query this is; PySpark 4.2 or newer is needed")
+        if DeltaTable.is_deltatable(path, storage_options=storage):
+            stored = DeltaTable(path, storage_options=storage).transaction_version(query)
+            if stored is not None and stored >= number:
+                return
+        once = CommitProperties(app_transactions=[Transaction(query, number)])
+        rows = in_utc(batch.toArrow())
+        write_deltalake(path, rows, mode="append", storage_options=storage, commit_properties=once)
+
+    return append
+
+
+def in_utc(rows: pa.Table) -> pa.Table:
+    """Delta knows no other zone, and needs none: the moments are the same."""
+    schema = pa.schema(
+        [
+            field.with_type(pa.timestamp("us", "UTC"))
+            if pa.types.is_timestamp(field.type) and field.type.tz is not None
+            else field
+            for field in rows.schema
+        ]
+    )
+    found: Any = rows.cast(schema)
+    return found
