@@ -16,7 +16,7 @@ import penstock
 from penstock.archive.folder import folder_of
 from penstock.pipeline.archive_document import Archiving
 from penstock.pipeline.archiving import Archived, run_archive
-from penstock.pipeline.document import PipelineError
+from penstock.pipeline.errors import PipelineError
 from support import Broker
 
 pytestmark = pytest.mark.slow

@@ -4,13 +4,10 @@ Progress goes to stderr, the summary to stdout, after SIGINT and SIGTERM as well
 runs, not before.
 """
 
-<<<<<<< HEAD
 import os
-=======
 import signal
 from collections.abc import Callable
 from datetime import UTC, datetime
->>>>>>> pipelines/main
 from importlib import import_module
 from pathlib import Path
 from threading import Event
@@ -32,38 +29,21 @@ DECLARATIVE_HELP = "Write a project of Spark Declarative Pipelines instead, a fo
 
 @app.command()
 def init(
-<<<<<<< HEAD
-    file: File,
+    place: Place,
+    declarative: Annotated[bool, typer.Option("--declarative", help=DECLARATIVE_HELP)] = False,
     is_archive: Annotated[
         bool, typer.Option("--archive", help="One that moves old messages of a stream to Parquet.")
     ] = False,
     is_json: Json = False,
 ) -> None:
-    """Write a document to begin with."""
-    if is_archive:
-        archives(ARCHIVE_DOCUMENT).write_archive_template(file)
-    else:
-        rooms("penstock.pipeline").write_template(file)
-    print_done(f"wrote {file}; change it, then: penstock pipeline run {file}", {"file": str(file)}, is_json)
-
-
-@app.command()
-def validate(file: File, is_json: Json = False) -> None:
-    """Check a document and what it names, without Spark and without a broker."""
-    if archives(ARCHIVE_DOCUMENT).is_archive(file):
-        archiving = archives(ARCHIVE_DOCUMENT).read_archive(file, os.environ)
-        what = {"name": archiving.name, "stream": archiving.stream, "to": str(archiving.folder)}
-        print_done(f"archive '{archiving.name}' is right: '{archiving.stream}' to {archiving.folder}", what, is_json)
-        return
-    found = rooms("penstock.pipeline").read_pipeline(file)
-=======
-    place: Place,
-    declarative: Annotated[bool, typer.Option("--declarative", help=DECLARATIVE_HELP)] = False,
-    is_json: Json = False,
-) -> None:
     """Write a document to begin with, or a project."""
-    room = rooms("penstock.pipeline")
-    (room.write_template_project if declarative else room.write_template)(place)
+    if is_archive and declarative:
+        raise ValueError("--archive writes a document, --declarative a project; choose one of them")
+    if is_archive:
+        archives(ARCHIVE_DOCUMENT).write_archive_template(place)
+    else:
+        room = rooms("penstock.pipeline")
+        (room.write_template_project if declarative else room.write_template)(place)
     print_done(f"wrote {place}; change it, then: penstock pipeline run {place}", {"file": str(place)}, is_json)
 
 
@@ -82,13 +62,17 @@ def export(
 @app.command()
 def validate(place: Place, is_json: Json = False) -> None:
     """Check a document or a project's specification, without Spark and without a broker."""
+    if archives(ARCHIVE_DOCUMENT).is_archive(place):
+        archiving = archives(ARCHIVE_DOCUMENT).read_archive(place, os.environ)
+        what = {"name": archiving.name, "stream": archiving.stream, "to": str(archiving.folder)}
+        print_done(f"archive '{archiving.name}' is right: '{archiving.stream}' to {archiving.folder}", what, is_json)
+        return
     room = rooms("penstock.pipeline")
     if room.is_project(place):
         project = room.read_project(place)
         print_done(f"the specification of '{project.name}' is right", {"name": project.name}, is_json)
         return
     found = room.read_pipeline(place)
->>>>>>> pipelines/main
     count = len(found.sinks)
     print_done(
         f"pipeline '{found.name}' is right: {found.mode}, {count} sink{'s' if count > 1 else ''}",
@@ -112,23 +96,11 @@ def run(
     ] = False,
     is_json: Json = False,
 ) -> None:
-<<<<<<< HEAD
-    """Check a document, then run it: to the end of the stream, or on and on until interrupted."""
-    if archives(ARCHIVE_DOCUMENT).is_archive(file):
-        run_archive(file, is_json)
-        return
-    pipeline = rooms("penstock.pipeline").read_pipeline(file)
-    done = rooms("penstock.pipeline.running").run_pipeline(pipeline, master, print_note)
-    # Every sink reads the source by itself; the one that read most stands for the run.
-    rows, batches = max(done.rows, default=0), max(done.batches, default=0)
-    rate = rows / max(done.seconds, 0.001)
-    print_done(
-        f"pipeline '{pipeline.name}': {rows:,} rows in {done.seconds:.1f} s ({rate:,.0f} rows/s), {batches} batches",
-        {"rows": done.rows, "batches": done.batches, "seconds": round(done.seconds, 3)},
-        is_json,
-    )
-=======
     """Check a pipeline, then run it: to the end of the stream, or on and on until it is interrupted."""
+    if archives(ARCHIVE_DOCUMENT).is_archive(place):
+        refuse_limits(batches, seconds, on_schedule, "an archive")
+        run_archive(place, is_json)
+        return
     room = rooms("penstock.pipeline")
     if room.is_project(place):
         refuse_limits(batches, seconds, on_schedule, "a project")
@@ -188,7 +160,6 @@ def refuse_limits(batches: int | None, seconds: float | None, on_schedule: bool,
 
 def print_summary(name: str, done: Any, is_json: bool) -> None:
     print_done(done.told(name), done.as_fields(), is_json)
->>>>>>> pipelines/main
 
 
 def run_archive(file: Path, is_json: bool) -> None:

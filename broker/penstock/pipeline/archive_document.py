@@ -15,7 +15,6 @@ from penstock.client.errors import InvalidUriError
 from penstock.client.uri import parse_uri
 from penstock.pipeline.document import (
     MODES,
-    PipelineError,
     beside,
     interval,
     mapping,
@@ -24,6 +23,7 @@ from penstock.pipeline.document import (
     texts,
     word,
 )
+from penstock.pipeline.errors import PipelineError
 from penstock.spark.options import DEFAULT_URI
 
 __all__ = ["Archiving", "is_archive", "read_archive", "write_archive_template"]
@@ -70,6 +70,8 @@ class Archiving:
 
 def is_archive(file: Path) -> bool:
     """Whether the document is one of these; what is no document at all is left to whoever reads the others."""
+    if not file.is_file():
+        return False
     try:
         found = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError):

@@ -22,7 +22,7 @@ from penstock.archive.writing import FileWriter
 from penstock.client.records import PartitionOffsets
 from penstock.client.sync import connect
 from penstock.pipeline.archive_document import Archiving
-from penstock.pipeline.document import PipelineError
+from penstock.pipeline.errors import PipelineError
 from penstock.spark.ranges import OffsetRange
 from penstock.spark.wire import Wire
 

@@ -98,7 +98,7 @@ class GrpcFrontend:
                 call.answer(answer)
             return
         if call.kind == "enter":
-            call.admit("", NO_QUEUE)  # being somebody is enough to send a large request
+            call.admit("", NO_QUEUE, False)  # being somebody is enough to send a large request
             return
         if call.kind == "archive":
             call.answer(await read_archive(self._context, caller, call.payload))

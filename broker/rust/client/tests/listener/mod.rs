@@ -126,7 +126,7 @@ fn decide(calls: &Calls, stopping: &AtomicBool) {
     while !stopping.load(Ordering::Acquire) {
         for call in calls.take() {
             let queue_id = if name_in(&call) == "s" { STREAM.0 } else { QUEUE.0 };
-            let admitted = Answer::Admitted { vhost: "/".to_owned(), queue_id };
+            let admitted = Answer::Admitted { vhost: "/".to_owned(), queue_id, by_key: false };
             if let Some(reply) = call.reply {
                 // Whoever asked may be gone.
                 reply.send(Ok(admitted));
