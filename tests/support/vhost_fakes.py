@@ -18,7 +18,16 @@ from penstock.routing import headers as headers_rule
 from penstock.routing import topic
 from penstock.routing.murmur3 import murmur3
 from penstock.vhost.actor import Actor
-from penstock.vhost.ports import GroupState, NewQueue, NewRoute, OpenedVhost, QueueCounts, StreamState
+from penstock.vhost.ports import (
+    GroupState,
+    NewQueue,
+    NewRoute,
+    OpenedVhost,
+    ProducerState,
+    QueueCounts,
+    StageState,
+    StreamState,
+)
 
 Route = tuple[str, bytes | None, bool, str]
 NO_COUNTS: QueueCounts = (0, 0, 0, 0, 0)
@@ -42,7 +51,7 @@ class FakeShard:
         self.exchanges: dict[str, tuple[str, str | None]] = {}
         self.routes: dict[str, set[Route]] = {}
         self.streams: dict[int, FakeStream] = {}
-        self.producers: dict[str, int] = {}
+        self.sequences: dict[str, int] = {}
         self.is_closed = False
 
     def retain_queues(self, ids: Sequence[int]) -> int:
@@ -128,7 +137,19 @@ class FakeShard:
         return self.stream(queue_id).groups.pop(group, None) is not None
 
     def producer_sequence(self, name: str, /) -> int | None:
-        return self.producers.get(name)
+        return self.sequences.get(name)
+
+    def producers(self) -> list[ProducerState]:
+        return [(name, sequence, 0, False) for name, sequence in self.sequences.items()]
+
+    def delete_producer(self, name: str, /) -> bool:
+        return self.sequences.pop(name, None) is not None
+
+    def stage_states(self, ids: Sequence[int]) -> list[StageState]:
+        return [(None, False) for _ in ids]
+
+    def carry_on_staged(self) -> None:
+        pass
 
     def stream(self, queue_id: int) -> "FakeStream":
         self._check(queue_id in self.streams, f"no stream {queue_id}")

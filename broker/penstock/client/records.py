@@ -17,6 +17,7 @@ __all__ = [
     "Group",
     "PartitionOffsets",
     "Permission",
+    "Producer",
     "Queue",
     "Recovery",
     "Status",
@@ -84,6 +85,16 @@ class PartitionOffsets:
     first_timestamp_ms: int
     last_timestamp_ms: int
     at_timestamp: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """`sequence` is the highest stored, `used_at_ms` about when the name was used; an open one a publisher has."""
+
+    name: str
+    sequence: int
+    used_at_ms: int
+    is_open: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from penstock.model.errors import InvalidArgumentError, NotFoundError, StorageEr
 from penstock.native import Backup, Shard
 from penstock.native import NotFoundError as NativeNotFoundError
 from penstock.native import StorageError as NativeStorageError
-from penstock.vhost.ports import GroupState, NewQueue, NewRoute, QueueCounts, StreamState
+from penstock.vhost.ports import GroupState, NewQueue, NewRoute, ProducerState, QueueCounts, StageState, StreamState
 
 
 class CarefulShard:
@@ -68,6 +68,21 @@ class CarefulShard:
     def totals(self) -> tuple[int, int]:
         with self._faults():
             return self._shard.totals()
+
+    def producers(self) -> list[ProducerState]:
+        with self._faults():
+            return self._shard.producers()
+
+    def delete_producer(self, name: str, /) -> bool:
+        with self._faults():
+            return self._shard.delete_producer(name)
+
+    def stage_states(self, ids: Sequence[int]) -> list[StageState]:
+        with self._faults():
+            return self._shard.stage_states(ids)
+
+    def carry_on_staged(self) -> None:
+        self._shard.carry_on_staged()
 
     def stream_states(self, ids: Sequence[int]) -> list[StreamState]:
         with self._faults(), self._absences():

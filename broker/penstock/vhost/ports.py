@@ -21,6 +21,10 @@ StreamState = tuple[int, int, int, int, int, int, int]
 """First, next, count, bytes, first and last timestamp in milliseconds, readers."""
 GroupState = tuple[str, int | None, int]
 """Name, stored offset, readers."""
+ProducerState = tuple[str, int, int, bool]
+"""Name, highest sequence, about when it was used in milliseconds, whether a publisher has it."""
+StageState = tuple[int | None, bool]
+"""The last batch that was decided, and whether it is still to be copied."""
 NewRoute = tuple[str, str, bytes | None, bool, str]
 """Exchange, key, match, to_exchange, destination."""
 
@@ -85,6 +89,12 @@ class Shard(Protocol):
 
     def delete_group(self, queue_id: int, group: str, /) -> bool: ...
     def producer_sequence(self, name: str, /) -> int | None: ...
+    def producers(self) -> list[ProducerState]: ...
+    def delete_producer(self, name: str, /) -> bool: ...
+    def stage_states(self, ids: Sequence[int]) -> list[StageState]: ...
+    def carry_on_staged(self) -> None:
+        """Begins to copy what was decided before the start; returns at once."""
+
     def begin_backup(self) -> LogBackup: ...
     def close(self, *, delete: bool) -> None: ...
 

@@ -38,6 +38,7 @@ from penstock.model.records import ALTERNATE_KEYS, Access, Binding, DestinationK
 from penstock.vhost.actor import Actor
 from penstock.vhost.owner import NO_COUNTS, Outcome, Owner
 from penstock.vhost.ports import DefinitionsBackup, LogBackup, QueueCounts
+from penstock.vhost.stages import Stages
 from penstock.vhost.streams import Streams
 
 PAGE_SIZE_MAX = 1_000
@@ -91,6 +92,7 @@ class Vhost:
         self._topology = owner.topology
         self._make_token = make_token
         self.streams = Streams(owner)
+        self.stages = Stages(owner)
 
     # ------------------------------------------------------------ queues
 

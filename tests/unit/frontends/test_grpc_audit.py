@@ -22,6 +22,7 @@ OF_USERS = {
         "DeleteStream",
         "StoreOffset",
         "DeleteGroup",
+        "DeleteStage",
         "Bind",
         "Unbind",
         "RefreshToken",

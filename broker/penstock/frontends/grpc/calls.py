@@ -12,6 +12,7 @@ from penstock.frontends.grpc import (
     audit,
     node_calls,
     policy_calls,
+    staging_calls,
     stream_calls,
     topology_calls,
     vhost_calls,
@@ -21,6 +22,7 @@ from penstock.frontends.grpc.context import Context
 from penstock.frontends.grpc.errors import Refusal, unimplemented
 from penstock.model.errors import FaultError, InvalidArgumentError, RefusedError, Thing
 from penstock.v1 import admin_pb2 as admin
+from penstock.v1 import staging_pb2 as staging
 from penstock.v1 import streams_pb2 as streams
 
 _Request = TypeVar("_Request", bound=Message)
@@ -77,6 +79,10 @@ METHODS: dict[str, Method] = {
     "ListGroups": _method(streams.ListGroupsRequest, stream_calls.list_groups),
     "DeleteGroup": _method(streams.DeleteGroupRequest, stream_calls.delete_group),
     "GetProducer": _method(streams.GetProducerRequest, stream_calls.get_producer),
+    "ListProducers": _method(streams.ListProducersRequest, stream_calls.list_producers),
+    "DeleteProducer": _method(streams.DeleteProducerRequest, stream_calls.delete_producer),
+    "ListStages": _method(staging.ListStagesRequest, staging_calls.list_stages),
+    "DeleteStage": _method(staging.DeleteStageRequest, staging_calls.delete_stage),
 }
 
 

@@ -11,6 +11,7 @@ from penstock.frontends.grpc.calls import answer_call
 from penstock.frontends.grpc.context import Context
 from penstock.frontends.grpc.errors import Refusal, refusal_of, refusal_of_a_bug
 from penstock.frontends.grpc.ports import Call, Listener
+from penstock.frontends.grpc.staging_calls import open_stage
 from penstock.frontends.grpc.streams import admit
 from penstock.kit.logging import logger
 from penstock.kit.tasks import spawn
@@ -91,6 +92,9 @@ class GrpcFrontend:
                 _refuse(call, answer)
             else:
                 call.answer(answer)
+            return
+        if call.kind == "stage":
+            call.answer(await open_stage(self._context, caller, call))
             return
         admission = await admit(self._context, caller, call)
         if call.kind in STREAMS:

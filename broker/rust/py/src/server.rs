@@ -121,6 +121,7 @@ impl PyCall {
             Kind::Read => "read",
             Kind::Get => "get",
             Kind::Settle => "settle",
+            Kind::Stage => "stage",
             Kind::Disconnected => "disconnected",
             Kind::Unused => "unused",
         })

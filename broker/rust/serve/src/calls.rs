@@ -28,6 +28,8 @@ pub enum Kind {
     Read,
     Get,
     Settle,
+    /// Rows are to be staged for a target, or a staged batch to be decided; the answer is a `StagePlace`.
+    Stage,
     /// A connection ended.
     Disconnected,
     /// An auto-delete queue lost its last consumer.

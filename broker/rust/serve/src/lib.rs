@@ -21,6 +21,7 @@ mod pull;
 mod read;
 mod responses;
 mod server;
+mod staging;
 mod status;
 mod streams;
 mod tls;

@@ -17,6 +17,7 @@ use crate::accept::{Door, accept};
 use crate::admin::Admin;
 use crate::calls::Calls;
 use crate::messaging::Messaging;
+use crate::staging::Staging;
 use crate::streams::Streams;
 use crate::tls::Tls;
 
@@ -84,7 +85,8 @@ impl Server {
         };
         let admin = Admin { calls: Arc::clone(&calls), message_bytes_max: options.message_bytes_max };
         let streams = Streams { messaging: messaging.clone() };
-        let routes = add_flight(Routes::default(), &messaging);
+        let staging = Staging { messaging: messaging.clone() };
+        let routes = add_flight(Routes::default(), &messaging).add_service(staging);
         let routes = routes.add_service(messaging).add_service(streams).add_service(admin).add_service(health_service);
         let routes = add_reflection(routes, &options.descriptors)?;
         let (tls, served) = watch::channel(options.tls.clone());
@@ -136,7 +138,8 @@ impl Server {
         let Ok(guard) = self.runtime.lock() else { return };
         let Some(runtime) = guard.as_ref() else { return };
         runtime.block_on(async {
-            for name in ["", Messaging::NAME, Streams::NAME, Admin::NAME].into_iter().chain(FLIGHT_NAME) {
+            for name in ["", Messaging::NAME, Streams::NAME, Staging::NAME, Admin::NAME].into_iter().chain(FLIGHT_NAME)
+            {
                 self.health.set_service_status(name, status).await;
             }
         });

@@ -6,10 +6,13 @@
 use std::sync::Arc;
 
 use penstock_arrow::{PutRow, PutRows, RecordBatch};
-use penstock_engine::{Fate, Level, Metric, Payload, Position, Producer, ProducerSession, Publication, Shard};
+use penstock_engine::{
+    Fate, Level, Metric, Payload, Position, Producer, ProducerSession, Publication, QueueId, Shard, StageTag,
+};
 use penstock_wire::NAME_BYTES_MAX;
 use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers_of, properties_to_amqp};
 use penstock_wire::grpc::publish::encode_publish_open;
+use penstock_wire::grpc::staging::{StageTarget, encode_stage_target};
 use tonic::{Code, Status};
 
 use super::asks::{Put, PutLevel};
@@ -20,6 +23,7 @@ use crate::calls::{Call, Kind};
 use crate::connection::Caller;
 use crate::messaging::Messaging;
 use crate::publish::now_ms;
+use crate::staging::Place;
 use crate::status;
 
 /// One round stores at most this much, so that other publishers get their turn.
@@ -40,9 +44,20 @@ pub(super) struct Publishing {
     producer: Option<ProducerSession>,
     /// The producer's sequence of the next row.
     next_sequence: u64,
+    /// Given when rows are staged.
+    staging: Option<Attempt>,
     /// When the exchange was permitted.
     generation: Option<u64>,
     progress: Progress,
+}
+
+/// Rows of a put are one attempt, at a part of a batch.
+struct Attempt {
+    queue: QueueId,
+    batch: u64,
+    tag: String,
+    /// A serialised `penstock.v1.StageTarget`.
+    target: Vec<u8>,
 }
 
 /// Where a round ended, and whether its rows have to be on the disk.
@@ -54,6 +69,9 @@ struct Stored {
 
 impl Publishing {
     pub async fn open(messaging: Messaging, caller: Caller, put: Put) -> Result<Publishing, Status> {
+        if put.stage.is_some() {
+            return Self::open_stage(messaging, caller, put).await;
+        }
         let level = put.level.map(|level| match level {
             PutLevel::Os => Level::Os,
             PutLevel::Disk => Level::Disk,
@@ -84,8 +102,39 @@ impl Publishing {
             level,
             producer,
             next_sequence: put.sequence.unwrap_or(0),
+            staging: None,
             generation: None,
             progress: Progress::default(),
+        })
+    }
+
+    async fn open_stage(messaging: Messaging, caller: Caller, put: Put) -> Result<Publishing, Status> {
+        let stage = StageTarget {
+            vhost: &put.vhost,
+            stage: put.stage.as_deref().unwrap_or_default(),
+            stream: put.stream.as_deref().unwrap_or_default(),
+            exchange: &put.exchange,
+            routing_key: &put.routing_key,
+        };
+        let mut target = Vec::new();
+        encode_stage_target(&mut target, &stage);
+        let generation = messaging.calls.generation();
+        let Place { shard, queue, .. } = Place::find(&messaging, &caller, &target).await?;
+        let attempt = shard.new_attempt().map_err(|error| status::of_engine(&error))?;
+        let batch = put.batch.unwrap_or_default();
+        let tag = StageTag { batch, attempt }.to_text();
+        Ok(Publishing {
+            messaging,
+            caller,
+            shard,
+            exchange: String::new(),
+            routing_key: String::new(),
+            level: None,
+            producer: None,
+            next_sequence: 0,
+            staging: Some(Attempt { queue, batch, tag, target }),
+            generation: Some(generation),
+            progress: Progress { attempt: Some(attempt), ..Progress::default() },
         })
     }
 
@@ -124,6 +173,11 @@ impl Publishing {
         if self.generation == Some(generation) {
             return Ok(());
         }
+        if let Some(Attempt { target, .. }) = &self.staging {
+            Place::find(&self.messaging, &self.caller, target).await?;
+            self.generation = Some(generation);
+            return Ok(());
+        }
         let mut call = Call::new(Kind::Permit, &self.caller);
         call.vhost = self.shard.name().to_owned();
         call.subject = self.exchange.clone();
@@ -146,6 +200,9 @@ impl Publishing {
                 break;
             }
         }
+        if let Some(attempt) = &self.staging {
+            return self.stage(attempt, &round);
+        }
         let mut publications = Vec::with_capacity(round.len());
         for ((row, block), sequence) in round.iter().zip(self.next_sequence..) {
             publications.push(self.publication(row, block, sequence)?);
@@ -164,6 +221,18 @@ impl Publishing {
         let unroutable = fates.iter().filter(|fate| matches!(fate, Fate::Unroutable | Fate::Returned)).count() as u64;
         let wait_for = fates.contains(&Fate::Stored(Level::Disk)).then_some(published.end);
         Ok(Stored { row_count: round.len(), unroutable, wait_for })
+    }
+
+    /// Stores a round of rows in the stage.
+    fn stage(&self, attempt: &Attempt, round: &[(PutRow<'_>, Vec<u8>)]) -> Result<Stored, Status> {
+        let mut rows = Vec::with_capacity(round.len());
+        for (row, block) in round {
+            let block = if block.is_empty() { &PERSISTENT_ONLY[..] } else { block };
+            rows.push(payload(row, block, attempt.tag.as_bytes(), row.routing_key.unwrap_or_default())?);
+        }
+        let end = self.shard.stage(attempt.queue, attempt.batch, &rows, now_ms());
+        let end = end.map_err(|error| status::of_engine(&error))?;
+        Ok(Stored { row_count: round.len(), unroutable: 0, wait_for: Some(end) })
     }
 
     /// The properties of a row as they are stored. What is too large is refused here.
@@ -194,14 +263,18 @@ impl Publishing {
         };
         let block = if block.is_empty() { &PERSISTENT_ONLY[..] } else { block };
         let (exchange, key) = (self.exchange.as_bytes(), row.routing_key.unwrap_or(self.routing_key.as_bytes()));
-        let payload = Payload::new(exchange, key, block, row.body);
-        let payload = payload.and_then(|payload| row.key.map_or(Ok(payload), |key| payload.with_key(key)));
-        let mut payload = payload.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let mut payload = payload(row, block, exchange, key)?;
         if let Some(producer) = &self.producer {
             payload = payload.with_producer(Producer { id: producer.id(), sequence });
         }
         Ok(Publication { payload, exchange, key, headers, persistent, mandatory: false })
     }
+}
+
+fn payload<'a>(row: &PutRow<'a>, block: &'a [u8], exchange: &'a [u8], key: &'a [u8]) -> Result<Payload<'a>, Status> {
+    let payload = Payload::new(exchange, key, block, row.body);
+    let payload = payload.and_then(|payload| row.key.map_or(Ok(payload), |key| payload.with_key(key)));
+    payload.map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
 /// Exchange and routing key by which a stream is written: the exchange of its name when it has partitions, or when it is no
