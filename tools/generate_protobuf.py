@@ -11,7 +11,7 @@ from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTO = ROOT / "proto"
-SERVICES = ("messaging.proto", "admin.proto", "streams.proto")
+SERVICES = ("messaging.proto", "admin.proto", "streams.proto", "staging.proto")
 DESCRIPTORS = "penstock/v1/descriptors.binpb"
 
 

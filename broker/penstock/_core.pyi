@@ -55,6 +55,7 @@ class Engine:
         segment_idle_ms: int,
         disk_free_bytes_min: int = 0,
         compaction_bytes_per_second: int = 0,
+        producer_memory_ms: int = 0,
     ) -> Self: ...
     def open_shard(self, name: str, directory: str, *, page_cache_lost: bool) -> Shard:
         """Opens and recovers the log of a vhost (blocking, without the GIL). `page_cache_lost` when the last stop was not clean and
@@ -126,6 +127,14 @@ class Shard:
         """A queue's owners by name: name, acknowledged up to, leases as number, messages, bytes, when."""
     def producer_sequence(self, name: str) -> int | None:
         """The highest sequence that is stored of a named producer."""
+    def producers(self) -> list[tuple[str, int, int, bool]]:
+        """Named producers in no order: name, highest sequence, about when it was used, whether a publisher has it."""
+    def delete_producer(self, name: str) -> bool:
+        """Forgets a named producer with its sequence; says whether it was there."""
+    def stage_states(self, ids: Sequence[int]) -> list[tuple[int | None, bool]]:
+        """Of stages: the last batch that was decided, and whether it is still to be copied."""
+    def carry_on_staged(self) -> None:
+        """Begins, on a thread, to copy what was decided before the start."""
     def damages(self) -> list[tuple[str, int, int, list[str]]]:
         """Files with damage found since the shard was opened: name, byte of the first damage, bad records, names of queues."""
     def totals(self) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from penstock.v1 import admin_pb2 as admin
 from penstock.v1 import messaging_pb2 as messaging
+from penstock.v1 import staging_pb2 as staging
 from penstock.v1 import streams_pb2 as streams
 
 SECRET = "a secret"
@@ -77,6 +78,10 @@ def _permission(vhost: str) -> admin.Permission:
 def _topic(vhost: str) -> admin.SetTopicPermissionRequest:
     permission = admin.TopicPermission(user="subject", vhost=vhost, exchange="amq.topic", write="walked")
     return admin.SetTopicPermissionRequest(permission=permission)
+
+
+def _target(vhost: str) -> staging.StageTarget:
+    return staging.StageTarget(vhost=vhost, stage="walked", exchange="amq.fanout")
 
 
 def _policy(vhost: str) -> admin.SetPolicyRequest:
@@ -165,6 +170,17 @@ METHODS: dict[str, Method] = {
         Needs.THE_VHOST, lambda vhost: streams.TrimStreamRequest(vhost=vhost, partition="flow", before=1)
     ),
     "GetProducer": Method(Needs.THE_VHOST, lambda vhost: streams.GetProducerRequest(vhost=vhost, producer="nobody")),
+    "ListProducers": Method(Needs.THE_VHOST, lambda vhost: streams.ListProducersRequest(vhost=vhost)),
+    "DeleteProducer": Method(Needs.A_TAG, lambda vhost: streams.DeleteProducerRequest(vhost=vhost, producer="nobody")),
+    "Stage": Method(Needs.THE_VHOST, lambda vhost: staging.StageRequest(target=_target(vhost), batch=1)),
+    "PublishStaged": Method(
+        Needs.THE_VHOST, lambda vhost: staging.PublishStagedRequest(target=_target(vhost), batch=1)
+    ),
+    "DiscardStaged": Method(
+        Needs.THE_VHOST, lambda vhost: staging.DiscardStagedRequest(target=_target(vhost), batch=2)
+    ),
+    "ListStages": Method(Needs.THE_VHOST, lambda vhost: staging.ListStagesRequest(vhost=vhost)),
+    "DeleteStage": Method(Needs.THE_VHOST, lambda vhost: staging.DeleteStageRequest(vhost=vhost, name="walked")),
     "DeleteStream": Method(Needs.THE_VHOST, lambda vhost: streams.DeleteStreamRequest(vhost=vhost, name="flow")),
     "DeleteQueue": Method(Needs.THE_VHOST, lambda vhost: admin.DeleteQueueRequest(vhost=vhost, name="walked")),
 }
@@ -193,7 +209,7 @@ def services(channel: grpc.Channel) -> list[str]:
 
 def methods() -> Iterator[tuple[str, str, bool]]:
     """Service, method, whether it is a stream: of our services, by the contract."""
-    for file in (messaging.DESCRIPTOR, admin.DESCRIPTOR, streams.DESCRIPTOR):
+    for file in (messaging.DESCRIPTOR, admin.DESCRIPTOR, streams.DESCRIPTOR, staging.DESCRIPTOR):
         for service in file.services_by_name.values():
             for method in service.methods:
                 yield service.full_name, method.name, method.client_streaming

@@ -1,14 +1,16 @@
 """A driver as a process of its own, to be killed: copies one stream into another in small batches until it is at the
-end of what there is. Arguments: the broker's URI, source, sink, checkpoint."""
+end of what there is. Arguments: the broker's URI, source, sink, checkpoint, and `shuffled` for a query whose tasks have
+other rows each time, which therefore stages them."""
 
 import sys
 
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import rand
 
 ROWS_PER_BATCH = 300
 
 
-def main(uri: str, source: str, sink: str, checkpoint: str) -> None:
+def main(uri: str, source: str, sink: str, checkpoint: str, kind: str = "") -> None:
     # A task may fail three times: a worker that is killed must not end the query.
     spark = (
         SparkSession.builder.master("local[2,4]")
@@ -20,13 +22,13 @@ def main(uri: str, source: str, sink: str, checkpoint: str) -> None:
     )
     spark.sparkContext.setLogLevel("ERROR")
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(ROWS_PER_BATCH), "minPartitions": "2"}
+    rows = spark.readStream.format("penstock").options(uri=uri, stream=source, **options).load().select("key", "body")
+    is_shuffled = kind == "shuffled"
+    if is_shuffled:
+        rows = rows.withColumn("chance", rand()).repartition(3, "chance").select("key", "body")
     query = (
-        spark.readStream.format("penstock")
-        .options(uri=uri, stream=source, **options)
-        .load()
-        .select("key", "body")
-        .writeStream.format("penstock")
-        .options(uri=uri, stream=sink, checkpointLocation=checkpoint)
+        rows.writeStream.format("penstock")
+        .options(uri=uri, stream=sink, checkpointLocation=checkpoint, staged=is_shuffled)
         .trigger(availableNow=True)
         .start()
     )

@@ -1,4 +1,5 @@
-"""Exactly once through kill -9 of the driver and of workers, while a query copies a stream.
+"""Exactly once through kill -9 of the driver and of workers, while a query copies a stream: as it is, and through a
+shuffle that places each row by chance, with staged rows.
 
 SPARK_KILLS says how many; moments are drawn from SPARK_KILL_SEED, which is printed. A kill waits for rows to arrive,
 not for time, so that it falls into the work.
@@ -87,16 +88,18 @@ def has_come(driver: Driver, sink: penstock.Stream, wanted: int) -> bool:
     return not driver.is_running() or sink.info().message_count >= wanted
 
 
+@pytest.mark.parametrize("kind", ["plain", "shuffled"])
 def test_every_row_is_stored_once_whoever_is_killed(
-    broker: Broker, connection: penstock.Connection, tmp_path: Path
+    broker: Broker, connection: penstock.Connection, tmp_path: Path, kind: str
 ) -> None:
     chance = random.Random(SEED)
-    connection.declare_stream("killed-source")
-    connection.declare_stream("killed-sink")
+    source, copy = f"killed-source-{kind}", f"killed-sink-{kind}"
+    connection.declare_stream(source)
+    connection.declare_stream(copy)
     rows = [b"%d" % number for number in range(ROWS_PER_KILL * (KILLS + 1))]
-    connection.stream("killed-source").publish_many(rows)
-    sink = connection.stream("killed-sink")
-    arguments = [broker.uri(), "killed-source", "killed-sink", str(tmp_path / "checkpoint")]
+    connection.stream(source).publish_many(rows)
+    sink = connection.stream(copy)
+    arguments = [broker.uri(), source, copy, str(tmp_path / "checkpoint"), kind]
     log = tmp_path / "driver.log"
     kinds: Counter[str] = Counter()
 
@@ -119,6 +122,6 @@ def test_every_row_is_stored_once_whoever_is_killed(
 
     got = Counter(message.body for message in sink.read("first", until="next"))
     lost, doubled = len(set(rows) - set(got)), sum(got.values()) - len(got)
-    print(f"\nseed {SEED}: {len(rows):,} rows, killed {dict(kinds)}: {lost} lost, {doubled} twice")
+    print(f"\n{kind}, seed {SEED}: {len(rows):,} rows, killed {dict(kinds)}: {lost} lost, {doubled} twice")
     assert (lost, doubled) == (0, 0)
     assert sum(kinds.values()) == KILLS

@@ -1,14 +1,17 @@
 """A real session and a real broker: what users type, and what they get."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2
+from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, expr
+from pyspark.sql.functions import col, expr, rand
 
 import penstock
 from support import Broker
@@ -129,6 +132,78 @@ def test_a_batch_that_was_not_committed_is_repeated_and_stored_once(
     run_to_the_end(spark, broker, stream, copy, checkpoint)
 
     assert bodies(copy) == bodies(stream)
+
+
+def test_a_repeated_batch_with_other_rows_in_its_tasks_is_stored_once_when_it_is_staged(
+    spark: SparkSession, broker: Broker, stream: penstock.Stream, connection: penstock.Connection, tmp_path: Path
+) -> None:
+    """Two drivers die: one when a task has staged and another has not, one when the batch is published and not
+    committed. Each time the rows fall to other tasks."""
+    connection.declare_stream(f"copy-{stream.name}")
+    copy = connection.stream(f"copy-{stream.name}")
+    stream.publish_many([b"%d" % number for number in range(60)])
+    checkpoint, has_failed = tmp_path / "checkpoint", tmp_path / "has-failed"
+
+    def failing_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        if TaskContext.get().partitionId() == 1 and not has_failed.exists():
+            has_failed.touch()
+            raise OSError("this task dies at its end")
+
+    def run() -> None:
+        rows = (
+            spark.readStream.format("penstock")
+            .options(uri=broker.uri(), stream=stream.name, startingOffsets="earliest")
+            .load()
+            .select("key", "body", rand().alias("chance"))
+            .repartition(2, "chance")
+            .select("key", "body")
+        )
+        query = (
+            rows.mapInArrow(failing_once, "key BINARY, body BINARY")
+            .writeStream.format("penstock")
+            .options(uri=broker.uri(), stream=copy.name, staged="true", checkpointLocation=str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            assert query.awaitTermination(100)
+        finally:
+            query.stop()
+
+    with pytest.raises(PySparkException, match="dies at its end"):
+        run()
+    assert bodies(copy) == []
+    run()
+    assert sorted(map(int, bodies(copy))) == list(range(60))
+    newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    newest.unlink()
+    newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+
+    run()
+
+    assert sorted(map(int, bodies(copy))) == list(range(60))
+    stage = next(each for each in connection.list_stages() if each.routing_key == copy.name)
+    assert (stage.last_batch, stage.is_copying, stage.row_count) == (0, False, 0)
+
+
+def test_a_staged_write_leaves_no_stage_unless_its_name_was_given(
+    spark: SparkSession, broker: Broker, stream: penstock.Stream, connection: penstock.Connection
+) -> None:
+    rows = spark.range(25).repartition(3).select(expr("CAST(id AS STRING) AS body"))
+
+    def write(**options: str) -> None:
+        options |= {"uri": broker.uri(), "stream": stream.name, "staged": "true"}
+        rows.write.format("penstock").mode("append").options(**options).save()
+
+    write()
+    assert sorted(map(int, bodies(stream))) == list(range(25))
+    assert [each for each in connection.list_stages() if each.routing_key == stream.name] == []
+
+    for _ in range(2):
+        write(producer=f"job-{stream.name}")
+    assert len(bodies(stream)) == 50
+    assert [each.last_batch for each in connection.list_stages() if each.routing_key == stream.name] == [1]
 
 
 def test_json_bodies_are_columns_and_bad_ones_have_a_stream_of_their_own(

@@ -25,8 +25,10 @@ from penstock.vhost.ports import (
     NewQueue,
     NewRoute,
     OpenedVhost,
+    ProducerState,
     QueueCounts,
     ReservedLease,
+    StageState,
     StreamState,
 )
 
@@ -52,7 +54,7 @@ class FakeShard:
         self.exchanges: dict[str, tuple[str, str | None]] = {}
         self.routes: dict[str, set[Route]] = {}
         self.streams: dict[int, FakeStream] = {}
-        self.producers: dict[str, int] = {}
+        self.sequences: dict[str, int] = {}
         self.reserved: dict[int, dict[str, list[LeaseState]]] = {}
         self.is_closed = False
 
@@ -169,7 +171,19 @@ class FakeShard:
         return ended
 
     def producer_sequence(self, name: str, /) -> int | None:
-        return self.producers.get(name)
+        return self.sequences.get(name)
+
+    def producers(self) -> list[ProducerState]:
+        return [(name, sequence, 0, False) for name, sequence in self.sequences.items()]
+
+    def delete_producer(self, name: str, /) -> bool:
+        return self.sequences.pop(name, None) is not None
+
+    def stage_states(self, ids: Sequence[int]) -> list[StageState]:
+        return [(None, False) for _ in ids]
+
+    def carry_on_staged(self) -> None:
+        pass
 
     def stream(self, queue_id: int) -> "FakeStream":
         self._check(queue_id in self.streams, f"no stream {queue_id}")

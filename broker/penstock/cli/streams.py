@@ -1,4 +1,5 @@
-"""`penstock stream`: declare and delete streams, publish to them and read them, see where they and their groups stand.
+"""`penstock stream`: declare and delete streams, publish to them and read them, see where they and their
+groups, stages and producers stand.
 
 A body goes in as it is given and comes out as it was stored, followed by a line end; with `--json` each message is one
 line.
@@ -23,6 +24,17 @@ Name = Annotated[str, typer.Argument(help="The stream.")]
 Part = Annotated[str, typer.Argument(help="A stream, or one of its partitions.")]
 STREAM_COLUMNS = ("name", "partitions", "arguments", "message_count", "bytes", "reader_count")
 OFFSET_COLUMNS = ("partition", "first", "next", "message_count", "bytes", "first_at", "last_at", "at_timestamp")
+STAGE_COLUMNS = (
+    "name",
+    "exchange",
+    "routing_key",
+    "row_count",
+    "bytes",
+    "last_batch",
+    "is_copying",
+    "last_staged",
+)
+PRODUCER_COLUMNS = ("name", "sequence", "used", "is_open")
 GROUP_COLUMNS = ("name", "partition", "offset", "lag", "reader_count")
 
 
@@ -191,6 +203,61 @@ def groups(
         if forget is not None and not stream.delete_group(forget):
             print_note(f"nothing was stored of group '{forget}'")
         print_records(stream.groups(), GROUP_COLUMNS, is_json)
+
+
+@app.command()
+def stages(
+    context: typer.Context,
+    delete_name: Annotated[
+        str | None, typer.Option("--delete", help="Delete this stage, with its rows and what it knows of batches.")
+    ] = None,
+    uri: Uri = DEFAULT_URI,
+    is_json: Json = False,
+) -> None:
+    """Show the stages, where rows wait to be published, or delete one that nobody uses any more."""
+    with connected(context, uri) as connection:
+        if delete_name is not None:
+            dropped = connection.delete_stage(delete_name)
+            print_done(f"stage '{delete_name}' deleted with {dropped:,} rows", {"dropped_count": dropped}, is_json)
+            return
+        found = connection.list_stages()
+    if is_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            each.name,
+            each.exchange,
+            each.routing_key,
+            each.row_count,
+            each.bytes,
+            each.last_batch,
+            each.is_copying,
+            _time(each.last_staged_ms),
+        )
+        for each in found
+    ]
+    print_rows(rows, STAGE_COLUMNS)
+
+
+@app.command()
+def producers(
+    context: typer.Context,
+    delete_name: Annotated[
+        str | None, typer.Option("--delete", help="Forget this name: what it sends again is stored again.")
+    ] = None,
+    uri: Uri = DEFAULT_URI,
+    is_json: Json = False,
+) -> None:
+    """Show the names under which publishers do not repeat themselves, or forget one."""
+    with connected(context, uri) as connection:
+        if delete_name is not None and not connection.delete_producer(delete_name):
+            print_note(f"there is no producer '{delete_name}'")
+        found = connection.list_producers()
+    if is_json:
+        print_json(found)
+        return
+    print_rows([(each.name, each.sequence, _time(each.used_at_ms), each.is_open) for each in found], PRODUCER_COLUMNS)
 
 
 def _keyed(line: bytes, key: str | None, separator: str | None) -> tuple[bytes | None, bytes]:

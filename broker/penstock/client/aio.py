@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from weakref import WeakSet
 
-from penstock.client import admin, lease_calls, limits, policies, stream_calls
+from penstock.client import admin, lease_calls, limits, policies, staging, stream_calls
 from penstock.client.admin import Call, Steps
 from penstock.client.aio_publishing import AsyncPublishing
 from penstock.client.aio_stream import AsyncStream
@@ -31,6 +31,7 @@ from penstock.client.records import (
     Exchange,
     Permission,
     Policy,
+    Producer,
     Queue,
     QueueLeases,
     ReservedLease,
@@ -41,6 +42,7 @@ from penstock.client.records import (
     Vhost,
     VhostLimits,
 )
+from penstock.client.staging import AsyncStage, StageInfo
 from penstock.client.stream_hosts import AsyncStreamHost
 from penstock.client.transport import ConsumerOptions, Transport
 from penstock.client.values import Value
@@ -246,6 +248,27 @@ class Connection:
 
     async def list_streams(self) -> list[StreamInfo]:
         return await self._run(stream_calls.list_streams(self._vhost))
+
+    def stage(self, name: str, stream: str = "", exchange: str | None = None, routing_key: str = "") -> AsyncStage:
+        """Where rows wait that one call publishes to a stream or an exchange, whole and once; nothing is asked of the
+        broker yet."""
+        self._check_open()
+        return AsyncStage(self._run, staging.target_of(self._vhost, name, stream, exchange, routing_key))
+
+    async def list_stages(self) -> list[StageInfo]:
+        return await self._run(staging.list_stages(self._vhost))
+
+    async def delete_stage(self, name: str) -> int:
+        """With the memory of what it published; gives the number of rows that went with it."""
+        return await self._run(staging.delete_stage(self._vhost, name))
+
+    async def list_producers(self) -> list[Producer]:
+        """The names under which publishers do not repeat themselves, in their order."""
+        return await self._run(stream_calls.list_producers(self._vhost))
+
+    async def delete_producer(self, name: str) -> bool:
+        """What it sends again is stored again. Gives whether it was there."""
+        return await self._run(stream_calls.delete_producer(self._vhost, name))
 
     # ------------------------------------------------------------ exchanges and bindings
 

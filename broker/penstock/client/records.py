@@ -17,6 +17,7 @@ __all__ = [
     "Group",
     "PartitionOffsets",
     "Permission",
+    "Producer",
     "Queue",
     "Recovery",
     "Status",
@@ -101,6 +102,16 @@ class PartitionOffsets:
     at_timestamp: int | None = None
     id: int = 0
     archive: ArchivedOffsets | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """`sequence` is the highest stored, `used_at_ms` about when the name was used; an open one a publisher has."""
+
+    name: str
+    sequence: int
+    used_at_ms: int
+    is_open: bool
 
 
 @dataclass(frozen=True, slots=True)

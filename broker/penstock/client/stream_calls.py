@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from penstock.client.admin import Steps
 from penstock.client.errors import NotFoundError
 from penstock.client.places import Place, ends_of, start_of, timestamp_of
-from penstock.client.records import ArchivedOffsets, DeclaredStream, Group, PartitionOffsets, StreamInfo
+from penstock.client.records import ArchivedOffsets, DeclaredStream, Group, PartitionOffsets, Producer, StreamInfo
 from penstock.client.transport import ReaderOptions
 from penstock.client.values import Value, read_table, write_table
 from penstock.v1 import streams_pb2
@@ -19,11 +19,13 @@ __all__ = [
     "Reading",
     "declare_stream",
     "delete_group",
+    "delete_producer",
     "delete_stream",
     "get_offsets",
     "get_stream",
     "last_sequence",
     "list_groups",
+    "list_producers",
     "list_streams",
     "plan_reading",
     "store_offset",
@@ -133,6 +135,23 @@ def last_sequence(vhost: str, producer: str) -> Steps[int]:
     request = streams_pb2.GetProducerRequest(vhost=vhost, producer=producer)
     answer = yield from _call("GetProducer", request, streams_pb2.GetProducerResponse)
     return answer.sequence
+
+
+def list_producers(vhost: str) -> Steps[list[Producer]]:
+    found: list[Producer] = []
+    while True:
+        after = found[-1].name if found else ""
+        request = streams_pb2.ListProducersRequest(vhost=vhost, after=after)
+        answer = yield from _call("ListProducers", request, streams_pb2.ListProducersResponse)
+        if not answer.producers:
+            return found
+        found += (Producer(each.name, each.sequence, each.used_at_ms, each.open) for each in answer.producers)
+
+
+def delete_producer(vhost: str, producer: str) -> Steps[bool]:
+    request = streams_pb2.DeleteProducerRequest(vhost=vhost, producer=producer)
+    answer = yield from _call("DeleteProducer", request, streams_pb2.DeleteProducerResponse)
+    return answer.deleted
 
 
 def plan_reading(vhost: str, stream: str, reading: Reading, now_ms: int) -> Steps[list[ReaderOptions]]:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 from weakref import WeakSet
 
-from penstock.client import admin, lease_calls, limits, policies, stream_calls
+from penstock.client import admin, lease_calls, limits, policies, staging, stream_calls
 from penstock.client.admin import Call, Steps
 from penstock.client.consuming import Consumption
 from penstock.client.errors import ClosedError, from_status
@@ -25,6 +25,7 @@ from penstock.client.records import (
     Exchange,
     Permission,
     Policy,
+    Producer,
     Queue,
     QueueLeases,
     ReservedLease,
@@ -35,6 +36,7 @@ from penstock.client.records import (
     Vhost,
     VhostLimits,
 )
+from penstock.client.staging import Stage, StageInfo
 from penstock.client.stream import Stream
 from penstock.client.stream_hosts import StreamHost
 from penstock.client.transport import ConsumerOptions, Transport
@@ -236,6 +238,27 @@ class Connection:
 
     def list_streams(self) -> list[StreamInfo]:
         return self._run(stream_calls.list_streams(self._vhost))
+
+    def stage(self, name: str, stream: str = "", exchange: str | None = None, routing_key: str = "") -> Stage:
+        """Where rows wait that one call publishes to a stream or an exchange, whole and once; nothing is asked of the
+        broker yet."""
+        self._check_open()
+        return Stage(self._run, staging.target_of(self._vhost, name, stream, exchange, routing_key))
+
+    def list_stages(self) -> list[StageInfo]:
+        return self._run(staging.list_stages(self._vhost))
+
+    def delete_stage(self, name: str) -> int:
+        """With the memory of what it published; gives the number of rows that went with it."""
+        return self._run(staging.delete_stage(self._vhost, name))
+
+    def list_producers(self) -> list[Producer]:
+        """The names under which publishers do not repeat themselves, in their order."""
+        return self._run(stream_calls.list_producers(self._vhost))
+
+    def delete_producer(self, name: str) -> bool:
+        """What it sends again is stored again. Gives whether it was there."""
+        return self._run(stream_calls.delete_producer(self._vhost, name))
 
     # ------------------------------------------------------------ exchanges and bindings
 

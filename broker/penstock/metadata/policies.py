@@ -16,7 +16,16 @@ from penstock.model.arguments import Arguments, Value, check_arguments, freeze_a
 from penstock.model.errors import InvalidArgumentError, NotFoundError, Thing
 from penstock.model.names import DEFAULT_EXCHANGE, check_name, exchange_name
 from penstock.model.patterns import compile_pattern
-from penstock.model.records import ALTERNATE_KEYS, X_LEVEL, X_MAX_AGE, X_MAX_LENGTH_BYTES, Exchange, Level, Queue
+from penstock.model.records import (
+    ALTERNATE_KEYS,
+    STAGE_PREFIX,
+    X_LEVEL,
+    X_MAX_AGE,
+    X_MAX_LENGTH_BYTES,
+    Exchange,
+    Level,
+    Queue,
+)
 
 if TYPE_CHECKING:
     from penstock.metadata.topology import VhostTopology
@@ -184,8 +193,8 @@ def effective_exchange(state: "VhostTopology", exchange: Exchange) -> Exchange:
 
 
 def effective_queue(state: "VhostTopology", queue: Queue) -> Queue:
-    if not state.has_policies:
-        return queue
+    if not state.has_policies or queue.name.startswith(STAGE_PREFIX):
+        return queue  # a stage that lost rows to a limit could not publish its batch
     added = _added(state, queue.name, queue.arguments, Target.STREAM if queue.is_stream else Target.CLASSIC)
     return replace(queue, arguments=added) if added is not queue.arguments else queue
 

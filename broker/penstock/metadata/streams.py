@@ -19,6 +19,7 @@ from penstock.metadata.topology import VhostTopology
 from penstock.model.errors import InvalidArgumentError, LimitReachedError, NotFoundError, PreconditionFailedError
 from penstock.model.names import QUEUE_ID_MAX, ConnectionId, ExchangeName, QueueName, RoutingKey, check_name
 from penstock.model.records import (
+    STAGE_PREFIX,
     X_PARTITIONS,
     X_QUEUE_TYPE,
     Binding,
@@ -88,9 +89,9 @@ def routes_in_order(state: VhostTopology, name: ExchangeName) -> list[Binding]:
 
 
 def stream_names(state: VhostTopology) -> list[str]:
-    """Streams in the order of their names. Partitions count as parts of theirs, and are not named."""
+    """Streams in the order of their names. Partitions, which are parts of theirs, and stages are not named."""
     names: set[str] = {exchange.name for exchange in state.exchanges.values() if _is_super(exchange)}
-    names |= {name for name in state.streams if owner_of(state, name) is None}
+    names |= {name for name in state.streams if not name.startswith(STAGE_PREFIX) and owner_of(state, name) is None}
     return sorted(names)
 
 

@@ -66,6 +66,8 @@ X_MAX_AGE: Final = "x-max-age"
 X_MAX_LENGTH_BYTES: Final = "x-max-length-bytes"
 X_PARTITIONS: Final = "x-partitions"
 """Of an x-super-stream exchange that was declared as a stream: how many partitions it must have."""
+STAGE_PREFIX: Final = "amq.stage."
+"""Of the queues of stages: streams that only the broker declares."""
 ALTERNATE_KEYS: Final = ("alternate-exchange", "x-alternate-exchange")
 
 

@@ -77,6 +77,13 @@ class Settings(BaseModel):
         description="How fast mostly dead segments are rewritten, up to eight times as fast while the disk holds far "
         "more than what lives; 0 is off: they never are.",
     )
+    producer_memory_days: float = Field(
+        7.0,
+        ge=0,
+        le=3_650,
+        description="Names of producers that nobody used for so long are forgotten, with how far each had published; "
+        "0 is off: they never are.",
+    )
     tls_certificate: Path | None = Field(
         None,
         description="The broker's certificate chain, PEM: gRPC is served by TLS. Read again when it changes.",

@@ -114,6 +114,7 @@ class Broker:
             segment_idle_ms=int(settings.segment_idle_seconds * 1_000),
             disk_free_bytes_min=settings.disk_free_bytes_min,
             compaction_bytes_per_second=settings.compaction_bytes_per_second,
+            producer_memory_ms=int(settings.producer_memory_days * 86_400_000),
         )
         self._undo.push_async_callback(self._close_engine)
         self._storage = VhostsStorage(directory, self._engine)

@@ -13,8 +13,10 @@ from penstock.vhost.ports import (
     LeaseOwnerState,
     NewQueue,
     NewRoute,
+    ProducerState,
     QueueCounts,
     ReservedLease,
+    StageState,
     StreamState,
 )
 
@@ -76,6 +78,21 @@ class CarefulShard:
     def totals(self) -> tuple[int, int]:
         with self._faults():
             return self._shard.totals()
+
+    def producers(self) -> list[ProducerState]:
+        with self._faults():
+            return self._shard.producers()
+
+    def delete_producer(self, name: str, /) -> bool:
+        with self._faults():
+            return self._shard.delete_producer(name)
+
+    def stage_states(self, ids: Sequence[int]) -> list[StageState]:
+        with self._faults():
+            return self._shard.stage_states(ids)
+
+    def carry_on_staged(self) -> None:
+        self._shard.carry_on_staged()
 
     def stream_states(self, ids: Sequence[int]) -> list[StreamState]:
         with self._faults(), self._absences():

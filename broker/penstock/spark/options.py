@@ -106,6 +106,7 @@ class WriteOptions:
     routing_key: str
     level: str
     producer: str
+    staged: bool = False
 
 
 class Given:
@@ -167,6 +168,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         routing_key=given.take("routingKey", text, ""),
         level=given.take("level", one_of("os", "disk"), ""),
         producer=given.take("producer", text, ""),
+        staged=given.take("staged", boolean, False),
     )
     # Spark hands what is its own to the sink as well.
     given.take("checkpointLocation", text, "")
@@ -176,6 +178,8 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         raise OptionError("give either 'stream' or 'exchange' to write to, not both and not neither")
     if parsed.stream and parsed.routing_key:
         raise OptionError("'routingKey' belongs to 'exchange'; rows go to a stream's partitions by their column 'key'")
+    if parsed.staged and parsed.level:
+        raise OptionError("'staged' rows are always on the disk before they are published; leave 'level' out")
     return parsed
 
 

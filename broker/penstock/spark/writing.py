@@ -2,10 +2,11 @@
 
 Every task publishes under a name of its own and numbers its rows; the broker keeps the highest number that it stored of
 each name. A repeated task repeats its numbers, so it must have the same rows in the same order: true when the query has
-no shuffle, or one that gives the same order each time.
+no shuffle, or one that gives the same order each time. With the option `staged` that does not matter; see `staging`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -17,15 +18,19 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from penstock.client.errors import PenstockError
 from penstock.spark.columns import conformed, published_schema
 from penstock.spark.errors import SparkConnectorError
 from penstock.spark.options import WriteOptions
+from penstock.spark.staging import Staged, delete_stage, discard_staged, publish_staged, stage_rows
 from penstock.spark.wire import Wire
 
 __all__ = ["BatchWriter", "MicroBatchWriter"]
 
 # A batch's rows are numbered within 32 bits: so many rows a task.
 SEQUENCE_SHIFT = 32
+# A batch write is the only batch of its stage.
+ONLY_BATCH = 1
 
 
 @dataclass
@@ -42,8 +47,26 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         published_schema(to_arrow_schema(schema, timezone="UTC"))
         self._producer = options.producer or f"spark/{uuid4().hex}"
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written | Staged:
+        if self._options.staged:
+            return stage_rows(iterator, self._options, self._producer, ONLY_BATCH)
         return publish(iterator, self._options, f"{self._producer}/{task().partitionId()}", 1)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        if self._options.staged:
+            publish_staged(self._options, messages, ONLY_BATCH)
+            self._forget_drawn()
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        if self._options.staged:
+            discard_staged(self._options, messages, ONLY_BATCH)
+            with suppress(PenstockError):
+                self._forget_drawn()
+
+    def _forget_drawn(self) -> None:
+        """A name that was given is kept: the job may be sent again."""
+        if not self._options.producer:
+            delete_stage(self._options, self._producer)
 
 
 class MicroBatchWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
@@ -53,14 +76,24 @@ class MicroBatchWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         self._options = options
         published_schema(to_arrow_schema(schema, timezone="UTC"))
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written | Staged:
         context = task()
         query = context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
         if query is None or batch is None:
             raise SparkConnectorError("Spark did not say which query and batch this is; PySpark 4.2 or newer is needed")
+        if self._options.staged:
+            return stage_rows(iterator, self._options, self._options.producer or query, int(batch))
         producer = f"{self._options.producer or query}/{context.partitionId()}"
         return publish(iterator, self._options, producer, (int(batch) << SEQUENCE_SHIFT) + 1)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (named by Spark)
+        if self._options.staged:
+            publish_staged(self._options, messages, batchId)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        if self._options.staged:
+            discard_staged(self._options, messages, batchId)
 
 
 def task() -> Any:

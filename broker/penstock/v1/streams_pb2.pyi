@@ -331,3 +331,45 @@ class GetProducerResponse(_message.Message):
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     def __init__(self, sequence: _Optional[int] = ...) -> None: ...
+
+class ListProducersRequest(_message.Message):
+    __slots__ = ("vhost", "after", "limit")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    after: str
+    limit: int
+    def __init__(self, vhost: _Optional[str] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ListProducersResponse(_message.Message):
+    __slots__ = ("producers",)
+    PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    producers: _containers.RepeatedCompositeFieldContainer[ProducerInfo]
+    def __init__(self, producers: _Optional[_Iterable[_Union[ProducerInfo, _Mapping]]] = ...) -> None: ...
+
+class ProducerInfo(_message.Message):
+    __slots__ = ("name", "sequence", "used_at_ms", "open")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    USED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    sequence: int
+    used_at_ms: int
+    open: bool
+    def __init__(self, name: _Optional[str] = ..., sequence: _Optional[int] = ..., used_at_ms: _Optional[int] = ..., open: bool = ...) -> None: ...
+
+class DeleteProducerRequest(_message.Message):
+    __slots__ = ("vhost", "producer")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    producer: str
+    def __init__(self, vhost: _Optional[str] = ..., producer: _Optional[str] = ...) -> None: ...
+
+class DeleteProducerResponse(_message.Message):
+    __slots__ = ("deleted",)
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    deleted: bool
+    def __init__(self, deleted: bool = ...) -> None: ...

@@ -84,6 +84,16 @@ class StreamServiceStub(object):
                 request_serializer=penstock_dot_v1_dot_streams__pb2.GetProducerRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_streams__pb2.GetProducerResponse.FromString,
                 _registered_method=True)
+        self.ListProducers = channel.unary_unary(
+                '/penstock.v1.StreamService/ListProducers',
+                request_serializer=penstock_dot_v1_dot_streams__pb2.ListProducersRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_streams__pb2.ListProducersResponse.FromString,
+                _registered_method=True)
+        self.DeleteProducer = channel.unary_unary(
+                '/penstock.v1.StreamService/DeleteProducer',
+                request_serializer=penstock_dot_v1_dot_streams__pb2.DeleteProducerRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_streams__pb2.DeleteProducerResponse.FromString,
+                _registered_method=True)
 
 
 class StreamServiceServicer(object):
@@ -154,6 +164,20 @@ class StreamServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListProducers(self, request, context):
+        """Names of producers, in pages.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteProducer(self, request, context):
+        """Forgets a name: what it sends again is stored again. For administrators, because names have no owners.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_StreamServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -206,6 +230,16 @@ def add_StreamServiceServicer_to_server(servicer, server):
                     servicer.GetProducer,
                     request_deserializer=penstock_dot_v1_dot_streams__pb2.GetProducerRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_streams__pb2.GetProducerResponse.SerializeToString,
+            ),
+            'ListProducers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListProducers,
+                    request_deserializer=penstock_dot_v1_dot_streams__pb2.ListProducersRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_streams__pb2.ListProducersResponse.SerializeToString,
+            ),
+            'DeleteProducer': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteProducer,
+                    request_deserializer=penstock_dot_v1_dot_streams__pb2.DeleteProducerRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_streams__pb2.DeleteProducerResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -478,6 +512,60 @@ class StreamService(object):
             '/penstock.v1.StreamService/GetProducer',
             penstock_dot_v1_dot_streams__pb2.GetProducerRequest.SerializeToString,
             penstock_dot_v1_dot_streams__pb2.GetProducerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListProducers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.StreamService/ListProducers',
+            penstock_dot_v1_dot_streams__pb2.ListProducersRequest.SerializeToString,
+            penstock_dot_v1_dot_streams__pb2.ListProducersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteProducer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.StreamService/DeleteProducer',
+            penstock_dot_v1_dot_streams__pb2.DeleteProducerRequest.SerializeToString,
+            penstock_dot_v1_dot_streams__pb2.DeleteProducerResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -26,7 +26,7 @@ from penstock.model.names import (
     routing_key,
     vhost_name,
 )
-from penstock.model.records import X_QUEUE_TYPE, Access, Binding, DestinationKind, QueueKind
+from penstock.model.records import STAGE_PREFIX, X_QUEUE_TYPE, Access, Binding, DestinationKind, QueueKind
 from penstock.vhost.policies_json import OPERATOR_POLICY, POLICY_KEYS, VHOST_LIMITS, read_policy
 
 JSON = dict[str, Any]
@@ -115,6 +115,8 @@ def write_topology(entries: Iterable[Entry], vhost: VhostName | None) -> dict[st
                         "arguments": _write_arguments(exchange.arguments),
                     }
                 )
+            case PersistQueue(queue) if queue.name.startswith(STAGE_PREFIX):
+                continue  # what waits in it is no definition
             case PersistQueue(queue):
                 lists["queues"].append(
                     {
@@ -126,7 +128,7 @@ def write_topology(entries: Iterable[Entry], vhost: VhostName | None) -> dict[st
                         "arguments": _write_arguments(queue.arguments),
                     }
                 )
-            case PersistBound(binding):
+            case PersistBound(binding) if not binding.destination.startswith(STAGE_PREFIX):
                 lists["bindings"].append(
                     {
                         "source": binding.source,

@@ -6,7 +6,7 @@ import asyncio
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.metadata import streams as rules
 from penstock.metadata.argument_rules import PARTITIONS_MAX
@@ -19,7 +19,11 @@ from penstock.model.names import QueueId, QueueName, check_name
 from penstock.model.records import Access, Queue
 from penstock.vhost.actor import Actor
 from penstock.vhost.owner import Owner
-from penstock.vhost.ports import GroupState, Shard, StreamState
+from penstock.vhost.ports import GroupState, ProducerState, Shard, StreamState
+
+PRODUCERS_PAGE_MAX: Final = 1_000
+OWN_PRODUCER_PREFIX: Final = "amq.stage/"
+"""Of the names that stages publish under, which go with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +172,22 @@ class Streams:
         actor.require_entry(Thing("vhost", self._topology.vhost))
         check_name("producer", producer)
         return await self._owner.read(lambda: self._shard.producer_sequence(producer))
+
+    async def producers(self, actor: Actor, after: str, limit: int) -> list[ProducerState]:
+        """A page in the order of names, beginning after the name `after`; at most PRODUCERS_PAGE_MAX."""
+        actor.require_entry(Thing("vhost", self._topology.vhost))
+        found = await asyncio.to_thread(self._shard.producers)
+        limit = min(limit, PRODUCERS_PAGE_MAX)
+        return heapq.nsmallest(limit, (state for state in found if state[0] > after))
+
+    async def delete_producer(self, actor: Actor, producer: str) -> bool:
+        """For administrators, because names have no owners: what it published may be stored again. Gives whether it
+        was there."""
+        actor.require_administrator(Thing("producer", producer[:64], self._topology.vhost))
+        actor.require_entry(Thing("vhost", self._topology.vhost))
+        if producer.startswith(OWN_PRODUCER_PREFIX):
+            return False
+        return await self._owner.read(lambda: self._shard.delete_producer(producer))
 
     # ------------------------------------------------------------ for those who watch
 

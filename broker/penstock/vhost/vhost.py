@@ -39,6 +39,7 @@ from penstock.vhost.actor import Actor
 from penstock.vhost.leases import Leases
 from penstock.vhost.owner import NO_COUNTS, Outcome, Owner
 from penstock.vhost.ports import DefinitionsBackup, LogBackup, QueueCounts
+from penstock.vhost.stages import Stages
 from penstock.vhost.streams import Streams
 
 PAGE_SIZE_MAX = 1_000
@@ -93,6 +94,7 @@ class Vhost:
         self._make_token = make_token
         self.streams = Streams(owner)
         self.leases = Leases(owner)
+        self.stages = Stages(owner)
 
     # ------------------------------------------------------------ queues
 

@@ -87,6 +87,7 @@ class Vhosts:
         topology = restore(opened.name, opened.entries, opened.shard.highest_queue_id)
         opened.shard.retain_queues([queue.id for queue in topology.queues.values()])
         apply_changes(opened.shard, changes_of(topology))
+        opened.shard.carry_on_staged()
         owner = Owner(topology, opened.shard, opened.definitions)
         self._spawn(owner.run(), name=f"owner of vhost {opened.name}")
         self._vhosts[opened.name] = Vhost(owner, self._make_token)

@@ -83,6 +83,9 @@ class Config(Model):
     compaction_bytes_per_second: int | None = Field(
         None, ge=0, le=64 * 1024**3, description="How fast mostly dead segments are rewritten; 0 is off."
     )
+    producer_memory_days: int | None = Field(
+        None, ge=0, le=3_650, description="Names of producers unused for so long are forgotten; 0 is never."
+    )
     io_threads: int | None = Field(None, ge=0, le=256, description="Threads that serve connections; 0 lets it choose.")
     drain_seconds: int | None = Field(
         None,

@@ -23,6 +23,7 @@ OF_USERS = {
         "StoreOffset",
         "TrimStream",
         "DeleteGroup",
+        "DeleteStage",
         "Bind",
         "Unbind",
         "RefreshToken",

@@ -153,7 +153,7 @@ def test_the_lag_of_a_group_that_retention_overtook_is_what_is_there():
 
 def test_a_producer_learns_how_far_it_came():
     async def scenario(world):
-        shard(world).producers["import"] = 41
+        shard(world).sequences["import"] = 41
 
         known = await call(world, "GetProducer", wire.GetProducerRequest(producer="import"))
         unknown = await call(world, "GetProducer", wire.GetProducerRequest(producer="other"))

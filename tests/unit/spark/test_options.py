@@ -86,6 +86,8 @@ def test_a_reading_needs_a_stream() -> None:
         ({"stream": "a", "routingKey": "b"}, "belongs to 'exchange'"),
         ({"stream": "a", "startingOffsets": "latest"}, "no option 'startingOffsets' to write to"),
         ({"stream": "a", "level": "tape"}, "one of os, disk"),
+        ({"stream": "a", "staged": "perhaps"}, "true or false"),
+        ({"stream": "a", "staged": "true", "level": "os"}, "leave 'level' out"),
     ],
 )
 def test_what_cannot_be_written_is_refused_by_name(options: dict[str, str], text: str) -> None:

@@ -36,6 +36,7 @@ AUDITED: Final[dict[str, tuple[str, ...]]] = {
     "ExportDefinitions": ("vhost",),
     "ImportDefinitions": ("vhost",),
     "Backup": ("directory",),
+    "DeleteProducer": ("vhost", "producer"),
 }
 _log = logger("audit")
 

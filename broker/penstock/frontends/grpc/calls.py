@@ -13,6 +13,7 @@ from penstock.frontends.grpc import (
     lease_calls,
     node_calls,
     policy_calls,
+    staging_calls,
     stream_calls,
     topology_calls,
     vhost_calls,
@@ -23,6 +24,7 @@ from penstock.frontends.grpc.errors import Refusal, unimplemented
 from penstock.model.errors import FaultError, InvalidArgumentError, RefusedError, Thing
 from penstock.v1 import admin_pb2 as admin
 from penstock.v1 import messaging_pb2 as messaging
+from penstock.v1 import staging_pb2 as staging
 from penstock.v1 import streams_pb2 as streams
 
 _Request = TypeVar("_Request", bound=Message)
@@ -87,6 +89,10 @@ METHODS: dict[str, Method] = {
     "DeleteGroup": _method(streams.DeleteGroupRequest, stream_calls.delete_group),
     "TrimStream": _method(streams.TrimStreamRequest, stream_calls.trim_stream),
     "GetProducer": _method(streams.GetProducerRequest, stream_calls.get_producer),
+    "ListProducers": _method(streams.ListProducersRequest, stream_calls.list_producers),
+    "DeleteProducer": _method(streams.DeleteProducerRequest, stream_calls.delete_producer),
+    "ListStages": _method(staging.ListStagesRequest, staging_calls.list_stages),
+    "DeleteStage": _method(staging.DeleteStageRequest, staging_calls.delete_stage),
 }
 
 

@@ -12,6 +12,7 @@ from penstock.frontends.grpc.calls import answer_call
 from penstock.frontends.grpc.context import Context
 from penstock.frontends.grpc.errors import Refusal, refusal_of, refusal_of_a_bug
 from penstock.frontends.grpc.ports import Call, Listener
+from penstock.frontends.grpc.staging_calls import open_stage
 from penstock.frontends.grpc.streams import NO_QUEUE, admit, admit_keys, keys_of
 from penstock.kit.logging import logger
 from penstock.kit.tasks import spawn
@@ -105,6 +106,9 @@ class GrpcFrontend:
             return
         if call.kind == "keys":
             call.answer(admit_keys(self._context, caller, call))
+            return
+        if call.kind == "stage":
+            call.answer(await open_stage(self._context, caller, call))
             return
         admission = await admit(self._context, caller, call)
         if call.kind in STREAMS and not call.again:

@@ -8,7 +8,7 @@ from penstock.frontends.ports import ArchivedPart, ArchiveStanding
 from penstock.metadata.commands import DeclareStream
 from penstock.model.names import VhostName, check_name
 from penstock.v1 import streams_pb2 as wire
-from penstock.vhost.streams import PartitionStatus, Streams, StreamStatus
+from penstock.vhost.streams import PRODUCERS_PAGE_MAX, PartitionStatus, Streams, StreamStatus
 
 
 async def list_streams(context: Context, caller: Caller, request: wire.ListStreamsRequest) -> wire.ListStreamsResponse:
@@ -95,6 +95,24 @@ async def get_producer(context: Context, caller: Caller, request: wire.GetProduc
     name, streams = _streams(context, request.vhost)
     sequence = await streams.producer_sequence(caller.actor(name), request.producer)
     return wire.GetProducerResponse(sequence=sequence)
+
+
+async def list_producers(
+    context: Context, caller: Caller, request: wire.ListProducersRequest
+) -> wire.ListProducersResponse:
+    name, streams = _streams(context, request.vhost)
+    page = await streams.producers(caller.actor(name), request.after, request.limit or PRODUCERS_PAGE_MAX)
+    response = wire.ListProducersResponse()
+    for producer, sequence, used_at_ms, is_open in page:
+        response.producers.add(name=producer, sequence=sequence, used_at_ms=used_at_ms, open=is_open)
+    return response
+
+
+async def delete_producer(
+    context: Context, caller: Caller, request: wire.DeleteProducerRequest
+) -> wire.DeleteProducerResponse:
+    name, streams = _streams(context, request.vhost)
+    return wire.DeleteProducerResponse(deleted=await streams.delete_producer(caller.actor(name), request.producer))
 
 
 def _streams(context: Context, vhost: str) -> tuple[VhostName, Streams]:

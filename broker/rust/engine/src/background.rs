@@ -174,6 +174,7 @@ impl Pauses {
             self.next_retain = now + RETAIN_EVERY;
             for shard in open_shards(shards) {
                 stop_unless_full(&shard, shard.retain_and_free(clock_ms()));
+                stop_unless_full(&shard, shard.forget_producers(clock_ms()).map(|_| ()));
             }
         }
         if now >= self.next_slice
@@ -243,7 +244,7 @@ fn stop_unless_full(shard: &Shard, result: Result<(), EngineError>) {
     }
 }
 
-fn clock_ms() -> u64 {
+pub(crate) fn clock_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -27,6 +27,8 @@ pub struct EngineOptions {
     pub disk_free_bytes_min: u64,
     /// What compaction writes when nothing presses, and up to eight times as much when it does; 0 turns it off.
     pub compaction_bytes_per_second: u64,
+    /// For how long names of producers are kept that nobody uses; zero is for ever.
+    pub producer_memory: Duration,
 }
 
 /// The doors to the threads, and the threads.
@@ -98,6 +100,7 @@ impl Engine {
             counters: Arc::clone(&self.counters),
             notices: Arc::clone(&self.notices),
             space: Arc::clone(&self.space),
+            producer_memory: self.options.producer_memory,
         };
         let shard = Shard::open(name, directory, options, surroundings)?;
         self.shards.lock().map_err(|_| closed())?.push(Arc::downgrade(&shard));

@@ -45,6 +45,15 @@ pub enum EngineError {
     TooMany { what: &'static str, max: usize },
     #[error("another publish stream has opened producer '{0}' since; one at a time may use a name")]
     ProducerTaken(String),
+    #[error("producers whose names begin with '{0}' are the broker's own; choose another name")]
+    ProducerReserved(&'static str),
+    #[error("another call decides about this stage; wait until it has ended")]
+    StageBusy,
+    #[error(
+        "the stage has other rows of attempt {attempt} at batch {batch} than were counted: some were discarded, or never \
+         staged; stage the batch again"
+    )]
+    StagedRows { batch: u64, attempt: u64 },
     #[error("shard '{0}' stopped: {1}")]
     Stopped(String, String),
     #[error("shard '{0}' is closed")]

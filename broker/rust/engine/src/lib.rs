@@ -7,6 +7,7 @@
 mod background;
 mod counters;
 mod damage;
+mod decision;
 mod engine;
 mod error;
 mod lease;
@@ -22,12 +23,15 @@ mod retention;
 mod shard;
 mod signal;
 mod space;
+mod stage_reader;
+mod staging;
 mod state;
 mod stream;
 mod subscription;
 mod topology;
 
 pub use counters::{Counters, Metric};
+pub use decision::StageTag;
 pub use engine::{Engine, EngineOptions};
 pub use error::EngineError;
 pub use lease::{LEASE_MESSAGES_MAX, LEASE_RANGES_MAX, LEASES_MAX, OWNER_BYTES_MAX, OWNERS_MAX};
@@ -41,11 +45,12 @@ pub use penstock_log::{
     Target, inspect,
 };
 pub use penstock_queue::{Destination, ExchangeKind, QueueId, Sequence, SequenceRange, Settle, Taken};
-pub use producers::ProducerSession;
+pub use producers::{PRODUCERS_MAX, ProducerSession, ProducerStanding};
 pub use publish::{Fate, Publication, Published};
 pub use reader::{Progress, ReadFrom, ReadRange, ReadSettings, StreamReader, Turn};
 pub use shard::{Backup, Damage, QueueCounts, Shard};
 pub use signal::Signal;
+pub use staging::{StageStanding, StagedAttempt, StagedBatch, StagedOutcome};
 pub use stream::StreamSettings;
 pub use subscription::{Filled, Picked, Subscription, SubscriptionOptions, Unused};
 pub use topology::{QueueSettings, RouteSettings};

@@ -1,19 +1,36 @@
-//! Named producers: which number each has, how far it came, and which publish stream speaks for it.
+//! Named producers: which number each has, how far it came, which publish stream speaks for it, and when it was last heard of.
 //!
 //! What must stay true: a sequence counts as stored only once its message is in the log's tail, so that what is refused may
-//! come again; of several sessions of a name the last one opened has it.
+//! come again; of several sessions of a name the last one opened has it; a name that a session holds is not forgotten. When a
+//! name was used is written down now and then, not with each message: a start may find it used longer ago than it was.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Duration;
 
 use penstock_log::{Producer, marks};
 use rustc_hash::FxHashMap;
 
+use crate::background::clock_ms;
 use crate::error::EngineError;
 use crate::shard::Shard;
+use crate::state::State;
 
-/// A shard remembers at most so many names, for ever.
+/// A shard remembers at most so many names.
 pub const PRODUCERS_MAX: usize = 65_536;
+
+/// Names that stages publish under.
+pub(crate) const STAGE_PREFIX: &str = "amq.stage/";
+
+/// A full table forgets names that nobody used for so long.
+const IDLE_MS_MIN: u64 = 3_600_000;
+
+/// When a name was used is written down at most this often.
+const NOTED_MS_MIN: u64 = 86_400_000;
+
+/// Names that one hold of the lock forgets or notes.
+const CHANGES_AT_ONCE: usize = 1024;
 
 /// The right to publish as a producer, until another session is opened for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +38,8 @@ pub struct ProducerSession {
     name: String,
     id: NonZeroU64,
     session: u64,
+    /// Shared with the table, which so sees that somebody holds it.
+    held: Arc<()>,
 }
 
 impl ProducerSession {
@@ -30,14 +49,48 @@ impl ProducerSession {
     }
 }
 
+/// A name and what is known of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProducerStanding {
+    pub name: String,
+    /// The highest sequence stored; 0 when nothing is.
+    pub sequence: u64,
+    /// About when it was last used.
+    pub used_at_ms: u64,
+    /// Whether a publish stream has it.
+    pub is_open: bool,
+}
+
+#[derive(Debug, Default)]
+struct Standing {
+    highest: u64,
+    session: u64,
+    /// 0 while nobody knows: an older broker did not write it down.
+    used_at_ms: u64,
+    noted_at_ms: u64,
+    held: Arc<()>,
+}
+
+impl Standing {
+    fn is_open(&self) -> bool {
+        Arc::strong_count(&self.held) > 1
+    }
+}
+
 /// All of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Producers {
     ids: FxHashMap<String, NonZeroU64>,
-    /// The highest sequence stored, and the session that may store more.
-    standing: FxHashMap<NonZeroU64, (u64, u64)>,
+    standing: FxHashMap<NonZeroU64, Standing>,
     highest_id: u64,
     last_session: u64,
+}
+
+/// What is to be written down: names whose time is to be noted, and names to forget.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Changes {
+    noted: Vec<String>,
+    forgotten: Vec<String>,
 }
 
 impl Producers {
@@ -48,13 +101,19 @@ impl Producers {
             if owner == marks::PRODUCER_NAMES
                 && let Some(id) = id
             {
+                let used_at_ms =
+                    value.get(8..).and_then(<[u8]>::first_chunk).map_or(0, |time| u64::from_le_bytes(*time));
+                let standing = Standing { used_at_ms, noted_at_ms: used_at_ms, ..Standing::default() };
+                producers.standing.insert(id, standing);
                 producers.ids.insert(String::from_utf8_lossy(name).into_owned(), id);
                 producers.highest_id = producers.highest_id.max(id.get());
             }
         }
         for (&id, &sequence) in highest {
             producers.highest_id = producers.highest_id.max(id);
-            producers.standing.extend(NonZeroU64::new(id).map(|id| (id, (sequence, 0))));
+            if let Some(id) = NonZeroU64::new(id) {
+                producers.standing.entry(id).or_default().highest = sequence;
+            }
         }
         producers
     }
@@ -62,25 +121,70 @@ impl Producers {
     /// Whether a session still has its name.
     pub fn check(&self, session: &ProducerSession) -> Result<(), EngineError> {
         match self.standing.get(&session.id) {
-            Some(&(_, current)) if current == session.session => Ok(()),
+            Some(standing) if standing.session == session.session => Ok(()),
             _ => Err(EngineError::ProducerTaken(session.name.clone())),
         }
     }
 
     pub fn has_stored(&self, producer: Producer) -> bool {
-        self.standing.get(&producer.id).is_some_and(|&(highest, _)| producer.sequence <= highest)
+        producer.sequence <= self.highest(producer.id)
     }
 
-    pub fn stored(&mut self, producer: Producer) {
-        let (highest, _) = self.standing.entry(producer.id).or_default();
-        *highest = producer.sequence.max(*highest);
+    pub fn highest(&self, id: NonZeroU64) -> u64 {
+        self.standing.get(&id).map_or(0, |standing| standing.highest)
     }
 
-    fn open(&mut self, name: &str, id: NonZeroU64) -> ProducerSession {
+    pub fn stored(&mut self, producer: Producer, now_ms: u64) {
+        let standing = self.standing.entry(producer.id).or_default();
+        standing.highest = producer.sequence.max(standing.highest);
+        standing.used_at_ms = now_ms.max(standing.used_at_ms);
+    }
+
+    fn open(&mut self, name: &str, id: NonZeroU64, now_ms: u64) -> ProducerSession {
         self.last_session += 1;
-        let (_, session) = self.standing.entry(id).or_default();
-        *session = self.last_session;
-        ProducerSession { name: name.to_owned(), id, session: self.last_session }
+        let standing = self.standing.entry(id).or_default();
+        standing.session = self.last_session;
+        standing.used_at_ms = now_ms;
+        ProducerSession { name: name.to_owned(), id, session: self.last_session, held: Arc::clone(&standing.held) }
+    }
+
+    fn forget(&mut self, name: &str) -> Option<NonZeroU64> {
+        let id = self.ids.remove(name)?;
+        self.standing.remove(&id);
+        Some(id)
+    }
+
+    /// What a look at all names comes to, so many at most. Who holds a name uses it.
+    fn look(&mut self, now_ms: u64, memory: Duration, count_max: usize) -> Changes {
+        let memory_ms = u64::try_from(memory.as_millis()).unwrap_or(u64::MAX);
+        let noted_every_ms = (memory_ms / 8).min(NOTED_MS_MIN);
+        let mut changes = Changes::default();
+        for (name, id) in self.ids.iter().filter(|(name, _)| !name.starts_with(STAGE_PREFIX)) {
+            let Some(standing) = self.standing.get_mut(id) else { continue };
+            if standing.is_open() || standing.used_at_ms == 0 {
+                standing.used_at_ms = now_ms;
+            }
+            // What is written down may be so much older than the use.
+            if now_ms.saturating_sub(standing.used_at_ms) > memory_ms.saturating_add(noted_every_ms) {
+                changes.forgotten.push(name.clone());
+            } else if standing.used_at_ms.saturating_sub(standing.noted_at_ms) > noted_every_ms {
+                changes.noted.push(name.clone());
+            }
+            if changes.noted.len() + changes.forgotten.len() >= count_max {
+                break;
+            }
+        }
+        changes
+    }
+
+    /// The name that was not used for the longest time, and for a while at least.
+    fn longest_idle(&self, now_ms: u64) -> Option<String> {
+        let used_at = |(name, id): (&String, &NonZeroU64)| {
+            let standing = self.standing.get(id)?;
+            let is_idle = !standing.is_open() && now_ms.saturating_sub(standing.used_at_ms) >= IDLE_MS_MIN;
+            (is_idle && !name.starts_with(STAGE_PREFIX)).then(|| (standing.used_at_ms, name.clone()))
+        };
+        self.ids.iter().filter_map(used_at).min().map(|(_, name)| name)
     }
 }
 
@@ -88,23 +192,37 @@ impl Shard {
     /// Takes a producer's name over from whoever had it; a new name is written down.
     ///
     /// # Errors
-    /// `TooMany`; `Log` when the name cannot be written; `Stopped` and `Closed`.
+    /// `ProducerReserved`; `TooMany`; `Log` when the name cannot be written; `Stopped` and `Closed`.
     pub fn open_producer(&self, name: &str) -> Result<ProducerSession, EngineError> {
+        if name.starts_with(STAGE_PREFIX) {
+            return Err(EngineError::ProducerReserved(STAGE_PREFIX));
+        }
+        self.open_any_producer(name)
+    }
+
+    pub(crate) fn open_any_producer(&self, name: &str) -> Result<ProducerSession, EngineError> {
+        let now_ms = clock_ms();
         let mut guard = self.lock()?;
         guard.check(self.name())?;
         let state = &mut *guard;
         if let Some(&id) = state.producers.ids.get(name) {
-            return Ok(state.producers.open(name, id));
+            return Ok(state.producers.open(name, id, now_ms));
         }
         if state.producers.ids.len() >= PRODUCERS_MAX {
-            return Err(EngineError::TooMany { what: "names of producers", max: PRODUCERS_MAX });
+            let idle = if self.producer_memory().is_zero() { None } else { state.producers.longest_idle(now_ms) };
+            let too_many = EngineError::TooMany { what: "names of producers", max: PRODUCERS_MAX };
+            state.forget_producer(&idle.ok_or(too_many)?)?;
         }
         let id = NonZeroU64::MIN.saturating_add(state.producers.highest_id);
-        state.log.append_mark(marks::PRODUCER_NAMES, name.as_bytes(), &id.get().to_le_bytes())?;
+        state.note_producer(name, id, now_ms)?;
         state.write()?;
         state.producers.highest_id = id.get();
         state.producers.ids.insert(name.to_owned(), id);
-        Ok(state.producers.open(name, id))
+        let session = state.producers.open(name, id, now_ms);
+        if let Some(standing) = state.producers.standing.get_mut(&id) {
+            standing.noted_at_ms = now_ms;
+        }
+        Ok(session)
     }
 
     /// The highest sequence stored of a producer; `None` when nothing is.
@@ -113,7 +231,168 @@ impl Shard {
     /// `Stopped` when a bug poisoned the shard.
     pub fn producer_sequence(&self, name: &str) -> Result<Option<u64>, EngineError> {
         let guard = self.lock()?;
-        let standing = guard.producers.ids.get(name).and_then(|id| guard.producers.standing.get(id));
-        Ok(standing.map(|&(highest, _)| highest).filter(|&highest| highest > 0))
+        let highest = guard.producers.ids.get(name).map(|id| guard.producers.highest(*id));
+        Ok(highest.filter(|&highest| highest > 0))
+    }
+
+    /// All names but those of stages, in no order.
+    ///
+    /// # Errors
+    /// `Stopped` when a bug poisoned the shard.
+    pub fn producers(&self) -> Result<Vec<ProducerStanding>, EngineError> {
+        let guard = self.lock()?;
+        let Producers { ids, standing, .. } = &guard.producers;
+        let told = |(name, id): (&String, &NonZeroU64)| {
+            let found = standing.get(id)?;
+            let (sequence, used_at_ms) = (found.highest, found.used_at_ms);
+            Some(ProducerStanding { name: name.clone(), sequence, used_at_ms, is_open: found.is_open() })
+        };
+        Ok(ids.iter().filter(|(name, _)| !name.starts_with(STAGE_PREFIX)).filter_map(told).collect())
+    }
+
+    /// Forgets a name with what was stored of it; says whether it was there. Who had it is told at the next message.
+    ///
+    /// # Errors
+    /// `ProducerReserved`; `Log` when it cannot be written; `Stopped` and `Closed`.
+    pub fn delete_producer(&self, name: &str) -> Result<bool, EngineError> {
+        if name.starts_with(STAGE_PREFIX) {
+            return Err(EngineError::ProducerReserved(STAGE_PREFIX));
+        }
+        let mut guard = self.lock()?;
+        guard.check(self.name())?;
+        let found = guard.forget_producer(name)?;
+        guard.write()?;
+        Ok(found)
+    }
+
+    /// Forgets names that nobody used for longer than they are remembered, and notes when others were; gives how many were
+    /// forgotten.
+    ///
+    /// # Errors
+    /// `Log` when that cannot be written; `Stopped` when a bug poisoned the shard.
+    pub fn forget_producers(&self, now_ms: u64) -> Result<u64, EngineError> {
+        let memory = self.producer_memory();
+        if memory.is_zero() {
+            return Ok(0);
+        }
+        let mut guard = self.lock()?;
+        if guard.closed || guard.stopped.is_some() {
+            return Ok(0);
+        }
+        let state = &mut *guard;
+        let Changes { noted, forgotten } = state.producers.look(now_ms, memory, CHANGES_AT_ONCE);
+        for name in &noted {
+            let Some(&id) = state.producers.ids.get(name) else { continue };
+            let Some(used_at_ms) = state.producers.standing.get(&id).map(|standing| standing.used_at_ms) else {
+                continue;
+            };
+            state.note_producer(name, id, used_at_ms)?;
+            if let Some(standing) = state.producers.standing.get_mut(&id) {
+                standing.noted_at_ms = used_at_ms;
+            }
+        }
+        for name in &forgotten {
+            state.forget_producer(name)?;
+        }
+        state.write()?;
+        Ok(forgotten.len() as u64)
+    }
+}
+
+impl State {
+    /// Writes a producer's number and when it was used.
+    fn note_producer(&mut self, name: &str, id: NonZeroU64, used_at_ms: u64) -> Result<(), EngineError> {
+        let mut value = id.get().to_le_bytes().to_vec();
+        value.extend_from_slice(&used_at_ms.to_le_bytes());
+        self.log.append_mark(marks::PRODUCER_NAMES, name.as_bytes(), &value)?;
+        Ok(())
+    }
+
+    /// The mark of the name goes, and what a checkpoint keeps of its number. To be written by the caller.
+    pub(crate) fn forget_producer(&mut self, name: &str) -> Result<bool, EngineError> {
+        let Some(&id) = self.producers.ids.get(name) else { return Ok(false) };
+        self.log.append_mark(marks::PRODUCER_NAMES, name.as_bytes(), &[])?;
+        self.log.append_mark(&marks::owner_of_producer(id.get()), &[], &[])?;
+        self.producers.forget(name);
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const DAY: u64 = 86_400_000;
+    const WEEK: Duration = Duration::from_secs(7 * 86_400);
+
+    fn named(name: &str, used_at_ms: u64) -> Producers {
+        let mut producers = Producers::default();
+        producers.ids.insert(name.to_owned(), NonZeroU64::MIN);
+        let standing = Standing { used_at_ms, noted_at_ms: used_at_ms, ..Standing::default() };
+        producers.standing.insert(NonZeroU64::MIN, standing);
+        producers
+    }
+
+    fn forgotten(producers: &mut Producers, now_ms: u64) -> bool {
+        !producers.look(now_ms, WEEK, 10).forgotten.is_empty()
+    }
+
+    #[test]
+    fn a_name_is_forgotten_after_its_time_and_never_before() {
+        let mut producers = named("p", 10 * DAY);
+
+        // A week, and what may lie between a use and its note: an eighth of the week, at most a day.
+        let last = 10 * DAY + 7 * DAY + 7 * DAY / 8;
+        assert!(!forgotten(&mut producers, last));
+        assert!(forgotten(&mut producers, last + 1));
+    }
+
+    #[test]
+    fn a_name_that_somebody_holds_or_that_a_stage_has_is_kept() {
+        let mut producers = named("p", DAY);
+        let session = producers.open("p", NonZeroU64::MIN, DAY);
+        assert!(!forgotten(&mut producers, 100 * DAY));
+
+        drop(session);
+
+        // Until then it was used.
+        assert!(!forgotten(&mut producers, 101 * DAY));
+        assert!(forgotten(&mut producers, 120 * DAY));
+        assert!(!forgotten(&mut named("amq.stage/7", DAY), 120 * DAY));
+    }
+
+    #[test]
+    fn the_time_of_a_name_is_noted_when_it_is_much_later_than_what_is_written() {
+        let mut producers = named("p", 10 * DAY);
+        let producer = Producer { id: NonZeroU64::MIN, sequence: 1 };
+
+        producers.stored(producer, 10 * DAY + DAY / 2);
+        assert_eq!(producers.look(11 * DAY, WEEK, 10), Changes::default());
+        producers.stored(producer, 11 * DAY);
+
+        assert_eq!(producers.look(11 * DAY, WEEK, 10).noted, ["p"]);
+    }
+
+    #[test]
+    fn a_name_without_a_time_counts_from_the_first_look() {
+        let mut producers = named("p", 0);
+
+        assert_eq!(producers.look(100 * DAY, WEEK, 10).noted, ["p"]);
+        assert!(!forgotten(&mut producers, 107 * DAY));
+        assert!(forgotten(&mut producers, 108 * DAY));
+    }
+
+    #[test]
+    fn a_full_table_gives_up_the_longest_idle_and_nobody_who_was_just_there() {
+        let mut producers = named("old", DAY);
+        let young = NonZeroU64::MIN.saturating_add(1);
+        producers.ids.insert("young".to_owned(), young);
+        producers.stored(Producer { id: young, sequence: 1 }, 2 * DAY);
+
+        assert_eq!(producers.longest_idle(3 * DAY), Some("old".to_owned()));
+        producers.forget("old");
+        assert_eq!(producers.longest_idle(2 * DAY + IDLE_MS_MIN - 1), None);
+        assert_eq!(producers.longest_idle(2 * DAY + IDLE_MS_MIN), Some("young".to_owned()));
     }
 }

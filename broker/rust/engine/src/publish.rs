@@ -156,7 +156,7 @@ impl State {
             self.log.append_message(&publication.payload, self.stored_at_ms, targets)?;
         }
         if let Some(producer) = publication.payload.producer() {
-            self.producers.stored(producer);
+            self.producers.stored(producer, self.stored_at_ms);
         }
         Ok(Fate::Stored(Level::of(level, queues_level, publication.persistent)))
     }

@@ -5,7 +5,7 @@ mod rounds;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use penstock_log::{BackupTicket, Log, LogError, LogOptions, LogStats, Position, Recovery, Room};
 use penstock_queue::{Queue, QueueId, Sequence};
@@ -14,11 +14,13 @@ use tokio::sync::Notify;
 use crate::background::Background;
 use crate::counters::{Counters, Metric};
 use crate::damage::{DamagedFile, Damages};
+use crate::decision::decisions_in;
 use crate::error::EngineError;
 use crate::lease::leases_in;
 use crate::notices::Notices;
 use crate::producers::Producers;
 use crate::space::Space;
+use crate::staging::Stage;
 use crate::state::{QueueEntry, State};
 use crate::stream::groups_in;
 
@@ -41,6 +43,8 @@ pub(crate) struct Surroundings {
     pub counters: Arc<Counters>,
     pub notices: Arc<Notices>,
     pub space: Arc<Space>,
+    /// For how long names of producers are kept that nobody uses; zero is for ever.
+    pub producer_memory: Duration,
 }
 
 /// What was damaged in one file, with its queues by name.
@@ -119,6 +123,8 @@ impl Shard {
         state.stored_at_ms = state.log.newest_time()?;
         state.recovered_groups = groups_in(&opened.state.marks);
         state.producers = Producers::of_start(&opened.state.marks, &opened.state.producers);
+        let decided = decisions_in(&opened.state.marks).into_iter();
+        state.stages = decided.map(|(queue, decision)| (queue, Stage::of_start(decision))).collect();
         state.damages = Damages::of_start(&opened.quarantined);
         for found in state.damages.files() {
             around.counters.add(Metric::DamagedRecords, found.records);
@@ -224,6 +230,14 @@ impl Shard {
             queues: found.queues.iter().map(name).collect(),
         };
         guard.damages.files().map(of).collect()
+    }
+
+    pub(crate) fn notices(&self) -> &Notices {
+        &self.around.notices
+    }
+
+    pub(crate) fn producer_memory(&self) -> Duration {
+        self.around.producer_memory
     }
 
     /// Takes note of messages that were dropped because their records are bad or gone.

@@ -13,6 +13,7 @@ use crate::lease::Leases;
 use crate::level::Level;
 use crate::producers::Producers;
 use crate::signal::Signal;
+use crate::staging::Stage;
 use crate::stream::Stream;
 use crate::topology::QueueSettings;
 
@@ -103,6 +104,8 @@ pub(crate) struct State {
     /// Offsets of groups whose streams did not get their names yet.
     pub recovered_groups: FxHashMap<QueueId, BTreeMap<String, u64>>,
     pub producers: Producers,
+    /// Of streams that are stages: what was decided about them.
+    pub stages: FxHashMap<QueueId, Stage>,
     /// When the last message was stored: no later one says an earlier time.
     pub stored_at_ms: u64,
     /// Why the shard stopped, once it has.
@@ -126,6 +129,7 @@ impl State {
             damages: Damages::default(),
             recovered_groups: FxHashMap::default(),
             producers: Producers::default(),
+            stages: FxHashMap::default(),
             stored_at_ms: 0,
             stopped: None,
             closed: false,

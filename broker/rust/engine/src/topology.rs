@@ -42,6 +42,7 @@ impl Shard {
         for &id in &gone {
             guard.queues.remove(&id);
             guard.recovered_groups.remove(&id);
+            guard.forget_stage(id)?;
             guard.log.append_delete(id)?;
         }
         guard.write()?;
@@ -84,7 +85,7 @@ impl Shard {
         let entry = guard.queues.remove(&id).ok_or_else(|| EngineError::NoQueue(id.0, self.name().to_owned()))?;
         guard.routing.remove_queue(&entry.name);
         entry.cancel(&format!("queue '{}' was deleted", entry.name));
-        match guard.log.append_delete(id) {
+        match guard.forget_stage(id).and_then(|()| Ok(guard.log.append_delete(id)?)) {
             // The definitions decide: the next start deletes what they do not name.
             Err(error) if error.is_full() => {}
             other => other.map(|_| ())?,

@@ -20,6 +20,7 @@ fn open(directory: &Path) -> (Engine, Arc<Shard>) {
         segment_idle: Duration::from_secs(60),
         disk_free_bytes_min: 0,
         compaction_bytes_per_second: 0,
+        producer_memory: Duration::ZERO,
     };
     let engine = Engine::new(options).unwrap();
     let shard = engine.open_shard("/", directory, false).unwrap();

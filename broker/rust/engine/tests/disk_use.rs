@@ -37,6 +37,7 @@ fn engine(segment_bytes_min: u64, segment_bytes_max: u64, compaction_bytes_per_s
         segment_idle,
         disk_free_bytes_min: 0,
         compaction_bytes_per_second,
+        producer_memory: Duration::ZERO,
     })
     .unwrap()
 }

@@ -116,6 +116,7 @@ fn options() -> EngineOptions {
         segment_idle: Duration::from_secs(60),
         disk_free_bytes_min: 0,
         compaction_bytes_per_second: 64 << 20,
+        producer_memory: Duration::ZERO,
     }
 }
 

@@ -19,6 +19,7 @@ fn open(directory: &Path, disk_free_bytes_min: u64) -> (Engine, Arc<Shard>) {
         segment_idle: Duration::from_secs(60),
         disk_free_bytes_min,
         compaction_bytes_per_second: 0,
+        producer_memory: Duration::ZERO,
     };
     let engine = Engine::new(options).unwrap();
     let shard = engine.open_shard("/", directory, false).unwrap();

@@ -347,6 +347,36 @@ fn a_producers_name_belongs_to_who_opened_it_last() {
 }
 
 #[test]
+fn a_producer_that_nobody_used_for_long_is_forgotten_for_good() {
+    const DAY_MS: u64 = 86_400_000;
+    let week = std::time::Duration::from_secs(7 * 86_400);
+    let directory = tempfile::tempdir().unwrap();
+    let long_ago = {
+        let house = house::open_forgetting(directory.path(), week);
+        let (idle, held) = (house.shard.open_producer("idle").unwrap(), house.shard.open_producer("held").unwrap());
+        publish_as(&house, &idle, &[1, 2]);
+        publish_as(&house, &held, &[1]);
+        drop(idle);
+        let now_ms = house.shard.producers().unwrap()[0].used_at_ms;
+        assert_eq!(house.shard.forget_producers(now_ms + 7 * DAY_MS).unwrap(), 0);
+        assert_eq!(house.shard.forget_producers(now_ms + 8 * DAY_MS).unwrap(), 1);
+        house.close();
+        now_ms
+    };
+    let house = house::open_forgetting(directory.path(), week);
+
+    assert_eq!(house.shard.producer_sequence("idle").unwrap(), None);
+    assert_eq!(house.shard.producer_sequence("held").unwrap(), Some(1));
+    // The one that was held was noted eight days later.
+    assert_eq!(house.shard.forget_producers(long_ago + 15 * DAY_MS).unwrap(), 0);
+    let again = house.shard.open_producer("idle").unwrap();
+    publish_as(&house, &again, &[1]);
+    assert_eq!(read_all(&mut reader(&house, ReadFrom::First)).len(), 4);
+    assert!(house.shard.delete_producer("held").unwrap() && !house.shard.delete_producer("held").unwrap());
+    assert_eq!(house.shard.producer_sequence("held").unwrap(), None);
+}
+
+#[test]
 fn a_message_keeps_its_key_and_a_partitioned_stream_goes_by_it() {
     use penstock_engine::{Destination, ExchangeKind};
     let directory = tempfile::tempdir().unwrap();

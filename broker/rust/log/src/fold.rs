@@ -172,8 +172,11 @@ impl FoldState {
 
     /// The last value counts; an empty one forgets the key.
     pub(crate) fn put_mark(&mut self, owner: &[u8], key: &[u8], value: &[u8]) {
-        if let Some((id, sequence)) = marks::producer_in(owner, value) {
-            self.producers.insert(id, sequence);
+        if let Some((id, highest)) = marks::producer_in(owner, value) {
+            match highest {
+                Some(sequence) => self.producers.insert(id, sequence),
+                None => self.producers.remove(&id),
+            };
         } else if value.is_empty() {
             self.marks.remove(&(owner.to_vec(), key.to_vec()));
         } else {
@@ -389,7 +392,12 @@ mod tests {
             apply(&mut state, |out, stamp| encode_message(out, stamp, &payload, 1, &[target]));
         }
 
-        assert_eq!(state.producers.into_iter().collect::<Vec<_>>(), [(3, 9)]);
+        assert_eq!(state.producers.iter().collect::<Vec<_>>(), [(&3, &9)]);
+
+        let mark = MarkView { owner: &marks::owner_of_producer(3), key: b"", value: b"" };
+        apply(&mut state, |out, stamp| encode_mark(out, stamp, &mark));
+
+        assert!(state.producers.is_empty());
         assert_eq!(state.queues[&QUEUE].count, 3);
     }
 

@@ -231,6 +231,11 @@ impl Log {
         Ok(self.appended())
     }
 
+    /// A number that nobody else has.
+    pub fn random(&self) -> Result<u64, LogError> {
+        random_id(&self.directory)
+    }
+
     /// Writes the tail. Everything below the position it gives is in the page cache and visible to readers. After a
     /// failure the tail is kept and nothing more is appended until a write succeeds.
     pub fn write(&mut self) -> Result<Position, LogError> {

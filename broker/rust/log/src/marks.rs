@@ -1,5 +1,5 @@
-//! Who keeps what under marks: offsets of a stream's groups, leases on a queue's messages, ids of named producers, and how
-//! far each of those came. Drawn in `docs/format.md`, "mark".
+//! Who keeps what under marks: offsets of a stream's groups, leases on a queue's messages, ids of named producers, how far each
+//! of those came, and what was decided last about a stage. Drawn in `docs/format.md`, "mark".
 //!
 //! What must stay true: owners differ in their first byte, so that no two of them ever meet. What the values are good for is
 //! not known here.
@@ -17,6 +17,7 @@ const LEASES: u8 = b'l';
 /// The owner of the ids of producers, by their names.
 pub const PRODUCER_NAMES: &[u8] = b"p";
 const PRODUCER: u8 = b'q';
+const STAGE: u8 = b's';
 
 /// The owner of the offsets of a stream's groups, by their names.
 #[must_use]
@@ -42,6 +43,18 @@ pub fn queue_of_leases(owner: &[u8]) -> Option<QueueId> {
     queue_of(LEASES, owner)
 }
 
+/// The owner of the last decision about a stage, whose key is empty.
+#[must_use]
+pub fn owner_of_stage(queue: QueueId) -> [u8; 5] {
+    owner_of(STAGE, queue)
+}
+
+/// The stage that an owner stands for.
+#[must_use]
+pub fn queue_of_stage(owner: &[u8]) -> Option<QueueId> {
+    queue_of(STAGE, owner)
+}
+
 fn owner_of(kind: u8, queue: QueueId) -> [u8; 5] {
     let [a, b, c, d] = queue.0.to_le_bytes();
     [kind, a, b, c, d]
@@ -53,22 +66,24 @@ fn queue_of(wanted: u8, owner: &[u8]) -> Option<QueueId> {
 }
 
 /// The owner of the highest number of a producer.
-pub(crate) fn owner_of_producer(id: u64) -> [u8; 9] {
+#[must_use]
+pub fn owner_of_producer(id: u64) -> [u8; 9] {
     let mut owner = [PRODUCER; 9];
     let (_, number) = owner.split_at_mut(1);
     number.copy_from_slice(&id.to_le_bytes());
     owner
 }
 
-/// A producer's id and its highest number.
-pub(crate) fn producer_in(owner: &[u8], value: &[u8]) -> Option<(u64, u64)> {
+/// A producer's id and its highest number; nothing instead of a number forgets the producer.
+pub(crate) fn producer_in(owner: &[u8], value: &[u8]) -> Option<(u64, Option<u64>)> {
     let (&kind, id) = owner.split_first().filter(|(_, id)| id.len() == 8)?;
-    (kind == PRODUCER && value.len() == 8).then(|| (le_u64(id), le_u64(value)))
+    let highest = (value.len() == 8).then(|| le_u64(value));
+    (kind == PRODUCER && (highest.is_some() || value.is_empty())).then(|| (le_u64(id), highest))
 }
 
-/// What a queue's groups and leases keep goes with it.
+/// What is kept for a queue goes with it.
 pub(crate) fn forget_queue(marks: &mut Marks, queue: QueueId) {
-    for owner in [owner_of_groups(queue), owner_of_leases(queue)] {
+    for owner in [owner_of_groups(queue), owner_of_leases(queue), owner_of_stage(queue)] {
         let from = (owner.to_vec(), Vec::new());
         let keys: Vec<_> =
             marks.range(from.clone()..).map(|(key, _)| key).take_while(|key| key.0 == from.0).cloned().collect();
@@ -80,15 +95,21 @@ pub(crate) fn forget_queue(marks: &mut Marks, queue: QueueId) {
 
 #[cfg(test)]
 mod tests {
-    use super::{owner_of_groups, owner_of_leases, owner_of_producer, producer_in, queue_of_groups, queue_of_leases};
+    use super::{
+        owner_of_groups, owner_of_leases, owner_of_producer, owner_of_stage, producer_in, queue_of_groups,
+        queue_of_leases, queue_of_stage,
+    };
     use penstock_queue::QueueId;
 
     #[test]
     fn owners_name_what_they_stand_for() {
         assert_eq!(queue_of_groups(&owner_of_groups(QueueId(0x0102_0304))), Some(QueueId(0x0102_0304)));
-        assert_eq!(producer_in(&owner_of_producer(77), &5_u64.to_le_bytes()), Some((77, 5)));
         assert_eq!(queue_of_leases(&owner_of_leases(QueueId(0x0102_0304))), Some(QueueId(0x0102_0304)));
         assert_eq!(queue_of_leases(&owner_of_groups(QueueId(1))), None);
+        assert_eq!(queue_of_stage(&owner_of_stage(QueueId(0x0102_0304))), Some(QueueId(0x0102_0304)));
+        assert_eq!(queue_of_stage(&owner_of_groups(QueueId(1))), None);
+        assert_eq!(producer_in(&owner_of_producer(77), &5_u64.to_le_bytes()), Some((77, Some(5))));
+        assert_eq!(producer_in(&owner_of_producer(77), &[]), Some((77, None)));
         assert_eq!(queue_of_groups(&owner_of_producer(77)), None);
         assert_eq!(producer_in(&owner_of_groups(QueueId(1)), &5_u64.to_le_bytes()), None);
     }

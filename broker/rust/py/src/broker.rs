@@ -32,7 +32,8 @@ pub(crate) struct PyEngine {
 impl PyEngine {
     #[new]
     #[pyo3(signature = (
-        *, segment_bytes_min, segment_bytes_max, segment_idle_ms, disk_free_bytes_min = 0, compaction_bytes_per_second = 0
+        *, segment_bytes_min, segment_bytes_max, segment_idle_ms, disk_free_bytes_min = 0, compaction_bytes_per_second = 0,
+        producer_memory_ms = 0
     ))]
     fn new(
         segment_bytes_min: u64,
@@ -40,6 +41,7 @@ impl PyEngine {
         segment_idle_ms: u64,
         disk_free_bytes_min: u64,
         compaction_bytes_per_second: u64,
+        producer_memory_ms: u64,
     ) -> PyResult<PyEngine> {
         let options = EngineOptions {
             segment_bytes_min,
@@ -47,6 +49,7 @@ impl PyEngine {
             segment_idle: Duration::from_millis(segment_idle_ms),
             disk_free_bytes_min,
             compaction_bytes_per_second,
+            producer_memory: Duration::from_millis(producer_memory_ms),
         };
         Ok(PyEngine { engine: Arc::new(Engine::new(options).map_err(of_engine)?) })
     }
@@ -284,6 +287,26 @@ impl PyShard {
         self.with(py, |shard| shard.producer_sequence(name))
     }
 
+    fn producers(&self, py: Python<'_>) -> PyResult<Vec<(String, u64, u64, bool)>> {
+        let producers = self.with(py, Shard::producers)?;
+        Ok(producers.into_iter().map(|one| (one.name, one.sequence, one.used_at_ms, one.is_open)).collect())
+    }
+
+    fn delete_producer(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
+        self.with(py, |shard| shard.delete_producer(name))
+    }
+
+    fn stage_states(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<Vec<(Option<u64>, bool)>> {
+        let ids: Vec<QueueId> = ids.into_iter().map(QueueId).collect();
+        let states = self.with(py, |shard| shard.stage_states(&ids))?;
+        Ok(states.into_iter().map(|standing| (standing.last_batch, standing.copying)).collect())
+    }
+
+    fn carry_on_staged(&self, py: Python<'_>) {
+        let shard = Arc::clone(&self.shard);
+        py.detach(|| shard.carry_on_staged_apart());
+    }
+
     fn damages(&self, py: Python<'_>) -> Vec<(String, u64, u64, Vec<String>)> {
         let damages = py.detach(|| self.shard.damages());
         damages.into_iter().map(|found| (found.file, found.at, found.records, found.queues)).collect()
@@ -418,6 +441,7 @@ fn repair_log(
         segment_idle: Duration::ZERO,
         disk_free_bytes_min: 0,
         compaction_bytes_per_second: 0,
+        producer_memory: Duration::ZERO,
     };
     let repaired = py.detach(|| Engine::repair(&options, Path::new(directory))).map_err(of_engine)?;
     let dropped = repaired.dropped.into_iter().map(|(target, why)| (target.queue.0, target.sequence.0, why));

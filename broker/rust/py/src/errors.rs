@@ -35,7 +35,10 @@ pub(crate) fn of_engine(error: EngineError) -> PyErr {
         | EngineError::LeaseNumber { .. }
         | EngineError::LeasePart { .. }
         | EngineError::TooMany { .. }
-        | EngineError::ProducerTaken(_) => PyValueError::new_err(text),
+        | EngineError::ProducerTaken(_)
+        | EngineError::ProducerReserved(_)
+        | EngineError::StageBusy
+        | EngineError::StagedRows { .. } => PyValueError::new_err(text),
         EngineError::Log(_) | EngineError::Io { .. } | EngineError::Stopped(..) | EngineError::Closed(_) => {
             StorageError::new_err(text)
         }

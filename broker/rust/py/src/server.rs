@@ -141,6 +141,7 @@ impl PyCall {
             Kind::Get => "get",
             Kind::Settle => "settle",
             Kind::Enter => "enter",
+            Kind::Stage => "stage",
             Kind::Disconnected => "disconnected",
             Kind::Unused => "unused",
         })

@@ -37,6 +37,8 @@ pub enum Kind {
     Settle,
     /// A request is larger than what strangers may send.
     Enter,
+    /// Rows are to be staged for a target, or a staged batch to be decided; the answer is a `StagePlace`.
+    Stage,
     /// A connection ended.
     Disconnected,
     /// An auto-delete queue lost its last consumer.

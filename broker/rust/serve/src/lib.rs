@@ -23,6 +23,7 @@ mod read;
 mod responses;
 mod rights;
 mod server;
+mod staging;
 mod status;
 mod streams;
 mod tls;

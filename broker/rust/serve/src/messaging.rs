@@ -36,7 +36,7 @@ const PREFETCH_DEFAULT: u32 = 1000;
 pub(crate) const PREFETCH_MAX: u32 = 65_535;
 
 /// What a request may hold beside a message's body: its properties, key and names.
-const ENVELOPE_BYTES_MAX: usize = (1 << 20) + (128 << 10);
+pub(crate) const ENVELOPE_BYTES_MAX: usize = (1 << 20) + (128 << 10);
 
 /// What every call needs.
 #[derive(Clone)]

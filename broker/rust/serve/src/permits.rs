@@ -31,6 +31,12 @@ pub(crate) struct Denial {
     pub reason: String,
 }
 
+impl Denial {
+    fn to_status(&self) -> Status {
+        Status::new(Code::from_i32(self.code), self.reason.clone())
+    }
+}
+
 /// What Python said of an exchange. Clients choose the keys, many of them: they are hashed so that nobody can make them
 /// collide.
 #[derive(Debug, PartialEq, Eq)]
@@ -95,12 +101,6 @@ impl Permits {
         }
     }
 
-    /// Whether an exchange is open for every routing key.
-    #[cfg(feature = "flight")]
-    pub fn is_open(&self, exchange: &[u8]) -> bool {
-        self.known.get(exchange) == Some(&Permit::Open)
-    }
-
     pub fn learn(&mut self, exchange: Vec<u8>, permit: Permit) {
         self.known.insert(exchange, permit);
     }
@@ -146,6 +146,42 @@ impl Asker<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Asks until it is known whether the caller may write all these routing keys to one exchange. Forgets what it knew when
+    /// permissions or topology have changed.
+    ///
+    /// # Errors
+    /// Why not, of the first that is denied.
+    pub async fn admit(&self, permits: &mut Permits, exchange: &[u8], keys: &[&[u8]]) -> Result<(), Status> {
+        permits.begin_round();
+        loop {
+            permits.refresh(self.calls.generation());
+            let mut unknown = Vec::new();
+            let mut is_known = true;
+            for key in keys {
+                match permits.look_up(exchange, key) {
+                    Verdict::Admitted => {}
+                    Verdict::Denied(denial) => return Err(denial.to_status()),
+                    Verdict::KeyDenied => return Err(key_denial(exchange, key).to_status()),
+                    Verdict::UnknownExchange => is_known = false,
+                    Verdict::UnknownKey => unknown.push(*key),
+                }
+                if !is_known {
+                    break;
+                }
+            }
+            if !is_known {
+                self.exchange(permits, exchange.to_vec()).await?;
+            } else if unknown.is_empty() {
+                return Ok(());
+            } else {
+                unknown.sort_unstable();
+                unknown.dedup();
+                let keys: Vec<Vec<u8>> = unknown.into_iter().map(<[u8]>::to_vec).collect();
+                self.keys(permits, exchange, &keys).await?;
+            }
+        }
     }
 
     fn call(&self, kind: Kind, exchange: &[u8]) -> Call {

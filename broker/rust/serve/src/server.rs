@@ -21,6 +21,7 @@ use crate::admin::Admin;
 use crate::calls::Calls;
 use crate::connection::Peer;
 use crate::messaging::Messaging;
+use crate::staging::Staging;
 use crate::streams::Streams;
 use crate::tls::Tls;
 
@@ -110,7 +111,8 @@ impl Server {
         };
         let health_service = health_service.max_decoding_message_size(PUBLIC_BYTES_MAX);
         let streams = Streams { messaging: messaging.clone() };
-        let routes = add_flight(Routes::default(), &messaging);
+        let staging = Staging { messaging: messaging.clone() };
+        let routes = add_flight(Routes::default(), &messaging).add_service(Noted(staging));
         let routes = routes.add_service(Noted(messaging)).add_service(Noted(streams)).add_service(Noted(admin));
         let routes = routes.add_service(Noted(health_service));
         let routes = add_reflection(routes, &options.descriptors)?;
@@ -168,7 +170,8 @@ impl Server {
         let Ok(guard) = self.runtime.lock() else { return };
         let Some(runtime) = guard.as_ref() else { return };
         runtime.block_on(async {
-            for name in ["", Messaging::NAME, Streams::NAME, Admin::NAME].into_iter().chain(FLIGHT_NAME) {
+            for name in ["", Messaging::NAME, Streams::NAME, Staging::NAME, Admin::NAME].into_iter().chain(FLIGHT_NAME)
+            {
                 self.health.set_service_status(name, status).await;
             }
         });

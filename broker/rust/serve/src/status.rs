@@ -8,14 +8,16 @@ pub(crate) fn of_engine(error: &EngineError) -> Status {
     let text = error.to_string();
     match error {
         EngineError::NoQueue(..) | EngineError::NoExchange(..) | EngineError::NoLease { .. } => Status::not_found(text),
-        EngineError::Queue(_) => Status::failed_precondition(text),
+        EngineError::Queue(_) | EngineError::StagedRows { .. } => Status::failed_precondition(text),
+        EngineError::StageBusy => Status::aborted(text),
         EngineError::Routing(_)
         | EngineError::IsStream(_)
         | EngineError::NotStream(_)
         | EngineError::BeyondEnd { .. }
         | EngineError::GroupName { .. }
         | EngineError::LeaseOwner { .. }
-        | EngineError::LeasePart { .. } => Status::invalid_argument(text),
+        | EngineError::LeasePart { .. }
+        | EngineError::ProducerReserved(_) => Status::invalid_argument(text),
         EngineError::TooMany { .. } => Status::resource_exhausted(text),
         EngineError::ProducerTaken(_) | EngineError::LeaseNumber { .. } => Status::failed_precondition(text),
         _ if error.is_full() => Status::resource_exhausted(full(error)),

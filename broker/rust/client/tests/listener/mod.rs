@@ -37,6 +37,7 @@ impl Broker {
             segment_idle: Duration::from_secs(60),
             disk_free_bytes_min: 0,
             compaction_bytes_per_second: 0,
+            producer_memory: Duration::ZERO,
         };
         let engine = Arc::new(Engine::new(options).unwrap());
         let shard = engine.open_shard("/", directory.path(), false).unwrap();

@@ -50,13 +50,23 @@ pub fn open_on(directory: &Path, disk: Arc<dyn Disk>) -> House {
     open_as(directory, Some(StreamSettings::default()), disk)
 }
 
+/// One that forgets names of producers.
+pub fn open_forgetting(directory: &Path, producer_memory: Duration) -> House {
+    open_for(directory, Some(StreamSettings::default()), Arc::new(RealDisk), producer_memory)
+}
+
 fn open_as(directory: &Path, stream: Option<StreamSettings>, disk: Arc<dyn Disk>) -> House {
+    open_for(directory, stream, disk, Duration::ZERO)
+}
+
+fn open_for(directory: &Path, stream: Option<StreamSettings>, disk: Arc<dyn Disk>, producer_memory: Duration) -> House {
     let options = EngineOptions {
         segment_bytes_min: 64 << 10,
         segment_bytes_max: 256 << 10,
         segment_idle: Duration::from_secs(60),
         disk_free_bytes_min: 0,
         compaction_bytes_per_second: 64 << 20,
+        producer_memory,
     };
     let engine = Engine::on_disk(options, disk).unwrap();
     let shard = engine.open_shard("/", directory, false).unwrap();

@@ -134,6 +134,9 @@ pub(super) struct Put {
     /// The producer's sequence of the first row.
     pub sequence: Option<u64>,
     pub level: Option<PutLevel>,
+    /// Rows are staged under this name, for a batch, instead of published.
+    pub stage: Option<String>,
+    pub batch: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -152,6 +155,14 @@ impl Put {
         if put.stream.is_some() && !(put.exchange.is_empty() && put.routing_key.is_empty()) {
             return Err(Status::invalid_argument(
                 "`stream` says where rows go; leave `exchange` and `routing_key` out",
+            ));
+        }
+        if put.stage.is_some() != put.batch.is_some() {
+            return Err(Status::invalid_argument("`stage` and `batch` belong together; give both or none of them"));
+        }
+        if put.stage.is_some() && !(put.producer.is_empty() && put.sequence.is_none() && put.level.is_none()) {
+            return Err(Status::invalid_argument(
+                "staged rows are numbered by the stage and are always on the disk; leave `producer`, `sequence` and `level` out",
             ));
         }
         match (put.producer.is_empty(), put.sequence) {
@@ -272,6 +283,9 @@ mod tests {
         assert!(put(r#"{"stream": "a", "producer": "p"}"#).is_err());
         assert!(put(r#"{"stream": "a", "producer": "p", "sequence": 0}"#).is_err());
         assert!(put(r#"{"stream": "a", "producer": "p", "sequence": 1}"#).is_ok());
+        assert!(put(r#"{"stream": "a", "stage": "s"}"#).is_err());
+        assert!(put(r#"{"stream": "a", "stage": "s", "batch": 0, "level": "os"}"#).is_err());
+        assert_eq!(put(r#"{"stream": "a", "stage": "s", "batch": 0}"#).unwrap().batch, Some(0));
         let both = command(r#"{"stream": "a", "from": 1, "from_timestamp_ms": 1}"#);
         assert!(Wanted::of(&both).is_err());
     }

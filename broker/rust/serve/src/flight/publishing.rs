@@ -3,14 +3,16 @@
 //! What must stay true: rows are counted as confirmed only once they are stored at their level, and a row that is refused ends
 //! everything behind it.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use penstock_arrow::{PutRow, PutRows, RecordBatch};
-use penstock_engine::{Fate, Level, Metric, Payload, Position, Producer, ProducerSession, Publication, Shard};
+use penstock_engine::{
+    Fate, Level, Metric, Payload, Position, Producer, ProducerSession, Publication, QueueId, Shard, StageTag,
+};
 use penstock_wire::NAME_BYTES_MAX;
 use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers_of, properties_to_amqp};
 use penstock_wire::grpc::publish::encode_publish_open;
+use penstock_wire::grpc::staging::{StageTarget, encode_stage_target};
 use tonic::{Code, Status};
 
 use super::asks::{Put, PutLevel};
@@ -20,9 +22,10 @@ use super::put::Progress;
 use crate::calls::{Call, Kind};
 use crate::connection::Caller;
 use crate::messaging::Messaging;
-use crate::permits::{Asker, Denial, Permits, Verdict, key_denial};
+use crate::permits::{Asker, Permits};
 use crate::publish::now_ms;
 use crate::rights::{Question, Rights};
+use crate::staging::{self, Place};
 use crate::status;
 
 /// One round stores at most this much, so that other publishers get their turn.
@@ -44,7 +47,16 @@ pub(super) struct Publishing {
     /// The producer's sequence of the next row.
     next_sequence: u64,
     permits: Permits,
+    /// Given when rows are staged.
+    staging: Option<Attempt>,
     progress: Progress,
+}
+
+/// Rows of a put are one attempt, at a part of a batch.
+struct Attempt {
+    queue: QueueId,
+    batch: u64,
+    tag: String,
 }
 
 /// Where a round ended, and whether its rows have to be on the disk.
@@ -57,6 +69,9 @@ struct Stored {
 impl Publishing {
     /// Also gives the right to go on, for whoever waits for rows.
     pub async fn open(messaging: Messaging, caller: Caller, put: Put) -> Result<(Publishing, Rights), Status> {
+        if put.stage.is_some() {
+            return Self::open_stage(messaging, caller, put).await;
+        }
         let level = put.level.map(|level| match level {
             PutLevel::Os => Level::Os,
             PutLevel::Disk => Level::Disk,
@@ -89,7 +104,39 @@ impl Publishing {
             producer,
             next_sequence: put.sequence.unwrap_or(0),
             permits: Permits::default(),
+            staging: None,
             progress: Progress::default(),
+        };
+        Ok((publishing, question.watch(|| ())))
+    }
+
+    async fn open_stage(messaging: Messaging, caller: Caller, put: Put) -> Result<(Publishing, Rights), Status> {
+        let stage = StageTarget {
+            vhost: &put.vhost,
+            stage: put.stage.as_deref().unwrap_or_default(),
+            stream: put.stream.as_deref().unwrap_or_default(),
+            exchange: &put.exchange,
+            routing_key: &put.routing_key,
+        };
+        let mut target = Vec::new();
+        encode_stage_target(&mut target, &stage);
+        let question = Question::of(&messaging.calls, &staging::call(&caller, &target));
+        let Place { shard, queue, exchange, routing_key } = Place::find(&messaging, &caller, &target).await?;
+        let attempt = shard.new_attempt().map_err(|error| status::of_engine(&error))?;
+        let batch = put.batch.unwrap_or_default();
+        let tag = StageTag { batch, attempt }.to_text();
+        let publishing = Publishing {
+            messaging,
+            caller,
+            shard,
+            exchange,
+            routing_key,
+            level: None,
+            producer: None,
+            next_sequence: 0,
+            permits: Permits::default(),
+            staging: Some(Attempt { queue, batch, tag }),
+            progress: Progress { attempt: Some(attempt), ..Progress::default() },
         };
         Ok((publishing, question.watch(|| ())))
     }
@@ -123,38 +170,15 @@ impl Publishing {
         Ok(())
     }
 
-    /// Asks whether the exchange may be written, with the routing keys of a round; again after permissions changed.
+    /// Asks whether the exchange may be written with the routing keys of a round, where that is not known.
     async fn permit(&mut self, rows: &PutRows<'_>, from: usize) -> Result<(), Status> {
-        let exchange = self.exchange.as_bytes();
-        let asker = Asker { calls: &self.messaging.calls, caller: &self.caller, vhost: self.shard.name() };
-        self.permits.begin_round();
-        loop {
-            self.permits.refresh(self.messaging.calls.generation());
-            let mut unknown = HashSet::new();
-            let mut is_known = true;
-            for at in from..rows.row_count().min(from + ROUND_ROWS_MAX) {
-                let row = rows.row(at).map_err(|error| of_arrow(&error))?;
-                let key = row.routing_key.unwrap_or(self.routing_key.as_bytes());
-                match self.permits.look_up(exchange, key) {
-                    Verdict::Admitted => {}
-                    Verdict::Denied(denial) => return Err(refusal(denial)),
-                    Verdict::KeyDenied => return Err(refusal(&key_denial(exchange, key))),
-                    Verdict::UnknownExchange => is_known = false,
-                    Verdict::UnknownKey => drop(unknown.insert(key.to_vec())),
-                }
-                if !is_known || self.permits.is_open(exchange) {
-                    break;
-                }
-            }
-            if !is_known {
-                asker.exchange(&mut self.permits, exchange.to_vec()).await?;
-            } else if unknown.is_empty() {
-                return Ok(());
-            } else {
-                let keys: Vec<Vec<u8>> = unknown.into_iter().collect();
-                asker.keys(&mut self.permits, exchange, &keys).await?;
-            }
+        let mut keys = Vec::new();
+        for at in from..rows.row_count().min(from + ROUND_ROWS_MAX) {
+            let row = rows.row(at).map_err(|error| of_arrow(&error))?;
+            keys.push(row.routing_key.unwrap_or(self.routing_key.as_bytes()));
         }
+        let asker = Asker { calls: &self.messaging.calls, caller: &self.caller, vhost: self.shard.name() };
+        asker.admit(&mut self.permits, self.exchange.as_bytes(), &keys).await
     }
 
     /// Stores a round of rows from one on.
@@ -170,6 +194,9 @@ impl Publishing {
             if bytes >= ROUND_BYTES_MAX {
                 break;
             }
+        }
+        if let Some(attempt) = &self.staging {
+            return self.stage(attempt, &round);
         }
         let mut publications = Vec::with_capacity(round.len());
         for ((row, block), sequence) in round.iter().zip(self.next_sequence..) {
@@ -189,6 +216,18 @@ impl Publishing {
         let unroutable = fates.iter().filter(|fate| matches!(fate, Fate::Unroutable | Fate::Returned)).count() as u64;
         let wait_for = fates.contains(&Fate::Stored(Level::Disk)).then_some(published.end);
         Ok(Stored { row_count: round.len(), unroutable, wait_for })
+    }
+
+    /// Stores a round of rows in the stage.
+    fn stage(&self, attempt: &Attempt, round: &[(PutRow<'_>, Vec<u8>)]) -> Result<Stored, Status> {
+        let mut rows = Vec::with_capacity(round.len());
+        for (row, block) in round {
+            let block = if block.is_empty() { &PERSISTENT_ONLY[..] } else { block };
+            rows.push(payload(row, block, attempt.tag.as_bytes(), row.routing_key.unwrap_or_default())?);
+        }
+        let end = self.shard.stage(attempt.queue, attempt.batch, &rows, now_ms());
+        let end = end.map_err(|error| status::of_engine(&error))?;
+        Ok(Stored { row_count: round.len(), unroutable: 0, wait_for: Some(end) })
     }
 
     /// The properties of a row as they are stored. What is too large is refused here.
@@ -219,9 +258,7 @@ impl Publishing {
         };
         let block = if block.is_empty() { &PERSISTENT_ONLY[..] } else { block };
         let (exchange, key) = (self.exchange.as_bytes(), row.routing_key.unwrap_or(self.routing_key.as_bytes()));
-        let payload = Payload::new(exchange, key, block, row.body);
-        let payload = payload.and_then(|payload| row.key.map_or(Ok(payload), |key| payload.with_key(key)));
-        let mut payload = payload.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let mut payload = payload(row, block, exchange, key)?;
         if let Some(producer) = &self.producer {
             payload = payload.with_producer(Producer { id: producer.id(), sequence });
         }
@@ -229,8 +266,10 @@ impl Publishing {
     }
 }
 
-fn refusal(denial: &Denial) -> Status {
-    Status::new(Code::from_i32(denial.code), denial.reason.clone())
+fn payload<'a>(row: &PutRow<'a>, block: &'a [u8], exchange: &'a [u8], key: &'a [u8]) -> Result<Payload<'a>, Status> {
+    let payload = Payload::new(exchange, key, block, row.body);
+    let payload = payload.and_then(|payload| row.key.map_or(Ok(payload), |key| payload.with_key(key)));
+    payload.map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
 /// Exchange and routing key by which a stream is written: the exchange of its name when it has partitions, or when it is no

@@ -31,6 +31,9 @@ pub(super) struct Progress {
     /// The producer's sequence of the last of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sequence: Option<u64>,
+    /// The attempt that staged rows belong to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u64>,
 }
 
 pub(super) struct Results {

@@ -1,4 +1,4 @@
-//! The messages of `penstock.v1.MessagingService` and of reading streams, read where they lie and appended to vectors.
+//! The messages of `penstock.v1.MessagingService`, of reading streams and of staging, read where they lie and appended to vectors.
 //!
 //! Fields may come in any order and unknown ones are passed over; a message field that comes twice is refused instead of
 //! merged. Names are checked (UTF-8, at most 255 bytes), bodies are not looked at. What the contents mean (does the exchange
@@ -10,6 +10,7 @@ pub mod get;
 pub mod publish;
 pub mod read;
 pub mod settlement;
+pub mod staging;
 
 pub use consume::{
     ConsumeEvent, ConsumeFrame, ConsumeOpen, encode_consume_cancelled, encode_consume_open, encode_consume_opened,

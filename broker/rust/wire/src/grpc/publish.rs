@@ -99,7 +99,7 @@ fn parse_open(bytes: &[u8]) -> Result<PublishFrame<'_>, WireError> {
     Ok(PublishFrame::Open { vhost, level, producer })
 }
 
-fn scan_batch(content: &[u8]) -> Result<BatchView<'_>, WireError> {
+pub(super) fn scan_batch(content: &[u8]) -> Result<BatchView<'_>, WireError> {
     let mut reader = Reader::new(content, BATCH);
     let mut batch = BatchView {
         exchange: &[],

@@ -1,0 +1,229 @@
+"""Staged publishing: rows wait in a stage until one call publishes those of a batch, whole and once. For whoever makes
+parts of a batch again, and not the same ones.
+
+The calls are without I/O, driven like those of `admin`; `Stage` and `AsyncStage` are the same for threads and loops.
+"""
+
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from google.protobuf.message import Message
+
+from penstock.client.admin import Steps
+from penstock.client.properties import Properties, encode_properties
+from penstock.client.stream import KeyedBody, key_bytes
+from penstock.client.values import Value
+from penstock.v1 import staging_pb2
+
+__all__ = ["AsyncStage", "Attempt", "PublishedBatch", "Stage", "StageInfo", "delete_stage", "list_stages"]
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Message)
+
+SERVICE = "/penstock.v1.StagingService/"
+CALL_BYTES = 1 << 20
+"""About so much goes with a call."""
+MESSAGE_BYTES_ABOUT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Rows that were staged together: all of them are published, or none."""
+
+    attempt: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedBatch:
+    """`was_decided`: an earlier call published this batch, and the attempts of this one were not looked at. The others
+    count what this call stored, and what of it no queue wanted."""
+
+    was_decided: bool
+    stored: int
+    unroutable: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageInfo:
+    """`last_batch` is the last that was decided, `is_copying` whether its rows are still on their way."""
+
+    name: str
+    exchange: str
+    routing_key: str
+    row_count: int
+    bytes: int
+    last_batch: int | None
+    is_copying: bool
+    last_staged_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A stage and where it publishes to: a stream, or an exchange and the routing key of rows without one."""
+
+    vhost: str
+    stage: str
+    stream: str = ""
+    exchange: str = ""
+    routing_key: str = ""
+
+    def message(self) -> staging_pb2.StageTarget:
+        return staging_pb2.StageTarget(
+            vhost=self.vhost,
+            stage=self.stage,
+            stream=self.stream,
+            exchange=self.exchange,
+            routing_key=self.routing_key,
+        )
+
+
+def stage_rows(target: Target, batch: int, rows: Iterable[KeyedBody], properties: bytes | None) -> Steps[Attempt]:
+    attempt = count = 0
+    for request in _requests(target, batch, rows, properties):
+        request.attempt = attempt
+        answer = yield from _call("Stage", request, staging_pb2.StageResponse)
+        attempt, count = answer.attempt, count + answer.count
+    return Attempt(attempt, count)
+
+
+def publish_staged(target: Target, batch: int, attempts: Sequence[Attempt]) -> Steps[PublishedBatch]:
+    request = staging_pb2.PublishStagedRequest(target=target.message(), batch=batch, attempts=_attempts(attempts))
+    answer = yield from _call("PublishStaged", request, staging_pb2.PublishStagedResponse)
+    return PublishedBatch(answer.was_decided, answer.stored, answer.unroutable)
+
+
+def discard_staged(target: Target, batch: int, attempts: Sequence[Attempt]) -> Steps[int]:
+    request = staging_pb2.DiscardStagedRequest(target=target.message(), batch=batch, attempts=_attempts(attempts))
+    answer = yield from _call("DiscardStaged", request, staging_pb2.DiscardStagedResponse)
+    return answer.dropped
+
+
+def list_stages(vhost: str) -> Steps[list[StageInfo]]:
+    request = staging_pb2.ListStagesRequest(vhost=vhost)
+    answer = yield from _call("ListStages", request, staging_pb2.ListStagesResponse)
+    return [
+        StageInfo(
+            each.name,
+            each.exchange,
+            each.routing_key,
+            each.row_count,
+            each.bytes,
+            each.last_batch if each.HasField("last_batch") else None,
+            each.copying,
+            each.last_staged_ms,
+        )
+        for each in answer.stages
+    ]
+
+
+def delete_stage(vhost: str, name: str) -> Steps[int]:
+    request = staging_pb2.DeleteStageRequest(vhost=vhost, name=name)
+    answer = yield from _call("DeleteStage", request, staging_pb2.DeleteStageResponse)
+    return answer.dropped_count
+
+
+class Host(Protocol):
+    """What a stage needs of its connection."""
+
+    def __call__(self, steps: Steps[T], /) -> T: ...
+
+
+class AsyncHost(Protocol):
+    def __call__(self, steps: Steps[T], /) -> Coroutine[Any, Any, T]: ...
+
+
+class Stage:
+    """A stage of one target. It keeps no connection of its own; the first call makes it at the broker."""
+
+    def __init__(self, run: Host, target: Target) -> None:
+        self.target = target
+        self._run = run
+
+    def stage(
+        self,
+        batch: int,
+        rows: Iterable[bytes | KeyedBody],
+        properties: Properties | None = None,
+        headers: Mapping[str, Value] | None = None,
+    ) -> Attempt:
+        """Stages bodies, or pairs of key and body, as one attempt; returns when they are on the disk. When it raises,
+        the attempt is lost, and is to be made anew."""
+        return self._run(stage_rows(self.target, batch, keyed(rows), _encoded(properties, headers)))
+
+    def publish(self, batch: int, attempts: Sequence[Attempt]) -> PublishedBatch:
+        """Publishes the rows of these attempts and drops what else the stage has up to this batch; returns when that
+        is on the disk. It may be repeated until it returns: a batch is published once."""
+        return self._run(publish_staged(self.target, batch, attempts))
+
+    def discard(self, batch: int, attempts: Sequence[Attempt] = ()) -> int:
+        """Drops these attempts, or all, at a batch that is not published; gives the number of rows."""
+        return self._run(discard_staged(self.target, batch, attempts))
+
+
+class AsyncStage:
+    """A stage as a loop uses it; see `Stage` for what each verb does."""
+
+    def __init__(self, run: AsyncHost, target: Target) -> None:
+        self.target = target
+        self._run = run
+
+    async def stage(
+        self,
+        batch: int,
+        rows: Iterable[bytes | KeyedBody],
+        properties: Properties | None = None,
+        headers: Mapping[str, Value] | None = None,
+    ) -> Attempt:
+        return await self._run(stage_rows(self.target, batch, keyed(rows), _encoded(properties, headers)))
+
+    async def publish(self, batch: int, attempts: Sequence[Attempt]) -> PublishedBatch:
+        return await self._run(publish_staged(self.target, batch, attempts))
+
+    async def discard(self, batch: int, attempts: Sequence[Attempt] = ()) -> int:
+        return await self._run(discard_staged(self.target, batch, attempts))
+
+
+def target_of(vhost: str, name: str, stream: str, exchange: str | None, routing_key: str) -> Target:
+    """Raises ValueError unless it is either a stream or an exchange."""
+    if bool(stream) == (exchange is not None):
+        raise ValueError("a stage publishes either to a stream or to an exchange; give one of them")
+    if stream and routing_key:
+        raise ValueError("a routing key belongs to an exchange; rows go to a stream's partitions by their keys")
+    return Target(vhost, name, stream, exchange or "", routing_key)
+
+
+def keyed(rows: Iterable[bytes | KeyedBody]) -> Iterable[tuple[bytes | None, bytes]]:
+    for row in rows:
+        yield (None, row) if isinstance(row, bytes) else (key_bytes(row[0]), row[1])
+
+
+def _requests(
+    target: Target, batch: int, rows: Iterable[tuple[bytes | str | None, bytes]], properties: bytes | None
+) -> Iterable[staging_pb2.StageRequest]:
+    """At least one, so that an attempt without rows has a number too."""
+    request, size, is_first = staging_pb2.StageRequest(target=target.message(), batch=batch), 0, True
+    for key, body in rows:
+        if size >= CALL_BYTES:
+            yield request
+            request, size, is_first = staging_pb2.StageRequest(target=target.message(), batch=batch), 0, False
+        message = request.rows.messages.add(body=body, key=key_bytes(key))
+        if properties is not None:
+            message.properties.ParseFromString(properties)
+        size += len(body) + MESSAGE_BYTES_ABOUT
+    if size or is_first:
+        yield request
+
+
+def _attempts(attempts: Sequence[Attempt]) -> list[staging_pb2.StagedAttempt]:
+    return [staging_pb2.StagedAttempt(attempt=one.attempt, count=one.count) for one in attempts if one.count]
+
+
+def _encoded(properties: Properties | None, headers: Mapping[str, Value] | None) -> bytes | None:
+    return encode_properties(properties, headers) if properties is not None or headers else None
+
+
+def _call(method: str, request: Message, response: type[R]) -> Steps[R]:
+    answer = yield SERVICE + method, request.SerializeToString()
+    return response.FromString(answer)

@@ -1,0 +1,92 @@
+"""The rules for stages: streams of a reserved name, in which rows wait until their batch is decided. A stage belongs to
+one target, written into its queue's arguments, so that whoever may write there may use it and nobody else's.
+"""
+
+from typing import Final, NamedTuple
+
+from penstock.metadata import exchanges
+from penstock.metadata.commands import DeclareQueue
+from penstock.metadata.streams import NOBODY
+from penstock.metadata.topology import VhostTopology
+from penstock.model.errors import InvalidArgumentError, NotFoundError, Thing
+from penstock.model.names import ExchangeName, QueueName, RoutingKey, check_name, exchange_name, routing_key
+from penstock.model.records import STAGE_PREFIX, X_QUEUE_TYPE, Exchange, ExchangeKind, Queue, QueueKind
+
+STAGE_EXCHANGE: Final = "stage-exchange"
+STAGE_ROUTING_KEY: Final = "stage-routing-key"
+
+
+class Target(NamedTuple):
+    """Where a stage publishes to; the routing key is that of rows that have none of their own."""
+
+    exchange: ExchangeName
+    routing_key: RoutingKey
+
+
+def queue_of(name: str) -> QueueName:
+    """The queue of a stage. Raises for a name that cannot be one's."""
+    if not name:
+        raise InvalidArgumentError(Thing("stage", ""), "has no name", "name the stage", field="stage")
+    return QueueName(check_name("stage", STAGE_PREFIX + name))
+
+
+def target_of(state: VhostTopology, stream: str, exchange: str, key: str) -> Target:
+    """What a caller means: a stream, or the exchange of that name when there is none; or an exchange."""
+    if not stream:
+        return Target(exchange_name(exchange), routing_key(key))
+    if exchange or key:
+        raise InvalidArgumentError(
+            Thing("stream", stream, state.vhost),
+            "is named beside an exchange or a routing key",
+            "name either a stream or an exchange",
+            field="stream",
+        )
+    found = state.queues.get(QueueName(stream))
+    named = state.exchanges.get(ExchangeName(stream))
+    if found is not None and found.is_stream and not (named is not None and _is_super(named)):
+        return Target(ExchangeName(""), RoutingKey(stream))
+    if named is None:
+        raise NotFoundError(Thing("stream", stream, state.vhost))
+    return Target(ExchangeName(stream), RoutingKey(""))
+
+
+def declaration(name: str, target: Target) -> DeclareQueue:
+    arguments = {
+        X_QUEUE_TYPE: QueueKind.STREAM.value,
+        STAGE_EXCHANGE: target.exchange,
+        STAGE_ROUTING_KEY: target.routing_key,
+    }
+    return DeclareQueue(queue_of(name), NOBODY, arguments=arguments, may_be_reserved=True)
+
+
+def check_target(state: VhostTopology, target: Target) -> None:
+    """Raises when nobody can publish there."""
+    exchanges.check_publish(state, target.exchange)
+
+
+def get(state: VhostTopology, name: str) -> Queue:
+    """Raises when there is no such stage."""
+    queue = state.queues.get(queue_of(name))
+    if queue is None:
+        raise NotFoundError(state.thing("stage", name), "nothing was staged under this name; correct it")
+    return queue
+
+
+def all_of(state: VhostTopology) -> list[Queue]:
+    """In the order of their names."""
+    return [state.queues[name] for name in sorted(state.streams) if name.startswith(STAGE_PREFIX)]
+
+
+def name_of(queue: Queue) -> str:
+    return queue.name.removeprefix(STAGE_PREFIX)
+
+
+def target_in(queue: Queue) -> Target:
+    arguments = queue.arguments
+    return Target(
+        ExchangeName(str(arguments.get(STAGE_EXCHANGE, ""))), RoutingKey(str(arguments.get(STAGE_ROUTING_KEY, "")))
+    )
+
+
+def _is_super(exchange: Exchange) -> bool:
+    return exchange.kind is ExchangeKind.SUPER_STREAM

@@ -1,0 +1,74 @@
+"""The verbs of stages: where one is, which is what staging and deciding are admitted by; which there are; deleting one.
+Rows and decisions are the engine's."""
+
+import asyncio
+from typing import NamedTuple
+
+from penstock.metadata import stages as rules
+from penstock.metadata.commands import DeleteQueue
+from penstock.metadata.effects import QueueDeclared
+from penstock.metadata.stages import Target
+from penstock.metadata.streams import NOBODY
+from penstock.metadata.topology import VhostTopology
+from penstock.model.errors import Thing
+from penstock.model.names import QueueId
+from penstock.model.records import Access, Queue
+from penstock.vhost.actor import Actor
+from penstock.vhost.owner import Owner
+
+
+class StageStatus(NamedTuple):
+    """`last_batch` is the last that was decided, `is_copying` whether its rows are still on their way."""
+
+    name: str
+    target: Target
+    row_count: int
+    bytes: int
+    last_batch: int | None
+    is_copying: bool
+    last_staged_ms: int
+
+
+class Stages:
+    """Those of one vhost."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._topology: VhostTopology = owner.topology
+
+    async def open(self, actor: Actor, name: str, stream: str, exchange: str, key: str) -> tuple[QueueId, Target]:
+        """Needs what publishing to the target needs; makes the stage when it is not there. One of that name with
+        another target is refused."""
+        actor.require_entry(Thing("vhost", self._topology.vhost))
+        target, found = await self._owner.read(lambda: self._look(name, stream, exchange, key))
+        actor.require(Access.WRITE, Thing("exchange", target.exchange, self._topology.vhost))
+        await self._owner.read(lambda: rules.check_target(self._topology, target))
+        if found is not None and rules.target_in(found) == target:
+            return found.id, target
+        outcome = await self._owner.submit(rules.declaration(name, target))
+        assert isinstance(outcome.answer, QueueDeclared)
+        return outcome.answer.queue.id, target
+
+    async def statuses(self, actor: Actor) -> list[StageStatus]:
+        """In the order of their names."""
+        actor.require_entry(Thing("vhost", self._topology.vhost))
+        queues = await self._owner.read(lambda: rules.all_of(self._topology))
+        ids = [queue.id for queue in queues]
+        states = await asyncio.to_thread(self._owner.shard.stream_states, ids)
+        decided = self._owner.shard.stage_states(ids)
+        return [
+            StageStatus(rules.name_of(queue), rules.target_in(queue), state[2], state[3], *standing, state[5])
+            for queue, state, standing in zip(queues, states, decided, strict=True)
+        ]
+
+    async def delete(self, actor: Actor, name: str) -> int:
+        """Needs what publishing to its target needs. Gives the number of rows that went with it."""
+        actor.require_entry(Thing("vhost", self._topology.vhost))
+        queue = await self._owner.read(lambda: rules.get(self._topology, name))
+        target = rules.target_in(queue)
+        actor.require(Access.WRITE, Thing("exchange", target.exchange, self._topology.vhost))
+        return (await self._owner.submit(DeleteQueue(queue.name, NOBODY))).dropped_count
+
+    def _look(self, name: str, stream: str, exchange: str, key: str) -> tuple[Target, Queue | None]:
+        target = rules.target_of(self._topology, stream, exchange, key)
+        return target, self._topology.queues.get(rules.queue_of(name))

@@ -1,0 +1,87 @@
+//! Reading a stage from its first row on, in parts that are read without the shard's lock. A row whose record cannot be read
+//! is dropped from the stage, as from every stream, and missed by whoever counts.
+
+use std::sync::Arc;
+
+use penstock_log::{LogError, MessageView, Target};
+use penstock_queue::{QueueId, Sequence};
+
+use crate::decision::StageTag;
+use crate::error::EngineError;
+use crate::reader::{Progress, ReadFrom, ReadSettings, StreamReader};
+use crate::shard::Shard;
+use crate::subscription::Filled;
+
+/// Rows that are handed over at once, at most.
+const ROWS_MAX: u32 = 4096;
+
+/// A row of a stage; nothing says whose it is when it came by another way than staging.
+pub(crate) struct Row<'a> {
+    pub sequence: Sequence,
+    pub tag: Option<StageTag>,
+    pub view: MessageView<'a>,
+}
+
+/// Where a part ends early, and why.
+type Damaged = Option<(Sequence, LogError)>;
+
+/// See the module.
+pub(crate) struct StageReader {
+    queue: QueueId,
+    reader: StreamReader,
+    end: u64,
+}
+
+impl StageReader {
+    /// Reads up to `end`, or to what is there now.
+    pub fn open(shard: &Arc<Shard>, queue: QueueId, end: Option<u64>) -> Result<StageReader, EngineError> {
+        let settings = ReadSettings { from: ReadFrom::First, end, group: None, single_active: false };
+        let mut reader = shard.read(queue, settings)?;
+        let end = end.unwrap_or(reader.range().next);
+        reader.end_at(end);
+        Ok(StageReader { queue, reader, end })
+    }
+
+    /// The first offset that was there, and the one before which it ends.
+    pub fn range(&self) -> (u64, u64) {
+        (self.reader.range().first, self.end)
+    }
+
+    /// Hands the next rows to `take`; false when there are no more.
+    pub fn next(&mut self, mut take: impl FnMut(&[Row<'_>]) -> Result<(), EngineError>) -> Result<bool, EngineError> {
+        let mut filled = Vec::new();
+        if self.reader.fill(ROWS_MAX, &mut filled)? != Progress::Found {
+            return Ok(false);
+        }
+        for part in &filled {
+            let damaged = {
+                let (rows, damaged) = rows_of(self.queue, part)?;
+                take(&rows)?;
+                damaged
+            };
+            if let Some((sequence, error)) = damaged {
+                self.reader.drop_damaged(sequence, &error)?;
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The rows of a part, up to the first that cannot be read.
+fn rows_of(queue: QueueId, part: &Filled) -> Result<(Vec<Row<'_>>, Damaged), EngineError> {
+    let segment = &part.segment;
+    let (Some(first), Some(last)) = (part.picked.first(), part.picked.last()) else { return Ok((Vec::new(), None)) };
+    // Sectors that cannot be read are found one row at a time.
+    let is_there = !segment.is_sealed() || segment.populate(first.offset, last.offset).is_ok();
+    let mut rows = Vec::with_capacity(part.picked.len());
+    for picked in &part.picked {
+        let sequence = picked.taken.sequence;
+        let populated = if is_there { Ok(()) } else { segment.populate(picked.offset, picked.offset) };
+        match populated.and_then(|()| segment.message_for(picked.offset, Target { queue, sequence })) {
+            Ok(view) => rows.push(Row { sequence, tag: StageTag::parse(view.exchange), view }),
+            Err(error @ LogError::Damaged { .. }) => return Ok((rows, Some((sequence, error)))),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok((rows, None))
+}

@@ -1,0 +1,457 @@
+//! Stages: streams of rows that nobody reads until their batch is decided, and the one decision that publishes a batch.
+//!
+//! What must stay true: a decision is on the disk before the first of its rows is copied, and only one that is done is answered;
+//! a batch that was decided is never decided again, whichever attempts are named then; a copy that ended half way is carried on
+//! with the same sequences, so that no row is stored twice. Rows are read without the shard's lock.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use penstock_log::{Outcome, Payload, Position, Target, marks};
+use penstock_queue::{QueueId, SequenceRange, Settled};
+use penstock_wire::amqp::properties::headers_of;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::background::clock_ms;
+use crate::decision::{ATTEMPTS_MAX, Copying, Decision, StageTag};
+use crate::error::EngineError;
+use crate::level::Level;
+use crate::producers::{ProducerSession, STAGE_PREFIX};
+use crate::publish::{Fate, Publication};
+use crate::shard::Shard;
+use crate::stage_reader::{Row, StageReader};
+use crate::state::State;
+
+/// One round copies at most this much, so that other publishers get their turn. What is no more becomes visible at once.
+const ROUND_BYTES_MAX: u64 = 1 << 20;
+
+/// An attempt at a part of a batch, and how many rows whoever made it counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StagedAttempt {
+    pub attempt: u64,
+    pub count: u64,
+}
+
+/// A batch as its owner wants it published. An empty `exchange` is the default one.
+#[derive(Clone, Copy, Debug)]
+pub struct StagedBatch<'a> {
+    pub batch: u64,
+    pub attempts: &'a [StagedAttempt],
+    pub exchange: &'a str,
+    pub routing_key: &'a str,
+}
+
+/// What became of a batch: rows that were stored, and those that no queue wanted. Both count what this call copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StagedOutcome {
+    /// An earlier call decided it: the attempts of this one were not looked at.
+    pub was_decided: bool,
+    pub stored: u64,
+    pub unroutable: u64,
+}
+
+/// What a stage decided last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StageStanding {
+    pub last_batch: Option<u64>,
+    /// Whether that batch is still to be copied.
+    pub copying: bool,
+}
+
+/// What a stage has beside its stream.
+#[derive(Debug, Default)]
+pub(crate) struct Stage {
+    pub decision: Option<Decision>,
+    /// Somebody decides or discards.
+    is_busy: bool,
+}
+
+impl Stage {
+    pub fn of_start(decision: Decision) -> Stage {
+        Stage { decision: Some(decision), is_busy: false }
+    }
+
+    fn is_undone(&self) -> bool {
+        self.decision.as_ref().is_some_and(|decision| decision.copying.is_some())
+    }
+}
+
+/// The right to decide about a stage, one at a time.
+struct Turn {
+    shard: Arc<Shard>,
+    queue: QueueId,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Ok(mut guard) = self.shard.lock()
+            && let Some(stage) = guard.stages.get_mut(&self.queue)
+        {
+            stage.is_busy = false;
+        }
+    }
+}
+
+impl Shard {
+    /// A number for an attempt that no other has.
+    ///
+    /// # Errors
+    /// `Log` when the system has no random numbers; `Stopped` when a bug poisoned the shard.
+    pub fn new_attempt(&self) -> Result<u64, EngineError> {
+        Ok(self.lock()?.log.random()?.max(1))
+    }
+
+    /// Stores rows in a stage; their payloads have the tag of their attempt for an exchange. Rows of a batch that is decided
+    /// already are of no use and are not stored. Gives the position that [`Shard::wait_synced`] takes.
+    ///
+    /// # Errors
+    /// `NoQueue`; `NotStream`; `Log` when the disk is full, which leaves the first of the rows in the stage, or when it failed;
+    /// `Stopped` and `Closed`.
+    pub fn stage(
+        &self,
+        queue: QueueId,
+        batch: u64,
+        rows: &[Payload<'_>],
+        now_ms: u64,
+    ) -> Result<Position, EngineError> {
+        let (staged, end, has_sealed) = {
+            let mut guard = self.lock()?;
+            let state = &mut *guard;
+            state.check(self.name())?;
+            if self.entry(state, queue)?.stream.is_none() {
+                return Err(EngineError::NotStream(self.entry(state, queue)?.name.clone()));
+            }
+            if state.last_batch(queue).is_some_and(|last| batch <= last) {
+                return Ok(state.log.end());
+            }
+            if self.is_full() {
+                return Err(self.full());
+            }
+            state.stored_at_ms = state.stored_at_ms.max(now_ms);
+            let staged = state.stage_all(queue, rows);
+            if staged.as_ref().is_err_and(EngineError::is_full) {
+                self.ran_out(state.log.room());
+            }
+            state.write()?;
+            (staged, state.log.end(), state.has_sealed())
+        };
+        if has_sealed {
+            self.request_fold();
+        }
+        staged.map(|()| end)
+    }
+
+    /// Publishes the rows of the attempts named, whole and once, and drops what else the stage has of the batch and of those
+    /// before it. Blocks on the disk.
+    ///
+    /// # Errors
+    /// `StageBusy` while another call decides; `StagedRows` when the stage has not what the attempts are said to have;
+    /// `NoExchange`; `TooMany` attempts or producers; as [`Shard::publish_as`]. After the decision an error leaves the rest to the
+    /// next call or start.
+    pub fn publish_staged(
+        self: &Arc<Self>,
+        queue: QueueId,
+        wanted: &StagedBatch<'_>,
+    ) -> Result<StagedOutcome, EngineError> {
+        let _turn = self.take_turn(queue)?;
+        let carried_on = self.copy_decided(queue)?;
+        let was_decided = self.lock()?.last_batch(queue).is_some_and(|last| wanted.batch <= last);
+        if was_decided {
+            return Ok(StagedOutcome { was_decided, ..carried_on });
+        }
+        self.decide(queue, wanted)?;
+        self.copy_decided(queue)
+    }
+
+    /// Drops what a stage has of a batch that is not decided: of the attempts named, or of all when none is. Gives how many rows.
+    /// Blocks on the disk.
+    ///
+    /// # Errors
+    /// `StageBusy`; `NoQueue`; `Log`; `Stopped` and `Closed`.
+    pub fn discard_staged(self: &Arc<Self>, queue: QueueId, batch: u64, attempts: &[u64]) -> Result<u64, EngineError> {
+        let _turn = self.take_turn(queue)?;
+        if self.lock()?.last_batch(queue).is_some_and(|last| batch <= last) {
+            return Ok(0);
+        }
+        let named: FxHashSet<u64> = attempts.iter().copied().collect();
+        let is_meant = |tag: StageTag| tag.batch == batch && (named.is_empty() || named.contains(&tag.attempt));
+        let mut dropped = 0;
+        let mut reader = StageReader::open(self, queue, None)?;
+        while reader.next(|rows| {
+            let meant = rows.iter().filter(|row| row.tag.is_some_and(is_meant));
+            dropped += self.settle_staged(queue, meant)?;
+            Ok(())
+        })? {}
+        Ok(dropped)
+    }
+
+    /// [`Shard::carry_on_staged`] on a thread of its own, which ends when that is done; none when there is nothing to do.
+    pub fn carry_on_staged_apart(self: &Arc<Self>) {
+        let shard = Arc::clone(self);
+        let has_work = self.lock().is_ok_and(|guard| guard.stages.values().any(Stage::is_undone));
+        if has_work {
+            let thread = std::thread::Builder::new().name("penstock-stages".to_owned());
+            if let Err(error) = thread.spawn(move || shard.carry_on_staged()) {
+                let text = format!("vhost '{}': batches that were decided before the start wait: {error}", self.name());
+                self.notices().warn(text);
+            }
+        }
+    }
+
+    /// Carries on what earlier processes decided and did not finish; stages that cannot be finished are told of and left.
+    pub fn carry_on_staged(self: &Arc<Self>) {
+        let undone = || -> Result<Vec<QueueId>, EngineError> {
+            let guard = self.lock()?;
+            Ok(guard.stages.iter().filter(|(_, stage)| stage.is_undone()).map(|(&queue, _)| queue).collect())
+        };
+        for queue in undone().unwrap_or_default() {
+            let copied = self.take_turn(queue).and_then(|_turn| self.copy_decided(queue));
+            match copied {
+                Ok(outcome) => self.notices().tell(format!(
+                    "vhost '{}': a batch in stage {} that was decided before the start is published; {} rows were left to copy",
+                    self.name(),
+                    queue.0,
+                    outcome.stored
+                )),
+                Err(error) => self.notices().warn(format!(
+                    "vhost '{}': a batch in stage {} that was decided before the start is not published yet: {error}; publish \
+                     it again to carry on",
+                    self.name(),
+                    queue.0
+                )),
+            }
+        }
+    }
+
+    /// What stages decided last, in the order of the ids.
+    ///
+    /// # Errors
+    /// `Stopped` when a bug poisoned the shard.
+    pub fn stage_states(&self, ids: &[QueueId]) -> Result<Vec<StageStanding>, EngineError> {
+        let guard = self.lock()?;
+        let standing = |id: &QueueId| {
+            let decision = guard.stages.get(id).and_then(|stage| stage.decision.as_ref());
+            StageStanding {
+                last_batch: decision.map(|decision| decision.batch),
+                copying: decision.is_some_and(|decision| decision.copying.is_some()),
+            }
+        };
+        Ok(ids.iter().map(standing).collect())
+    }
+
+    fn take_turn(self: &Arc<Self>, queue: QueueId) -> Result<Turn, EngineError> {
+        let mut guard = self.lock()?;
+        guard.check(self.name())?;
+        self.entry(&mut guard, queue)?;
+        let stage = guard.stages.entry(queue).or_default();
+        if std::mem::replace(&mut stage.is_busy, true) {
+            return Err(EngineError::StageBusy);
+        }
+        Ok(Turn { shard: Arc::clone(self), queue })
+    }
+
+    /// Writes a decision down, and returns when it is on the disk.
+    fn decide(self: &Arc<Self>, queue: QueueId, wanted: &StagedBatch<'_>) -> Result<(), EngineError> {
+        let attempts: FxHashMap<u64, u64> = wanted.attempts.iter().map(|one| (one.attempt, one.count)).collect();
+        if attempts.len() > ATTEMPTS_MAX {
+            return Err(EngineError::TooMany { what: "attempts of this batch", max: ATTEMPTS_MAX });
+        }
+        let reader = StageReader::open(self, queue, None)?;
+        let (first, end) = reader.range();
+        self.check_staged(reader, wanted.batch, attempts)?;
+        let session = self.open_any_producer(&producer_of(queue))?;
+        let end = {
+            let mut guard = self.lock()?;
+            guard.check(self.name())?;
+            self.entry(&mut guard, queue)?;
+            let copying = Copying {
+                first,
+                end,
+                base: guard.producers.highest(session.id()),
+                exchange: wanted.exchange.as_bytes().to_vec(),
+                routing_key: wanted.routing_key.as_bytes().to_vec(),
+                attempts: wanted.attempts.iter().map(|one| one.attempt).collect(),
+            };
+            guard.put_decision(queue, Decision { batch: wanted.batch, copying: Some(copying) })?
+        };
+        self.sync_to(end)
+    }
+
+    /// Whether the stage has exactly the rows that the attempts counted.
+    fn check_staged(
+        &self,
+        mut reader: StageReader,
+        batch: u64,
+        mut missing: FxHashMap<u64, u64>,
+    ) -> Result<(), EngineError> {
+        let mut too_many = None;
+        while reader.next(|rows| {
+            for tag in rows.iter().filter_map(|row| row.tag).filter(|tag| tag.batch == batch) {
+                if let Some(count) = missing.get_mut(&tag.attempt) {
+                    match count.checked_sub(1) {
+                        Some(less) => *count = less,
+                        None => too_many = Some(tag.attempt),
+                    }
+                }
+            }
+            Ok(())
+        })? {}
+        let wrong = too_many.or_else(|| missing.iter().find(|(_, count)| **count > 0).map(|(attempt, _)| *attempt));
+        wrong.map_or(Ok(()), |attempt| Err(EngineError::StagedRows { batch, attempt }))
+    }
+
+    /// Copies what is left of the last decision, if anything is, and returns when all of it is on the disk.
+    fn copy_decided(self: &Arc<Self>, queue: QueueId) -> Result<StagedOutcome, EngineError> {
+        let decision = self.lock()?.stages.get(&queue).and_then(|stage| stage.decision.clone());
+        let Some(Decision { batch, copying: Some(copying) }) = decision else { return Ok(StagedOutcome::default()) };
+        let session = self.open_any_producer(&producer_of(queue))?;
+        let chosen = copying.attempts.iter().copied().collect();
+        let mut reader = StageReader::open(self, queue, Some(copying.end))?;
+        let mut copy = Copy { shard: self, queue, batch, copying, chosen, session, outcome: StagedOutcome::default() };
+        while reader.next(|rows| rounds_of(rows).try_for_each(|round| copy.round(round)))? {}
+        let end = {
+            let mut guard = self.lock()?;
+            guard.check(self.name())?;
+            self.entry(&mut guard, queue)?;
+            guard.put_decision(queue, Decision { batch, copying: None })?
+        };
+        let outcome = copy.outcome;
+        self.sync_to(end)?;
+        Ok(outcome)
+    }
+
+    /// Takes rows out of a stage; gives how many.
+    fn settle_staged<'a>(&self, queue: QueueId, rows: impl Iterator<Item = &'a Row<'a>>) -> Result<u64, EngineError> {
+        let mut runs: Vec<(SequenceRange, u64)> = Vec::new();
+        for row in rows {
+            let (sequence, bytes) = (row.sequence, row.view.body.len() as u64);
+            match runs.last_mut() {
+                Some((range, total)) if range.last.next() == sequence => {
+                    range.last = sequence;
+                    *total += bytes;
+                }
+                _ => runs.push((SequenceRange { first: sequence, last: sequence }, bytes)),
+            }
+        }
+        if runs.is_empty() {
+            return Ok(0);
+        }
+        let mut guard = self.lock()?;
+        guard.check(self.name())?;
+        let machine = &mut self.entry(&mut guard, queue)?.machine;
+        let mut settled = Settled::default();
+        for (range, bytes) in runs {
+            let one = machine.settle_fresh(range, bytes);
+            settled.count += one.count;
+            settled.bytes += one.bytes;
+            settled.ranges.extend(one.ranges);
+        }
+        guard.log_settled(queue, Outcome::Drop, &settled)?;
+        Ok(settled.count)
+    }
+}
+
+/// A decision that is being carried out.
+struct Copy<'a> {
+    shard: &'a Shard,
+    queue: QueueId,
+    batch: u64,
+    copying: Copying,
+    chosen: FxHashSet<u64>,
+    session: ProducerSession,
+    outcome: StagedOutcome,
+}
+
+impl Copy<'_> {
+    /// Publishes the chosen rows of a round together, then takes all of it that no later batch needs out of the stage.
+    fn round(&mut self, round: &[Row<'_>]) -> Result<(), EngineError> {
+        let is_chosen = |tag: StageTag| tag.batch == self.batch && self.chosen.contains(&tag.attempt);
+        let chosen = round.iter().filter(|row| row.tag.is_some_and(is_chosen));
+        let rows = chosen.map(|row| publication(row, &self.copying, self.session.id()));
+        let rows = rows.collect::<Result<Vec<_>, _>>()?;
+        let mut fates = Vec::with_capacity(rows.len());
+        let shard = self.shard;
+        let published = shard.publish_as(Some(&self.session), &rows, Some(Level::Os), clock_ms(), &mut fates)?;
+        if let Some(refused) = published.refused {
+            return Err(refused);
+        }
+        if fates.contains(&Fate::NoExchange) {
+            let name = String::from_utf8_lossy(&self.copying.exchange).into_owned();
+            return Err(EngineError::NoExchange(name, shard.name().to_owned()));
+        }
+        let unroutable = fates.iter().filter(|fate| matches!(fate, Fate::Unroutable | Fate::Returned)).count() as u64;
+        self.outcome.unroutable += unroutable;
+        self.outcome.stored += fates.len() as u64 - unroutable;
+        let is_done = |row: &&Row<'_>| row.tag.is_none_or(|tag| tag.batch <= self.batch);
+        shard.settle_staged(self.queue, round.iter().filter(is_done)).map(|_| ())
+    }
+}
+
+impl State {
+    pub(crate) fn last_batch(&self, queue: QueueId) -> Option<u64> {
+        self.stages.get(&queue)?.decision.as_ref().map(|decision| decision.batch)
+    }
+
+    /// Forgets a stage whose queue is gone, and the name under which it published.
+    pub(crate) fn forget_stage(&mut self, queue: QueueId) -> Result<(), EngineError> {
+        if self.stages.remove(&queue).is_some() {
+            self.forget_producer(&producer_of(queue))?;
+        }
+        Ok(())
+    }
+
+    /// All rows, until one finds no room; an error after that stops the shard, whose queue is then ahead of its log.
+    fn stage_all(&mut self, queue: QueueId, rows: &[Payload<'_>]) -> Result<(), EngineError> {
+        for payload in rows {
+            self.log.reserve(payload, 1)?;
+            let Some(entry) = self.queues.get_mut(&queue) else { return Ok(()) };
+            let sequence = entry.machine.publish(payload.body_bytes());
+            if let Err(error) = self.log.append_message(payload, self.stored_at_ms, &[Target { queue, sequence }]) {
+                self.stopped = Some(error.to_string());
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn put_decision(&mut self, queue: QueueId, decision: Decision) -> Result<Position, EngineError> {
+        self.log.append_mark(&marks::owner_of_stage(queue), &[], &decision.encode())?;
+        self.write()?;
+        self.stages.entry(queue).or_default().decision = Some(decision);
+        Ok(self.log.end())
+    }
+}
+
+/// Stages' own names cannot be opened by anybody else.
+fn producer_of(queue: QueueId) -> String {
+    format!("{STAGE_PREFIX}{}", queue.0)
+}
+
+/// Rows in parts of about `ROUND_BYTES_MAX`.
+fn rounds_of<'a>(rows: &'a [Row<'a>]) -> impl Iterator<Item = &'a [Row<'a>]> {
+    let mut bytes = 0;
+    rows.chunk_by(move |before, _| {
+        bytes += before.view.body.len() as u64;
+        let goes_on = bytes < ROUND_BYTES_MAX;
+        if !goes_on {
+            bytes = 0;
+        }
+        goes_on
+    })
+}
+
+fn publication<'a>(row: &Row<'a>, copying: &'a Copying, id: NonZeroU64) -> Result<Publication<'a>, EngineError> {
+    let view = &row.view;
+    let has_own_key = !copying.exchange.is_empty() && !view.routing_key.is_empty();
+    let key = if has_own_key { view.routing_key } else { &copying.routing_key };
+    let exchange = &copying.exchange;
+    let mut payload = Payload::new(exchange, key, view.properties, view.body)?;
+    if let Some(key) = view.key {
+        payload = payload.with_key(key)?;
+    }
+    let sequence = copying.base + (row.sequence.0.saturating_sub(copying.first)) + 1;
+    let payload = payload.with_producer(penstock_log::Producer { id, sequence });
+    // What a stage took was checked then.
+    let headers = headers_of(view.properties).unwrap_or_default();
+    Ok(Publication { payload, exchange, key, headers, persistent: true, mandatory: false })
+}

@@ -1,0 +1,268 @@
+//! Stages through a shard's doors: what is staged is in nobody's way, a decision publishes whole attempts once, and a copy
+//! that ends at any write is carried on without a row lost or doubled.
+#![allow(clippy::unwrap_used)]
+
+mod house;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use house::{House, Say, open, open_on, read_all, reader};
+use penstock_engine::{
+    EngineError, Payload, QueueId, QueueSettings, ReadFrom, StageStanding, StageTag, StagedAttempt, StagedBatch,
+    StagedOutcome, StreamSettings,
+};
+use penstock_log::{Disk, RealDisk, Space};
+
+const STAGE: QueueId = QueueId(2);
+
+fn with_stage(house: House) -> House {
+    let stream = Some(StreamSettings::default());
+    let settings = QueueSettings { id: STAGE, name: "amq.stage.x", auto_delete: false, level: None, stream };
+    house.shard.put_queues([settings]).unwrap();
+    house
+}
+
+fn stage(house: &House, batch: u64, attempt: u64, bodies: &[&str]) -> StagedAttempt {
+    let tag = StageTag { batch, attempt }.to_text();
+    let rows = bodies.iter().map(|body| Payload::new(tag.as_bytes(), b"", b"", body.as_bytes()).unwrap());
+    house.shard.stage(STAGE, batch, &rows.collect::<Vec<_>>(), 1).unwrap();
+    StagedAttempt { attempt, count: bodies.len() as u64 }
+}
+
+fn publish(house: &House, batch: u64, attempts: &[StagedAttempt]) -> Result<StagedOutcome, EngineError> {
+    house.shard.publish_staged(STAGE, &StagedBatch { batch, attempts, exchange: "", routing_key: "s" })
+}
+
+fn stored(house: &House) -> Vec<String> {
+    read_all(&mut reader(house, ReadFrom::First)).into_iter().map(|say: Say| say.body).collect()
+}
+
+fn staged_count(house: &House) -> u64 {
+    house.shard.queue_counts(&[STAGE]).unwrap()[0].ready_count
+}
+
+#[test]
+fn a_batch_is_the_rows_of_the_attempts_chosen_and_the_others_are_dropped() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = with_stage(open(directory.path()));
+    let first = stage(&house, 1, 11, &["a", "b"]);
+    stage(&house, 1, 12, &["a"]);
+    let second = stage(&house, 1, 13, &["c"]);
+    stage(&house, 1, 12, &["x"]);
+    assert_eq!(stored(&house), Vec::<String>::new());
+
+    let outcome = publish(&house, 1, &[first, second]).unwrap();
+
+    assert_eq!(outcome, StagedOutcome { was_decided: false, stored: 3, unroutable: 0 });
+    assert_eq!(stored(&house), ["a", "b", "c"]);
+    assert_eq!(staged_count(&house), 0);
+}
+
+#[test]
+fn a_batch_that_was_decided_is_never_published_again_also_after_a_start() {
+    let directory = tempfile::tempdir().unwrap();
+    {
+        let house = with_stage(open(directory.path()));
+        let first = stage(&house, 5, 1, &["a", "b"]);
+        publish(&house, 5, &[first]).unwrap();
+        house.close();
+    }
+    let house = with_stage(open(directory.path()));
+    assert_eq!(house.shard.stage_states(&[STAGE]).unwrap(), [StageStanding { last_batch: Some(5), copying: false }]);
+
+    let again = stage(&house, 5, 2, &["b", "c"]);
+    let outcome = publish(&house, 5, &[again]).unwrap();
+
+    assert_eq!(outcome, StagedOutcome { was_decided: true, ..StagedOutcome::default() });
+    assert!(publish(&house, 4, &[again]).unwrap().was_decided);
+    assert_eq!(stored(&house), ["a", "b"]);
+    assert_eq!(staged_count(&house), 0, "rows of a decided batch are not stored");
+}
+
+#[test]
+fn rows_of_later_batches_stay_though_they_were_staged_earlier() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = with_stage(open(directory.path()));
+    let one = stage(&house, 1, 1, &["1a"]);
+    let two = stage(&house, 2, 2, &["2a", "2b"]);
+    stage(&house, 1, 1, &["1b"]);
+
+    publish(&house, 1, &[StagedAttempt { count: 2, ..one }]).unwrap();
+    assert_eq!((stored(&house), staged_count(&house)), (vec!["1a".to_owned(), "1b".to_owned()], 2));
+    publish(&house, 2, &[two]).unwrap();
+
+    assert_eq!(stored(&house), ["1a", "1b", "2a", "2b"]);
+}
+
+#[test]
+fn a_batch_whose_rows_are_not_all_there_is_refused_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = with_stage(open(directory.path()));
+    let first = stage(&house, 1, 1, &["a"]);
+
+    for wrong in [StagedAttempt { count: 2, ..first }, StagedAttempt { count: 0, ..first }] {
+        let refused = publish(&house, 1, &[wrong]);
+        assert!(matches!(refused, Err(EngineError::StagedRows { batch: 1, attempt: 1 })), "{refused:?}");
+    }
+    let nobody = publish(&house, 1, &[first, StagedAttempt { attempt: 9, count: 1 }]);
+    assert!(matches!(nobody, Err(EngineError::StagedRows { attempt: 9, .. })));
+
+    assert_eq!(stored(&house), Vec::<String>::new());
+    publish(&house, 1, &[first]).unwrap();
+    assert_eq!(stored(&house), ["a"]);
+}
+
+#[test]
+fn what_is_discarded_is_gone_and_what_was_decided_cannot_be() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = with_stage(open(directory.path()));
+    let kept = stage(&house, 1, 1, &["a"]);
+    stage(&house, 1, 2, &["b", "c"]);
+    stage(&house, 2, 3, &["d"]);
+
+    assert_eq!(house.shard.discard_staged(STAGE, 1, &[2]).unwrap(), 2);
+    publish(&house, 1, &[kept]).unwrap();
+    assert_eq!(house.shard.discard_staged(STAGE, 1, &[]).unwrap(), 0);
+    assert_eq!(house.shard.discard_staged(STAGE, 2, &[]).unwrap(), 1);
+
+    assert_eq!((stored(&house), staged_count(&house)), (vec!["a".to_owned()], 0));
+}
+
+#[test]
+fn an_exchange_that_is_gone_leaves_the_decision_to_the_next_call() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = with_stage(open(directory.path()));
+    let attempts = [stage(&house, 1, 1, &["a"])];
+    let batch = StagedBatch { batch: 1, attempts: &attempts, exchange: "late", routing_key: "k" };
+    assert!(matches!(house.shard.publish_staged(STAGE, &batch), Err(EngineError::NoExchange(..))));
+    assert!(house.shard.stage_states(&[STAGE]).unwrap()[0].copying);
+
+    house.shard.put_exchange("late", penstock_engine::ExchangeKind::Fanout, None).unwrap();
+    house.shard.add_route("late", "", None, penstock_engine::Destination::Queue("s")).unwrap();
+    let outcome = house.shard.publish_staged(STAGE, &batch).unwrap();
+
+    assert_eq!(outcome, StagedOutcome { was_decided: true, stored: 1, unroutable: 0 });
+    assert_eq!(stored(&house), ["a"]);
+}
+
+#[test]
+fn a_stage_that_is_deleted_takes_its_decision_and_its_name_along() {
+    let directory = tempfile::tempdir().unwrap();
+    {
+        let house = with_stage(open(directory.path()));
+        let first = stage(&house, 1, 1, &["a"]);
+        publish(&house, 1, &[first]).unwrap();
+        assert_eq!(house.shard.producers().unwrap(), []);
+        assert!(matches!(house.shard.open_producer("amq.stage/2"), Err(EngineError::ProducerReserved(_))));
+        house.shard.delete_queue(STAGE).unwrap();
+        house.close();
+    }
+    let house = open(directory.path());
+
+    assert_eq!(house.shard.stage_states(&[STAGE]).unwrap(), [StageStanding::default()]);
+}
+
+/// Writes a part of what it is given and nothing more once so many writes were done, as a process that dies in one.
+#[derive(Debug)]
+struct DyingDisk {
+    writes_left: AtomicI64,
+}
+
+impl Disk for DyingDisk {
+    fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {
+        RealDisk.create(path, bytes)
+    }
+
+    fn reserve(&self, file: &File, from: u64, bytes: u64) -> io::Result<()> {
+        RealDisk.reserve(file, from, bytes)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<File> {
+        RealDisk.open(path)
+    }
+
+    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        match self.writes_left.fetch_sub(1, Ordering::SeqCst) {
+            1.. => RealDisk.write_at(file, bytes, offset),
+            0 => {
+                RealDisk.write_at(file, &bytes[..bytes.len() * 2 / 3], offset)?;
+                Err(io::Error::other("the process dies"))
+            }
+            _ => Err(io::Error::other("the process is dead")),
+        }
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        RealDisk.sync(file)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.rename(from, to)
+    }
+
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        RealDisk.unlink(path)
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        RealDisk.sync_directory(path)
+    }
+
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        RealDisk.space(path)
+    }
+}
+
+/// Bodies of 100 KiB, so that every few of them lie in a segment of their own and are copied by themselves.
+fn large(numbers: std::ops::Range<u32>) -> Vec<String> {
+    numbers.map(|number| format!("{number:07}").repeat(100 << 10 >> 3)).collect()
+}
+
+#[test]
+fn a_copy_that_dies_at_any_write_is_carried_on_at_the_start_and_every_row_is_there_once() {
+    let wanted = large(0..12);
+    let wanted_texts: Vec<&str> = wanted.iter().map(String::as_str).collect();
+    let mut died_copying = 0;
+    for writes in 0.. {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = Arc::new(DyingDisk { writes_left: AtomicI64::new(i64::MAX) });
+        let house = with_stage(open_on(directory.path(), Arc::clone(&disk) as Arc<dyn Disk>));
+        let other = stage(&house, 1, 8, &wanted_texts[..3]);
+        let mut chosen = stage(&house, 1, 9, &wanted_texts[..5]);
+        stage(&house, 1, 8, &wanted_texts[3..5]);
+        chosen.count += stage(&house, 1, 9, &wanted_texts[5..]).count;
+        disk.writes_left.store(writes, Ordering::SeqCst);
+        let published = publish(&house, 1, &[chosen]);
+        let was_enough = published.is_ok();
+        // Closing a shard that stopped fails as it should.
+        let _ = house.engine.close();
+        drop(house);
+
+        let house = with_stage(open(directory.path()));
+        let standing = house.shard.stage_states(&[STAGE]).unwrap()[0];
+        died_copying += u32::from(standing.copying);
+        house.shard.carry_on_staged();
+        if standing.last_batch.is_none() {
+            // Nothing was decided: another attempt may be.
+            assert_eq!(stored(&house), Vec::<String>::new());
+            let again = StagedAttempt { attempt: 10, ..stage(&house, 1, 10, &wanted_texts) };
+            publish(&house, 1, &[again]).unwrap();
+        } else {
+            assert!(publish(&house, 1, &[other]).unwrap().was_decided);
+        }
+
+        let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+        stored(&house).into_iter().for_each(|body| *counts.entry(body).or_default() += 1);
+        let right = counts.len() == wanted.len() && counts.values().all(|count| *count == 1);
+        assert!(right, "died at write {writes}: counts {:?}", counts.values().collect::<Vec<_>>());
+        if was_enough {
+            break;
+        }
+    }
+    assert!(died_copying > 4, "died {died_copying} times in mid-copy");
+}

@@ -1,0 +1,277 @@
+//! `penstock.v1.StagingService`: stages rows and has staged batches decided, after Python said where the stage is; every other
+//! method goes to Python as it came.
+//!
+//! What must stay true: an answer means that what it says is on the disk. A decision that was begun is carried out though the
+//! caller goes away.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use penstock_engine::{EngineError, Payload, QueueId, Shard, StageTag, StagedAttempt, StagedBatch};
+use penstock_wire::amqp::properties::{PERSISTENT_ONLY, properties_to_amqp};
+use penstock_wire::grpc::publish::MessageRef;
+use penstock_wire::grpc::staging::{
+    DecideRequest, StageRequest, encode_discard_staged_response, encode_publish_staged_response, encode_stage_response,
+    parse_decide_request, parse_stage_place, parse_stage_request,
+};
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+use tonic::body::Body;
+use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::{Request, Response, Status};
+use tower_service::Service;
+
+use crate::admin::ask;
+use crate::calls::{Answer, Call, Calls, Kind};
+use crate::codec::BytesCodec;
+use crate::connection::{Caller, Peer};
+use crate::gate::guard;
+use crate::messaging::{ENVELOPE_BYTES_MAX, Messaging};
+use crate::permits::{Asker, Permits};
+use crate::publish::now_ms;
+use crate::status;
+
+/// One round stages about as many bytes, so that other streams get their turn.
+const ROUND_BYTES_MAX: usize = 1 << 20;
+/// How long until a stage is asked for again that another call decides about.
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
+
+#[derive(Clone)]
+pub(crate) struct Staging {
+    pub messaging: Messaging,
+}
+
+impl NamedService for Staging {
+    const NAME: &'static str = "penstock.v1.StagingService";
+}
+
+#[derive(Clone, Copy)]
+enum Method {
+    Stage,
+    Publish,
+    Discard,
+}
+
+impl Service<http::Request<Body>> for Staging {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let messaging = self.messaging.clone();
+        let request = guard(request, &messaging.calls, messaging.first_request);
+        Box::pin(async move {
+            let method = match request.uri().path().rsplit('/').next().unwrap_or_default() {
+                "Stage" => Method::Stage,
+                "PublishStaged" => Method::Publish,
+                "DiscardStaged" => Method::Discard,
+                _ => return Ok(ask(messaging.calls, messaging.message_bytes_max, request).await),
+            };
+            let bytes_max = messaging.message_bytes_max.saturating_add(ENVELOPE_BYTES_MAX);
+            let mut grpc = Grpc::new(BytesCodec).max_decoding_message_size(bytes_max);
+            Ok(grpc.unary(Asked { messaging, method }, request).await)
+        })
+    }
+}
+
+struct Asked {
+    messaging: Messaging,
+    method: Method,
+}
+
+impl UnaryService<Bytes> for Asked {
+    type Response = Vec<u8>;
+    type Future = BoxFuture<'static, Result<Response<Vec<u8>>, Status>>;
+
+    fn call(&mut self, request: Request<Bytes>) -> Self::Future {
+        let (messaging, method) = (self.messaging.clone(), self.method);
+        Box::pin(async move {
+            let peer = request.extensions().get::<Peer>();
+            let peer = peer.ok_or_else(|| Status::internal("a request without a connection"))?;
+            let caller = Caller::of(peer, request.metadata());
+            let payload = request.into_inner();
+            let answer = match method {
+                Method::Stage => stage(&messaging, &caller, &payload).await?,
+                Method::Publish => publish(&messaging, &caller, &payload).await?,
+                Method::Discard => discard(&messaging, &caller, &payload).await?,
+            };
+            Ok(Response::new(answer))
+        })
+    }
+}
+
+/// A stage that the caller may write to.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub shard: Arc<Shard>,
+    pub queue: QueueId,
+    pub exchange: String,
+    pub routing_key: String,
+}
+
+impl Place {
+    /// Asks for the stage of a target, which is made when it is not there.
+    pub async fn find(messaging: &Messaging, caller: &Caller, target: &[u8]) -> Result<Place, Status> {
+        let answer = asked(&messaging.calls, caller, target).await?;
+        let place = parse_stage_place(&answer).map_err(|error| status::of_wire(&error))?;
+        Ok(Place {
+            shard: messaging.shard(place.vhost)?,
+            queue: QueueId(place.queue),
+            exchange: place.exchange.to_owned(),
+            routing_key: place.routing_key.to_owned(),
+        })
+    }
+}
+
+/// Asks for the stage of a target.
+pub(crate) fn call(caller: &Caller, target: &[u8]) -> Call {
+    let mut call = Call::new(Kind::Stage, caller);
+    call.payload = Bytes::copy_from_slice(target);
+    call
+}
+
+async fn asked(calls: &Calls, caller: &Caller, target: &[u8]) -> Result<Vec<u8>, Status> {
+    match calls.ask(call(caller, target)).await? {
+        Answer::Payload(place) => Ok(place),
+        Answer::Admitted { .. } => Err(Status::internal("the broker answered a stage with an admission")),
+    }
+}
+
+async fn stage(messaging: &Messaging, caller: &Caller, payload: &Bytes) -> Result<Vec<u8>, Status> {
+    let request = parse_stage_request(payload).map_err(|error| status::of_wire(&error))?;
+    let place = Place::find(messaging, caller, request.target).await?;
+    permit(messaging, caller, &place, &request).await?;
+    let Place { shard, queue, .. } = place;
+    let of_engine = |error: EngineError| status::of_engine(&error);
+    let attempt = if request.attempt == 0 { shard.new_attempt().map_err(of_engine)? } else { request.attempt };
+    let (count, end) = store(&shard, queue, &request, attempt, messaging.message_bytes_max)?;
+    if let Some(end) = end.filter(|end| *end > shard.synced()) {
+        shard.request_sync();
+        shard.wait_synced(end).await.map_err(of_engine)?;
+    }
+    let mut out = Vec::new();
+    encode_stage_response(&mut out, attempt, count);
+    Ok(out)
+}
+
+/// Asks whether the target's exchange may be written with the rows' routing keys.
+async fn permit(
+    messaging: &Messaging,
+    caller: &Caller,
+    place: &Place,
+    request: &StageRequest<'_>,
+) -> Result<(), Status> {
+    let mut keys = Vec::new();
+    for message in request.rows.iter().flat_map(|rows| rows.messages()) {
+        let message = message.map_err(|error| status::of_wire(&error))?;
+        keys.push(if message.routing_key.is_empty() { place.routing_key.as_bytes() } else { message.routing_key });
+    }
+    let asker = Asker { calls: &messaging.calls, caller, vhost: place.shard.name() };
+    asker.admit(&mut Permits::default(), place.exchange.as_bytes(), &keys).await
+}
+
+type Stored = (u64, Option<penstock_engine::Position>);
+
+fn store(
+    shard: &Shard,
+    queue: QueueId,
+    request: &StageRequest<'_>,
+    attempt: u64,
+    message_bytes_max: usize,
+) -> Result<Stored, Status> {
+    let tag = StageTag { batch: request.batch, attempt }.to_text();
+    let messages = request.rows.iter().flat_map(|rows| rows.messages()).collect::<Result<Vec<_>, _>>();
+    let messages = messages.map_err(|error| status::of_wire(&error))?;
+    let mut blocks = Vec::with_capacity(messages.len());
+    for message in &messages {
+        blocks.push(block_of(message, message_bytes_max)?);
+    }
+    let mut rows = Vec::with_capacity(messages.len());
+    for (message, block) in messages.iter().zip(&blocks) {
+        let payload = Payload::new(tag.as_bytes(), message.routing_key, block, message.body);
+        let payload = payload.and_then(|payload| message.key.map_or(Ok(payload), |key| payload.with_key(key)));
+        rows.push(payload.map_err(|error| Status::invalid_argument(error.to_string()))?);
+    }
+    let mut end = None;
+    let mut bytes = 0;
+    let rounds = rows.chunk_by(|before, _| {
+        bytes = if bytes >= ROUND_BYTES_MAX { 0 } else { bytes + before.body_bytes() as usize };
+        bytes < ROUND_BYTES_MAX
+    });
+    for round in rounds {
+        end = Some(shard.stage(queue, request.batch, round, now_ms()).map_err(|error| status::of_engine(&error))?);
+    }
+    Ok((rows.len() as u64, end))
+}
+
+/// A row's properties as they are stored.
+fn block_of(message: &MessageRef<'_>, message_bytes_max: usize) -> Result<Vec<u8>, Status> {
+    if !message.exchange.is_empty() {
+        return Err(Status::invalid_argument("staged rows go to the stage's target; leave their exchange out"));
+    }
+    if message.body.len() > message_bytes_max {
+        let size = message.body.len();
+        let text = format!("a row of {size} bytes is larger than message_bytes_max, {message_bytes_max}; split it");
+        return Err(Status::resource_exhausted(text));
+    }
+    let Some(properties) = message.properties else { return Ok(PERSISTENT_ONLY.to_vec()) };
+    let mut block = Vec::new();
+    properties_to_amqp(Some(properties), &mut block).map_err(|error| status::of_wire(&error))?;
+    Ok(block)
+}
+
+async fn publish(messaging: &Messaging, caller: &Caller, payload: &Bytes) -> Result<Vec<u8>, Status> {
+    let (place, request) = decided(messaging, caller, payload).await?;
+    let (batch, attempts) = (request.batch, request.attempts);
+    let attempts: Vec<_> = attempts.into_iter().map(|(attempt, count)| StagedAttempt { attempt, count }).collect();
+    let outcome = in_turn(move || {
+        let Place { shard, queue, exchange, routing_key } = &place;
+        shard.publish_staged(*queue, &StagedBatch { batch, attempts: &attempts, exchange, routing_key })
+    });
+    let outcome = outcome.await?;
+    let mut out = Vec::new();
+    encode_publish_staged_response(&mut out, outcome.was_decided, outcome.stored, outcome.unroutable);
+    Ok(out)
+}
+
+async fn discard(messaging: &Messaging, caller: &Caller, payload: &Bytes) -> Result<Vec<u8>, Status> {
+    let (place, request) = decided(messaging, caller, payload).await?;
+    let (batch, attempts) = (request.batch, request.attempts);
+    let attempts: Vec<u64> = attempts.into_iter().map(|(attempt, _)| attempt).collect();
+    let dropped = in_turn(move || place.shard.discard_staged(place.queue, batch, &attempts)).await?;
+    let mut out = Vec::new();
+    encode_discard_staged_response(&mut out, dropped);
+    Ok(out)
+}
+
+async fn decided<'a>(
+    messaging: &Messaging,
+    caller: &Caller,
+    payload: &'a Bytes,
+) -> Result<(Place, DecideRequest<'a>), Status> {
+    let request = parse_decide_request(payload).map_err(|error| status::of_wire(&error))?;
+    Ok((Place::find(messaging, caller, request.target).await?, request))
+}
+
+/// On a thread that may block; waits without one while another call decides about the same stage.
+async fn in_turn<T: Send + 'static>(
+    decide: impl Fn() -> Result<T, EngineError> + Send + Sync + 'static,
+) -> Result<T, Status> {
+    let decide = Arc::new(decide);
+    loop {
+        let this_time = Arc::clone(&decide);
+        let ended = spawn_blocking(move || this_time()).await;
+        match ended.map_err(|_| Status::internal("deciding about a stage failed"))? {
+            Err(EngineError::StageBusy) => sleep(BUSY_PAUSE).await,
+            other => return other.map_err(|error| status::of_engine(&error)),
+        }
+    }
+}

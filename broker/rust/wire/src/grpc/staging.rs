@@ -1,0 +1,184 @@
+//! The messages of `penstock.v1.StagingService` that carry rows, or decide about them. The target is handed on as it came: who
+//! knows stages looks at it.
+
+use super::publish::{BatchView, scan_batch};
+use crate::protobuf::{Reader, begin_length, end_length, put_bool, put_text, put_uint};
+use crate::{NAME_BYTES_MAX, WireError};
+
+const STAGE: &str = "a stage request";
+const DECIDE: &str = "a request about a staged batch";
+const ATTEMPT: &str = "an attempt of a staged batch";
+const PLACE: &str = "the place of a stage";
+
+/// Rows of an attempt; attempt 0 is a new one.
+#[derive(Debug, Clone, Copy)]
+pub struct StageRequest<'a> {
+    /// A serialised `penstock.v1.StageTarget`.
+    pub target: &'a [u8],
+    pub batch: u64,
+    pub attempt: u64,
+    pub rows: Option<BatchView<'a>>,
+}
+
+/// A batch to publish or to discard, and its attempts with the number of their rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DecideRequest<'a> {
+    pub target: &'a [u8],
+    pub batch: u64,
+    pub attempts: Vec<(u64, u64)>,
+}
+
+/// Where a stage is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StagePlace<'a> {
+    pub vhost: &'a str,
+    pub queue: u32,
+    pub exchange: &'a str,
+    pub routing_key: &'a str,
+}
+
+/// What a stage is for, as `penstock.v1.StageTarget` says it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StageTarget<'a> {
+    pub vhost: &'a str,
+    pub stage: &'a str,
+    pub stream: &'a str,
+    pub exchange: &'a str,
+    pub routing_key: &'a str,
+}
+
+pub fn parse_stage_request(bytes: &[u8]) -> Result<StageRequest<'_>, WireError> {
+    let mut reader = Reader::new(bytes, STAGE);
+    let mut request = StageRequest { target: &[], batch: 0, attempt: 0, rows: None };
+    while let Some((field, wire_type)) = reader.field()? {
+        match field {
+            1 => request.target = reader.slice(field, wire_type)?,
+            2 => request.batch = reader.uint(field, wire_type)?,
+            3 => request.attempt = reader.uint(field, wire_type)?,
+            4 => {
+                if request.rows.replace(scan_batch(reader.slice(field, wire_type)?)?).is_some() {
+                    return Err(WireError::Repeated { what: "the rows of a stage request" });
+                }
+            }
+            _ => reader.skip(wire_type)?,
+        }
+    }
+    Ok(request)
+}
+
+/// Reads a `PublishStagedRequest` or a `DiscardStagedRequest`, which are laid out alike.
+pub fn parse_decide_request(bytes: &[u8]) -> Result<DecideRequest<'_>, WireError> {
+    let mut reader = Reader::new(bytes, DECIDE);
+    let mut request = DecideRequest { target: &[], batch: 0, attempts: Vec::new() };
+    while let Some((field, wire_type)) = reader.field()? {
+        match field {
+            1 => request.target = reader.slice(field, wire_type)?,
+            2 => request.batch = reader.uint(field, wire_type)?,
+            3 => request.attempts.push(parse_attempt(reader.slice(field, wire_type)?)?),
+            _ => reader.skip(wire_type)?,
+        }
+    }
+    Ok(request)
+}
+
+fn parse_attempt(bytes: &[u8]) -> Result<(u64, u64), WireError> {
+    let mut reader = Reader::new(bytes, ATTEMPT);
+    let (mut attempt, mut count) = (0, 0);
+    while let Some((field, wire_type)) = reader.field()? {
+        match field {
+            1 => attempt = reader.uint(field, wire_type)?,
+            2 => count = reader.uint(field, wire_type)?,
+            _ => reader.skip(wire_type)?,
+        }
+    }
+    Ok((attempt, count))
+}
+
+pub fn parse_stage_place(bytes: &[u8]) -> Result<StagePlace<'_>, WireError> {
+    let mut reader = Reader::new(bytes, PLACE);
+    let mut place = StagePlace::default();
+    while let Some((field, wire_type)) = reader.field()? {
+        match field {
+            1 => place.vhost = reader.text(field, wire_type, "the name of a vhost", NAME_BYTES_MAX)?,
+            2 => place.queue = reader.uint(field, wire_type)? as u32,
+            3 => place.exchange = reader.text(field, wire_type, "the name of an exchange", NAME_BYTES_MAX)?,
+            4 => place.routing_key = reader.text(field, wire_type, "a routing key", NAME_BYTES_MAX)?,
+            _ => reader.skip(wire_type)?,
+        }
+    }
+    Ok(place)
+}
+
+pub fn encode_stage_target(out: &mut Vec<u8>, target: &StageTarget<'_>) {
+    let StageTarget { vhost, stage, stream, exchange, routing_key } = *target;
+    for (field, text) in (1..).zip([vhost, stage, stream, exchange, routing_key]) {
+        put_text(out, field, text);
+    }
+}
+
+/// A whole request of one of the three kinds: what calls have in common, for tests and clients.
+pub fn encode_decide_request(out: &mut Vec<u8>, target: &[u8], batch: u64, attempts: &[(u64, u64)]) {
+    let contents = begin_length(out, 1);
+    out.extend_from_slice(target);
+    end_length(out, contents);
+    put_uint(out, 2, batch);
+    for &(attempt, count) in attempts {
+        let contents = begin_length(out, 3);
+        put_uint(out, 1, attempt);
+        put_uint(out, 2, count);
+        end_length(out, contents);
+    }
+}
+
+pub fn encode_stage_response(out: &mut Vec<u8>, attempt: u64, count: u64) {
+    put_uint(out, 1, attempt);
+    put_uint(out, 2, count);
+}
+
+pub fn encode_publish_staged_response(out: &mut Vec<u8>, was_decided: bool, stored: u64, unroutable: u64) {
+    put_bool(out, 1, was_decided);
+    put_uint(out, 2, stored);
+    put_uint(out, 3, unroutable);
+}
+
+pub fn encode_discard_staged_response(out: &mut Vec<u8>, dropped: u64) {
+    put_uint(out, 1, dropped);
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_about_a_batch_is_read_back_and_cut_ones_are_refused_or_shorter() {
+        let mut bytes = Vec::new();
+        encode_decide_request(&mut bytes, b"target", 7, &[(u64::MAX, 3), (2, 0)]);
+
+        let wanted = DecideRequest { target: b"target", batch: 7, attempts: vec![(u64::MAX, 3), (2, 0)] };
+        assert_eq!(parse_decide_request(&bytes).unwrap(), wanted);
+        for length in 0..bytes.len() {
+            let cut = parse_decide_request(&bytes[..length]);
+            assert!(cut.is_err() || cut.unwrap() != wanted);
+        }
+    }
+
+    #[test]
+    fn rows_of_a_stage_request_are_those_of_a_publish_batch() {
+        let mut rows = crate::grpc::BatchEncoder::begin(Vec::new(), "", "", false);
+        rows.push(b"one", None);
+        rows.push(b"two", None);
+        let (mut bytes, batch) = (Vec::new(), rows.finish());
+        put_uint(&mut bytes, 2, 7);
+        // The encoder writes the batch as field 2 of a publish request; its contents are those of field 4 here.
+        let contents = Reader::new(&batch, "").field().map(|_| &batch[2..]).unwrap();
+        let begun = begin_length(&mut bytes, 4);
+        bytes.extend_from_slice(contents);
+        end_length(&mut bytes, begun);
+
+        let request = parse_stage_request(&bytes).unwrap();
+
+        let bodies: Vec<_> = request.rows.unwrap().messages().map(|message| message.unwrap().body.to_vec()).collect();
+        assert_eq!((request.batch, request.attempt, bodies), (7, 0, vec![b"one".to_vec(), b"two".to_vec()]));
+    }
+}
