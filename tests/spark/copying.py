@@ -1,14 +1,17 @@
-"""A driver as a process of its own, to be killed: copies one stream into another in small batches until it is at the
-end of what there is. Arguments: the broker's URI, source, sink, checkpoint."""
+"""A driver as a process of its own, to be killed: copies a stream, or moves a queue, into a stream in small batches
+until it is at the end of what there is. Arguments: the broker's URI, what the source is, its name, sink, checkpoint."""
 
 import sys
 
 from pyspark.sql import SparkSession
 
-ROWS_PER_BATCH = 300
+OPTIONS = {
+    "stream": {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "300"},
+    "queue": {"owner": "copier", "maxOffsetsPerTrigger": "900"},
+}
 
 
-def main(uri: str, source: str, sink: str, checkpoint: str) -> None:
+def main(uri: str, kind: str, source: str, sink: str, checkpoint: str) -> None:
     # A task may fail three times: a worker that is killed must not end the query.
     spark = (
         SparkSession.builder.master("local[2,4]")
@@ -19,10 +22,10 @@ def main(uri: str, source: str, sink: str, checkpoint: str) -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(ROWS_PER_BATCH), "minPartitions": "2"}
+    options = {kind: source, **OPTIONS[kind], "minPartitions": "2"}
     query = (
         spark.readStream.format("penstock")
-        .options(uri=uri, stream=source, **options)
+        .options(uri=uri, **options)
         .load()
         .select("key", "body")
         .writeStream.format("penstock")
