@@ -22,6 +22,8 @@ OF_USERS = {
         "DeleteStream",
         "StoreOffset",
         "DeleteGroup",
+        "ReserveLease",
+        "AckLeases",
         "Bind",
         "Unbind",
         "RefreshToken",

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.frontends.grpc.calls import METHODS
 from penstock.v1 import admin_pb2 as admin
+from penstock.v1 import messaging_pb2
 from penstock.v1 import streams_pb2 as wire
 from support.grpc_fakes import FakeCall, World, basic, play
 
@@ -28,7 +29,10 @@ def declare(name="q", vhost="", **fields):
 
 def test_every_method_of_the_contract_has_a_handler():
     streams = wire.DESCRIPTOR.services_by_name["StreamService"]
-    unary = [method for method in streams.methods if not method.client_streaming]
+    messaging = messaging_pb2.DESCRIPTOR.services_by_name["MessagingService"]
+    native = {"Get", "Settle"}
+    methods = [method for method in (*streams.methods, *messaging.methods) if method.name not in native]
+    unary = [method for method in methods if not method.client_streaming]
     service = admin.DESCRIPTOR.services_by_name["AdminService"]
 
     assert {method.name: method.input_type.name for method in (*service.methods, *unary)} == {

@@ -28,6 +28,7 @@ AUDITED: Final[dict[str, tuple[str, ...]]] = {
     "ExportDefinitions": ("vhost",),
     "ImportDefinitions": ("vhost",),
     "Backup": ("directory",),
+    "ReleaseLeases": ("vhost", "queue", "owner", "from"),
 }
 _log = logger("audit")
 
