@@ -1,16 +1,21 @@
-"""A driver as a process of its own, to be killed: copies one stream into another in small batches until it is at the
-end of what there is. Arguments: the broker's URI, source, sink, checkpoint, and `shuffled` for a query whose tasks have
-other rows each time, which therefore stages them."""
+"""A driver as a process of its own, to be killed: copies a stream, or moves a queue, into a stream in small batches
+until it is at the end of what there is. Arguments: the broker's URI, what the source is, its name, sink, checkpoint. The
+source may be `shuffled`: a stream, by a query whose tasks have other rows each time, which therefore stages them."""
 
 import sys
 
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import rand
 
-ROWS_PER_BATCH = 300
+OF_A_STREAM = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "300"}
+OPTIONS = {
+    "stream": OF_A_STREAM,
+    "shuffled": OF_A_STREAM,
+    "queue": {"owner": "copier", "maxOffsetsPerTrigger": "900"},
+}
 
 
-def main(uri: str, source: str, sink: str, checkpoint: str, kind: str = "") -> None:
+def main(uri: str, kind: str, source: str, sink: str, checkpoint: str) -> None:
     # A task may fail three times: a worker that is killed must not end the query.
     spark = (
         SparkSession.builder.master("local[2,4]")
@@ -21,8 +26,8 @@ def main(uri: str, source: str, sink: str, checkpoint: str, kind: str = "") -> N
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(ROWS_PER_BATCH), "minPartitions": "2"}
-    rows = spark.readStream.format("penstock").options(uri=uri, stream=source, **options).load().select("key", "body")
+    options = {"queue" if kind == "queue" else "stream": source, **OPTIONS[kind], "minPartitions": "2"}
+    rows = spark.readStream.format("penstock").options(uri=uri, **options).load().select("key", "body")
     is_shuffled = kind == "shuffled"
     if is_shuffled:
         rows = rows.withColumn("chance", rand()).repartition(3, "chance").select("key", "body")

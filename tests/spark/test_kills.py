@@ -1,5 +1,5 @@
 """Exactly once through kill -9 of the driver and of workers, while a query copies a stream: as it is, and through a
-shuffle that places each row by chance, with staged rows.
+shuffle that places each row by chance, with staged rows; and of the broker as well, while one moves a queue into a stream.
 
 SPARK_KILLS says how many; moments are drawn from SPARK_KILL_SEED, which is printed. A kill waits for rows to arrive,
 not for time, so that it falls into the work.
@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from support import Broker, eventually
 KILLS = int(os.environ.get("SPARK_KILLS", "3"))
 SEED = int(os.environ.get("SPARK_KILL_SEED", "1"))
 ROWS_PER_KILL = 600
+MESSAGES_PER_KILL = 1_800
 # On a busy machine a session, its query and the workers of their first batch take minutes.
 START_SECONDS_MAX = 600
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,12 +85,18 @@ def ancestors(pid: int) -> set[int]:
     return found
 
 
-def has_come(driver: Driver, sink: penstock.Stream, wanted: int) -> bool:
+def has_come(driver: Driver, count: Callable[[], int], wanted: int) -> bool:
     """Whether so many rows are there, or nobody is left to bring them."""
-    return not driver.is_running() or sink.info().message_count >= wanted
+    return not driver.is_running() or count() >= wanted
 
 
-@pytest.mark.parametrize("kind", ["plain", "shuffled"])
+def stored(broker: Broker, sink: str) -> int:
+    """By a connection of its own: the broker may have been another process a moment ago."""
+    with penstock.connect(broker.uri(), native=False) as connection:
+        return connection.stream(sink).info().message_count
+
+
+@pytest.mark.parametrize("kind", ["stream", "shuffled"])
 def test_every_row_is_stored_once_whoever_is_killed(
     broker: Broker, connection: penstock.Connection, tmp_path: Path, kind: str
 ) -> None:
@@ -99,7 +107,7 @@ def test_every_row_is_stored_once_whoever_is_killed(
     rows = [b"%d" % number for number in range(ROWS_PER_KILL * (KILLS + 1))]
     connection.stream(source).publish_many(rows)
     sink = connection.stream(copy)
-    arguments = [broker.uri(), source, copy, str(tmp_path / "checkpoint"), kind]
+    arguments = [broker.uri(), kind, source, copy, str(tmp_path / "checkpoint")]
     log = tmp_path / "driver.log"
     kinds: Counter[str] = Counter()
 
@@ -107,7 +115,7 @@ def test_every_row_is_stored_once_whoever_is_killed(
     try:
         for number in range(KILLS):
             wanted = number * ROWS_PER_KILL + chance.randint(1, ROWS_PER_KILL)
-            eventually(partial(has_come, driver, sink, wanted), True, START_SECONDS_MAX)
+            eventually(partial(has_come, driver, lambda: sink.info().message_count, wanted), True, START_SECONDS_MAX)
             assert driver.is_running(), log.read_text()[-4_000:]
             if number % 3 == 2 and driver.kill_a_worker():
                 kinds["worker"] += 1
@@ -124,4 +132,48 @@ def test_every_row_is_stored_once_whoever_is_killed(
     lost, doubled = len(set(rows) - set(got)), sum(got.values()) - len(got)
     print(f"\n{kind}, seed {SEED}: {len(rows):,} rows, killed {dict(kinds)}: {lost} lost, {doubled} twice")
     assert (lost, doubled) == (0, 0)
+    assert sum(kinds.values()) == KILLS
+
+
+def test_every_message_of_a_queue_is_stored_once_whoever_is_killed(tmp_path: Path) -> None:
+    chance = random.Random(SEED)
+    rows = [b"%d" % number for number in range(MESSAGES_PER_KILL * (KILLS + 1))]
+    log = tmp_path / "driver.log"
+    kinds: Counter[str] = Counter()
+    with Broker(tmp_path / "data") as broker:
+        with penstock.connect(broker.uri(), native=False) as connection:
+            connection.declare_queue("killed-queue")
+            connection.declare_stream("killed-sink")
+            connection.publish_many(rows, routing_key="killed-queue")
+        arguments = [broker.uri(), "queue", "killed-queue", "killed-sink", str(tmp_path / "checkpoint")]
+
+        driver = Driver(arguments, log)
+        try:
+            for number in range(KILLS):
+                wanted = number * MESSAGES_PER_KILL + chance.randint(1, MESSAGES_PER_KILL)
+                eventually(
+                    partial(has_come, driver, partial(stored, broker, "killed-sink"), wanted), True, START_SECONDS_MAX
+                )
+                assert driver.is_running(), log.read_text()[-4_000:]
+                kind = ("driver", "broker", "worker")[number % 3]
+                if kind == "broker":
+                    broker.kill()
+                    broker.start()
+                elif kind == "driver" or not driver.kill_a_worker():
+                    kind = "driver"
+                    driver.kill()
+                    driver = Driver(arguments, log)
+                kinds[kind] += 1
+            driver.finish()
+        finally:
+            if driver.is_running():
+                driver.kill()
+
+        with penstock.connect(broker.uri(), native=False) as connection:
+            got = Counter(message.body for message in connection.stream("killed-sink").read("first", until="next"))
+            left = connection.get_queue("killed-queue")
+    lost, doubled = len(set(rows) - set(got)), sum(got.values()) - len(got)
+    print(f"\nseed {SEED}: {len(rows):,} messages, killed {dict(kinds)}: {lost} lost, {doubled} twice")
+    assert (lost, doubled) == (0, 0)
+    assert (left.ready_count, left.unsettled_count) == (0, 0)
     assert sum(kinds.values()) == KILLS

@@ -9,6 +9,8 @@ from pyspark.sql.types import StructType
 from penstock.spark.columns import ddl_of
 from penstock.spark.errors import OptionError
 from penstock.spark.options import parse_read_options, parse_write_options
+from penstock.spark.queue_options import is_queue, parse_queue_options
+from penstock.spark.queues import QueueBatchReader, QueueMicroBatchReader
 from penstock.spark.reading import BatchReader
 from penstock.spark.streaming import MicroBatchReader
 from penstock.spark.writing import BatchWriter, MicroBatchWriter
@@ -22,12 +24,18 @@ class PenstockSource(DataSource):  # type: ignore[misc]
         return "penstock"
 
     def schema(self) -> str:
+        if is_queue(self.options):
+            return ddl_of(parse_queue_options(self.options).rows)
         return ddl_of(parse_read_options(self.options))
 
-    def reader(self, schema: StructType) -> BatchReader:
+    def reader(self, schema: StructType) -> BatchReader | QueueBatchReader:
+        if is_queue(self.options):
+            return QueueBatchReader(parse_queue_options(self.options), schema)
         return BatchReader(parse_read_options(self.options), schema)
 
-    def streamReader(self, schema: StructType) -> MicroBatchReader:  # noqa: N802 (named by Spark)
+    def streamReader(self, schema: StructType) -> MicroBatchReader | QueueMicroBatchReader:  # noqa: N802 (by Spark)
+        if is_queue(self.options):
+            return QueueMicroBatchReader(parse_queue_options(self.options), schema)
         return MicroBatchReader(parse_read_options(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:

@@ -14,9 +14,11 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import flight
 
 from penstock.client.uri import parse_uri
+from penstock.spark.errors import DataLossError
 from penstock.spark.ranges import OffsetRange, Offsets
 
 __all__ = ["Described", "Wire"]
@@ -92,6 +94,28 @@ class Wire:
                 if monotonic() >= give_up:
                     raise
                 sleep(UNAVAILABLE_PAUSE_SECONDS)
+
+    def read_lease(self, wanted: dict[str, Any], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """A part of a lease, whose offsets ascend and may skip; `columns` must hold the offset, as for `read`. Raises
+        DataLossError when there is no such lease."""
+        ticket = json.dumps({"vhost": self.vhost, **wanted, "columns": list(columns)})
+        last, give_up = -1, monotonic() + UNAVAILABLE_SECONDS_MAX
+        while True:
+            try:
+                for chunk in self._client.do_get(flight.Ticket(ticket), self._options):
+                    batch = chunk.data.filter(pc.greater(chunk.data["offset"], last))
+                    if batch.num_rows:
+                        last, give_up = batch["offset"][-1].as_py(), monotonic() + UNAVAILABLE_SECONDS_MAX
+                        yield batch
+                return
+            except flight.FlightUnavailableError:
+                if monotonic() >= give_up:
+                    raise
+                sleep(UNAVAILABLE_PAUSE_SECONDS)
+            except KeyError as error:
+                raise DataLossError(
+                    f"{error}; somebody else goes by that owner's name, or it was done by hand"
+                ) from error
 
     def put(self, command: dict[str, Any], schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
         """Publishes a row a message; gives the broker's last word, which counts all rows."""

@@ -24,6 +24,8 @@ OF_USERS = {
         "TrimStream",
         "DeleteGroup",
         "DeleteStage",
+        "ReserveLease",
+        "AckLeases",
         "Bind",
         "Unbind",
         "RefreshToken",

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.frontends.grpc.calls import METHODS
 from penstock.v1 import admin_pb2 as admin
-from penstock.v1 import staging_pb2
+from penstock.v1 import messaging_pb2, staging_pb2
 from penstock.v1 import streams_pb2 as wire
 from support.grpc_fakes import FakeCall, World, basic, play
 
@@ -29,10 +29,14 @@ def declare(name="q", vhost="", **fields):
 
 def test_every_method_of_the_contract_has_a_handler():
     streams = wire.DESCRIPTOR.services_by_name["StreamService"]
-    unary = [method for method in streams.methods if not method.client_streaming]
+    messaging = messaging_pb2.DESCRIPTOR.services_by_name["MessagingService"]
     staging = staging_pb2.DESCRIPTOR.services_by_name["StagingService"]
-    # The listener itself moves rows and decides about them.
-    unary += [method for method in staging.methods if method.name in ("ListStages", "DeleteStage")]
+    # The listener itself moves messages, and decides about staged rows.
+    native = {"Get", "Settle", "Stage", "PublishStaged", "DiscardStaged"}
+    methods = [
+        method for service in (streams, messaging, staging) for method in service.methods if method.name not in native
+    ]
+    unary = [method for method in methods if not method.client_streaming]
     service = admin.DESCRIPTOR.services_by_name["AdminService"]
 
     assert {method.name: method.input_type.name for method in (*service.methods, *unary)} == {

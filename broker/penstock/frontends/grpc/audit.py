@@ -37,6 +37,7 @@ AUDITED: Final[dict[str, tuple[str, ...]]] = {
     "ImportDefinitions": ("vhost",),
     "Backup": ("directory",),
     "DeleteProducer": ("vhost", "producer"),
+    "ReleaseLeases": ("vhost", "queue", "owner", "from"),
 }
 _log = logger("audit")
 

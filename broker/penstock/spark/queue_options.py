@@ -1,0 +1,70 @@
+"""The options of reading a queue, which are fewer than those of a stream: a queue has no places to begin or end at, and
+what a filter passed over would be gone from it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.spark.errors import OptionError
+from penstock.spark.options import (
+    POLL_TIMEOUT_MS,
+    POLL_TIMEOUT_MS_MAX,
+    SPLITS_MAX,
+    Given,
+    ReadOptions,
+    boolean,
+    bounded,
+    names,
+    positive,
+    taken_decoding,
+    taken_uri,
+    text,
+)
+
+__all__ = ["QueueOptions", "is_queue", "parse_queue_options"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOptions:
+    """`rows` says what becomes of the rows, as for a stream; `lease` is for a batch only."""
+
+    queue: str
+    owner: str
+    lease: int | None
+    rows: ReadOptions
+
+
+def is_queue(options: Mapping[str, str]) -> bool:
+    return any(name.lower() == "queue" for name in options)
+
+
+def parse_queue_options(options: Mapping[str, str]) -> QueueOptions:
+    """Raises OptionError."""
+    given = Given(options)
+    queue = given.take("queue", text, "")
+    owner = given.take("owner", text, "")
+    lease = given.take("lease", positive, None)
+    rows = ReadOptions(
+        stream=queue,
+        uri=taken_uri(given),
+        starting=None,
+        ending=None,
+        max_offsets=given.take("maxOffsetsPerTrigger", positive, None),
+        max_bytes=given.take("maxBytesPerTrigger", positive, None),
+        min_partitions=given.take("minPartitions", bounded(1, SPLITS_MAX), 1),
+        fail_on_data_loss=True,
+        with_headers=given.take("includeHeaders", boolean, False),
+        columns=given.take("columns", names, ()),
+        key=None,
+        routing_key=None,
+        poll_timeout_ms=given.take("pollTimeoutMs", bounded(0, POLL_TIMEOUT_MS_MAX), POLL_TIMEOUT_MS),
+        group="",
+        decoding=taken_decoding(given),
+    )
+    given.refuse_rest("read a queue of")
+    if not owner:
+        raise OptionError(
+            "a queue is read under an owner's name that stays the same when the query is started again, and that no "
+            "other query has: .option('owner', 'orders-to-lake'). Spark tells a source nothing that would do"
+        )
+    return QueueOptions(queue, owner, lease, rows)
