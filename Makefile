@@ -70,7 +70,7 @@ test-spark: setup .venv/.spark ## the Spark connector in one shared session (nee
 
 test-security: setup ## who gets in: every method with every kind of caller, tokens, TLS, first start; prints the table
 	$(PYTEST) tests/security tests/broker/test_access.py tests/broker/test_tokens.py tests/broker/test_tls.py \
-		tests/broker/test_first_start.py --capture=no --timeout 300
+		tests/broker/test_rights.py tests/broker/test_topic_permissions.py tests/broker/test_first_start.py --capture=no --timeout 300
 
 test-crash: setup ## 100 kills under load, every crash of recorded runs, every fault of the disk
 	REPLAY_CASES=$${REPLAY_CASES:-12000} cargo test --locked --quiet -p penstock-log --test replay --test faults --test fault_sweep
