@@ -73,7 +73,7 @@ test-spark: setup .venv/.spark ## the Spark connector in one shared session (nee
 
 test-security: setup ## who gets in: every method with every kind of caller, tokens, TLS, first start; prints the table
 	$(PYTEST) tests/security tests/broker/test_access.py tests/broker/test_tokens.py tests/broker/test_tls.py \
-		tests/broker/test_first_start.py --capture=no --timeout 300
+		tests/broker/test_rights.py tests/broker/test_topic_permissions.py tests/broker/test_first_start.py --capture=no --timeout 300
 
 test-hostile: setup ## clients that lie, flood and say nothing, beside one that behaves; prints the table (HOSTILE_STRICT=1: its p99 counts)
 	$(PYTEST) tests/hostile --capture=no --timeout 300

@@ -15,8 +15,9 @@ from bench.report import as_markdown, as_table, update_docs
 from bench.rows import ROWS, Row
 from bench.storage_rows import STORAGE_ROWS
 from bench.stream_rows import STREAM_ROWS
+from bench.tls_rows import TLS_ROWS
 
-ALL_ROWS = (*ROWS, *STORAGE_ROWS, *STREAM_ROWS, *FLIGHT_ROWS)
+ALL_ROWS = (*ROWS, *STORAGE_ROWS, *STREAM_ROWS, *FLIGHT_ROWS, *TLS_ROWS)
 PIPE_WIDTH = 220
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 

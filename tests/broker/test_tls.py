@@ -165,6 +165,44 @@ def test_where_clients_must_show_a_certificate_figures_need_one_and_health_does_
         assert b"penstock_tls_failures_total" in figures
 
 
+def figures(files: Files, broker: Broker, client: str) -> int:
+    """The status of /metrics for whoever shows the certificate `client`; 0 when the handshake fails."""
+    trust = ssl.create_default_context(cafile=str(files.ca))
+    trust.load_cert_chain(files.folder / f"{client}.crt", files.folder / f"{client}.key")
+    try:
+        with urllib.request.urlopen(f"{broker.health}/metrics", timeout=10, context=trust) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as refused:
+        return refused.code
+    except OSError:
+        return 0
+
+
+def test_a_new_authority_of_clients_counts_without_a_restart_and_the_old_one_no_more(files: Files) -> None:
+    """On both ports; an authority that is taken away is trusted no longer."""
+    before, after = trustme.CA(), trustme.CA()
+    authorities = files.folder / "clients.pem"
+    for name, authority in (("before", before), ("after", after)):
+        files.write(name, authority.issue_cert("client@example.com"))
+    before.cert_pem.write_to_path(str(authorities))
+    with files.broker(tls_client_ca=str(authorities), tls_client_auth="required") as broker:
+        assert (figures(files, broker, "before"), figures(files, broker, "after")) == (200, 0)
+        (files.folder / "clients.pem").write_text("no authority")
+        eventually(lambda: "changed TLS files cannot be used" in broker.log, True, 60)
+        assert figures(files, broker, "before") == 200
+
+        after.cert_pem.write_to_path(str(authorities))
+        eventually(lambda: figures(files, broker, "after"), 200, 60)
+
+        assert figures(files, broker, "before") == 0
+        shown = {"cert": str(files.folder / "after.crt"), "key": str(files.folder / "after.key")}
+        with penstock.connect(files.uri(broker, **shown)) as connection:
+            assert connection.status().version
+        gone = {"cert": str(files.folder / "before.crt"), "key": str(files.folder / "before.key")}
+        with pytest.raises(penstock.ConnectionLostError):
+            penstock.connect(files.uri(broker, **gone), timeout=5)
+
+
 def test_a_new_certificate_is_served_without_a_restart_and_a_bad_one_is_not(files: Files, broker: Broker) -> None:
     with penstock.connect(files.uri(broker)) as connection:
         before, _ = shown(broker)

@@ -26,13 +26,18 @@ class TlsFiles:
         self._certificate = certificate
         self._key = key
         self._seen: dict[Path, bytes] = {}
+        self._served = self._new_context()
         self.context = self._new_context()
+        """For listeners in Python, once and for all: each handshake goes on with the context that is served then.
+        One that is in use can be given more authorities, and none can be taken from it."""
+        self.context.sni_callback = self._turn_to_served
 
     def load(self) -> Tls:
         """What the native listener serves. Raises StartError naming what cannot be used."""
         try:
             self._seen = self._read()
             tls = self._tls(self._seen)
+            self._served = self._loaded_context()
             self.context.load_cert_chain(self._certificate, self._key)
         except OSError as error:  # an ssl.SSLError is one
             raise StartError(f"the files of TLS cannot be used: {error}") from error
@@ -58,17 +63,28 @@ class TlsFiles:
                 return None
             self._seen = found
             tls = self._tls(found)
-            self.context.load_cert_chain(self._certificate, self._key)
-        except (OSError, ValueError) as error:
+            self._served = self._loaded_context()
+        except (OSError, ValueError, StartError) as error:
             _log.warning("changed TLS files cannot be used; the old certificate stays", reason=str(error))
             return None
         _log.info("certificates were loaded again", certificate=str(self._certificate))
         return tls
 
+    def _turn_to_served(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = self._served
+
+    def _loaded_context(self) -> ssl.SSLContext:
+        context = self._new_context()
+        context.load_cert_chain(self._certificate, self._key)
+        return context
+
     def _new_context(self) -> ssl.SSLContext:
         settings = self._settings
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = _VERSIONS[settings.tls_version_min]
+        # Whoever resumes a session is not held against the authorities again.
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
         if settings.tls_client_ca is not None:
             try:
                 context.load_verify_locations(settings.tls_client_ca)

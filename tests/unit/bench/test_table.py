@@ -23,6 +23,7 @@ PROMISED = [
     ("queues", "declared", 30),
     ("queues", "resident", 200),
     ("queues", "start", 3),
+    ("tls-batched", "ratio", 0.6),
 ]
 
 
