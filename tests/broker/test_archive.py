@@ -244,6 +244,21 @@ def test_what_retention_took_before_it_was_archived_fails_the_run_or_is_passed_o
     assert offsets(arrow.read("events")) == [*range(1, 101), *range(first, 501)]
 
 
+def test_what_went_before_it_was_archived_lies_between_two_endpoints(
+    broker: Broker, vhost: str, archive: Path, connection: penstock.Connection, arrow: Flight
+) -> None:
+    connection.declare_stream("events")
+    events = connection.stream("events")
+    events.publish_many([BODY] * 100)
+    archived(broker, vhost, archive, delete=False)
+    events.publish_many([BODY] * 400)
+    first = events.trim(450)
+
+    tickets = [json.loads(endpoint.ticket.ticket) for endpoint in arrow.describe("events").endpoints]
+
+    assert [(ticket["from"], ticket["to"]) for ticket in tickets] == [(1, 101), (first, 501)]
+
+
 def test_a_damaged_archive_is_told_and_the_log_is_read_all_the_same(
     broker: Broker, vhost: str, archive: Path, connection: penstock.Connection, arrow: Flight
 ) -> None:

@@ -1,6 +1,7 @@
 """A driver as a process of its own, to be killed: copies a stream, or moves a queue, into a stream in small batches
-until it is at the end of what there is. Arguments: the broker's URI, what the source is, its name, sink, checkpoint. The
-source may be `shuffled`: a stream, by a query whose tasks have other rows each time, which therefore stages them."""
+until it is at the end of what there is. Arguments: the broker's URI, what the source is, its name, sink, checkpoint.
+The source may be `shuffled`: a stream, by a query whose tasks have other rows each time, which therefore stages
+them."""
 
 import sys
 

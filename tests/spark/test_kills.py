@@ -1,5 +1,6 @@
 """Exactly once through kill -9 of the driver and of workers, while a query copies a stream: as it is, and through a
-shuffle that places each row by chance, with staged rows; and of the broker as well, while one moves a queue into a stream.
+shuffle that places each row by chance, with staged rows; and of the broker as well, while one moves a queue into a
+stream.
 
 SPARK_KILLS says how many; moments are drawn from SPARK_KILL_SEED, which is printed. A kill waits for rows to arrive,
 not for time, so that it falls into the work.
@@ -145,15 +146,14 @@ def test_every_message_of_a_queue_is_stored_once_whoever_is_killed(tmp_path: Pat
             connection.declare_queue("killed-queue")
             connection.declare_stream("killed-sink")
             connection.publish_many(rows, routing_key="killed-queue")
+        count = partial(stored, broker, "killed-sink")
         arguments = [broker.uri(), "queue", "killed-queue", "killed-sink", str(tmp_path / "checkpoint")]
 
         driver = Driver(arguments, log)
         try:
             for number in range(KILLS):
                 wanted = number * MESSAGES_PER_KILL + chance.randint(1, MESSAGES_PER_KILL)
-                eventually(
-                    partial(has_come, driver, partial(stored, broker, "killed-sink"), wanted), True, START_SECONDS_MAX
-                )
+                eventually(partial(has_come, driver, count, wanted), True, START_SECONDS_MAX)
                 assert driver.is_running(), log.read_text()[-4_000:]
                 kind = ("driver", "broker", "worker")[number % 3]
                 if kind == "broker":

@@ -97,14 +97,13 @@ class Live:
 def belongs(partition: ArchivedPartition, partition_id: int, live: Live) -> bool:
     """Whether the archive and the log are of the same partition, and not of two that had the same name.
 
-    Numbers may begin anew with a virtual host, so that the message that both have is looked at as well: its time.
+    Numbers may begin anew with a virtual host, so that time is looked at as well: what both have was stored before the
+    last of the archive was, and a later stream only after it.
     """
     if partition.id != partition_id or live.next < partition.next:
         return False
-    file = next(iter(files_from(partition.files, live.first, live.first + 1)), None)
-    if file is None or live.first == live.next or file.first > live.first:
-        return True
-    return file.timestamp_ms_min <= live.first_timestamp_ms <= file.timestamp_ms_max
+    both = files_from(partition.files, live.first, live.next)
+    return not both or live.first_timestamp_ms <= max(file.timestamp_ms_max for file in both)
 
 
 def files_from(files: Sequence[ArchivedFile], start: int, end: int) -> Sequence[ArchivedFile]:

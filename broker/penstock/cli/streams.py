@@ -182,6 +182,20 @@ def offsets(
 
 
 @app.command()
+def trim(
+    context: typer.Context,
+    name: Part,
+    before: Annotated[int, typer.Option("--before", min=0, help="Nothing from this offset on goes.")],
+    uri: Uri = DEFAULT_URI,
+    is_json: Json = False,
+) -> None:
+    """Drop the oldest messages of a stream or a partition: what whole segments of the log hold of them."""
+    with connected(context, uri) as connection:
+        first = connection.stream(name).trim(before)
+    print_done(f"the first offset of '{name}' is {first}", {"first": first}, is_json)
+
+
+@app.command()
 def groups(
     context: typer.Context,
     name: Part,

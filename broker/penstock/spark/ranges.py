@@ -51,22 +51,29 @@ def resolved(place: Place, first: Offsets, end: Offsets, at_time: Mapping[str, i
     }
 
 
-def ranges_between(start: Offsets, end: Offsets, first: Offsets, fail_on_data_loss: bool) -> list[OffsetRange]:
+def ranges_between(
+    start: Offsets,
+    end: Offsets,
+    first: Offsets,
+    fail_on_data_loss: bool,
+    gone: Mapping[str, tuple[int, int]] | None = None,
+) -> list[OffsetRange]:
     """What lies between, for each partition that has something; raises DataLossError.
 
-    A partition that `start` does not know begins with its first message.
+    A partition that `start` does not know begins with its first message. `gone` is what one lacks in the middle.
     """
     ranges = []
     for partition, stop in sorted(end.items()):
         there = first.get(partition, 0)
         begin = start.get(partition, there)
-        if begin < there:
-            if fail_on_data_loss:
+        low, high = (gone or {}).get(partition, (0, 0))
+        for lost in ((begin, min(there, stop)), (max(begin, low), min(high, stop))):
+            if lost[0] < lost[1] and fail_on_data_loss:
                 raise DataLossError(
-                    f"offsets {begin} to {min(there, stop) - 1} of '{partition}' are wanted and retention took them; "
+                    f"offsets {lost[0]} to {lost[1] - 1} of '{partition}' are wanted and retention took them; "
                     "set failOnDataLoss=false to go on with what is there, or begin a new checkpoint"
                 )
-            begin = there
+        begin = max(begin, there)
         if begin < stop:
             ranges.append(OffsetRange(partition, begin, stop))
     return ranges

@@ -47,7 +47,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
             end = offsets_of(wire, options.stream, options.ending or LATEST, there)
         # What was written meanwhile, or never, is not waited for.
         end = {partition: min(offset, there.end[partition]) for partition, offset in end.items()}
-        ranges = ranges_between(start, end, there.first, options.fail_on_data_loss)
+        ranges = ranges_between(start, end, there.first, options.fail_on_data_loss, there.gone)
         # Another reading of the same range that decodes otherwise has other dead letters.
         decoding = options.decoding.identity
         return [

@@ -75,7 +75,8 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return self._described().end
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        ranges = ranges_between(start, end, self._described().first, self._options.fail_on_data_loss)
+        there = self._described()
+        ranges = ranges_between(start, end, there.first, self._options.fail_on_data_loss, there.gone)
         # A split has the same number in every batch, so its dead letters carry ascending sequences.
         return [
             RangePartition(each, f"{each.partition}/{each.number}of{each.count}")

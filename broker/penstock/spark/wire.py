@@ -8,7 +8,7 @@ survive one.
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic, sleep
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -40,6 +40,8 @@ class Described:
     end: Offsets
     rows: int
     bytes: int
+    # What retention took before it was archived, from the first offset to behind the last one.
+    gone: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 class Wire:
@@ -65,19 +67,19 @@ class Wire:
     def describe(self, stream: str) -> Described:
         """Raises what Flight raises: KeyError when there is no such stream."""
         info = self._info({"stream": stream})
-        tickets = [json.loads(endpoint.ticket.ticket) for endpoint in info.endpoints]
+        ranges = ranges_of(info)
         return Described(
-            {ticket["partition"]: ticket["from"] for ticket in tickets},
-            {ticket["partition"]: ticket["to"] for ticket in tickets},
+            {partition: parts[0][0] for partition, parts in ranges.items()},
+            {partition: parts[-1][1] for partition, parts in ranges.items()},
             info.total_records,
             info.total_bytes,
+            {partition: (parts[0][1], parts[1][0]) for partition, parts in ranges.items() if len(parts) > 1},
         )
 
     def offsets_at(self, stream: str, timestamp_ms: int) -> Offsets:
         """The first offsets stored at this time or later; the end of a partition that has none."""
         info = self._info({"stream": stream, "from_timestamp_ms": timestamp_ms})
-        tickets = [json.loads(endpoint.ticket.ticket) for endpoint in info.endpoints]
-        return {ticket["partition"]: ticket["from"] for ticket in tickets}
+        return {partition: parts[0][0] for partition, parts in ranges_of(info).items()}
 
     def read(self, wanted: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """`columns` must hold the offset: when the broker goes away, the reading goes on behind the last one."""
@@ -172,6 +174,15 @@ class Answers:
                 self._last = json.loads(result.to_pybytes())
         except (pa.ArrowException, OSError, KeyError, ValueError) as error:
             self._error = error
+
+
+def ranges_of(info: flight.FlightInfo) -> dict[str, list[tuple[int, int]]]:
+    """The ranges of each partition in their order: two where something between archive and log is gone."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for endpoint in info.endpoints:
+        ticket = json.loads(endpoint.ticket.ticket)
+        found.setdefault(ticket["partition"], []).append((ticket["from"], ticket["to"]))
+    return {partition: sorted(parts) for partition, parts in found.items()}
 
 
 def parts_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -31,12 +31,13 @@ def test_the_archive_and_the_log_together_answer_every_offset_once(archived, liv
     found, at = [], start
     while at < end:
         # As a reader goes on: what the log has comes from there, the rest from the archive.
-        pieces = files_from(archived, at, end) if at < live_first else ()
+        pieces = files_from(archived, at, min(end, live_first)) if at < live_first else ()
         if not pieces:
             found += range(max(at, live_first), min(end, live.stop))
             break
-        found += range(max(at, pieces[0].first), min(end, pieces[0].next))
-        at = min(end, pieces[0].next)
+        behind = min(end, live_first, pieces[0].next)
+        found += range(max(at, pieces[0].first), behind)
+        at = behind
 
     there = {offset for file in archived for offset in range(file.first, file.next)} | set(live)
     assert found == [offset for offset in range(start, end) if offset in there]

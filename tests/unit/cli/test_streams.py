@@ -68,6 +68,15 @@ def published(transports: list[FilledTransport]) -> list[tuple[bytes, bytes | No
     return [(body, key, sequence) for body, _, _, key, sequence in transports[-1].publishers[0].keyed]
 
 
+def test_a_trim_says_what_is_first_now(invoke: Invoke, broker: FakeBroker) -> None:
+    broker.answers["TrimStream"] = lambda _: wire.TrimStreamResponse(first=7).SerializeToString()
+
+    done = invoke("trim", "orders", "--before", "9")
+
+    assert done.stdout == "the first offset of 'orders' is 7\n"
+    assert wire.TrimStreamRequest.FromString(broker.calls[-1][1]).before == 9
+
+
 def test_a_stream_is_declared_with_what_it_keeps(invoke: Invoke, broker: FakeBroker) -> None:
     done = invoke("declare", "clicks", "--partitions", "2", "--max-age", "7D", "--max-bytes", "1000")
 

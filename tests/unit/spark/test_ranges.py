@@ -60,6 +60,21 @@ def test_offsets_that_retention_took_fail_the_reading_or_are_left_out() -> None:
     assert ranges_between(start, {"a": 9}, first, fail_on_data_loss=False) == []
 
 
+def test_offsets_that_went_before_they_were_archived_fail_the_reading_or_are_passed_over() -> None:
+    gone = {"a": (8, 12)}
+
+    def found(start: int, end: int, fails: bool) -> list[OffsetRange]:
+        return ranges_between({"a": start}, {"a": end}, {"a": 1}, fails, gone)
+
+    with pytest.raises(DataLossError, match="offsets 8 to 11 of 'a'"):
+        found(1, 20, True)
+    with pytest.raises(DataLossError, match="offsets 9 to 9 of 'a'"):
+        found(9, 10, True)
+    assert found(1, 20, False) == [OffsetRange("a", 1, 20)]
+    assert found(1, 8, True) == [OffsetRange("a", 1, 8)]
+    assert found(12, 20, True) == [OffsetRange("a", 12, 20)]
+
+
 def test_places_become_offsets() -> None:
     first, end = {"a": 1, "b": 3}, {"a": 9, "b": 7}
 

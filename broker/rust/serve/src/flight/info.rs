@@ -47,6 +47,7 @@ struct Partition {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Archived {
     first: u64,
+    next: u64,
     message_count: Option<u64>,
     bytes: u64,
     at_timestamp: Option<u64>,
@@ -56,6 +57,16 @@ impl Partition {
     /// The first offset that there is, here or in the archive.
     fn begin(&self) -> u64 {
         self.archive.map_or(self.first, |archive| archive.first.min(self.first))
+    }
+
+    /// A range without what went before it was archived: one or two parts, so that a reader sees what is missing.
+    fn there(&self, (from, to): (u64, u64)) -> impl Iterator<Item = (u64, u64)> {
+        let gone = self.archive.map_or((self.first, self.first), |archive| (archive.next.min(self.first), self.first));
+        let below = (from, to.min(gone.0));
+        let above = (from.max(gone.1), to);
+        let is_split = below.0 < below.1 && above.0 < above.1 && gone.0 < gone.1;
+        let parts = if is_split { [Some(below), Some(above)] } else { [Some((from, to)), None] };
+        parts.into_iter().flatten()
     }
 
     fn at_timestamp(&self) -> Option<u64> {
@@ -115,7 +126,7 @@ async fn describe(calls: &Calls, caller: &Caller, descriptor: FlightDescriptor) 
     let mut info = info_of(&projection, descriptor)?;
     let total = ranges.iter().map(|(from, to)| to - from).sum();
     for (partition, &range) in partitions.iter().zip(&ranges) {
-        for (from, to) in split(range, total, endpoints_min) {
+        for (from, to) in partition.there(range).flat_map(|range| split(range, total, endpoints_min)) {
             info.endpoints.push(endpoint(&Ticket {
                 vhost: wanted.vhost.clone(),
                 partition: partition.name.clone(),
@@ -263,6 +274,7 @@ fn parse_archived(bytes: &[u8]) -> Result<Archived, WireError> {
     while let Some((field, wire_type)) = reader.field()? {
         match field {
             1 => archived.first = reader.uint(field, wire_type)?,
+            2 => archived.next = reader.uint(field, wire_type)?,
             3 => archived.message_count = Some(reader.uint(field, wire_type)?),
             4 => archived.bytes = reader.uint(field, wire_type)?,
             5 => archived.at_timestamp = Some(reader.uint(field, wire_type)?),
@@ -327,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_range_begins_in_the_archive_when_there_is_one() {
-        let archived = Archived { first: 3, message_count: Some(7), bytes: 70, at_timestamp: None };
+        let archived = Archived { first: 3, next: 12, message_count: Some(7), bytes: 70, at_timestamp: None };
         let live = Partition { first: 10, next: 20, message_count: 10, bytes: 100, ..Partition::default() };
         let with = |archive| Partition { archive: Some(archive), at_timestamp: Some(15), ..live.clone() };
         let from =
@@ -338,5 +350,21 @@ mod tests {
         assert_eq!(from(Some(1), Archived { at_timestamp: Some(5), ..archived }), 5);
         assert_eq!(with(archived).totals(), Some((17, 170)));
         assert_eq!(with(Archived { message_count: None, ..archived }).totals(), None);
+    }
+
+    #[test]
+    fn what_went_before_it_was_archived_lies_between_two_endpoints() {
+        let there = |next, range| {
+            let archive = Some(Archived { first: 3, next, ..Archived::default() });
+            let partition = Partition { first: 10, next: 20, archive, ..Partition::default() };
+            partition.there(range).collect::<Vec<_>>()
+        };
+
+        assert_eq!(there(10, (3, 20)), [(3, 20)]);
+        assert_eq!(there(15, (3, 20)), [(3, 20)]);
+        assert_eq!(there(7, (3, 20)), [(3, 7), (10, 20)]);
+        assert_eq!(there(7, (5, 9)), [(5, 9)]);
+        assert_eq!(there(7, (12, 20)), [(12, 20)]);
+        assert_eq!(Partition { first: 10, next: 20, ..Partition::default() }.there((10, 20)).count(), 1);
     }
 }

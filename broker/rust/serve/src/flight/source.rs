@@ -85,8 +85,9 @@ impl Source {
     /// Goes on in the log when it has what comes next, else in the archive, else with what the log has behind it.
     async fn go_on(&mut self) -> Result<(), Status> {
         let reader = read(&self.shard, self.queue, self.ticket.from, self.end)?;
-        if reader.range().first > self.ticket.from
-            && let Some((next, piece)) = self.read_archive().await?
+        let first = reader.range().first;
+        if first > self.ticket.from
+            && let Some((next, piece)) = self.read_archive(first.min(self.end)).await?
         {
             self.ticket.from = next;
             self.piece = piece;
@@ -99,10 +100,10 @@ impl Source {
         Ok(())
     }
 
-    /// A piece from where the reading stands, and where it goes on behind it.
-    async fn read_archive(&self) -> Result<Option<(u64, VecDeque<IpcMessage>)>, Status> {
+    /// A piece from where the reading stands, of what the log has no more, and where it goes on behind it.
+    async fn read_archive(&self, end: u64) -> Result<Option<(u64, VecDeque<IpcMessage>)>, Status> {
         let mut call = Call::new(Kind::Archive, &self.caller);
-        call.payload = self.ticket.to_json().into();
+        call.payload = Ticket { to: Some(end), ..self.ticket.clone() }.to_json().into();
         let Answer::Payload(payload) = self.calls.ask(call).await? else {
             return Err(Status::internal("the broker answered for an archive with an admission"));
         };
