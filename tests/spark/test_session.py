@@ -167,7 +167,7 @@ def test_a_repeated_batch_with_other_rows_in_its_tasks_is_stored_once_when_it_is
             .start()
         )
         try:
-            assert query.awaitTermination(100)
+            assert query.awaitTermination(600)
         finally:
             query.stop()
 

@@ -194,7 +194,7 @@ def effective_exchange(state: "VhostTopology", exchange: Exchange) -> Exchange:
 
 def effective_queue(state: "VhostTopology", queue: Queue) -> Queue:
     if not state.has_policies or queue.name.startswith(STAGE_PREFIX):
-        return queue  # a stage that lost rows to a limit could not publish its batch
+        return queue  # what a stage promises and keeps is the broker's to say
     added = _added(state, queue.name, queue.arguments, Target.STREAM if queue.is_stream else Target.CLASSIC)
     return replace(queue, arguments=added) if added is not queue.arguments else queue
 

@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 
 from penstock.cli.main import app
 from penstock.client.sync import Connection
+from penstock.v1 import staging_pb2 as staging
 from penstock.v1 import streams_pb2 as wire
 from support.fake_reader import FakeReader
 from support.fake_transport import FakeBroker, FakeTransport, connect_to
@@ -37,6 +38,7 @@ def broker() -> FakeBroker:
     stream = wire.Stream(name="orders", partitions=["orders"], message_count=3, bytes=2_000)
     stream.arguments["x-max-age"].string_value = "7D"
     offsets = wire.PartitionOffsets(partition="orders", first=1, next=4, message_count=3, first_timestamp_ms=1_500)
+    stage = staging.StageInfo(name="nightly", routing_key="orders", row_count=9, last_batch=4, last_staged_ms=1_500)
     group = wire.Group(name="billing", partition="orders", offset=2, lag=1)
     broker.publish = lambda *_: (0, "")  # type: ignore[method-assign]
     for name, answer in (
@@ -47,9 +49,21 @@ def broker() -> FakeBroker:
         ("ListGroups", wire.ListGroupsResponse(groups=[group])),
         ("DeleteGroup", wire.DeleteGroupResponse(deleted=False)),
         ("GetProducer", wire.GetProducerResponse()),
+        ("DeleteProducer", wire.DeleteProducerResponse(deleted=False)),
+        ("ListStages", staging.ListStagesResponse(stages=[stage])),
+        ("DeleteStage", staging.DeleteStageResponse(dropped_count=9)),
     ):
         broker.answers[name] = lambda _, answer=answer: answer.SerializeToString()  # type: ignore[misc]
+    broker.answers["ListProducers"] = producers_of
     return broker
+
+
+def producers_of(request: bytes) -> bytes:
+    """Two pages of one, and the end."""
+    names = ["monday", "tuesday"]
+    after = wire.ListProducersRequest.FromString(request).after
+    page = [wire.ProducerInfo(name=name, sequence=7) for name in names if name > after][:1]
+    return wire.ListProducersResponse(producers=page).SerializeToString()
 
 
 @pytest.fixture
@@ -93,6 +107,21 @@ def test_streams_are_listed_and_deleted(invoke: Invoke) -> None:
     assert [(one["name"], one["partitions"], one["message_count"]) for one in listed] == [("orders", ["orders"], 3)]
     assert "x-max-age=7D" in invoke("list").stdout
     assert invoke("delete", "orders").stdout == "stream 'orders' deleted with 7 messages\n"
+
+
+def test_stages_are_listed_and_deleted(invoke: Invoke) -> None:
+    (stage,) = json.loads(invoke("stages", "--json").stdout)
+
+    assert (stage["name"], stage["row_count"], stage["last_batch"]) == ("nightly", 9, 4)
+    assert "1970-01-01T00:00:01.500" in invoke("stages").stdout
+    assert invoke("stages", "--delete", "nightly").stdout == "stage 'nightly' deleted with 9 rows\n"
+
+
+def test_producers_are_listed_page_by_page_and_forgotten(invoke: Invoke) -> None:
+    listed = json.loads(invoke("producers", "--json").stdout)
+
+    assert [(one["name"], one["sequence"]) for one in listed] == [("monday", 7), ("tuesday", 7)]
+    assert "there is no producer 'friday'" in invoke("producers", "--delete", "friday").stderr
 
 
 def test_lines_are_published_with_their_keys(invoke: Invoke, transports: list[FilledTransport]) -> None:
