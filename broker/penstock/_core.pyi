@@ -152,7 +152,7 @@ class Call:
     subject: str
     payload: bytes
     def answer(self, payload: bytes) -> None: ...
-    def admit(self, vhost: str, queue_id: int = 0) -> None: ...
+    def admit(self, vhost: str, queue_id: int = 0, user: str = "") -> None: ...
     def refuse(self, code: int, message: str, details: bytes = ...) -> None:
         """`code` is a gRPC status code; `details` a serialised google.rpc.Status."""
 
@@ -184,6 +184,9 @@ class Server:
         """For connections from now on; a plaintext listener stays one."""
     def forget(self) -> None:
         """Permissions or topology changed: streams ask again before their next batch."""
+    def set_quota(self, name: str, is_user: bool, limits: dict[str, int]) -> None:
+        """What a user or a virtual host may use from now on: publish_rate, publish_bytes_rate, in_flight_bytes_max, message_bytes_max,
+        streams_max; what is not named has no limit."""
     def stop(self, grace_ms: int) -> None:
         """GOAWAY, then wait for the streams to end, at most `grace_ms` (blocking, without the GIL)."""
 

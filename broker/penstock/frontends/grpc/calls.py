@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError, Message
 from penstock.frontends.grpc import (
     account_calls,
     audit,
+    limit_calls,
     node_calls,
     policy_calls,
     stream_calls,
@@ -46,6 +47,8 @@ METHODS: dict[str, Method] = {
     "DeleteVhost": _method(admin.DeleteVhostRequest, vhost_calls.delete_vhost),
     "GetVhostLimits": _method(admin.GetVhostLimitsRequest, vhost_calls.get_vhost_limits),
     "SetVhostLimits": _method(admin.SetVhostLimitsRequest, vhost_calls.set_vhost_limits),
+    "GetUserLimits": _method(admin.GetUserLimitsRequest, limit_calls.get_user_limits),
+    "SetUserLimits": _method(admin.SetUserLimitsRequest, limit_calls.set_user_limits),
     "ListUsers": _method(admin.ListUsersRequest, account_calls.list_users),
     "PutUser": _method(admin.PutUserRequest, account_calls.put_user),
     "DeleteUser": _method(admin.DeleteUserRequest, account_calls.delete_user),

@@ -17,7 +17,7 @@ from penstock.kit.tasks import spawn
 from penstock.model.errors import FaultError, RefusedError, StoppedError, Thing
 from penstock.model.names import ConnectionId, QueueName, VhostName
 
-STREAMS: Final = frozenset({"publish", "consume"})
+STREAMS: Final = frozenset({"publish", "consume", "read", "get"})
 QUESTIONS_MAX: Final = 8
 """What one call may have to ask another server, one question after another: a vhost, and a few things in it."""
 _log = logger("grpc")
@@ -67,6 +67,7 @@ class GrpcFrontend:
     async def _decide(self, call: Call) -> None:
         try:
             person = await _who_calls(self._context, call)
+            self._count(call, person)
             caller = Caller(person, ConnectionId(call.connection), self._context.accounts)
             for _ in range(QUESTIONS_MAX):
                 try:
@@ -83,6 +84,13 @@ class GrpcFrontend:
             _log.warning("a call met a fault", method=call.method or call.kind, fault=str(fault))
             _refuse(call, refusal_of(fault))
 
+    def _count(self, call: Call, person: Person) -> None:
+        """Administrators administer also above their limit, or nobody could lift it."""
+        if call.kind == "call" and person.is_administrator:
+            return
+        limit = self._context.user_limits.find(person.name).connections_max
+        self._context.connections.log_in(call.connection, person.name, limit)
+
     async def _answer(self, call: Call, caller: Caller) -> None:
         """Raises UndecidedError before anything has changed."""
         if call.kind == "call":
@@ -93,14 +101,14 @@ class GrpcFrontend:
                 call.answer(answer)
             return
         if call.kind == "enter":
-            call.admit("", NO_QUEUE)  # being somebody is enough to send a large request
+            call.admit("", NO_QUEUE, caller.user.name)  # being somebody is enough to send a large request
             return
         admission = await admit(self._context, caller, call)
         if call.kind in STREAMS:
             limit = self._context.vhosts.get(admission.vhost).limits.connections_max
             self._context.connections.enter(call.connection, admission.vhost, limit)
             self._context.sessions.opened(call.connection, call.authorization, caller.user)
-        call.admit(admission.vhost, admission.queue_id)
+        call.admit(admission.vhost, admission.queue_id, caller.user.name)
 
 
 async def _who_calls(context: Context, call: Call) -> Person:

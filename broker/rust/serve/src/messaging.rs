@@ -17,13 +17,14 @@ use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Request, Response, Status, Streaming};
 use tower_service::Service;
 
-use crate::calls::{Call, Calls, Kind};
+use crate::calls::{Admitted, Call, Calls, Kind};
 use crate::codec::BytesCodec;
 use crate::connection::{Caller, Peer};
 use crate::consume::ConsumeStream;
 use crate::gate::guard;
 use crate::publish::{Opened, PublishStream};
 use crate::pull::PullContext;
+use crate::quotas::{Allowance, Quotas};
 use crate::responses::respond;
 use crate::status;
 
@@ -41,6 +42,7 @@ const ENVELOPE_BYTES_MAX: usize = (1 << 20) + (128 << 10);
 pub(crate) struct Messaging {
     pub engine: Arc<Engine>,
     pub calls: Arc<Calls>,
+    pub quotas: Arc<Quotas>,
     pub stopping: watch::Receiver<bool>,
     pub message_bytes_max: usize,
     /// What a request has for its first message.
@@ -105,6 +107,7 @@ impl UnaryService<Bytes> for Pulling {
             let context = PullContext {
                 engine: messaging.engine,
                 calls: messaging.calls,
+                quotas: messaging.quotas,
                 caller: Caller::of(peer, request.metadata()),
                 pulls: Arc::clone(&peer.pulls),
             };
@@ -136,13 +139,13 @@ impl Messaging {
         let level = level_of(level)?;
         let mut call = Call::new(Kind::Publish, &caller);
         call.payload = first.clone();
-        let (vhost, _) = self.calls.admit(call).await?;
-        let shard = self.shard(&vhost)?;
+        let admitted = self.calls.admit(call).await?;
+        let (shard, allowance) = self.enter(&admitted)?;
         let producer = match producer {
             "" => None,
             name => Some(shard.open_producer(name).map_err(|error| status::of_engine(&error))?),
         };
-        let opened = Opened { shard, level, producer, message_bytes_max: self.message_bytes_max };
+        let opened = Opened { shard, allowance, level, producer, message_bytes_max: self.message_bytes_max };
         Ok(PublishStream::new(input, self.calls, caller, self.stopping, opened))
     }
 
@@ -153,8 +156,9 @@ impl Messaging {
         };
         let mut call = Call::new(Kind::Consume, &caller);
         call.payload = first.clone();
-        let (vhost, queue_id) = self.calls.admit(call).await?;
-        let shard = self.shard(&vhost)?;
+        let admitted = self.calls.admit(call).await?;
+        let queue_id = admitted.queue_id;
+        let (shard, allowance) = self.enter(&admitted)?;
         let options = SubscriptionOptions {
             prefetch: if open.prefetch == 0 { PREFETCH_DEFAULT } else { open.prefetch.min(PREFETCH_MAX) },
             auto_ack: open.auto_ack,
@@ -167,7 +171,14 @@ impl Messaging {
             "" => format!("consumer-{}-{queue_id}", caller.connection),
             tag => tag.to_owned(),
         };
-        Ok(ConsumeStream::new(input, self.calls, caller, self.stopping, (shard, subscription, &tag)))
+        Ok(ConsumeStream::new(input, self.calls, caller, self.stopping, (shard, subscription, &tag), allowance))
+    }
+
+    /// The vhost of somebody who was admitted, and what a stream of theirs may do in it.
+    pub(crate) fn enter(&self, admitted: &Admitted) -> Result<(Arc<Shard>, Allowance), Status> {
+        let shard = self.shard(&admitted.vhost)?;
+        let allowance = Allowance::open(&self.quotas, self.engine.counters(), &admitted.user, &admitted.vhost)?;
+        Ok((shard, allowance))
     }
 
     pub(crate) fn shard(&self, vhost: &str) -> Result<Arc<Shard>, Status> {

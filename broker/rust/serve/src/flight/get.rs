@@ -14,7 +14,7 @@ use tonic::{Status, Streaming};
 use super::asks::Ticket;
 use super::protocol::{DATA_BODY, DATA_HEADER, FlightTicket};
 use super::{first, not_encoded, of_arrow};
-use crate::calls::{Call, Kind};
+use crate::calls::{Admitted, Call, Kind};
 use crate::connection::Caller;
 use crate::deliveries::Pending;
 use crate::messaging::Messaging;
@@ -51,7 +51,7 @@ pub(super) async fn open(
     let projection = projection_of(ticket.columns.as_deref())?;
     let mut call = Call::new(Kind::Read, &caller);
     call.payload = read_open(&ticket).into();
-    let (vhost, queue_id) = messaging.calls.admit(call).await?;
+    let Admitted { vhost, queue_id, .. } = messaging.calls.admit(call).await?;
     let shard = messaging.shard(&vhost)?;
     let settings =
         ReadSettings { from: ReadFrom::Offset(ticket.from), end: ticket.to, group: None, single_active: false };

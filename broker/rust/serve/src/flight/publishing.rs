@@ -10,6 +10,7 @@ use penstock_engine::{Fate, Level, Metric, Payload, Position, Producer, Producer
 use penstock_wire::NAME_BYTES_MAX;
 use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers_of, properties_to_amqp};
 use penstock_wire::grpc::publish::encode_publish_open;
+use tokio::time::sleep;
 use tonic::{Code, Status};
 
 use super::asks::{Put, PutLevel};
@@ -20,6 +21,7 @@ use crate::calls::{Call, Kind};
 use crate::connection::Caller;
 use crate::messaging::Messaging;
 use crate::publish::now_ms;
+use crate::quotas::Allowance;
 use crate::status;
 
 /// One round stores at most this much, so that other publishers get their turn.
@@ -34,6 +36,7 @@ pub(super) struct Publishing {
     messaging: Messaging,
     caller: Caller,
     shard: Arc<Shard>,
+    allowance: Allowance,
     exchange: String,
     routing_key: String,
     level: Option<Level>,
@@ -62,8 +65,8 @@ impl Publishing {
         let mut open = Vec::new();
         encode_publish_open(&mut open, &put.vhost, 0, &put.producer);
         call.payload = open.into();
-        let (vhost, _) = messaging.calls.admit(call).await?;
-        let shard = messaging.shard(&vhost)?;
+        let admitted = messaging.calls.admit(call).await?;
+        let (shard, allowance) = messaging.enter(&admitted)?;
         let (exchange, routing_key) = match put.stream {
             Some(name) => place_of(&messaging, &caller, &put.vhost, name).await?,
             None => (put.exchange, put.routing_key),
@@ -79,6 +82,7 @@ impl Publishing {
             messaging,
             caller,
             shard,
+            allowance,
             exchange,
             routing_key,
             level,
@@ -100,6 +104,9 @@ impl Publishing {
         let mut unroutable = 0;
         while from < rows.row_count() {
             self.permit().await?;
+            while let Some(pause) = self.allowance.publish_pause() {
+                sleep(pause).await;
+            }
             let stored = self.store(&rows, from)?;
             from += stored.row_count;
             unroutable += stored.unroutable;
@@ -161,6 +168,7 @@ impl Publishing {
             return Err(Status::not_found(text));
         }
         self.next_sequence = self.next_sequence.saturating_add(round.len() as u64);
+        self.allowance.published(round.len() as u64, bytes as u64, None);
         let unroutable = fates.iter().filter(|fate| matches!(fate, Fate::Unroutable | Fate::Returned)).count() as u64;
         let wait_for = fates.contains(&Fate::Stored(Level::Disk)).then_some(published.end);
         Ok(Stored { row_count: round.len(), unroutable, wait_for })
@@ -168,9 +176,10 @@ impl Publishing {
 
     /// The properties of a row as they are stored. What is too large is refused here.
     fn block_of(&self, rows: &PutRows<'_>, at: usize, row: &PutRow<'_>) -> Result<Vec<u8>, Status> {
-        let max = self.messaging.message_bytes_max;
+        let (max, whose) = self.allowance.message_bytes_max(self.messaging.message_bytes_max);
         if row.body.len() > max {
-            let text = format!("row {at}: a body of {} bytes is larger than message_bytes_max, {max}", row.body.len());
+            let limit = whose.map_or("message_bytes_max".to_owned(), |whose| format!("max-message-bytes of {whose}"));
+            let text = format!("row {at}: a body of {} bytes is larger than {limit}, {max}", row.body.len());
             return Err(Status::new(Code::ResourceExhausted, text));
         }
         let mut block = Vec::new();
