@@ -763,8 +763,17 @@ type VhostLimits struct {
 	QueuesMax *uint32                `protobuf:"varint,1,opt,name=queues_max,json=queuesMax,proto3,oneof" json:"queues_max,omitempty"`
 	// Connections with streams in the virtual host.
 	ConnectionsMax *uint32 `protobuf:"varint,2,opt,name=connections_max,json=connectionsMax,proto3,oneof" json:"connections_max,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Messages a second that are published; whoever is faster is not read from for a while.
+	PublishRate *uint32 `protobuf:"varint,3,opt,name=publish_rate,json=publishRate,proto3,oneof" json:"publish_rate,omitempty"`
+	// The same in bytes of publish requests.
+	PublishBytesRate *uint64 `protobuf:"varint,4,opt,name=publish_bytes_rate,json=publishBytesRate,proto3,oneof" json:"publish_bytes_rate,omitempty"`
+	// Bytes received and not yet confirmed, and as many delivered and not yet settled: above it publishers are not read from
+	// and nothing is delivered until there is room.
+	InFlightBytesMax *uint64 `protobuf:"varint,5,opt,name=in_flight_bytes_max,json=inFlightBytesMax,proto3,oneof" json:"in_flight_bytes_max,omitempty"`
+	// A larger message is rejected.
+	MessageBytesMax *uint64 `protobuf:"varint,6,opt,name=message_bytes_max,json=messageBytesMax,proto3,oneof" json:"message_bytes_max,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *VhostLimits) Reset() {
@@ -811,6 +820,305 @@ func (x *VhostLimits) GetConnectionsMax() uint32 {
 	return 0
 }
 
+func (x *VhostLimits) GetPublishRate() uint32 {
+	if x != nil && x.PublishRate != nil {
+		return *x.PublishRate
+	}
+	return 0
+}
+
+func (x *VhostLimits) GetPublishBytesRate() uint64 {
+	if x != nil && x.PublishBytesRate != nil {
+		return *x.PublishBytesRate
+	}
+	return 0
+}
+
+func (x *VhostLimits) GetInFlightBytesMax() uint64 {
+	if x != nil && x.InFlightBytesMax != nil {
+		return *x.InFlightBytesMax
+	}
+	return 0
+}
+
+func (x *VhostLimits) GetMessageBytesMax() uint64 {
+	if x != nil && x.MessageBytesMax != nil {
+		return *x.MessageBytesMax
+	}
+	return 0
+}
+
+type UserLimits struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Connections on which the user was authenticated.
+	ConnectionsMax *uint32 `protobuf:"varint,1,opt,name=connections_max,json=connectionsMax,proto3,oneof" json:"connections_max,omitempty"`
+	// Open streams that publish or consume.
+	StreamsMax *uint32 `protobuf:"varint,2,opt,name=streams_max,json=streamsMax,proto3,oneof" json:"streams_max,omitempty"`
+	// As those of virtual hosts, over all of the user's streams.
+	PublishRate      *uint32 `protobuf:"varint,3,opt,name=publish_rate,json=publishRate,proto3,oneof" json:"publish_rate,omitempty"`
+	PublishBytesRate *uint64 `protobuf:"varint,4,opt,name=publish_bytes_rate,json=publishBytesRate,proto3,oneof" json:"publish_bytes_rate,omitempty"`
+	InFlightBytesMax *uint64 `protobuf:"varint,5,opt,name=in_flight_bytes_max,json=inFlightBytesMax,proto3,oneof" json:"in_flight_bytes_max,omitempty"`
+	MessageBytesMax  *uint64 `protobuf:"varint,6,opt,name=message_bytes_max,json=messageBytesMax,proto3,oneof" json:"message_bytes_max,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *UserLimits) Reset() {
+	*x = UserLimits{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UserLimits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UserLimits) ProtoMessage() {}
+
+func (x *UserLimits) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UserLimits.ProtoReflect.Descriptor instead.
+func (*UserLimits) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *UserLimits) GetConnectionsMax() uint32 {
+	if x != nil && x.ConnectionsMax != nil {
+		return *x.ConnectionsMax
+	}
+	return 0
+}
+
+func (x *UserLimits) GetStreamsMax() uint32 {
+	if x != nil && x.StreamsMax != nil {
+		return *x.StreamsMax
+	}
+	return 0
+}
+
+func (x *UserLimits) GetPublishRate() uint32 {
+	if x != nil && x.PublishRate != nil {
+		return *x.PublishRate
+	}
+	return 0
+}
+
+func (x *UserLimits) GetPublishBytesRate() uint64 {
+	if x != nil && x.PublishBytesRate != nil {
+		return *x.PublishBytesRate
+	}
+	return 0
+}
+
+func (x *UserLimits) GetInFlightBytesMax() uint64 {
+	if x != nil && x.InFlightBytesMax != nil {
+		return *x.InFlightBytesMax
+	}
+	return 0
+}
+
+func (x *UserLimits) GetMessageBytesMax() uint64 {
+	if x != nil && x.MessageBytesMax != nil {
+		return *x.MessageBytesMax
+	}
+	return 0
+}
+
+type GetUserLimitsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetUserLimitsRequest) Reset() {
+	*x = GetUserLimitsRequest{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetUserLimitsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetUserLimitsRequest) ProtoMessage() {}
+
+func (x *GetUserLimitsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetUserLimitsRequest.ProtoReflect.Descriptor instead.
+func (*GetUserLimitsRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *GetUserLimitsRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type GetUserLimitsResponse struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Limits          *UserLimits            `protobuf:"bytes,1,opt,name=limits,proto3" json:"limits,omitempty"`
+	ConnectionCount uint32                 `protobuf:"varint,2,opt,name=connection_count,json=connectionCount,proto3" json:"connection_count,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *GetUserLimitsResponse) Reset() {
+	*x = GetUserLimitsResponse{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetUserLimitsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetUserLimitsResponse) ProtoMessage() {}
+
+func (x *GetUserLimitsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetUserLimitsResponse.ProtoReflect.Descriptor instead.
+func (*GetUserLimitsResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *GetUserLimitsResponse) GetLimits() *UserLimits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *GetUserLimitsResponse) GetConnectionCount() uint32 {
+	if x != nil {
+		return x.ConnectionCount
+	}
+	return 0
+}
+
+type SetUserLimitsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Limits        *UserLimits            `protobuf:"bytes,2,opt,name=limits,proto3" json:"limits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetUserLimitsRequest) Reset() {
+	*x = SetUserLimitsRequest{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetUserLimitsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetUserLimitsRequest) ProtoMessage() {}
+
+func (x *SetUserLimitsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetUserLimitsRequest.ProtoReflect.Descriptor instead.
+func (*SetUserLimitsRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *SetUserLimitsRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetUserLimitsRequest) GetLimits() *UserLimits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+type SetUserLimitsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetUserLimitsResponse) Reset() {
+	*x = SetUserLimitsResponse{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetUserLimitsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetUserLimitsResponse) ProtoMessage() {}
+
+func (x *SetUserLimitsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetUserLimitsResponse.ProtoReflect.Descriptor instead.
+func (*SetUserLimitsResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{16}
+}
+
 type GetVhostLimitsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Vhost         string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
@@ -820,7 +1128,7 @@ type GetVhostLimitsRequest struct {
 
 func (x *GetVhostLimitsRequest) Reset() {
 	*x = GetVhostLimitsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[12]
+	mi := &file_penstock_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -832,7 +1140,7 @@ func (x *GetVhostLimitsRequest) String() string {
 func (*GetVhostLimitsRequest) ProtoMessage() {}
 
 func (x *GetVhostLimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[12]
+	mi := &file_penstock_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -845,7 +1153,7 @@ func (x *GetVhostLimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVhostLimitsRequest.ProtoReflect.Descriptor instead.
 func (*GetVhostLimitsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetVhostLimitsRequest) GetVhost() string {
@@ -866,7 +1174,7 @@ type GetVhostLimitsResponse struct {
 
 func (x *GetVhostLimitsResponse) Reset() {
 	*x = GetVhostLimitsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[13]
+	mi := &file_penstock_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -878,7 +1186,7 @@ func (x *GetVhostLimitsResponse) String() string {
 func (*GetVhostLimitsResponse) ProtoMessage() {}
 
 func (x *GetVhostLimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[13]
+	mi := &file_penstock_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -891,7 +1199,7 @@ func (x *GetVhostLimitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVhostLimitsResponse.ProtoReflect.Descriptor instead.
 func (*GetVhostLimitsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetVhostLimitsResponse) GetLimits() *VhostLimits {
@@ -925,7 +1233,7 @@ type SetVhostLimitsRequest struct {
 
 func (x *SetVhostLimitsRequest) Reset() {
 	*x = SetVhostLimitsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[14]
+	mi := &file_penstock_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -937,7 +1245,7 @@ func (x *SetVhostLimitsRequest) String() string {
 func (*SetVhostLimitsRequest) ProtoMessage() {}
 
 func (x *SetVhostLimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[14]
+	mi := &file_penstock_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -950,7 +1258,7 @@ func (x *SetVhostLimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetVhostLimitsRequest.ProtoReflect.Descriptor instead.
 func (*SetVhostLimitsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SetVhostLimitsRequest) GetVhost() string {
@@ -975,7 +1283,7 @@ type SetVhostLimitsResponse struct {
 
 func (x *SetVhostLimitsResponse) Reset() {
 	*x = SetVhostLimitsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[15]
+	mi := &file_penstock_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -987,7 +1295,7 @@ func (x *SetVhostLimitsResponse) String() string {
 func (*SetVhostLimitsResponse) ProtoMessage() {}
 
 func (x *SetVhostLimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[15]
+	mi := &file_penstock_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1000,7 +1308,7 @@ func (x *SetVhostLimitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetVhostLimitsResponse.ProtoReflect.Descriptor instead.
 func (*SetVhostLimitsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 type User struct {
@@ -1013,7 +1321,7 @@ type User struct {
 
 func (x *User) Reset() {
 	*x = User{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[16]
+	mi := &file_penstock_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1025,7 +1333,7 @@ func (x *User) String() string {
 func (*User) ProtoMessage() {}
 
 func (x *User) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[16]
+	mi := &file_penstock_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1038,7 +1346,7 @@ func (x *User) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use User.ProtoReflect.Descriptor instead.
 func (*User) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *User) GetName() string {
@@ -1063,7 +1371,7 @@ type ListUsersRequest struct {
 
 func (x *ListUsersRequest) Reset() {
 	*x = ListUsersRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[17]
+	mi := &file_penstock_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1075,7 +1383,7 @@ func (x *ListUsersRequest) String() string {
 func (*ListUsersRequest) ProtoMessage() {}
 
 func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[17]
+	mi := &file_penstock_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1088,7 +1396,7 @@ func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersRequest.ProtoReflect.Descriptor instead.
 func (*ListUsersRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 type ListUsersResponse struct {
@@ -1100,7 +1408,7 @@ type ListUsersResponse struct {
 
 func (x *ListUsersResponse) Reset() {
 	*x = ListUsersResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[18]
+	mi := &file_penstock_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1420,7 @@ func (x *ListUsersResponse) String() string {
 func (*ListUsersResponse) ProtoMessage() {}
 
 func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[18]
+	mi := &file_penstock_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1433,7 @@ func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersResponse.ProtoReflect.Descriptor instead.
 func (*ListUsersResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListUsersResponse) GetUsers() []*User {
@@ -1147,7 +1455,7 @@ type PutUserRequest struct {
 
 func (x *PutUserRequest) Reset() {
 	*x = PutUserRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[19]
+	mi := &file_penstock_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1159,7 +1467,7 @@ func (x *PutUserRequest) String() string {
 func (*PutUserRequest) ProtoMessage() {}
 
 func (x *PutUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[19]
+	mi := &file_penstock_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1172,7 +1480,7 @@ func (x *PutUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutUserRequest.ProtoReflect.Descriptor instead.
 func (*PutUserRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PutUserRequest) GetName() string {
@@ -1205,7 +1513,7 @@ type PutUserResponse struct {
 
 func (x *PutUserResponse) Reset() {
 	*x = PutUserResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[20]
+	mi := &file_penstock_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1525,7 @@ func (x *PutUserResponse) String() string {
 func (*PutUserResponse) ProtoMessage() {}
 
 func (x *PutUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[20]
+	mi := &file_penstock_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1538,7 @@ func (x *PutUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutUserResponse.ProtoReflect.Descriptor instead.
 func (*PutUserResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PutUserResponse) GetCreated() bool {
@@ -1249,7 +1557,7 @@ type DeleteUserRequest struct {
 
 func (x *DeleteUserRequest) Reset() {
 	*x = DeleteUserRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[21]
+	mi := &file_penstock_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1261,7 +1569,7 @@ func (x *DeleteUserRequest) String() string {
 func (*DeleteUserRequest) ProtoMessage() {}
 
 func (x *DeleteUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[21]
+	mi := &file_penstock_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1274,7 +1582,7 @@ func (x *DeleteUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteUserRequest.ProtoReflect.Descriptor instead.
 func (*DeleteUserRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DeleteUserRequest) GetName() string {
@@ -1292,7 +1600,7 @@ type DeleteUserResponse struct {
 
 func (x *DeleteUserResponse) Reset() {
 	*x = DeleteUserResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[22]
+	mi := &file_penstock_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1304,7 +1612,7 @@ func (x *DeleteUserResponse) String() string {
 func (*DeleteUserResponse) ProtoMessage() {}
 
 func (x *DeleteUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[22]
+	mi := &file_penstock_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1317,7 +1625,7 @@ func (x *DeleteUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteUserResponse.ProtoReflect.Descriptor instead.
 func (*DeleteUserResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 type RefreshTokenRequest struct {
@@ -1328,7 +1636,7 @@ type RefreshTokenRequest struct {
 
 func (x *RefreshTokenRequest) Reset() {
 	*x = RefreshTokenRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[23]
+	mi := &file_penstock_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1340,7 +1648,7 @@ func (x *RefreshTokenRequest) String() string {
 func (*RefreshTokenRequest) ProtoMessage() {}
 
 func (x *RefreshTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[23]
+	mi := &file_penstock_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1353,7 +1661,7 @@ func (x *RefreshTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshTokenRequest.ProtoReflect.Descriptor instead.
 func (*RefreshTokenRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 type RefreshTokenResponse struct {
@@ -1366,7 +1674,7 @@ type RefreshTokenResponse struct {
 
 func (x *RefreshTokenResponse) Reset() {
 	*x = RefreshTokenResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[24]
+	mi := &file_penstock_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1378,7 +1686,7 @@ func (x *RefreshTokenResponse) String() string {
 func (*RefreshTokenResponse) ProtoMessage() {}
 
 func (x *RefreshTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[24]
+	mi := &file_penstock_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1391,7 +1699,7 @@ func (x *RefreshTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshTokenResponse.ProtoReflect.Descriptor instead.
 func (*RefreshTokenResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RefreshTokenResponse) GetExpiresAtMs() uint64 {
@@ -1415,7 +1723,7 @@ type Permission struct {
 
 func (x *Permission) Reset() {
 	*x = Permission{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[25]
+	mi := &file_penstock_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1427,7 +1735,7 @@ func (x *Permission) String() string {
 func (*Permission) ProtoMessage() {}
 
 func (x *Permission) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[25]
+	mi := &file_penstock_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1440,7 +1748,7 @@ func (x *Permission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Permission.ProtoReflect.Descriptor instead.
 func (*Permission) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Permission) GetUser() string {
@@ -1489,7 +1797,7 @@ type ListPermissionsRequest struct {
 
 func (x *ListPermissionsRequest) Reset() {
 	*x = ListPermissionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[26]
+	mi := &file_penstock_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1501,7 +1809,7 @@ func (x *ListPermissionsRequest) String() string {
 func (*ListPermissionsRequest) ProtoMessage() {}
 
 func (x *ListPermissionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[26]
+	mi := &file_penstock_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1514,7 +1822,7 @@ func (x *ListPermissionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPermissionsRequest.ProtoReflect.Descriptor instead.
 func (*ListPermissionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListPermissionsRequest) GetUser() string {
@@ -1540,7 +1848,7 @@ type ListPermissionsResponse struct {
 
 func (x *ListPermissionsResponse) Reset() {
 	*x = ListPermissionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[27]
+	mi := &file_penstock_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1552,7 +1860,7 @@ func (x *ListPermissionsResponse) String() string {
 func (*ListPermissionsResponse) ProtoMessage() {}
 
 func (x *ListPermissionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[27]
+	mi := &file_penstock_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1565,7 +1873,7 @@ func (x *ListPermissionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPermissionsResponse.ProtoReflect.Descriptor instead.
 func (*ListPermissionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListPermissionsResponse) GetPermissions() []*Permission {
@@ -1584,7 +1892,7 @@ type SetPermissionRequest struct {
 
 func (x *SetPermissionRequest) Reset() {
 	*x = SetPermissionRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[28]
+	mi := &file_penstock_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1596,7 +1904,7 @@ func (x *SetPermissionRequest) String() string {
 func (*SetPermissionRequest) ProtoMessage() {}
 
 func (x *SetPermissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[28]
+	mi := &file_penstock_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1609,7 +1917,7 @@ func (x *SetPermissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPermissionRequest.ProtoReflect.Descriptor instead.
 func (*SetPermissionRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SetPermissionRequest) GetPermission() *Permission {
@@ -1627,7 +1935,7 @@ type SetPermissionResponse struct {
 
 func (x *SetPermissionResponse) Reset() {
 	*x = SetPermissionResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[29]
+	mi := &file_penstock_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1639,7 +1947,7 @@ func (x *SetPermissionResponse) String() string {
 func (*SetPermissionResponse) ProtoMessage() {}
 
 func (x *SetPermissionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[29]
+	mi := &file_penstock_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1652,7 +1960,7 @@ func (x *SetPermissionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPermissionResponse.ProtoReflect.Descriptor instead.
 func (*SetPermissionResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 type ClearPermissionRequest struct {
@@ -1665,7 +1973,7 @@ type ClearPermissionRequest struct {
 
 func (x *ClearPermissionRequest) Reset() {
 	*x = ClearPermissionRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[30]
+	mi := &file_penstock_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1677,7 +1985,7 @@ func (x *ClearPermissionRequest) String() string {
 func (*ClearPermissionRequest) ProtoMessage() {}
 
 func (x *ClearPermissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[30]
+	mi := &file_penstock_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1690,7 +1998,7 @@ func (x *ClearPermissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearPermissionRequest.ProtoReflect.Descriptor instead.
 func (*ClearPermissionRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ClearPermissionRequest) GetUser() string {
@@ -1715,7 +2023,7 @@ type ClearPermissionResponse struct {
 
 func (x *ClearPermissionResponse) Reset() {
 	*x = ClearPermissionResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[31]
+	mi := &file_penstock_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1727,7 +2035,7 @@ func (x *ClearPermissionResponse) String() string {
 func (*ClearPermissionResponse) ProtoMessage() {}
 
 func (x *ClearPermissionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[31]
+	mi := &file_penstock_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1740,7 +2048,7 @@ func (x *ClearPermissionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearPermissionResponse.ProtoReflect.Descriptor instead.
 func (*ClearPermissionResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 type Exchange struct {
@@ -1758,7 +2066,7 @@ type Exchange struct {
 
 func (x *Exchange) Reset() {
 	*x = Exchange{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[32]
+	mi := &file_penstock_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1770,7 +2078,7 @@ func (x *Exchange) String() string {
 func (*Exchange) ProtoMessage() {}
 
 func (x *Exchange) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[32]
+	mi := &file_penstock_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1783,7 +2091,7 @@ func (x *Exchange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exchange.ProtoReflect.Descriptor instead.
 func (*Exchange) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Exchange) GetName() string {
@@ -1840,7 +2148,7 @@ type ListExchangesRequest struct {
 
 func (x *ListExchangesRequest) Reset() {
 	*x = ListExchangesRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[33]
+	mi := &file_penstock_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1852,7 +2160,7 @@ func (x *ListExchangesRequest) String() string {
 func (*ListExchangesRequest) ProtoMessage() {}
 
 func (x *ListExchangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[33]
+	mi := &file_penstock_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1865,7 +2173,7 @@ func (x *ListExchangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExchangesRequest.ProtoReflect.Descriptor instead.
 func (*ListExchangesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListExchangesRequest) GetVhost() string {
@@ -1900,7 +2208,7 @@ type ListExchangesResponse struct {
 
 func (x *ListExchangesResponse) Reset() {
 	*x = ListExchangesResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[34]
+	mi := &file_penstock_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1912,7 +2220,7 @@ func (x *ListExchangesResponse) String() string {
 func (*ListExchangesResponse) ProtoMessage() {}
 
 func (x *ListExchangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[34]
+	mi := &file_penstock_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1925,7 +2233,7 @@ func (x *ListExchangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExchangesResponse.ProtoReflect.Descriptor instead.
 func (*ListExchangesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListExchangesResponse) GetExchanges() []*Exchange {
@@ -1954,7 +2262,7 @@ type DeclareExchangeRequest struct {
 
 func (x *DeclareExchangeRequest) Reset() {
 	*x = DeclareExchangeRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[35]
+	mi := &file_penstock_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1966,7 +2274,7 @@ func (x *DeclareExchangeRequest) String() string {
 func (*DeclareExchangeRequest) ProtoMessage() {}
 
 func (x *DeclareExchangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[35]
+	mi := &file_penstock_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1979,7 +2287,7 @@ func (x *DeclareExchangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareExchangeRequest.ProtoReflect.Descriptor instead.
 func (*DeclareExchangeRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DeclareExchangeRequest) GetVhost() string {
@@ -2011,7 +2319,7 @@ type DeclareExchangeResponse struct {
 
 func (x *DeclareExchangeResponse) Reset() {
 	*x = DeclareExchangeResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[36]
+	mi := &file_penstock_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2023,7 +2331,7 @@ func (x *DeclareExchangeResponse) String() string {
 func (*DeclareExchangeResponse) ProtoMessage() {}
 
 func (x *DeclareExchangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[36]
+	mi := &file_penstock_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2036,7 +2344,7 @@ func (x *DeclareExchangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareExchangeResponse.ProtoReflect.Descriptor instead.
 func (*DeclareExchangeResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 type DeleteExchangeRequest struct {
@@ -2050,7 +2358,7 @@ type DeleteExchangeRequest struct {
 
 func (x *DeleteExchangeRequest) Reset() {
 	*x = DeleteExchangeRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[37]
+	mi := &file_penstock_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2062,7 +2370,7 @@ func (x *DeleteExchangeRequest) String() string {
 func (*DeleteExchangeRequest) ProtoMessage() {}
 
 func (x *DeleteExchangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[37]
+	mi := &file_penstock_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2075,7 +2383,7 @@ func (x *DeleteExchangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteExchangeRequest.ProtoReflect.Descriptor instead.
 func (*DeleteExchangeRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DeleteExchangeRequest) GetVhost() string {
@@ -2107,7 +2415,7 @@ type DeleteExchangeResponse struct {
 
 func (x *DeleteExchangeResponse) Reset() {
 	*x = DeleteExchangeResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[38]
+	mi := &file_penstock_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2119,7 +2427,7 @@ func (x *DeleteExchangeResponse) String() string {
 func (*DeleteExchangeResponse) ProtoMessage() {}
 
 func (x *DeleteExchangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[38]
+	mi := &file_penstock_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2132,7 +2440,7 @@ func (x *DeleteExchangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteExchangeResponse.ProtoReflect.Descriptor instead.
 func (*DeleteExchangeResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 type Queue struct {
@@ -2153,7 +2461,7 @@ type Queue struct {
 
 func (x *Queue) Reset() {
 	*x = Queue{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[39]
+	mi := &file_penstock_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2165,7 +2473,7 @@ func (x *Queue) String() string {
 func (*Queue) ProtoMessage() {}
 
 func (x *Queue) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[39]
+	mi := &file_penstock_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2178,7 +2486,7 @@ func (x *Queue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Queue.ProtoReflect.Descriptor instead.
 func (*Queue) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Queue) GetName() string {
@@ -2265,7 +2573,7 @@ type ListQueuesRequest struct {
 
 func (x *ListQueuesRequest) Reset() {
 	*x = ListQueuesRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[40]
+	mi := &file_penstock_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +2585,7 @@ func (x *ListQueuesRequest) String() string {
 func (*ListQueuesRequest) ProtoMessage() {}
 
 func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[40]
+	mi := &file_penstock_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +2598,7 @@ func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesRequest.ProtoReflect.Descriptor instead.
 func (*ListQueuesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListQueuesRequest) GetVhost() string {
@@ -2332,7 +2640,7 @@ type ListQueuesResponse struct {
 
 func (x *ListQueuesResponse) Reset() {
 	*x = ListQueuesResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[41]
+	mi := &file_penstock_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2344,7 +2652,7 @@ func (x *ListQueuesResponse) String() string {
 func (*ListQueuesResponse) ProtoMessage() {}
 
 func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[41]
+	mi := &file_penstock_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2357,7 +2665,7 @@ func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesResponse.ProtoReflect.Descriptor instead.
 func (*ListQueuesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListQueuesResponse) GetQueues() []*Queue {
@@ -2387,7 +2695,7 @@ type DeclareQueueRequest struct {
 
 func (x *DeclareQueueRequest) Reset() {
 	*x = DeclareQueueRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[42]
+	mi := &file_penstock_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2399,7 +2707,7 @@ func (x *DeclareQueueRequest) String() string {
 func (*DeclareQueueRequest) ProtoMessage() {}
 
 func (x *DeclareQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[42]
+	mi := &file_penstock_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2412,7 +2720,7 @@ func (x *DeclareQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareQueueRequest.ProtoReflect.Descriptor instead.
 func (*DeclareQueueRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DeclareQueueRequest) GetVhost() string {
@@ -2447,7 +2755,7 @@ type DeclareQueueResponse struct {
 
 func (x *DeclareQueueResponse) Reset() {
 	*x = DeclareQueueResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[43]
+	mi := &file_penstock_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2459,7 +2767,7 @@ func (x *DeclareQueueResponse) String() string {
 func (*DeclareQueueResponse) ProtoMessage() {}
 
 func (x *DeclareQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[43]
+	mi := &file_penstock_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2472,7 +2780,7 @@ func (x *DeclareQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareQueueResponse.ProtoReflect.Descriptor instead.
 func (*DeclareQueueResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *DeclareQueueResponse) GetName() string {
@@ -2508,7 +2816,7 @@ type DeleteQueueRequest struct {
 
 func (x *DeleteQueueRequest) Reset() {
 	*x = DeleteQueueRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[44]
+	mi := &file_penstock_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2520,7 +2828,7 @@ func (x *DeleteQueueRequest) String() string {
 func (*DeleteQueueRequest) ProtoMessage() {}
 
 func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[44]
+	mi := &file_penstock_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2533,7 +2841,7 @@ func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueRequest.ProtoReflect.Descriptor instead.
 func (*DeleteQueueRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *DeleteQueueRequest) GetVhost() string {
@@ -2573,7 +2881,7 @@ type DeleteQueueResponse struct {
 
 func (x *DeleteQueueResponse) Reset() {
 	*x = DeleteQueueResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[45]
+	mi := &file_penstock_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2585,7 +2893,7 @@ func (x *DeleteQueueResponse) String() string {
 func (*DeleteQueueResponse) ProtoMessage() {}
 
 func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[45]
+	mi := &file_penstock_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2598,7 +2906,7 @@ func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueResponse.ProtoReflect.Descriptor instead.
 func (*DeleteQueueResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *DeleteQueueResponse) GetDroppedCount() uint64 {
@@ -2618,7 +2926,7 @@ type PurgeQueueRequest struct {
 
 func (x *PurgeQueueRequest) Reset() {
 	*x = PurgeQueueRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[46]
+	mi := &file_penstock_v1_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2630,7 +2938,7 @@ func (x *PurgeQueueRequest) String() string {
 func (*PurgeQueueRequest) ProtoMessage() {}
 
 func (x *PurgeQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[46]
+	mi := &file_penstock_v1_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2643,7 +2951,7 @@ func (x *PurgeQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeQueueRequest.ProtoReflect.Descriptor instead.
 func (*PurgeQueueRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PurgeQueueRequest) GetVhost() string {
@@ -2669,7 +2977,7 @@ type PurgeQueueResponse struct {
 
 func (x *PurgeQueueResponse) Reset() {
 	*x = PurgeQueueResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[47]
+	mi := &file_penstock_v1_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2681,7 +2989,7 @@ func (x *PurgeQueueResponse) String() string {
 func (*PurgeQueueResponse) ProtoMessage() {}
 
 func (x *PurgeQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[47]
+	mi := &file_penstock_v1_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2694,7 +3002,7 @@ func (x *PurgeQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeQueueResponse.ProtoReflect.Descriptor instead.
 func (*PurgeQueueResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *PurgeQueueResponse) GetDroppedCount() uint64 {
@@ -2717,7 +3025,7 @@ type Binding struct {
 
 func (x *Binding) Reset() {
 	*x = Binding{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[48]
+	mi := &file_penstock_v1_admin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2729,7 +3037,7 @@ func (x *Binding) String() string {
 func (*Binding) ProtoMessage() {}
 
 func (x *Binding) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[48]
+	mi := &file_penstock_v1_admin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2742,7 +3050,7 @@ func (x *Binding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Binding.ProtoReflect.Descriptor instead.
 func (*Binding) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{48}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Binding) GetSource() string {
@@ -2791,7 +3099,7 @@ type ListBindingsRequest struct {
 
 func (x *ListBindingsRequest) Reset() {
 	*x = ListBindingsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[49]
+	mi := &file_penstock_v1_admin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2803,7 +3111,7 @@ func (x *ListBindingsRequest) String() string {
 func (*ListBindingsRequest) ProtoMessage() {}
 
 func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[49]
+	mi := &file_penstock_v1_admin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2816,7 +3124,7 @@ func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsRequest.ProtoReflect.Descriptor instead.
 func (*ListBindingsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{49}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ListBindingsRequest) GetVhost() string {
@@ -2849,7 +3157,7 @@ type ListBindingsResponse struct {
 
 func (x *ListBindingsResponse) Reset() {
 	*x = ListBindingsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[50]
+	mi := &file_penstock_v1_admin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2861,7 +3169,7 @@ func (x *ListBindingsResponse) String() string {
 func (*ListBindingsResponse) ProtoMessage() {}
 
 func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[50]
+	mi := &file_penstock_v1_admin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2874,7 +3182,7 @@ func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsResponse.ProtoReflect.Descriptor instead.
 func (*ListBindingsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{50}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListBindingsResponse) GetBindings() []*Binding {
@@ -2894,7 +3202,7 @@ type BindRequest struct {
 
 func (x *BindRequest) Reset() {
 	*x = BindRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[51]
+	mi := &file_penstock_v1_admin_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2906,7 +3214,7 @@ func (x *BindRequest) String() string {
 func (*BindRequest) ProtoMessage() {}
 
 func (x *BindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[51]
+	mi := &file_penstock_v1_admin_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2919,7 +3227,7 @@ func (x *BindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindRequest.ProtoReflect.Descriptor instead.
 func (*BindRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{51}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *BindRequest) GetVhost() string {
@@ -2944,7 +3252,7 @@ type BindResponse struct {
 
 func (x *BindResponse) Reset() {
 	*x = BindResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[52]
+	mi := &file_penstock_v1_admin_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2956,7 +3264,7 @@ func (x *BindResponse) String() string {
 func (*BindResponse) ProtoMessage() {}
 
 func (x *BindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[52]
+	mi := &file_penstock_v1_admin_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2969,7 +3277,7 @@ func (x *BindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResponse.ProtoReflect.Descriptor instead.
 func (*BindResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{52}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{57}
 }
 
 type UnbindRequest struct {
@@ -2982,7 +3290,7 @@ type UnbindRequest struct {
 
 func (x *UnbindRequest) Reset() {
 	*x = UnbindRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[53]
+	mi := &file_penstock_v1_admin_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2994,7 +3302,7 @@ func (x *UnbindRequest) String() string {
 func (*UnbindRequest) ProtoMessage() {}
 
 func (x *UnbindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[53]
+	mi := &file_penstock_v1_admin_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3007,7 +3315,7 @@ func (x *UnbindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbindRequest.ProtoReflect.Descriptor instead.
 func (*UnbindRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{53}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *UnbindRequest) GetVhost() string {
@@ -3032,7 +3340,7 @@ type UnbindResponse struct {
 
 func (x *UnbindResponse) Reset() {
 	*x = UnbindResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[54]
+	mi := &file_penstock_v1_admin_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3044,7 +3352,7 @@ func (x *UnbindResponse) String() string {
 func (*UnbindResponse) ProtoMessage() {}
 
 func (x *UnbindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[54]
+	mi := &file_penstock_v1_admin_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3057,7 +3365,7 @@ func (x *UnbindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbindResponse.ProtoReflect.Descriptor instead.
 func (*UnbindResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{54}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{59}
 }
 
 // What holds for every exchange or queue whose name its pattern finds itself in. Of those that match, the one with the
@@ -3077,7 +3385,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[55]
+	mi := &file_penstock_v1_admin_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3089,7 +3397,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[55]
+	mi := &file_penstock_v1_admin_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3102,7 +3410,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{55}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Policy) GetName() string {
@@ -3151,7 +3459,7 @@ type ListPoliciesRequest struct {
 
 func (x *ListPoliciesRequest) Reset() {
 	*x = ListPoliciesRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[56]
+	mi := &file_penstock_v1_admin_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3163,7 +3471,7 @@ func (x *ListPoliciesRequest) String() string {
 func (*ListPoliciesRequest) ProtoMessage() {}
 
 func (x *ListPoliciesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[56]
+	mi := &file_penstock_v1_admin_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3176,7 +3484,7 @@ func (x *ListPoliciesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoliciesRequest.ProtoReflect.Descriptor instead.
 func (*ListPoliciesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{56}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListPoliciesRequest) GetVhost() string {
@@ -3202,7 +3510,7 @@ type ListPoliciesResponse struct {
 
 func (x *ListPoliciesResponse) Reset() {
 	*x = ListPoliciesResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[57]
+	mi := &file_penstock_v1_admin_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3214,7 +3522,7 @@ func (x *ListPoliciesResponse) String() string {
 func (*ListPoliciesResponse) ProtoMessage() {}
 
 func (x *ListPoliciesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[57]
+	mi := &file_penstock_v1_admin_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3227,7 +3535,7 @@ func (x *ListPoliciesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoliciesResponse.ProtoReflect.Descriptor instead.
 func (*ListPoliciesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{57}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ListPoliciesResponse) GetPolicies() []*Policy {
@@ -3248,7 +3556,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[58]
+	mi := &file_penstock_v1_admin_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3260,7 +3568,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[58]
+	mi := &file_penstock_v1_admin_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3273,7 +3581,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{58}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *SetPolicyRequest) GetVhost() string {
@@ -3305,7 +3613,7 @@ type SetPolicyResponse struct {
 
 func (x *SetPolicyResponse) Reset() {
 	*x = SetPolicyResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[59]
+	mi := &file_penstock_v1_admin_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3317,7 +3625,7 @@ func (x *SetPolicyResponse) String() string {
 func (*SetPolicyResponse) ProtoMessage() {}
 
 func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[59]
+	mi := &file_penstock_v1_admin_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3330,7 +3638,7 @@ func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{59}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{64}
 }
 
 type ClearPolicyRequest struct {
@@ -3344,7 +3652,7 @@ type ClearPolicyRequest struct {
 
 func (x *ClearPolicyRequest) Reset() {
 	*x = ClearPolicyRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[60]
+	mi := &file_penstock_v1_admin_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3356,7 +3664,7 @@ func (x *ClearPolicyRequest) String() string {
 func (*ClearPolicyRequest) ProtoMessage() {}
 
 func (x *ClearPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[60]
+	mi := &file_penstock_v1_admin_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3369,7 +3677,7 @@ func (x *ClearPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearPolicyRequest.ProtoReflect.Descriptor instead.
 func (*ClearPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{60}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ClearPolicyRequest) GetVhost() string {
@@ -3401,7 +3709,7 @@ type ClearPolicyResponse struct {
 
 func (x *ClearPolicyResponse) Reset() {
 	*x = ClearPolicyResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[61]
+	mi := &file_penstock_v1_admin_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3413,7 +3721,7 @@ func (x *ClearPolicyResponse) String() string {
 func (*ClearPolicyResponse) ProtoMessage() {}
 
 func (x *ClearPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[61]
+	mi := &file_penstock_v1_admin_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3426,7 +3734,7 @@ func (x *ClearPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearPolicyResponse.ProtoReflect.Descriptor instead.
 func (*ClearPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{61}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{66}
 }
 
 type ExportDefinitionsRequest struct {
@@ -3439,7 +3747,7 @@ type ExportDefinitionsRequest struct {
 
 func (x *ExportDefinitionsRequest) Reset() {
 	*x = ExportDefinitionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[62]
+	mi := &file_penstock_v1_admin_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3451,7 +3759,7 @@ func (x *ExportDefinitionsRequest) String() string {
 func (*ExportDefinitionsRequest) ProtoMessage() {}
 
 func (x *ExportDefinitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[62]
+	mi := &file_penstock_v1_admin_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3464,7 +3772,7 @@ func (x *ExportDefinitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportDefinitionsRequest.ProtoReflect.Descriptor instead.
 func (*ExportDefinitionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{62}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ExportDefinitionsRequest) GetVhost() string {
@@ -3484,7 +3792,7 @@ type ExportDefinitionsResponse struct {
 
 func (x *ExportDefinitionsResponse) Reset() {
 	*x = ExportDefinitionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[63]
+	mi := &file_penstock_v1_admin_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3496,7 +3804,7 @@ func (x *ExportDefinitionsResponse) String() string {
 func (*ExportDefinitionsResponse) ProtoMessage() {}
 
 func (x *ExportDefinitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[63]
+	mi := &file_penstock_v1_admin_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3509,7 +3817,7 @@ func (x *ExportDefinitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportDefinitionsResponse.ProtoReflect.Descriptor instead.
 func (*ExportDefinitionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{63}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ExportDefinitionsResponse) GetJson() []byte {
@@ -3530,7 +3838,7 @@ type ImportDefinitionsRequest struct {
 
 func (x *ImportDefinitionsRequest) Reset() {
 	*x = ImportDefinitionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[64]
+	mi := &file_penstock_v1_admin_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3542,7 +3850,7 @@ func (x *ImportDefinitionsRequest) String() string {
 func (*ImportDefinitionsRequest) ProtoMessage() {}
 
 func (x *ImportDefinitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[64]
+	mi := &file_penstock_v1_admin_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3555,7 +3863,7 @@ func (x *ImportDefinitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportDefinitionsRequest.ProtoReflect.Descriptor instead.
 func (*ImportDefinitionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{64}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ImportDefinitionsRequest) GetJson() []byte {
@@ -3581,7 +3889,7 @@ type ImportDefinitionsResponse struct {
 
 func (x *ImportDefinitionsResponse) Reset() {
 	*x = ImportDefinitionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[65]
+	mi := &file_penstock_v1_admin_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3593,7 +3901,7 @@ func (x *ImportDefinitionsResponse) String() string {
 func (*ImportDefinitionsResponse) ProtoMessage() {}
 
 func (x *ImportDefinitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[65]
+	mi := &file_penstock_v1_admin_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3606,7 +3914,7 @@ func (x *ImportDefinitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportDefinitionsResponse.ProtoReflect.Descriptor instead.
 func (*ImportDefinitionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{65}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ImportDefinitionsResponse) GetAdded() map[string]uint64 {
@@ -3626,7 +3934,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[66]
+	mi := &file_penstock_v1_admin_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3638,7 +3946,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[66]
+	mi := &file_penstock_v1_admin_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3651,7 +3959,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{66}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *BackupRequest) GetDirectory() string {
@@ -3672,7 +3980,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[67]
+	mi := &file_penstock_v1_admin_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3684,7 +3992,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[67]
+	mi := &file_penstock_v1_admin_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3697,7 +4005,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{67}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *BackupResponse) GetVhostCount() uint32 {
@@ -3774,13 +4082,45 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\acreated\x18\x01 \x01(\bR\acreated\"(\n" +
 	"\x12DeleteVhostRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x15\n" +
-	"\x13DeleteVhostResponse\"\x82\x01\n" +
+	"\x13DeleteVhostResponse\"\x98\x03\n" +
 	"\vVhostLimits\x12\"\n" +
 	"\n" +
 	"queues_max\x18\x01 \x01(\rH\x00R\tqueuesMax\x88\x01\x01\x12,\n" +
-	"\x0fconnections_max\x18\x02 \x01(\rH\x01R\x0econnectionsMax\x88\x01\x01B\r\n" +
+	"\x0fconnections_max\x18\x02 \x01(\rH\x01R\x0econnectionsMax\x88\x01\x01\x12&\n" +
+	"\fpublish_rate\x18\x03 \x01(\rH\x02R\vpublishRate\x88\x01\x01\x121\n" +
+	"\x12publish_bytes_rate\x18\x04 \x01(\x04H\x03R\x10publishBytesRate\x88\x01\x01\x122\n" +
+	"\x13in_flight_bytes_max\x18\x05 \x01(\x04H\x04R\x10inFlightBytesMax\x88\x01\x01\x12/\n" +
+	"\x11message_bytes_max\x18\x06 \x01(\x04H\x05R\x0fmessageBytesMax\x88\x01\x01B\r\n" +
 	"\v_queues_maxB\x12\n" +
-	"\x10_connections_max\"-\n" +
+	"\x10_connections_maxB\x0f\n" +
+	"\r_publish_rateB\x15\n" +
+	"\x13_publish_bytes_rateB\x16\n" +
+	"\x14_in_flight_bytes_maxB\x14\n" +
+	"\x12_message_bytes_max\"\x9a\x03\n" +
+	"\n" +
+	"UserLimits\x12,\n" +
+	"\x0fconnections_max\x18\x01 \x01(\rH\x00R\x0econnectionsMax\x88\x01\x01\x12$\n" +
+	"\vstreams_max\x18\x02 \x01(\rH\x01R\n" +
+	"streamsMax\x88\x01\x01\x12&\n" +
+	"\fpublish_rate\x18\x03 \x01(\rH\x02R\vpublishRate\x88\x01\x01\x121\n" +
+	"\x12publish_bytes_rate\x18\x04 \x01(\x04H\x03R\x10publishBytesRate\x88\x01\x01\x122\n" +
+	"\x13in_flight_bytes_max\x18\x05 \x01(\x04H\x04R\x10inFlightBytesMax\x88\x01\x01\x12/\n" +
+	"\x11message_bytes_max\x18\x06 \x01(\x04H\x05R\x0fmessageBytesMax\x88\x01\x01B\x12\n" +
+	"\x10_connections_maxB\x0e\n" +
+	"\f_streams_maxB\x0f\n" +
+	"\r_publish_rateB\x15\n" +
+	"\x13_publish_bytes_rateB\x16\n" +
+	"\x14_in_flight_bytes_maxB\x14\n" +
+	"\x12_message_bytes_max\"*\n" +
+	"\x14GetUserLimitsRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"s\n" +
+	"\x15GetUserLimitsResponse\x12/\n" +
+	"\x06limits\x18\x01 \x01(\v2\x17.penstock.v1.UserLimitsR\x06limits\x12)\n" +
+	"\x10connection_count\x18\x02 \x01(\rR\x0fconnectionCount\"[\n" +
+	"\x14SetUserLimitsRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12/\n" +
+	"\x06limits\x18\x02 \x01(\v2\x17.penstock.v1.UserLimitsR\x06limits\"\x17\n" +
+	"\x15SetUserLimitsResponse\"-\n" +
 	"\x15GetVhostLimitsRequest\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\"\x96\x01\n" +
 	"\x16GetVhostLimitsResponse\x120\n" +
@@ -3988,7 +4328,7 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x0fDestinationKind\x12 \n" +
 	"\x1cDESTINATION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16DESTINATION_KIND_QUEUE\x10\x01\x12\x1d\n" +
-	"\x19DESTINATION_KIND_EXCHANGE\x10\x022\xf6\x12\n" +
+	"\x19DESTINATION_KIND_EXCHANGE\x10\x022\xa6\x14\n" +
 	"\fAdminService\x12J\n" +
 	"\tGetStatus\x12\x1d.penstock.v1.GetStatusRequest\x1a\x1e.penstock.v1.GetStatusResponse\x12M\n" +
 	"\n" +
@@ -3996,7 +4336,9 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\vCreateVhost\x12\x1f.penstock.v1.CreateVhostRequest\x1a .penstock.v1.CreateVhostResponse\x12P\n" +
 	"\vDeleteVhost\x12\x1f.penstock.v1.DeleteVhostRequest\x1a .penstock.v1.DeleteVhostResponse\x12Y\n" +
 	"\x0eGetVhostLimits\x12\".penstock.v1.GetVhostLimitsRequest\x1a#.penstock.v1.GetVhostLimitsResponse\x12Y\n" +
-	"\x0eSetVhostLimits\x12\".penstock.v1.SetVhostLimitsRequest\x1a#.penstock.v1.SetVhostLimitsResponse\x12J\n" +
+	"\x0eSetVhostLimits\x12\".penstock.v1.SetVhostLimitsRequest\x1a#.penstock.v1.SetVhostLimitsResponse\x12V\n" +
+	"\rGetUserLimits\x12!.penstock.v1.GetUserLimitsRequest\x1a\".penstock.v1.GetUserLimitsResponse\x12V\n" +
+	"\rSetUserLimits\x12!.penstock.v1.SetUserLimitsRequest\x1a\".penstock.v1.SetUserLimitsResponse\x12J\n" +
 	"\tListUsers\x12\x1d.penstock.v1.ListUsersRequest\x1a\x1e.penstock.v1.ListUsersResponse\x12D\n" +
 	"\aPutUser\x12\x1b.penstock.v1.PutUserRequest\x1a\x1c.penstock.v1.PutUserResponse\x12M\n" +
 	"\n" +
@@ -4037,7 +4379,7 @@ func file_penstock_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_penstock_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_penstock_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
+var file_penstock_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 79)
 var file_penstock_v1_admin_proto_goTypes = []any{
 	(DestinationKind)(0),              // 0: penstock.v1.DestinationKind
 	(*GetStatusRequest)(nil),          // 1: penstock.v1.GetStatusRequest
@@ -4052,162 +4394,173 @@ var file_penstock_v1_admin_proto_goTypes = []any{
 	(*DeleteVhostRequest)(nil),        // 10: penstock.v1.DeleteVhostRequest
 	(*DeleteVhostResponse)(nil),       // 11: penstock.v1.DeleteVhostResponse
 	(*VhostLimits)(nil),               // 12: penstock.v1.VhostLimits
-	(*GetVhostLimitsRequest)(nil),     // 13: penstock.v1.GetVhostLimitsRequest
-	(*GetVhostLimitsResponse)(nil),    // 14: penstock.v1.GetVhostLimitsResponse
-	(*SetVhostLimitsRequest)(nil),     // 15: penstock.v1.SetVhostLimitsRequest
-	(*SetVhostLimitsResponse)(nil),    // 16: penstock.v1.SetVhostLimitsResponse
-	(*User)(nil),                      // 17: penstock.v1.User
-	(*ListUsersRequest)(nil),          // 18: penstock.v1.ListUsersRequest
-	(*ListUsersResponse)(nil),         // 19: penstock.v1.ListUsersResponse
-	(*PutUserRequest)(nil),            // 20: penstock.v1.PutUserRequest
-	(*PutUserResponse)(nil),           // 21: penstock.v1.PutUserResponse
-	(*DeleteUserRequest)(nil),         // 22: penstock.v1.DeleteUserRequest
-	(*DeleteUserResponse)(nil),        // 23: penstock.v1.DeleteUserResponse
-	(*RefreshTokenRequest)(nil),       // 24: penstock.v1.RefreshTokenRequest
-	(*RefreshTokenResponse)(nil),      // 25: penstock.v1.RefreshTokenResponse
-	(*Permission)(nil),                // 26: penstock.v1.Permission
-	(*ListPermissionsRequest)(nil),    // 27: penstock.v1.ListPermissionsRequest
-	(*ListPermissionsResponse)(nil),   // 28: penstock.v1.ListPermissionsResponse
-	(*SetPermissionRequest)(nil),      // 29: penstock.v1.SetPermissionRequest
-	(*SetPermissionResponse)(nil),     // 30: penstock.v1.SetPermissionResponse
-	(*ClearPermissionRequest)(nil),    // 31: penstock.v1.ClearPermissionRequest
-	(*ClearPermissionResponse)(nil),   // 32: penstock.v1.ClearPermissionResponse
-	(*Exchange)(nil),                  // 33: penstock.v1.Exchange
-	(*ListExchangesRequest)(nil),      // 34: penstock.v1.ListExchangesRequest
-	(*ListExchangesResponse)(nil),     // 35: penstock.v1.ListExchangesResponse
-	(*DeclareExchangeRequest)(nil),    // 36: penstock.v1.DeclareExchangeRequest
-	(*DeclareExchangeResponse)(nil),   // 37: penstock.v1.DeclareExchangeResponse
-	(*DeleteExchangeRequest)(nil),     // 38: penstock.v1.DeleteExchangeRequest
-	(*DeleteExchangeResponse)(nil),    // 39: penstock.v1.DeleteExchangeResponse
-	(*Queue)(nil),                     // 40: penstock.v1.Queue
-	(*ListQueuesRequest)(nil),         // 41: penstock.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),        // 42: penstock.v1.ListQueuesResponse
-	(*DeclareQueueRequest)(nil),       // 43: penstock.v1.DeclareQueueRequest
-	(*DeclareQueueResponse)(nil),      // 44: penstock.v1.DeclareQueueResponse
-	(*DeleteQueueRequest)(nil),        // 45: penstock.v1.DeleteQueueRequest
-	(*DeleteQueueResponse)(nil),       // 46: penstock.v1.DeleteQueueResponse
-	(*PurgeQueueRequest)(nil),         // 47: penstock.v1.PurgeQueueRequest
-	(*PurgeQueueResponse)(nil),        // 48: penstock.v1.PurgeQueueResponse
-	(*Binding)(nil),                   // 49: penstock.v1.Binding
-	(*ListBindingsRequest)(nil),       // 50: penstock.v1.ListBindingsRequest
-	(*ListBindingsResponse)(nil),      // 51: penstock.v1.ListBindingsResponse
-	(*BindRequest)(nil),               // 52: penstock.v1.BindRequest
-	(*BindResponse)(nil),              // 53: penstock.v1.BindResponse
-	(*UnbindRequest)(nil),             // 54: penstock.v1.UnbindRequest
-	(*UnbindResponse)(nil),            // 55: penstock.v1.UnbindResponse
-	(*Policy)(nil),                    // 56: penstock.v1.Policy
-	(*ListPoliciesRequest)(nil),       // 57: penstock.v1.ListPoliciesRequest
-	(*ListPoliciesResponse)(nil),      // 58: penstock.v1.ListPoliciesResponse
-	(*SetPolicyRequest)(nil),          // 59: penstock.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),         // 60: penstock.v1.SetPolicyResponse
-	(*ClearPolicyRequest)(nil),        // 61: penstock.v1.ClearPolicyRequest
-	(*ClearPolicyResponse)(nil),       // 62: penstock.v1.ClearPolicyResponse
-	(*ExportDefinitionsRequest)(nil),  // 63: penstock.v1.ExportDefinitionsRequest
-	(*ExportDefinitionsResponse)(nil), // 64: penstock.v1.ExportDefinitionsResponse
-	(*ImportDefinitionsRequest)(nil),  // 65: penstock.v1.ImportDefinitionsRequest
-	(*ImportDefinitionsResponse)(nil), // 66: penstock.v1.ImportDefinitionsResponse
-	(*BackupRequest)(nil),             // 67: penstock.v1.BackupRequest
-	(*BackupResponse)(nil),            // 68: penstock.v1.BackupResponse
-	nil,                               // 69: penstock.v1.GetStatusResponse.ListenersEntry
-	nil,                               // 70: penstock.v1.Exchange.ArgumentsEntry
-	nil,                               // 71: penstock.v1.Queue.ArgumentsEntry
-	nil,                               // 72: penstock.v1.Binding.ArgumentsEntry
-	nil,                               // 73: penstock.v1.Policy.DefinitionEntry
-	nil,                               // 74: penstock.v1.ImportDefinitionsResponse.AddedEntry
-	(*Value)(nil),                     // 75: penstock.v1.Value
+	(*UserLimits)(nil),                // 13: penstock.v1.UserLimits
+	(*GetUserLimitsRequest)(nil),      // 14: penstock.v1.GetUserLimitsRequest
+	(*GetUserLimitsResponse)(nil),     // 15: penstock.v1.GetUserLimitsResponse
+	(*SetUserLimitsRequest)(nil),      // 16: penstock.v1.SetUserLimitsRequest
+	(*SetUserLimitsResponse)(nil),     // 17: penstock.v1.SetUserLimitsResponse
+	(*GetVhostLimitsRequest)(nil),     // 18: penstock.v1.GetVhostLimitsRequest
+	(*GetVhostLimitsResponse)(nil),    // 19: penstock.v1.GetVhostLimitsResponse
+	(*SetVhostLimitsRequest)(nil),     // 20: penstock.v1.SetVhostLimitsRequest
+	(*SetVhostLimitsResponse)(nil),    // 21: penstock.v1.SetVhostLimitsResponse
+	(*User)(nil),                      // 22: penstock.v1.User
+	(*ListUsersRequest)(nil),          // 23: penstock.v1.ListUsersRequest
+	(*ListUsersResponse)(nil),         // 24: penstock.v1.ListUsersResponse
+	(*PutUserRequest)(nil),            // 25: penstock.v1.PutUserRequest
+	(*PutUserResponse)(nil),           // 26: penstock.v1.PutUserResponse
+	(*DeleteUserRequest)(nil),         // 27: penstock.v1.DeleteUserRequest
+	(*DeleteUserResponse)(nil),        // 28: penstock.v1.DeleteUserResponse
+	(*RefreshTokenRequest)(nil),       // 29: penstock.v1.RefreshTokenRequest
+	(*RefreshTokenResponse)(nil),      // 30: penstock.v1.RefreshTokenResponse
+	(*Permission)(nil),                // 31: penstock.v1.Permission
+	(*ListPermissionsRequest)(nil),    // 32: penstock.v1.ListPermissionsRequest
+	(*ListPermissionsResponse)(nil),   // 33: penstock.v1.ListPermissionsResponse
+	(*SetPermissionRequest)(nil),      // 34: penstock.v1.SetPermissionRequest
+	(*SetPermissionResponse)(nil),     // 35: penstock.v1.SetPermissionResponse
+	(*ClearPermissionRequest)(nil),    // 36: penstock.v1.ClearPermissionRequest
+	(*ClearPermissionResponse)(nil),   // 37: penstock.v1.ClearPermissionResponse
+	(*Exchange)(nil),                  // 38: penstock.v1.Exchange
+	(*ListExchangesRequest)(nil),      // 39: penstock.v1.ListExchangesRequest
+	(*ListExchangesResponse)(nil),     // 40: penstock.v1.ListExchangesResponse
+	(*DeclareExchangeRequest)(nil),    // 41: penstock.v1.DeclareExchangeRequest
+	(*DeclareExchangeResponse)(nil),   // 42: penstock.v1.DeclareExchangeResponse
+	(*DeleteExchangeRequest)(nil),     // 43: penstock.v1.DeleteExchangeRequest
+	(*DeleteExchangeResponse)(nil),    // 44: penstock.v1.DeleteExchangeResponse
+	(*Queue)(nil),                     // 45: penstock.v1.Queue
+	(*ListQueuesRequest)(nil),         // 46: penstock.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),        // 47: penstock.v1.ListQueuesResponse
+	(*DeclareQueueRequest)(nil),       // 48: penstock.v1.DeclareQueueRequest
+	(*DeclareQueueResponse)(nil),      // 49: penstock.v1.DeclareQueueResponse
+	(*DeleteQueueRequest)(nil),        // 50: penstock.v1.DeleteQueueRequest
+	(*DeleteQueueResponse)(nil),       // 51: penstock.v1.DeleteQueueResponse
+	(*PurgeQueueRequest)(nil),         // 52: penstock.v1.PurgeQueueRequest
+	(*PurgeQueueResponse)(nil),        // 53: penstock.v1.PurgeQueueResponse
+	(*Binding)(nil),                   // 54: penstock.v1.Binding
+	(*ListBindingsRequest)(nil),       // 55: penstock.v1.ListBindingsRequest
+	(*ListBindingsResponse)(nil),      // 56: penstock.v1.ListBindingsResponse
+	(*BindRequest)(nil),               // 57: penstock.v1.BindRequest
+	(*BindResponse)(nil),              // 58: penstock.v1.BindResponse
+	(*UnbindRequest)(nil),             // 59: penstock.v1.UnbindRequest
+	(*UnbindResponse)(nil),            // 60: penstock.v1.UnbindResponse
+	(*Policy)(nil),                    // 61: penstock.v1.Policy
+	(*ListPoliciesRequest)(nil),       // 62: penstock.v1.ListPoliciesRequest
+	(*ListPoliciesResponse)(nil),      // 63: penstock.v1.ListPoliciesResponse
+	(*SetPolicyRequest)(nil),          // 64: penstock.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),         // 65: penstock.v1.SetPolicyResponse
+	(*ClearPolicyRequest)(nil),        // 66: penstock.v1.ClearPolicyRequest
+	(*ClearPolicyResponse)(nil),       // 67: penstock.v1.ClearPolicyResponse
+	(*ExportDefinitionsRequest)(nil),  // 68: penstock.v1.ExportDefinitionsRequest
+	(*ExportDefinitionsResponse)(nil), // 69: penstock.v1.ExportDefinitionsResponse
+	(*ImportDefinitionsRequest)(nil),  // 70: penstock.v1.ImportDefinitionsRequest
+	(*ImportDefinitionsResponse)(nil), // 71: penstock.v1.ImportDefinitionsResponse
+	(*BackupRequest)(nil),             // 72: penstock.v1.BackupRequest
+	(*BackupResponse)(nil),            // 73: penstock.v1.BackupResponse
+	nil,                               // 74: penstock.v1.GetStatusResponse.ListenersEntry
+	nil,                               // 75: penstock.v1.Exchange.ArgumentsEntry
+	nil,                               // 76: penstock.v1.Queue.ArgumentsEntry
+	nil,                               // 77: penstock.v1.Binding.ArgumentsEntry
+	nil,                               // 78: penstock.v1.Policy.DefinitionEntry
+	nil,                               // 79: penstock.v1.ImportDefinitionsResponse.AddedEntry
+	(*Value)(nil),                     // 80: penstock.v1.Value
 }
 var file_penstock_v1_admin_proto_depIdxs = []int32{
 	4,  // 0: penstock.v1.GetStatusResponse.recovery:type_name -> penstock.v1.Recovery
-	69, // 1: penstock.v1.GetStatusResponse.listeners:type_name -> penstock.v1.GetStatusResponse.ListenersEntry
+	74, // 1: penstock.v1.GetStatusResponse.listeners:type_name -> penstock.v1.GetStatusResponse.ListenersEntry
 	3,  // 2: penstock.v1.GetStatusResponse.damage:type_name -> penstock.v1.Damage
 	5,  // 3: penstock.v1.ListVhostsResponse.vhosts:type_name -> penstock.v1.Vhost
-	12, // 4: penstock.v1.GetVhostLimitsResponse.limits:type_name -> penstock.v1.VhostLimits
-	12, // 5: penstock.v1.SetVhostLimitsRequest.limits:type_name -> penstock.v1.VhostLimits
-	17, // 6: penstock.v1.ListUsersResponse.users:type_name -> penstock.v1.User
-	26, // 7: penstock.v1.ListPermissionsResponse.permissions:type_name -> penstock.v1.Permission
-	26, // 8: penstock.v1.SetPermissionRequest.permission:type_name -> penstock.v1.Permission
-	70, // 9: penstock.v1.Exchange.arguments:type_name -> penstock.v1.Exchange.ArgumentsEntry
-	33, // 10: penstock.v1.ListExchangesResponse.exchanges:type_name -> penstock.v1.Exchange
-	33, // 11: penstock.v1.DeclareExchangeRequest.exchange:type_name -> penstock.v1.Exchange
-	71, // 12: penstock.v1.Queue.arguments:type_name -> penstock.v1.Queue.ArgumentsEntry
-	40, // 13: penstock.v1.ListQueuesResponse.queues:type_name -> penstock.v1.Queue
-	40, // 14: penstock.v1.DeclareQueueRequest.queue:type_name -> penstock.v1.Queue
-	0,  // 15: penstock.v1.Binding.destination_kind:type_name -> penstock.v1.DestinationKind
-	72, // 16: penstock.v1.Binding.arguments:type_name -> penstock.v1.Binding.ArgumentsEntry
-	49, // 17: penstock.v1.ListBindingsResponse.bindings:type_name -> penstock.v1.Binding
-	49, // 18: penstock.v1.BindRequest.binding:type_name -> penstock.v1.Binding
-	49, // 19: penstock.v1.UnbindRequest.binding:type_name -> penstock.v1.Binding
-	73, // 20: penstock.v1.Policy.definition:type_name -> penstock.v1.Policy.DefinitionEntry
-	56, // 21: penstock.v1.ListPoliciesResponse.policies:type_name -> penstock.v1.Policy
-	56, // 22: penstock.v1.SetPolicyRequest.policy:type_name -> penstock.v1.Policy
-	74, // 23: penstock.v1.ImportDefinitionsResponse.added:type_name -> penstock.v1.ImportDefinitionsResponse.AddedEntry
-	75, // 24: penstock.v1.Exchange.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	75, // 25: penstock.v1.Queue.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	75, // 26: penstock.v1.Binding.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	75, // 27: penstock.v1.Policy.DefinitionEntry.value:type_name -> penstock.v1.Value
-	1,  // 28: penstock.v1.AdminService.GetStatus:input_type -> penstock.v1.GetStatusRequest
-	6,  // 29: penstock.v1.AdminService.ListVhosts:input_type -> penstock.v1.ListVhostsRequest
-	8,  // 30: penstock.v1.AdminService.CreateVhost:input_type -> penstock.v1.CreateVhostRequest
-	10, // 31: penstock.v1.AdminService.DeleteVhost:input_type -> penstock.v1.DeleteVhostRequest
-	13, // 32: penstock.v1.AdminService.GetVhostLimits:input_type -> penstock.v1.GetVhostLimitsRequest
-	15, // 33: penstock.v1.AdminService.SetVhostLimits:input_type -> penstock.v1.SetVhostLimitsRequest
-	18, // 34: penstock.v1.AdminService.ListUsers:input_type -> penstock.v1.ListUsersRequest
-	20, // 35: penstock.v1.AdminService.PutUser:input_type -> penstock.v1.PutUserRequest
-	22, // 36: penstock.v1.AdminService.DeleteUser:input_type -> penstock.v1.DeleteUserRequest
-	24, // 37: penstock.v1.AdminService.RefreshToken:input_type -> penstock.v1.RefreshTokenRequest
-	27, // 38: penstock.v1.AdminService.ListPermissions:input_type -> penstock.v1.ListPermissionsRequest
-	29, // 39: penstock.v1.AdminService.SetPermission:input_type -> penstock.v1.SetPermissionRequest
-	31, // 40: penstock.v1.AdminService.ClearPermission:input_type -> penstock.v1.ClearPermissionRequest
-	34, // 41: penstock.v1.AdminService.ListExchanges:input_type -> penstock.v1.ListExchangesRequest
-	36, // 42: penstock.v1.AdminService.DeclareExchange:input_type -> penstock.v1.DeclareExchangeRequest
-	38, // 43: penstock.v1.AdminService.DeleteExchange:input_type -> penstock.v1.DeleteExchangeRequest
-	41, // 44: penstock.v1.AdminService.ListQueues:input_type -> penstock.v1.ListQueuesRequest
-	43, // 45: penstock.v1.AdminService.DeclareQueue:input_type -> penstock.v1.DeclareQueueRequest
-	45, // 46: penstock.v1.AdminService.DeleteQueue:input_type -> penstock.v1.DeleteQueueRequest
-	47, // 47: penstock.v1.AdminService.PurgeQueue:input_type -> penstock.v1.PurgeQueueRequest
-	50, // 48: penstock.v1.AdminService.ListBindings:input_type -> penstock.v1.ListBindingsRequest
-	52, // 49: penstock.v1.AdminService.Bind:input_type -> penstock.v1.BindRequest
-	54, // 50: penstock.v1.AdminService.Unbind:input_type -> penstock.v1.UnbindRequest
-	57, // 51: penstock.v1.AdminService.ListPolicies:input_type -> penstock.v1.ListPoliciesRequest
-	59, // 52: penstock.v1.AdminService.SetPolicy:input_type -> penstock.v1.SetPolicyRequest
-	61, // 53: penstock.v1.AdminService.ClearPolicy:input_type -> penstock.v1.ClearPolicyRequest
-	63, // 54: penstock.v1.AdminService.ExportDefinitions:input_type -> penstock.v1.ExportDefinitionsRequest
-	65, // 55: penstock.v1.AdminService.ImportDefinitions:input_type -> penstock.v1.ImportDefinitionsRequest
-	67, // 56: penstock.v1.AdminService.Backup:input_type -> penstock.v1.BackupRequest
-	2,  // 57: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
-	7,  // 58: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
-	9,  // 59: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
-	11, // 60: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
-	14, // 61: penstock.v1.AdminService.GetVhostLimits:output_type -> penstock.v1.GetVhostLimitsResponse
-	16, // 62: penstock.v1.AdminService.SetVhostLimits:output_type -> penstock.v1.SetVhostLimitsResponse
-	19, // 63: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
-	21, // 64: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
-	23, // 65: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
-	25, // 66: penstock.v1.AdminService.RefreshToken:output_type -> penstock.v1.RefreshTokenResponse
-	28, // 67: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
-	30, // 68: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
-	32, // 69: penstock.v1.AdminService.ClearPermission:output_type -> penstock.v1.ClearPermissionResponse
-	35, // 70: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
-	37, // 71: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
-	39, // 72: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
-	42, // 73: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
-	44, // 74: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
-	46, // 75: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
-	48, // 76: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
-	51, // 77: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
-	53, // 78: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
-	55, // 79: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
-	58, // 80: penstock.v1.AdminService.ListPolicies:output_type -> penstock.v1.ListPoliciesResponse
-	60, // 81: penstock.v1.AdminService.SetPolicy:output_type -> penstock.v1.SetPolicyResponse
-	62, // 82: penstock.v1.AdminService.ClearPolicy:output_type -> penstock.v1.ClearPolicyResponse
-	64, // 83: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
-	66, // 84: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
-	68, // 85: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse
-	57, // [57:86] is the sub-list for method output_type
-	28, // [28:57] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	13, // 4: penstock.v1.GetUserLimitsResponse.limits:type_name -> penstock.v1.UserLimits
+	13, // 5: penstock.v1.SetUserLimitsRequest.limits:type_name -> penstock.v1.UserLimits
+	12, // 6: penstock.v1.GetVhostLimitsResponse.limits:type_name -> penstock.v1.VhostLimits
+	12, // 7: penstock.v1.SetVhostLimitsRequest.limits:type_name -> penstock.v1.VhostLimits
+	22, // 8: penstock.v1.ListUsersResponse.users:type_name -> penstock.v1.User
+	31, // 9: penstock.v1.ListPermissionsResponse.permissions:type_name -> penstock.v1.Permission
+	31, // 10: penstock.v1.SetPermissionRequest.permission:type_name -> penstock.v1.Permission
+	75, // 11: penstock.v1.Exchange.arguments:type_name -> penstock.v1.Exchange.ArgumentsEntry
+	38, // 12: penstock.v1.ListExchangesResponse.exchanges:type_name -> penstock.v1.Exchange
+	38, // 13: penstock.v1.DeclareExchangeRequest.exchange:type_name -> penstock.v1.Exchange
+	76, // 14: penstock.v1.Queue.arguments:type_name -> penstock.v1.Queue.ArgumentsEntry
+	45, // 15: penstock.v1.ListQueuesResponse.queues:type_name -> penstock.v1.Queue
+	45, // 16: penstock.v1.DeclareQueueRequest.queue:type_name -> penstock.v1.Queue
+	0,  // 17: penstock.v1.Binding.destination_kind:type_name -> penstock.v1.DestinationKind
+	77, // 18: penstock.v1.Binding.arguments:type_name -> penstock.v1.Binding.ArgumentsEntry
+	54, // 19: penstock.v1.ListBindingsResponse.bindings:type_name -> penstock.v1.Binding
+	54, // 20: penstock.v1.BindRequest.binding:type_name -> penstock.v1.Binding
+	54, // 21: penstock.v1.UnbindRequest.binding:type_name -> penstock.v1.Binding
+	78, // 22: penstock.v1.Policy.definition:type_name -> penstock.v1.Policy.DefinitionEntry
+	61, // 23: penstock.v1.ListPoliciesResponse.policies:type_name -> penstock.v1.Policy
+	61, // 24: penstock.v1.SetPolicyRequest.policy:type_name -> penstock.v1.Policy
+	79, // 25: penstock.v1.ImportDefinitionsResponse.added:type_name -> penstock.v1.ImportDefinitionsResponse.AddedEntry
+	80, // 26: penstock.v1.Exchange.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	80, // 27: penstock.v1.Queue.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	80, // 28: penstock.v1.Binding.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	80, // 29: penstock.v1.Policy.DefinitionEntry.value:type_name -> penstock.v1.Value
+	1,  // 30: penstock.v1.AdminService.GetStatus:input_type -> penstock.v1.GetStatusRequest
+	6,  // 31: penstock.v1.AdminService.ListVhosts:input_type -> penstock.v1.ListVhostsRequest
+	8,  // 32: penstock.v1.AdminService.CreateVhost:input_type -> penstock.v1.CreateVhostRequest
+	10, // 33: penstock.v1.AdminService.DeleteVhost:input_type -> penstock.v1.DeleteVhostRequest
+	18, // 34: penstock.v1.AdminService.GetVhostLimits:input_type -> penstock.v1.GetVhostLimitsRequest
+	20, // 35: penstock.v1.AdminService.SetVhostLimits:input_type -> penstock.v1.SetVhostLimitsRequest
+	14, // 36: penstock.v1.AdminService.GetUserLimits:input_type -> penstock.v1.GetUserLimitsRequest
+	16, // 37: penstock.v1.AdminService.SetUserLimits:input_type -> penstock.v1.SetUserLimitsRequest
+	23, // 38: penstock.v1.AdminService.ListUsers:input_type -> penstock.v1.ListUsersRequest
+	25, // 39: penstock.v1.AdminService.PutUser:input_type -> penstock.v1.PutUserRequest
+	27, // 40: penstock.v1.AdminService.DeleteUser:input_type -> penstock.v1.DeleteUserRequest
+	29, // 41: penstock.v1.AdminService.RefreshToken:input_type -> penstock.v1.RefreshTokenRequest
+	32, // 42: penstock.v1.AdminService.ListPermissions:input_type -> penstock.v1.ListPermissionsRequest
+	34, // 43: penstock.v1.AdminService.SetPermission:input_type -> penstock.v1.SetPermissionRequest
+	36, // 44: penstock.v1.AdminService.ClearPermission:input_type -> penstock.v1.ClearPermissionRequest
+	39, // 45: penstock.v1.AdminService.ListExchanges:input_type -> penstock.v1.ListExchangesRequest
+	41, // 46: penstock.v1.AdminService.DeclareExchange:input_type -> penstock.v1.DeclareExchangeRequest
+	43, // 47: penstock.v1.AdminService.DeleteExchange:input_type -> penstock.v1.DeleteExchangeRequest
+	46, // 48: penstock.v1.AdminService.ListQueues:input_type -> penstock.v1.ListQueuesRequest
+	48, // 49: penstock.v1.AdminService.DeclareQueue:input_type -> penstock.v1.DeclareQueueRequest
+	50, // 50: penstock.v1.AdminService.DeleteQueue:input_type -> penstock.v1.DeleteQueueRequest
+	52, // 51: penstock.v1.AdminService.PurgeQueue:input_type -> penstock.v1.PurgeQueueRequest
+	55, // 52: penstock.v1.AdminService.ListBindings:input_type -> penstock.v1.ListBindingsRequest
+	57, // 53: penstock.v1.AdminService.Bind:input_type -> penstock.v1.BindRequest
+	59, // 54: penstock.v1.AdminService.Unbind:input_type -> penstock.v1.UnbindRequest
+	62, // 55: penstock.v1.AdminService.ListPolicies:input_type -> penstock.v1.ListPoliciesRequest
+	64, // 56: penstock.v1.AdminService.SetPolicy:input_type -> penstock.v1.SetPolicyRequest
+	66, // 57: penstock.v1.AdminService.ClearPolicy:input_type -> penstock.v1.ClearPolicyRequest
+	68, // 58: penstock.v1.AdminService.ExportDefinitions:input_type -> penstock.v1.ExportDefinitionsRequest
+	70, // 59: penstock.v1.AdminService.ImportDefinitions:input_type -> penstock.v1.ImportDefinitionsRequest
+	72, // 60: penstock.v1.AdminService.Backup:input_type -> penstock.v1.BackupRequest
+	2,  // 61: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
+	7,  // 62: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
+	9,  // 63: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
+	11, // 64: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
+	19, // 65: penstock.v1.AdminService.GetVhostLimits:output_type -> penstock.v1.GetVhostLimitsResponse
+	21, // 66: penstock.v1.AdminService.SetVhostLimits:output_type -> penstock.v1.SetVhostLimitsResponse
+	15, // 67: penstock.v1.AdminService.GetUserLimits:output_type -> penstock.v1.GetUserLimitsResponse
+	17, // 68: penstock.v1.AdminService.SetUserLimits:output_type -> penstock.v1.SetUserLimitsResponse
+	24, // 69: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
+	26, // 70: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
+	28, // 71: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
+	30, // 72: penstock.v1.AdminService.RefreshToken:output_type -> penstock.v1.RefreshTokenResponse
+	33, // 73: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
+	35, // 74: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
+	37, // 75: penstock.v1.AdminService.ClearPermission:output_type -> penstock.v1.ClearPermissionResponse
+	40, // 76: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
+	42, // 77: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
+	44, // 78: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
+	47, // 79: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
+	49, // 80: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
+	51, // 81: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
+	53, // 82: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
+	56, // 83: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
+	58, // 84: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
+	60, // 85: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
+	63, // 86: penstock.v1.AdminService.ListPolicies:output_type -> penstock.v1.ListPoliciesResponse
+	65, // 87: penstock.v1.AdminService.SetPolicy:output_type -> penstock.v1.SetPolicyResponse
+	67, // 88: penstock.v1.AdminService.ClearPolicy:output_type -> penstock.v1.ClearPolicyResponse
+	69, // 89: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
+	71, // 90: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
+	73, // 91: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse
+	61, // [61:92] is the sub-list for method output_type
+	30, // [30:61] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_penstock_v1_admin_proto_init() }
@@ -4217,19 +4570,20 @@ func file_penstock_v1_admin_proto_init() {
 	}
 	file_penstock_v1_message_proto_init()
 	file_penstock_v1_admin_proto_msgTypes[11].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[19].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[26].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[40].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[49].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[62].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[64].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[12].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[24].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[31].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[45].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[54].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[67].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[69].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_penstock_v1_admin_proto_rawDesc), len(file_penstock_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   74,
+			NumMessages:   79,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
