@@ -177,8 +177,8 @@ class Call:
     payload: bytes
     again: bool
     def answer(self, payload: bytes) -> None: ...
-    def admit(self, vhost: str, queue_id: int = 0, by_key: bool = False) -> None:
-        """`by_key` says that each routing key of an exchange has to be asked for besides."""
+    def admit(self, vhost: str, queue_id: int = 0, user: str = "", by_key: bool = False) -> None:
+        """Who may do it. `by_key` says that each routing key of an exchange has to be asked for besides."""
 
     def refuse(self, code: int, message: str, details: bytes = ...) -> None:
         """`code` is a gRPC status code; `details` a serialised google.rpc.Status."""
@@ -214,6 +214,10 @@ class Server:
 
     def recheck(self) -> None:
         """Users, permissions or tokens changed: every open stream asks again whether it may go on."""
+
+    def set_quota(self, name: str, is_user: bool, limits: dict[str, int]) -> None:
+        """What a user or a virtual host may use from now on: publish_rate, publish_bytes_rate, in_flight_bytes_max, message_bytes_max,
+        streams_max; what is not named has no limit."""
 
     def stop(self, grace_ms: int) -> None:
         """GOAWAY, then wait for the streams to end, at most `grace_ms` (blocking, without the GIL)."""

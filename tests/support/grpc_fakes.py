@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from penstock.auth import Allowance, Permission, Person, Tag, TopicPermission, User, Users
+from penstock.auth.user_limits import NO_USER_LIMITS, UserLimits
 from penstock.frontends.grpc import Connections, Context, GrpcFrontend
 from penstock.frontends.grpc.sessions import Sessions
 from penstock.frontends.ports import (
@@ -211,7 +212,8 @@ class FakeCall:
     def answer(self, payload: bytes) -> None:
         self.result.set_result(("answer", payload))
 
-    def admit(self, vhost: str, queue_id: int = 0, by_key: bool = False) -> None:
+    def admit(self, vhost: str, queue_id: int = 0, user: str = "", by_key: bool = False) -> None:
+        del user
         self.by_key = by_key
         self.result.set_result(("admit", vhost, queue_id))
 
@@ -254,6 +256,26 @@ def basic(user: str, password: str | None = None) -> str:
     return "Basic " + base64.b64encode(f"{user}:{user if password is None else password}".encode()).decode()
 
 
+class FakeUserLimits:
+    """Of users, and how often they were put into effect."""
+
+    def __init__(self) -> None:
+        self.limits: dict[str, UserLimits] = {}
+        self.applied_count = 0
+
+    def find(self, user: str) -> UserLimits:
+        return self.limits.get(user, NO_USER_LIMITS)
+
+    async def set(self, user: str, limits: UserLimits) -> None:
+        self.limits[user] = limits
+
+    async def forget(self, user: str) -> None:
+        self.limits.pop(user, None)
+
+    def apply(self) -> None:
+        self.applied_count += 1
+
+
 class World:
     """A front end with one vhost, "/"."""
 
@@ -266,6 +288,7 @@ class World:
         self.clock = FakeClock()
         self.timers: list[float] = []
         self.due: list[Callable[[], None]] = []
+        self.user_limits = FakeUserLimits()
         context = Context(
             self.vhosts,
             self.accounts,
@@ -277,6 +300,8 @@ class World:
             self.accounts,
             Sessions(self.clock, self._later, self.listener.recheck),
             Connections(),
+            self.user_limits,
+            self.user_limits,
         )
         self.frontend = GrpcFrontend(self.listener, context)
 

@@ -1,11 +1,12 @@
 """`penstock user`: list, add, change and delete users. A password that is not given is asked for, never shown."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from penstock.cli.options import DEFAULT_URI, Json, Uri, connected
-from penstock.cli.output import print_done, print_records
+from penstock.cli.output import print_done, print_fields, print_json, print_records
 
 __all__ = ["app"]
 
@@ -44,3 +45,36 @@ def delete(context: typer.Context, name: str, uri: Uri = DEFAULT_URI, is_json: J
     with connected(context, uri) as connection:
         connection.delete_user(name)
     print_done(f"user '{name}' deleted", {"name": name}, is_json)
+
+
+@app.command()
+def limits(
+    context: typer.Context,
+    name: str,
+    max_connections: Annotated[int | None, typer.Option("--max-connections", min=0)] = None,
+    max_streams: Annotated[int | None, typer.Option("--max-streams", min=0, help="That publish or consume.")] = None,
+    publish_rate: Annotated[int | None, typer.Option("--publish-rate", min=1, help="Messages a second.")] = None,
+    publish_bytes_rate: Annotated[int | None, typer.Option("--publish-bytes-rate", min=1, help="A second.")] = None,
+    max_in_flight_bytes: Annotated[int | None, typer.Option("--max-in-flight-bytes", min=1)] = None,
+    max_message_bytes: Annotated[int | None, typer.Option("--max-message-bytes", min=0)] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Take all limits away.")] = False,
+    uri: Uri = DEFAULT_URI,
+    is_json: Json = False,
+) -> None:
+    """Show a user's limits; or set them, all at once: one that is not given is none."""
+    wanted = {
+        "connections_max": max_connections,
+        "streams_max": max_streams,
+        "publish_rate": publish_rate,
+        "publish_bytes_rate": publish_bytes_rate,
+        "in_flight_bytes_max": max_in_flight_bytes,
+        "message_bytes_max": max_message_bytes,
+    }
+    with connected(context, uri) as connection:
+        if clear or any(value is not None for value in wanted.values()):
+            connection.set_user_limits(name, **wanted)
+        found = connection.get_user_limits(name)
+    if is_json:
+        print_json(found)
+    else:
+        print_fields(asdict(found))

@@ -43,14 +43,26 @@ def limits(
     name: str,
     max_queues: Annotated[int | None, typer.Option("--max-queues", min=0)] = None,
     max_connections: Annotated[int | None, typer.Option("--max-connections", min=0)] = None,
+    publish_rate: Annotated[int | None, typer.Option("--publish-rate", min=1, help="Messages a second.")] = None,
+    publish_bytes_rate: Annotated[int | None, typer.Option("--publish-bytes-rate", min=1, help="A second.")] = None,
+    max_in_flight_bytes: Annotated[int | None, typer.Option("--max-in-flight-bytes", min=1)] = None,
+    max_message_bytes: Annotated[int | None, typer.Option("--max-message-bytes", min=0)] = None,
     clear: Annotated[bool, typer.Option("--clear", help="Take all limits away.")] = False,
     uri: Uri = DEFAULT_URI,
     is_json: Json = False,
 ) -> None:
-    """Show a virtual host's limits; or set them, both at once: one that is not given is none."""
+    """Show a virtual host's limits; or set them, all at once: one that is not given is none."""
+    wanted = {
+        "queues_max": max_queues,
+        "connections_max": max_connections,
+        "publish_rate": publish_rate,
+        "publish_bytes_rate": publish_bytes_rate,
+        "in_flight_bytes_max": max_in_flight_bytes,
+        "message_bytes_max": max_message_bytes,
+    }
     with connected(context, uri) as connection:
-        if clear or max_queues is not None or max_connections is not None:
-            connection.set_vhost_limits(name, max_queues, max_connections)
+        if clear or any(value is not None for value in wanted.values()):
+            connection.set_vhost_limits(name, **wanted)
         found = connection.get_vhost_limits(name)
     if is_json:
         print_json(found)

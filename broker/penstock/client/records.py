@@ -193,12 +193,29 @@ class Vhost:
 
 @dataclass(frozen=True, slots=True)
 class VhostLimits:
-    """None is no limit; the counts say what there is."""
+    """None is no limit; rates are a second's; the counts say what there is."""
 
     queues_max: int | None
     connections_max: int | None
     queue_count: int
     connection_count: int
+    publish_rate: int | None = None
+    publish_bytes_rate: int | None = None
+    in_flight_bytes_max: int | None = None
+    message_bytes_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UserLimits:
+    """As those of virtual hosts; `streams_max` counts open streams that publish or consume."""
+
+    connection_count: int
+    connections_max: int | None = None
+    streams_max: int | None = None
+    publish_rate: int | None = None
+    publish_bytes_rate: int | None = None
+    in_flight_bytes_max: int | None = None
+    message_bytes_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

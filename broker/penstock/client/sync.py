@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import Self, TypeVar
 from weakref import WeakSet
 
-from penstock.client import admin, lease_calls, limits, policies, staging, stream_calls
+from penstock.client import admin, lease_calls, policies, staging, stream_calls
+from penstock.client import limits as limit_calls
 from penstock.client.admin import Call, Steps
 from penstock.client.consuming import Consumption
 from penstock.client.errors import ClosedError, from_status
@@ -33,6 +34,7 @@ from penstock.client.records import (
     StreamInfo,
     TopicPermission,
     User,
+    UserLimits,
     Vhost,
     VhostLimits,
 )
@@ -323,13 +325,27 @@ class Connection:
 
     def get_vhost_limits(self, name: str | None = None) -> VhostLimits:
         """Of this connection's vhost, unless another is named."""
-        return self._run(limits.get_limits(self._vhost if name is None else name))
+        return self._run(limit_calls.get_limits(self._vhost if name is None else name))
 
     def set_vhost_limits(
-        self, name: str | None = None, queues_max: int | None = None, connections_max: int | None = None
+        self,
+        name: str | None = None,
+        queues_max: int | None = None,
+        connections_max: int | None = None,
+        **more: int | None,
     ) -> None:
-        """Both at once: None is no limit. What is above a new limit stays."""
-        self._run(limits.set_limits(self._vhost if name is None else name, queues_max, connections_max))
+        """All at once, by the names of `VhostLimits`: one that is None or not named is no limit. What is above a new
+        limit stays."""
+        limits = {"queues_max": queues_max, "connections_max": connections_max, **more}
+        self._run(limit_calls.set_limits(self._vhost if name is None else name, limits))
+
+    def get_user_limits(self, name: str = "") -> UserLimits:
+        """Of the user of this connection, unless another is named."""
+        return self._run(limit_calls.get_user_limits(name))
+
+    def set_user_limits(self, name: str, **limits: int | None) -> None:
+        """All at once, by the names of `UserLimits`: None is no limit."""
+        self._run(limit_calls.set_user_limits(name, limits))
 
     def list_users(self) -> list[User]:
         return self._run(admin.list_users())

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from penstock.auth import Permission, Person, TopicPermission, User
+from penstock.auth.user_limits import UserLimits
 from penstock.model.names import ConnectionId
 from penstock.vhost.actor import Actor
 from penstock.vhost.ports import StreamState
@@ -46,6 +47,22 @@ class Accounts(Protocol):
 
     async def forget_vhost(self, vhost: str) -> None:
         """Permissions in it go."""
+        ...
+
+
+class LimitsOfUsers(Protocol):
+    """By name, whoever vouches for them. Changes return when they are on the disk."""
+
+    def find(self, user: str) -> UserLimits: ...
+    async def set(self, user: str, limits: UserLimits) -> None: ...
+    async def forget(self, user: str) -> None: ...
+
+
+class Quotas(Protocol):
+    """What those who move messages hold users and virtual hosts to."""
+
+    def apply(self) -> None:
+        """Limits were changed: from now on they are as they are said to be."""
         ...
 
 

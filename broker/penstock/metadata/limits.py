@@ -1,60 +1,54 @@
-"""Limits of a vhost: how many queues it may have, and how many connections may be open in it. None is no limit. The
-number of queues is held here, where they are declared; connections are counted by whoever has them."""
+"""Limits of a vhost: how many queues it may have, how many connections may be open in it, and how much may be published
+to it. None is no limit. The number of queues is held here, where they are declared; the others are held by whoever has
+the connections and moves the messages."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock.metadata.commands import SetLimits
 from penstock.metadata.effects import Decision, Done, PersistLimits
-from penstock.model.errors import InvalidArgumentError, LimitReachedError, Thing
+from penstock.model import limits
+from penstock.model.errors import LimitReachedError, Thing
+from penstock.model.limits import write_limits
 
 if TYPE_CHECKING:
     from penstock.metadata.topology import VhostTopology
 
-LIMIT_MAX: Final = 2**31 - 1
-MAX_QUEUES: Final = "max-queues"
-MAX_CONNECTIONS: Final = "max-connections"
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """Rates are a second's."""
+
     queues_max: int | None = None
     connections_max: int | None = None
+    publish_rate: int | None = None
+    publish_bytes_rate: int | None = None
+    in_flight_bytes_max: int | None = None
+    message_bytes_max: int | None = None
 
     def written(self) -> dict[str, int]:
         """As other brokers write them."""
-        both = {MAX_QUEUES: self.queues_max, MAX_CONNECTIONS: self.connections_max}
-        return {key: value for key, value in both.items() if value is not None}
+        return write_limits(asdict(self))
 
 
 NO_LIMITS: Final = Limits()
+_FIELDS: Final = tuple(asdict(NO_LIMITS))
 
 
 def read_limits(vhost: str, fields: Mapping[str, object]) -> Limits:
-    """A negative number is no limit, as elsewhere. Raises InvalidArgumentError for what cannot be honoured."""
-    thing = Thing("limits of vhost", vhost)
-    unknown = sorted(set(fields) - {MAX_QUEUES, MAX_CONNECTIONS})
-    if unknown:
-        raise InvalidArgumentError(
-            thing, f"have '{unknown[0][:64]}', which is unknown", f"set {MAX_QUEUES} or {MAX_CONNECTIONS}"
-        )
-    return Limits(_limit(thing, MAX_QUEUES, fields), _limit(thing, MAX_CONNECTIONS, fields))
+    """Raises InvalidArgumentError for what cannot be honoured."""
+    return Limits(**limits.read_limits(Thing("limits of vhost", vhost), fields, _FIELDS))
 
 
-def _limit(thing: Thing, key: str, fields: Mapping[str, object]) -> int | None:
-    value = fields.get(key)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value > LIMIT_MAX:
-        raise InvalidArgumentError(
-            thing, f"have a '{key}' that is no number up to {LIMIT_MAX}", "send a whole number", field=key
-        )
-    return None if value < 0 else value
+def check_limits(vhost: str, wanted: Limits) -> None:
+    """Raises InvalidArgumentError."""
+    limits.check_limits(Thing("limits of vhost", vhost), asdict(wanted))
 
 
 def set_limits(state: "VhostTopology", command: SetLimits) -> Decision:
     """What is above a new limit stays; nothing is added to it."""
+    check_limits(state.vhost, command.limits)
     if state.limits == command.limits:
         return Decision(Done(0))
     state.limits = command.limits

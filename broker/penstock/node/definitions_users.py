@@ -9,11 +9,13 @@ from typing import Any
 
 from penstock.auth import Permission, TopicPermission, User, Users
 from penstock.auth.passwords import algorithm_named, check_digest
+from penstock.auth.user_limits import UserLimits, read_user_limits
 from penstock.auth.users import check_user_name, parse_tags
 from penstock.model.errors import RefusedError
 from penstock.model.names import exchange_name
 from penstock.model.records import Access
 from penstock.node.accounts import Accounts
+from penstock.node.user_limits import LimitsOfUsers
 
 _USER_KEYS = frozenset({"name", "password_hash", "hashing_algorithm", "tags", "limits"})
 _PERMISSION_KEYS = frozenset({"user", "name", "vhost", "configure", "write", "read"})
@@ -23,8 +25,9 @@ _TOPIC_KEYS = frozenset({"user", "vhost", "exchange", "write", "read"})
 class DefinitionsUsers:
     """Implements `vhost.ports.DefinitionsUsers`."""
 
-    def __init__(self, accounts: Accounts) -> None:
+    def __init__(self, accounts: Accounts, limits: LimitsOfUsers) -> None:
         self._accounts = accounts
+        self._limits = limits
 
     def export_users(self) -> list[dict[str, Any]]:
         return [
@@ -33,6 +36,7 @@ class DefinitionsUsers:
                 "password_hash": user.password_hash,
                 "hashing_algorithm": user.hashing_algorithm,
                 "tags": [tag.value for tag in user.tags],
+                "limits": self._limits.find(user.name).written(),
             }
             for user in self._accounts.users()
         ]
@@ -72,6 +76,8 @@ class DefinitionsUsers:
 
         if changed:
             await self._accounts.change(change)
+        limits = {_text(entry.get("name")): limits for entry in users if (limits := _read_limits(entry)) is not None}
+        await self._limits.set_all(limits)
         return len(changed)
 
     async def import_permissions(self, permissions: list[dict[str, Any]]) -> int:
@@ -128,10 +134,11 @@ def _with_what_it_may(user: User, known: User | None) -> User:
 
 def problem_of_user(entry: dict[str, Any]) -> str:
     unknown = sorted(entry.keys() - _USER_KEYS)
-    if unknown or entry.get("limits"):
-        return f"user {entry.get('name')!r} has {', '.join(unknown) or 'limits'}, which cannot be honoured"
+    if unknown:
+        return f"user {entry.get('name')!r} has {', '.join(unknown)}, which cannot be honoured"
     try:
         user = read_user(entry)
+        _read_limits(entry)
         check_user_name(user.name)
         check_digest(user.password_hash, user.hashing_algorithm)
     except RefusedError as refusal:
@@ -174,6 +181,16 @@ def read_user(entry: dict[str, Any]) -> User:
     password_hash = _text(entry.get("password_hash") or "")
     algorithm = algorithm_named(_text(entry.get("hashing_algorithm") or ""), password_hash)
     return User(_text(entry.get("name")), password_hash, algorithm, parse_tags(map(_text, tags)))
+
+
+def _read_limits(entry: dict[str, Any]) -> UserLimits | None:
+    """None when it says nothing of them: what is there stays."""
+    limits = entry.get("limits")
+    if limits is None:
+        return None
+    if not isinstance(limits, dict):
+        raise TypeError("an object is wanted")
+    return read_user_limits(_text(entry.get("name")), limits)
 
 
 def _read_permission(entry: dict[str, Any]) -> tuple[str, str, Permission]:

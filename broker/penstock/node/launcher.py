@@ -32,9 +32,11 @@ from penstock.node.files import connections_that_fit
 from penstock.node.first_user import choose_first_user, is_beyond_loopback
 from penstock.node.notices import listen
 from penstock.node.process import StartError
+from penstock.node.quotas import Quotas
 from penstock.node.reloading import Reloading
 from penstock.node.state import BrokerState, Phase
 from penstock.node.tls import TlsFiles, tls_files
+from penstock.node.user_limits import LimitsOfUsers
 from penstock.node.vhosts_storage import VhostsStorage
 from penstock.storage import DataDirectory
 from penstock.vhost.vhosts import Vhosts
@@ -169,7 +171,10 @@ class Broker:
             )
         if self._tls is not None:
             self._undo.callback(spawn(self._tls.watch(server.set_tls), name="certificates").cancel)
-        users, backups = DefinitionsUsers(self._accounts), Backups(self._directory, self._vhosts)
+        limits = await asyncio.to_thread(LimitsOfUsers.open, self._directory.user_limits_file)
+        quotas = Quotas(server, self._vhosts.all, limits)
+        quotas.apply()
+        users, backups = DefinitionsUsers(self._accounts, limits), Backups(self._directory, self._vhosts)
         asking, clock = Asking(self._settings.auth_timeout_seconds), SystemClock()
         self._undo.push_async_callback(asking.close)
         sign_in = make_sign_in(self._settings, self._accounts, asking, clock)
@@ -187,6 +192,8 @@ class Broker:
                 sign_in,
                 sessions,
                 Connections(),
+                limits,
+                quotas,
                 self._archives(),
             ),
         )

@@ -13,6 +13,7 @@ from penstock.storage.directory import DataDirectory, directory_name
 from penstock.storage.jsonfiles import read_json, sync_directory, write_file, write_json
 from penstock.storage.new_directory import new_directory, sync_all
 from penstock.storage.records_json import write_vhosts
+from penstock.storage.user_limits_json import USER_LIMITS
 
 FORMAT: Final = 1
 SUMMARY: Final = "backup.json"
@@ -44,6 +45,8 @@ def write_backup(data: DataDirectory, target: Path, vhosts: Sequence[VhostCopy])
         for vhost in vhosts:
             _write_vhost(data.vhost_directory(vhost.name), target / directory_name(vhost.name), vhost)
         write_file(target / "users.json", data.users_file.read_bytes())
+        if data.user_limits_file.exists():
+            write_file(target / USER_LIMITS, data.user_limits_file.read_bytes())
         write_vhosts(target / "vhosts.json", [vhost.name for vhost in vhosts])
         places = [{"name": vhost.name, "position": vhost.log.position} for vhost in vhosts]
         write_json(target / SUMMARY, {"format": FORMAT, "vhosts": places})
@@ -60,6 +63,8 @@ def restore_backup(source: Path, target: Path) -> list[str]:
             folder = directory_name(name)
             shutil.copytree(source / folder, target / folder)
         shutil.copy(source / "users.json", target / "users.json")
+        if (source / USER_LIMITS).exists():
+            shutil.copy(source / USER_LIMITS, target / USER_LIMITS)
         # An unknown boot makes the first start skip numbers that consumers may have seen after the copy was made.
         write_json(target / "node.json", {"format": 1, "boot_id": ""})
         sync_all(target)

@@ -16,6 +16,7 @@ from typing import Self
 
 from penstock.model.errors import StorageError, Thing
 from penstock.storage.jsonfiles import read_json, sync_directory, write_file, write_json
+from penstock.storage.user_limits_json import USER_LIMITS
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 _DATA_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -62,6 +63,10 @@ class DataDirectory:
     @property
     def users_file(self) -> Path:
         return self.path / "users.json"
+
+    @property
+    def user_limits_file(self) -> Path:
+        return self.path / USER_LIMITS
 
     @property
     def vhosts_file(self) -> Path:

@@ -141,12 +141,62 @@ class DeleteVhostResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class VhostLimits(_message.Message):
-    __slots__ = ("queues_max", "connections_max")
+    __slots__ = ("queues_max", "connections_max", "publish_rate", "publish_bytes_rate", "in_flight_bytes_max", "message_bytes_max")
     QUEUES_MAX_FIELD_NUMBER: _ClassVar[int]
     CONNECTIONS_MAX_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_RATE_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_BYTES_RATE_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     queues_max: int
     connections_max: int
-    def __init__(self, queues_max: _Optional[int] = ..., connections_max: _Optional[int] = ...) -> None: ...
+    publish_rate: int
+    publish_bytes_rate: int
+    in_flight_bytes_max: int
+    message_bytes_max: int
+    def __init__(self, queues_max: _Optional[int] = ..., connections_max: _Optional[int] = ..., publish_rate: _Optional[int] = ..., publish_bytes_rate: _Optional[int] = ..., in_flight_bytes_max: _Optional[int] = ..., message_bytes_max: _Optional[int] = ...) -> None: ...
+
+class UserLimits(_message.Message):
+    __slots__ = ("connections_max", "streams_max", "publish_rate", "publish_bytes_rate", "in_flight_bytes_max", "message_bytes_max")
+    CONNECTIONS_MAX_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_MAX_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_RATE_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_BYTES_RATE_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    connections_max: int
+    streams_max: int
+    publish_rate: int
+    publish_bytes_rate: int
+    in_flight_bytes_max: int
+    message_bytes_max: int
+    def __init__(self, connections_max: _Optional[int] = ..., streams_max: _Optional[int] = ..., publish_rate: _Optional[int] = ..., publish_bytes_rate: _Optional[int] = ..., in_flight_bytes_max: _Optional[int] = ..., message_bytes_max: _Optional[int] = ...) -> None: ...
+
+class GetUserLimitsRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class GetUserLimitsResponse(_message.Message):
+    __slots__ = ("limits", "connection_count")
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    CONNECTION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    limits: UserLimits
+    connection_count: int
+    def __init__(self, limits: _Optional[_Union[UserLimits, _Mapping]] = ..., connection_count: _Optional[int] = ...) -> None: ...
+
+class SetUserLimitsRequest(_message.Message):
+    __slots__ = ("name", "limits")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    limits: UserLimits
+    def __init__(self, name: _Optional[str] = ..., limits: _Optional[_Union[UserLimits, _Mapping]] = ...) -> None: ...
+
+class SetUserLimitsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class GetVhostLimitsRequest(_message.Message):
     __slots__ = ("vhost",)

@@ -64,6 +64,16 @@ class AdminServiceStub(object):
                 request_serializer=penstock_dot_v1_dot_admin__pb2.SetVhostLimitsRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_admin__pb2.SetVhostLimitsResponse.FromString,
                 _registered_method=True)
+        self.GetUserLimits = channel.unary_unary(
+                '/penstock.v1.AdminService/GetUserLimits',
+                request_serializer=penstock_dot_v1_dot_admin__pb2.GetUserLimitsRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_admin__pb2.GetUserLimitsResponse.FromString,
+                _registered_method=True)
+        self.SetUserLimits = channel.unary_unary(
+                '/penstock.v1.AdminService/SetUserLimits',
+                request_serializer=penstock_dot_v1_dot_admin__pb2.SetUserLimitsRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_admin__pb2.SetUserLimitsResponse.FromString,
+                _registered_method=True)
         self.ListUsers = channel.unary_unary(
                 '/penstock.v1.AdminService/ListUsers',
                 request_serializer=penstock_dot_v1_dot_admin__pb2.ListUsersRequest.SerializeToString,
@@ -231,6 +241,20 @@ class AdminServiceServicer(object):
 
     def SetVhostLimits(self, request, context):
         """All of them at once: one that is absent is no limit. What is above a new limit stays.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetUserLimits(self, request, context):
+        """Of users of tokens and of other servers too. Without a name, of the caller.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetUserLimits(self, request, context):
+        """All of them at once: one that is absent is no limit.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -429,6 +453,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.SetVhostLimits,
                     request_deserializer=penstock_dot_v1_dot_admin__pb2.SetVhostLimitsRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_admin__pb2.SetVhostLimitsResponse.SerializeToString,
+            ),
+            'GetUserLimits': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetUserLimits,
+                    request_deserializer=penstock_dot_v1_dot_admin__pb2.GetUserLimitsRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_admin__pb2.GetUserLimitsResponse.SerializeToString,
+            ),
+            'SetUserLimits': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetUserLimits,
+                    request_deserializer=penstock_dot_v1_dot_admin__pb2.SetUserLimitsRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_admin__pb2.SetUserLimitsResponse.SerializeToString,
             ),
             'ListUsers': grpc.unary_unary_rpc_method_handler(
                     servicer.ListUsers,
@@ -723,6 +757,60 @@ class AdminService(object):
             '/penstock.v1.AdminService/SetVhostLimits',
             penstock_dot_v1_dot_admin__pb2.SetVhostLimitsRequest.SerializeToString,
             penstock_dot_v1_dot_admin__pb2.SetVhostLimitsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetUserLimits(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/GetUserLimits',
+            penstock_dot_v1_dot_admin__pb2.GetUserLimitsRequest.SerializeToString,
+            penstock_dot_v1_dot_admin__pb2.GetUserLimitsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetUserLimits(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/SetUserLimits',
+            penstock_dot_v1_dot_admin__pb2.SetUserLimitsRequest.SerializeToString,
+            penstock_dot_v1_dot_admin__pb2.SetUserLimitsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.node.accounts import Accounts
 from penstock.node.definitions_users import DefinitionsUsers
+from penstock.node.user_limits import LimitsOfUsers
 
 PERMISSION = {"user": "anna", "vhost": "/", "configure": "", "write": "a.*", "read": ".*"}
 TOPIC = {"user": "anna", "vhost": "/", "exchange": "logs", "write": "{username}\\..*", "read": ""}
@@ -15,7 +16,9 @@ def play(path, scenario):
     async def run():
         accounts = Accounts.open(path, "guest", "guest")
         try:
-            return await scenario(accounts, DefinitionsUsers(accounts))
+            return await scenario(
+                accounts, DefinitionsUsers(accounts, LimitsOfUsers.open(path.with_name("user_limits.json")))
+            )
         finally:
             await accounts.settled()
             accounts.close()
@@ -81,7 +84,9 @@ def test_a_topic_permission_that_cannot_be_honoured_is_told_beforehand(tmp_path,
     [
         ([{"name": "a", "hashing_algorithm": "rabbit_password_hashing_md5", "password_hash": "x"}], [], "md5 digest"),
         ([{"name": "a", "tags": ["boss"]}], [], "boss"),
-        ([{"name": "a", "limits": {"max-connections": 1}}], [], "limits"),
+        ([{"name": "a", "limits": {"max-shoes": 1}}], [], "max-shoes"),
+        ([{"name": "a", "limits": {"publish-rate": 0}}], [], "publish-rate"),
+        ([{"name": "a", "limits": 7}], [], "wrong type"),
         ([{"name": 7}], [], "wrong type"),
         ([{"name": "a", "tags": [7]}], [], "wrong type"),
         ([{"name": "a", "colour": "red"}], [], "colour"),

@@ -28,6 +28,8 @@ async def put_user(context: Context, caller: Caller, request: admin.PutUserReque
 async def delete_user(context: Context, caller: Caller, request: admin.DeleteUserRequest) -> admin.DeleteUserResponse:
     _require_administrator(caller, Thing("user", request.name))
     await context.accounts.delete_user(request.name)
+    await context.user_limits.forget(request.name)
+    context.quotas.apply()
     context.recheck()
     return admin.DeleteUserResponse()
 

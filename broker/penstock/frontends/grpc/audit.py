@@ -12,7 +12,8 @@ from penstock.kit.logging import logger
 AUDITED: Final[dict[str, tuple[str, ...]]] = {
     "CreateVhost": ("name",),
     "DeleteVhost": ("name",),
-    "SetVhostLimits": ("vhost", "limits.queues_max", "limits.connections_max"),
+    "SetVhostLimits": ("vhost", "limits"),
+    "SetUserLimits": ("name", "limits"),
     "PutUser": ("name", "tags"),
     "DeleteUser": ("name",),
     "SetPermission": (
@@ -58,4 +59,6 @@ def tell(method: str, caller: Caller, peer: str, request: Message, refusal: str 
 def _value(request: Any, name: str) -> Any:
     for part in name.split("."):
         request = getattr(request, part)
+    if isinstance(request, Message):
+        return {field.name: value for field, value in request.ListFields()}
     return request if isinstance(request, str | bool | int) else list(request)

@@ -1,39 +1,51 @@
-"""Which connections are open in which vhost: a connection is, from its first stream there until it ends. It counts, and
-refuses one that would be above the vhost's limit."""
+"""Which connections are open, by vhost and by user: of a vhost from a connection's first stream there until it ends, of
+a user from the first call. It counts, and refuses one that would be above a limit."""
 
 from penstock.model.errors import PreconditionFailedError, Thing
 from penstock.model.names import VhostName
 
+_Holder = tuple[str, str]
+
 
 class Connections:
-    """Invariant: no connection is counted twice in one vhost."""
+    """Invariant: no connection is counted twice for one holder."""
 
     def __init__(self) -> None:
-        self._vhosts: dict[int, set[VhostName]] = {}
-        self._counts: dict[VhostName, int] = {}
+        self._holders: dict[int, set[_Holder]] = {}
+        self._counts: dict[_Holder, int] = {}
 
     def enter(self, connection: int, vhost: VhostName, limit: int | None) -> None:
         """Raises PreconditionFailedError, which clients do not try again by themselves, as they would when something is
         exhausted. One that is in already stays, also above a limit that came later."""
-        entered = self._vhosts.setdefault(connection, set())
-        if vhost in entered:
+        self._enter(connection, ("vhost", vhost), limit, Thing("connection", str(connection), vhost))
+
+    def log_in(self, connection: int, user: str, limit: int | None) -> None:
+        """The same for a user's connections."""
+        self._enter(connection, ("user", user), limit, Thing("connection of user", user))
+
+    def count(self, vhost: VhostName) -> int:
+        return self._counts.get(("vhost", vhost), 0)
+
+    def count_of_user(self, user: str) -> int:
+        return self._counts.get(("user", user), 0)
+
+    def disconnected(self, connection: int) -> None:
+        for holder in self._holders.pop(connection, ()):
+            self._counts[holder] -= 1
+            if not self._counts[holder]:
+                del self._counts[holder]
+
+    def _enter(self, connection: int, holder: _Holder, limit: int | None, thing: Thing) -> None:
+        entered = self._holders.setdefault(connection, set())
+        if holder in entered:
             return
-        count = self._counts.get(vhost, 0)
+        count = self._counts.get(holder, 0)
         if limit is not None and count >= limit:
             raise PreconditionFailedError(
-                Thing("connection", str(connection), vhost),
+                thing,
                 f"would be one more than the {limit} that may be open",
                 "close another one first",
                 field="connections_max",
             )
-        entered.add(vhost)
-        self._counts[vhost] = count + 1
-
-    def count(self, vhost: VhostName) -> int:
-        return self._counts.get(vhost, 0)
-
-    def disconnected(self, connection: int) -> None:
-        for vhost in self._vhosts.pop(connection, ()):
-            self._counts[vhost] -= 1
-            if not self._counts[vhost]:
-                del self._counts[vhost]
+        entered.add(holder)
+        self._counts[holder] = count + 1

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from penstock.frontends.grpc.connections import Connections
 from penstock.frontends.grpc.sessions import Sessions
-from penstock.frontends.ports import Accounts, Archives, Backups, Node, SignIn
+from penstock.frontends.ports import Accounts, Archives, Backups, LimitsOfUsers, Node, Quotas, SignIn
 from penstock.vhost.ports import DefinitionsUsers
 from penstock.vhost.vhosts import Vhosts
 
@@ -25,4 +25,6 @@ class Context:
     sign_in: SignIn
     sessions: Sessions
     connections: Connections
+    user_limits: LimitsOfUsers
+    quotas: Quotas
     archives: Archives | None = None

@@ -19,9 +19,9 @@ from penstock.kit.tasks import spawn
 from penstock.model.errors import FaultError, RefusedError, StoppedError, Thing
 from penstock.model.names import ConnectionId, QueueName, VhostName
 
-STREAMS: Final = frozenset({"publish", "consume"})
+STREAMS: Final = frozenset({"publish", "consume", "read", "get"})
 PERMITS: Final = frozenset({"permit", "keys"})
-ENDING: Final = STREAMS | {"read"}
+ENDING: Final = frozenset({"publish", "consume", "read"})
 """What ends with the token that opened it."""
 QUESTIONS_MAX: Final = 8
 """What one call may have to ask another server, one question after another: a vhost, and a few things in it."""
@@ -72,6 +72,7 @@ class GrpcFrontend:
     async def _decide(self, call: Call) -> None:
         try:
             person = await _who_calls(self._context, call)
+            self._count(call, person)
             caller = Caller(person, ConnectionId(call.connection), self._context.accounts)
             questions_max = QUESTIONS_MAX + (len(keys_of(call)) if call.kind == "keys" else 0)
             for _ in range(questions_max):
@@ -89,6 +90,13 @@ class GrpcFrontend:
             _log.warning("a call met a fault", method=call.method or call.kind, fault=str(fault))
             _refuse(call, refusal_of(fault))
 
+    def _count(self, call: Call, person: Person) -> None:
+        """Administrators administer also above their limit, or nobody could lift it."""
+        if call.kind == "call" and person.is_administrator:
+            return
+        limit = self._context.user_limits.find(person.name).connections_max
+        self._context.connections.log_in(call.connection, person.name, limit)
+
     async def _answer(self, call: Call, caller: Caller) -> None:
         """Raises UndecidedError before anything has changed."""
         if call.kind == "call":
@@ -99,7 +107,7 @@ class GrpcFrontend:
                 call.answer(answer)
             return
         if call.kind == "enter":
-            call.admit("", NO_QUEUE, False)  # being somebody is enough to send a large request
+            call.admit("", NO_QUEUE, caller.user.name, False)  # being somebody is enough to send a large request
             return
         if call.kind == "archive":
             call.answer(await read_archive(self._context, caller, call.payload))
@@ -116,7 +124,7 @@ class GrpcFrontend:
             self._context.connections.enter(call.connection, admission.vhost, limit)
         if call.kind in ENDING and not call.again:
             self._context.sessions.opened(call.connection, call.authorization, caller.user)
-        call.admit(admission.vhost, admission.queue_id, admission.by_key)
+        call.admit(admission.vhost, admission.queue_id, caller.user.name, admission.by_key)
 
 
 async def _who_calls(context: Context, call: Call) -> Person:

@@ -23,7 +23,13 @@ async def open_stage(context: Context, caller: Caller, asked: Asked) -> bytes:
     queue_id, target = await stages.open(
         caller.actor(name), wanted.stage, wanted.stream, wanted.exchange, wanted.routing_key
     )
-    place = wire.StagePlace(vhost=name, queue=queue_id, exchange=target.exchange, routing_key=target.routing_key)
+    place = wire.StagePlace(
+        vhost=name,
+        queue=queue_id,
+        exchange=target.exchange,
+        routing_key=target.routing_key,
+        user=caller.user.name,
+    )
     return place.SerializeToString()
 
 

@@ -1,6 +1,8 @@
 """Virtual hosts as a whole, and definitions. A vhost that goes takes the permissions in it along, so that
 nobody inherits them in one of the same name."""
 
+from dataclasses import asdict
+
 from penstock.frontends.grpc.caller import Caller
 from penstock.frontends.grpc.context import Context
 from penstock.frontends.grpc.convert import vhost_of
@@ -40,6 +42,7 @@ async def delete_vhost(
     name = vhost_name(request.name)
     await context.vhosts.delete(caller.actor(name), name)
     await context.accounts.forget_vhost(name)
+    context.quotas.apply()
     context.forget()
     return admin.DeleteVhostResponse()
 
@@ -51,7 +54,7 @@ async def get_vhost_limits(
     vhost, actor = context.vhosts.get(name), caller.actor(name)
     if not actor.is_administrator:
         actor.require_entry(Thing("vhost", name))
-    found = admin.VhostLimits(queues_max=vhost.limits.queues_max, connections_max=vhost.limits.connections_max)
+    found = admin.VhostLimits(**asdict(vhost.limits))
     return admin.GetVhostLimitsResponse(
         limits=found, queue_count=vhost.queue_count, connection_count=context.connections.count(name)
     )
@@ -61,11 +64,9 @@ async def set_vhost_limits(
     context: Context, caller: Caller, request: admin.SetVhostLimitsRequest
 ) -> admin.SetVhostLimitsResponse:
     name, wanted = vhost_of(request.vhost), request.limits
-    limits = Limits(
-        wanted.queues_max if wanted.HasField("queues_max") else None,
-        wanted.connections_max if wanted.HasField("connections_max") else None,
-    )
+    limits = Limits(**{field.name: value for field, value in wanted.ListFields()})
     await context.vhosts.get(name).set_limits(caller.actor(name), limits)
+    context.quotas.apply()
     return admin.SetVhostLimitsResponse()
 
 
@@ -92,5 +93,6 @@ async def import_definitions(
             context.vhosts, context.definitions_users, caller.actor(into or ""), request.json, into
         )
     finally:
+        context.quotas.apply()
         context.recheck()  # also what stopped half-way has changed something
     return admin.ImportDefinitionsResponse(added=added)

@@ -28,6 +28,9 @@ COUNTERS: dict[str, tuple[str, str]] = {
     ),
     "tls_failures_total": ("penstock_tls_failures", "TLS handshakes that failed."),
     "connections_refused_total": ("penstock_connections_refused", "Connections above connections_max."),
+    "streams_refused_total": ("penstock_streams_refused", "Streams above the number that a user may have."),
+    "publish_pauses_total": ("penstock_publish_pauses", "Times that a publisher was paused for a limit."),
+    "delivery_pauses_total": ("penstock_delivery_pauses", "Times that a consumer was paused for a limit."),
     "connections_too_slow_total": (
         "penstock_connections_too_slow",
         "Connections closed because no request came in first_request_seconds.",

@@ -304,6 +304,14 @@ impl Subscription {
     /// # Errors
     /// `NoQueue` once the queue is gone; `Log` when the settlement cannot be written.
     pub fn settle(&self, ranges: &[SequenceRange], how: Settle) -> Result<u64, EngineError> {
+        self.settle_sized(ranges, how).map(|(count, _)| count)
+    }
+
+    /// The same; gives how many messages that were, and the bytes of their bodies.
+    ///
+    /// # Errors
+    /// As [`Subscription::settle`].
+    pub fn settle_sized(&self, ranges: &[SequenceRange], how: Settle) -> Result<(u64, u64), EngineError> {
         let settled = {
             let mut guard = self.shard.lock()?;
             let entry = self.shard.entry(&mut guard, self.queue)?;
@@ -321,7 +329,7 @@ impl Subscription {
             settled
         };
         self.shard.counters().add(Metric::Settled, settled.count);
-        Ok(settled.count)
+        Ok((settled.count, settled.bytes))
     }
 
     /// Settlements fill segments too, and with nobody publishing it is they that free the disk.

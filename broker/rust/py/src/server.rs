@@ -1,10 +1,12 @@
 //! `Server` and `Call`: the listener, and what it asks Python to decide.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use penstock_serve::{
-    Answer, Call, Certificate, ClientCertificates, Kind, Refusal, Server, ServerOptions, Tls, TlsOptions,
+    Admitted, Answer, Call, Certificate, ClientCertificates, Holder, Kind, QuotaLimits, Refusal, Server, ServerOptions,
+    Tls, TlsOptions,
 };
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -116,6 +118,24 @@ impl PyServer {
         self.server.calls().recheck();
     }
 
+    fn set_quota(&self, name: &str, is_user: bool, limits: BTreeMap<String, u64>) -> PyResult<()> {
+        let holder = if is_user { Holder::User } else { Holder::Vhost };
+        let mut quota = QuotaLimits::default();
+        for (limit, value) in limits {
+            let place = match limit.as_str() {
+                "publish_rate" => &mut quota.publish_rate,
+                "publish_bytes_rate" => &mut quota.publish_bytes_rate,
+                "in_flight_bytes_max" => &mut quota.in_flight_bytes_max,
+                "message_bytes_max" => &mut quota.message_bytes_max,
+                "streams_max" => &mut quota.streams_max,
+                other => return Err(PyValueError::new_err(format!("there is no limit {other}"))),
+            };
+            *place = Some(value);
+        }
+        self.server.quotas().set(holder, name, quota);
+        Ok(())
+    }
+
     fn stop(&self, py: Python<'_>, grace_ms: u64) {
         py.detach(|| self.server.stop(Duration::from_millis(grace_ms)));
     }
@@ -196,9 +216,9 @@ impl PyCall {
         self.reply(Ok(Answer::Payload(payload)))
     }
 
-    #[pyo3(signature = (vhost, queue_id = 0, by_key = false))]
-    fn admit(&self, vhost: String, queue_id: u32, by_key: bool) -> PyResult<()> {
-        self.reply(Ok(Answer::Admitted { vhost, queue_id, by_key }))
+    #[pyo3(signature = (vhost, queue_id = 0, user = String::new(), by_key = false))]
+    fn admit(&self, vhost: String, queue_id: u32, user: String, by_key: bool) -> PyResult<()> {
+        self.reply(Ok(Answer::Admitted(Admitted { vhost, queue_id, user, by_key })))
     }
 
     #[pyo3(signature = (code, message, details = Vec::new()))]

@@ -73,7 +73,7 @@ impl UnaryService<Bytes> for Asking {
             call.payload = request.into_inner();
             match calls.ask(call).await? {
                 Answer::Payload(payload) => Ok(Response::new(payload)),
-                Answer::Admitted { .. } => Err(Status::internal("the broker answered a call with an admission")),
+                Answer::Admitted(_) => Err(Status::internal("the broker answered a call with an admission")),
             }
         })
     }

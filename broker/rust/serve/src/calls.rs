@@ -49,12 +49,17 @@ pub enum Kind {
 #[derive(Debug)]
 pub enum Answer {
     Payload(Vec<u8>),
-    /// `by_key` is about an exchange: each routing key has to be asked for besides.
-    Admitted {
-        vhost: String,
-        queue_id: u32,
-        by_key: bool,
-    },
+    Admitted(Admitted),
+}
+
+/// Who may enter which vhost, and the queue that was asked for, if any.
+#[derive(Clone, Debug, Default)]
+pub struct Admitted {
+    pub vhost: String,
+    pub queue_id: u32,
+    pub user: String,
+    /// About an exchange: each routing key has to be asked for besides.
+    pub by_key: bool,
 }
 
 /// Python's refusal: a gRPC status code, a text, and a serialised google.rpc.Status.
@@ -219,9 +224,9 @@ impl Calls {
     }
 
     /// Asks for admission to a vhost or a queue.
-    pub(crate) async fn admit(&self, call: Call) -> Result<(String, u32), Status> {
+    pub(crate) async fn admit(&self, call: Call) -> Result<Admitted, Status> {
         match self.ask(call).await? {
-            Answer::Admitted { vhost, queue_id, .. } => Ok((vhost, queue_id)),
+            Answer::Admitted(admitted) => Ok(admitted),
             Answer::Payload(_) => Err(Status::internal("the broker answered an admission with a payload")),
         }
     }

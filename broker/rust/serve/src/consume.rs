@@ -13,12 +13,14 @@ use penstock_wire::grpc::consume::{
 };
 use penstock_wire::grpc::settlement::SettlementView;
 use tokio::sync::watch;
+use tokio::time::sleep;
 use tonic::{Status, Streaming};
 
 use crate::calls::{Call, Calls, Kind};
 use crate::connection::Caller;
 use crate::deliveries::Pending;
 use crate::messaging::PREFETCH_MAX;
+use crate::quotas::Allowance;
 use crate::responses::{FramedMessage, Responder};
 use crate::rights::Rights;
 use crate::server::until_stopped;
@@ -41,6 +43,7 @@ pub(crate) struct ConsumeStream {
     consumer: Arc<Consumer>,
     rights: Rights,
     pending: Pending,
+    allowance: Allowance,
     opened: Option<FramedMessage>,
     ended: bool,
 }
@@ -70,7 +73,7 @@ impl ConsumeStream {
         input: Streaming<Bytes>,
         stopping: watch::Receiver<bool>,
         consumer: Arc<Consumer>,
-        rights: Rights,
+        (rights, allowance): (Rights, Allowance),
         consumer_tag: &str,
     ) -> ConsumeStream {
         let opened = FramedMessage::of(64, |out| encode_consume_opened(out, consumer_tag));
@@ -80,6 +83,7 @@ impl ConsumeStream {
             consumer,
             rights,
             pending: Pending::default(),
+            allowance,
             opened: Some(opened),
             ended: false,
         }
@@ -126,10 +130,17 @@ impl ConsumeStream {
                 }
                 self.pending.extend(filled);
             }
-            if !self.pending.is_empty() {
+            let keeps = !subscription.is_auto_ack();
+            let pause = if keeps && !self.pending.is_empty() { self.allowance.delivery_pause() } else { None };
+            if !self.pending.is_empty() && pause.is_none() {
                 match self.pending.encode(&mut subscription).await {
                     Ok(None) => continue,
-                    Ok(Some(response)) => return Some(Ok(response)),
+                    Ok(Some(response)) => {
+                        if keeps {
+                            self.allowance.delivered(self.pending.sent_bytes());
+                        }
+                        return Some(Ok(response));
+                    }
                     Err(failed) => return Some(Err(failed)),
                 }
             }
@@ -142,6 +153,7 @@ impl ConsumeStream {
                 () = subscription.signal().heard() => continue,
                 refused = self.rights.until_refused() => return Some(Err(refused)),
                 () = until_stopped(&mut self.stopping), if !stopping => continue,
+                () = sleep(pause.unwrap_or_default()), if pause.is_some() => continue,
             };
             match self.apply(request) {
                 Ok(true) => {}
@@ -168,7 +180,8 @@ impl ConsumeStream {
         match parse_consume_request(&request).map_err(|error| status::of_wire(&error))? {
             ConsumeFrame::Open(_) => return Err(status::opened_twice()),
             ConsumeFrame::Settlement(settlement) => {
-                apply_settlement(subscription, &settlement)?;
+                let (_, bytes) = apply_settlement(subscription, &settlement)?;
+                self.allowance.settled(bytes);
             }
             ConsumeFrame::Flow { prefetch } => {
                 subscription.set_prefetch(prefetch.min(PREFETCH_MAX)).map_err(|error| status::of_engine(&error))?;
@@ -189,8 +202,11 @@ impl Drop for ConsumeStream {
     }
 }
 
-/// Settles what the subscription holds of the given ranges; gives how many messages that were.
-pub(crate) fn apply_settlement(subscription: &Subscription, settlement: &SettlementView<'_>) -> Result<u64, Status> {
+/// Settles what the subscription holds of the given ranges; gives how many messages that were, and their bytes.
+pub(crate) fn apply_settlement(
+    subscription: &Subscription,
+    settlement: &SettlementView<'_>,
+) -> Result<(u64, u64), Status> {
     let how = match settlement.outcome {
         ACK => Settle::Ack,
         REJECT => Settle::Reject,
@@ -204,5 +220,5 @@ pub(crate) fn apply_settlement(subscription: &Subscription, settlement: &Settlem
     for (first, last) in settlement.ranges() {
         ranges.extend(SequenceRange::new(Sequence(first), Sequence(last)));
     }
-    subscription.settle(&ranges, how).map_err(|error| status::of_engine(&error))
+    subscription.settle_sized(&ranges, how).map_err(|error| status::of_engine(&error))
 }

@@ -107,6 +107,11 @@ impl Pending {
         Ok((!self.sizes.is_empty()).then_some(out))
     }
 
+    /// The bytes of the bodies in the last response.
+    pub fn sent_bytes(&self) -> u64 {
+        self.sizes.iter().map(|(_, size)| u64::from(*size)).sum()
+    }
+
     /// Encodes everything that is pending as the answer to a Get.
     pub async fn encode_all(&mut self, mut subscription: &Subscription, ready_count: u64) -> Result<Vec<u8>, Status> {
         let mut out = Vec::new();

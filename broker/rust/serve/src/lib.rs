@@ -6,6 +6,7 @@
 
 mod accept;
 mod admin;
+mod bucket;
 mod calls;
 mod codec;
 mod connection;
@@ -19,6 +20,7 @@ mod outcomes;
 mod permits;
 mod publish;
 mod pull;
+mod quotas;
 mod read;
 mod responses;
 mod rights;
@@ -28,6 +30,7 @@ mod status;
 mod streams;
 mod tls;
 
-pub use calls::{Answer, Call, Calls, Kind, Refusal, Reply};
+pub use calls::{Admitted, Answer, Call, Calls, Kind, Refusal, Reply};
+pub use quotas::{Holder, QuotaLimits, Quotas};
 pub use server::{Server, ServerOptions};
 pub use tls::{Certificate, ClientCertificates, Tls, TlsError, TlsOptions};

@@ -18,13 +18,14 @@ use tonic::{Request, Response, Status, Streaming};
 use tower_service::Service;
 
 use crate::admin::ask;
-use crate::calls::{Call, Calls, Kind};
+use crate::calls::{Admitted, Call, Calls, Kind};
 use crate::codec::BytesCodec;
 use crate::connection::{Caller, Peer};
 use crate::consume::{ConsumeStream, Consumer};
 use crate::gate::guard;
 use crate::publish::{Opened, PublishStream};
 use crate::pull::PullContext;
+use crate::quotas::{Allowance, Quotas};
 use crate::responses::respond;
 use crate::rights::Question;
 use crate::status;
@@ -43,6 +44,7 @@ pub(crate) const ENVELOPE_BYTES_MAX: usize = (1 << 20) + (128 << 10);
 pub(crate) struct Messaging {
     pub engine: Arc<Engine>,
     pub calls: Arc<Calls>,
+    pub quotas: Arc<Quotas>,
     pub stopping: watch::Receiver<bool>,
     pub message_bytes_max: usize,
     /// What a request has for its first message.
@@ -111,6 +113,7 @@ impl UnaryService<Bytes> for Pulling {
             let context = PullContext {
                 engine: messaging.engine,
                 calls: messaging.calls,
+                quotas: messaging.quotas,
                 caller: Caller::of(peer, request.metadata()),
                 pulls: Arc::clone(&peer.pulls),
             };
@@ -143,14 +146,14 @@ impl Messaging {
         let mut call = Call::new(Kind::Publish, &caller);
         call.payload = first.clone();
         let question = Question::of(&self.calls, &call);
-        let (vhost, _) = self.calls.admit(call).await?;
-        let shard = self.shard(&vhost)?;
+        let admitted = self.calls.admit(call).await?;
+        let (shard, allowance) = self.enter(&admitted)?;
         let producer = match producer {
             "" => None,
             name => Some(shard.open_producer(name).map_err(|error| status::of_engine(&error))?),
         };
-        let opened =
-            Opened { rights: question.watch(|| ()), shard, level, producer, message_bytes_max: self.message_bytes_max };
+        let (rights, message_bytes_max) = (question.watch(|| ()), self.message_bytes_max);
+        let opened = Opened { rights, shard, allowance, level, producer, message_bytes_max };
         Ok(PublishStream::new(input, self.calls, caller, self.stopping, opened))
     }
 
@@ -162,8 +165,9 @@ impl Messaging {
         let mut call = Call::new(Kind::Consume, &caller);
         call.payload = first.clone();
         let question = Question::of(&self.calls, &call);
-        let (vhost, queue_id) = self.calls.admit(call).await?;
-        let shard = self.shard(&vhost)?;
+        let admitted = self.calls.admit(call).await?;
+        let queue_id = admitted.queue_id;
+        let (shard, allowance) = self.enter(&admitted)?;
         let options = SubscriptionOptions {
             prefetch: if open.prefetch == 0 { PREFETCH_DEFAULT } else { open.prefetch.min(PREFETCH_MAX) },
             auto_ack: open.auto_ack,
@@ -182,7 +186,14 @@ impl Messaging {
             // What it held goes to others at once, also when its client reads nothing any more.
             leaving.upgrade().iter().for_each(|consumer| consumer.leave());
         });
-        Ok(ConsumeStream::new(input, self.stopping, consumer, rights, &tag))
+        Ok(ConsumeStream::new(input, self.stopping, consumer, (rights, allowance), &tag))
+    }
+
+    /// The vhost of somebody who was admitted, and what a stream of theirs may do in it.
+    pub(crate) fn enter(&self, admitted: &Admitted) -> Result<(Arc<Shard>, Allowance), Status> {
+        let shard = self.shard(&admitted.vhost)?;
+        let allowance = Allowance::open(&self.quotas, self.engine.counters(), &admitted.user, &admitted.vhost)?;
+        Ok((shard, allowance))
     }
 
     pub(crate) fn shard(&self, vhost: &str) -> Result<Arc<Shard>, Status> {

@@ -9,7 +9,7 @@ use penstock_wire::is_same;
 use rustc_hash::FxHashMap;
 use tonic::{Code, Status};
 
-use crate::calls::{Answer, Call, Calls, Kind};
+use crate::calls::{Admitted, Answer, Call, Calls, Kind};
 use crate::connection::Caller;
 
 /// Exchanges a stream asked for: more than these are forgotten and asked for again.
@@ -124,7 +124,7 @@ impl Asker<'_> {
     /// Asks for an exchange. An error concerns the caller, not the exchange.
     pub async fn exchange(&self, permits: &mut Permits, exchange: Vec<u8>) -> Result<(), Status> {
         let permit = match self.calls.ask(self.call(Kind::Permit, &exchange)).await {
-            Ok(Answer::Admitted { by_key: true, .. }) => Permit::ByKey(HashMap::new()),
+            Ok(Answer::Admitted(Admitted { by_key: true, .. })) => Permit::ByKey(HashMap::new()),
             Ok(_) => Permit::Open,
             Err(refused) if ends_stream(&refused) => return Err(refused),
             Err(refused) => {

@@ -16,12 +16,14 @@ use penstock_wire::WireError;
 use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers_of, properties_to_amqp};
 use penstock_wire::grpc::publish::{MessageRef, PublishFrame, parse_publish};
 use tokio::sync::watch;
+use tokio::time::sleep;
 use tonic::{Status, Streaming};
 
 use crate::calls::Calls;
 use crate::connection::Caller;
 use crate::outcomes::Outcomes;
 use crate::permits::{Asker, Denial, Permits, Verdict, key_denial};
+use crate::quotas::Allowance;
 use crate::responses::{FramedMessage, Responder};
 use crate::rights::Rights;
 use crate::server::until_stopped;
@@ -44,6 +46,7 @@ pub(crate) struct PublishStream {
     level: Option<Level>,
     producer: Option<ProducerSession>,
     message_bytes_max: usize,
+    allowance: Allowance,
     next_number: u64,
     permits: Permits,
     outcomes: Outcomes,
@@ -60,6 +63,7 @@ pub(crate) struct PublishStream {
 pub(crate) struct Opened {
     pub rights: Rights,
     pub shard: Arc<Shard>,
+    pub allowance: Allowance,
     pub level: Option<Level>,
     pub producer: Option<ProducerSession>,
     pub message_bytes_max: usize,
@@ -71,6 +75,8 @@ enum Event {
     Synced(Result<(), EngineError>),
     Stopping,
     Refused(Status),
+    /// A pause is over.
+    Resumed,
 }
 
 /// The messages of a round: those to store, and those that are denied by their place among all.
@@ -130,7 +136,7 @@ impl PublishStream {
         stopping: watch::Receiver<bool>,
         opened: Opened,
     ) -> PublishStream {
-        let Opened { rights, shard, level, producer, message_bytes_max } = opened;
+        let Opened { rights, shard, allowance, level, producer, message_bytes_max } = opened;
         PublishStream {
             input,
             calls,
@@ -141,6 +147,7 @@ impl PublishStream {
             level,
             producer,
             message_bytes_max,
+            allowance,
             next_number: 1,
             permits: Permits::default(),
             outcomes: Outcomes::default(),
@@ -157,7 +164,9 @@ impl PublishStream {
 impl Responder for PublishStream {
     async fn step(&mut self) -> Option<Result<FramedMessage, Status>> {
         loop {
-            self.outcomes.synced(self.shard.synced().0);
+            let synced = self.shard.synced().0;
+            self.outcomes.synced(synced);
+            self.allowance.synced(synced);
             if let Some((response, confirmed_count)) = self.outcomes.take() {
                 self.shard.counters().add(Metric::Confirmed, confirmed_count);
                 return Some(Ok(response));
@@ -183,9 +192,11 @@ impl Responder for PublishStream {
 }
 
 impl PublishStream {
-    /// Waits for the first of: more messages, a sync, the broker's stop.
+    /// Waits for the first of: more messages (unless it is paused), a sync, the broker's stop.
     async fn advance(&mut self, waits_for: Option<u64>) -> Result<(), Status> {
-        let reads = !self.input_ended && self.failed.is_none() && !self.outcomes.is_crowded();
+        let may_read = !self.input_ended && self.failed.is_none() && !self.outcomes.is_crowded();
+        let pause = if may_read { self.allowance.publish_pause() } else { None };
+        let reads = may_read && pause.is_none();
         let shard = Arc::clone(&self.shard);
         let synced = async {
             match waits_for {
@@ -197,12 +208,13 @@ impl PublishStream {
             biased;
             frame = self.input.message(), if reads => Event::Frame(frame),
             result = synced => Event::Synced(result),
-            () = until_stopped(&mut self.stopping), if reads => Event::Stopping,
-            refused = self.rights.until_refused(), if reads => Event::Refused(refused),
+            () = until_stopped(&mut self.stopping), if may_read => Event::Stopping,
+            refused = self.rights.until_refused(), if may_read => Event::Refused(refused),
+            () = sleep(pause.unwrap_or_default()), if pause.is_some() => Event::Resumed,
         };
         match event {
             Event::Frame(frame) => self.receive(frame).await,
-            Event::Synced(Ok(())) => Ok(()),
+            Event::Synced(Ok(())) | Event::Resumed => Ok(()),
             Event::Synced(Err(error)) => {
                 self.outcomes = Outcomes::default();
                 Err(status::of_engine(&error))
@@ -271,7 +283,8 @@ impl PublishStream {
             convert_properties(frames, &mut self.blocks)?;
         }
         let blocks = self.has_properties.then_some(&self.blocks);
-        let limits = Limits { message_bytes_max: self.message_bytes_max, producer: self.producer.as_ref() };
+        let (message_bytes_max, whose) = self.allowance.message_bytes_max(self.message_bytes_max);
+        let limits = Limits { message_bytes_max, whose, producer: self.producer.as_ref() };
         let round = gather(frames, &mut self.permits, blocks, limits)?;
         self.fates.clear();
         let producer = self.producer.as_ref();
@@ -280,6 +293,7 @@ impl PublishStream {
         let Round { batch, denied, count } = round;
         let synced = self.shard.synced().0;
         let outcomes = &mut self.outcomes;
+        let mut waits_for = None;
         let (mut denied, mut fates, mut publications) = (denied.iter().peekable(), self.fates.iter(), batch.iter());
         for (index, number) in (0..count).zip(self.next_number..) {
             if let Some((_, denial)) = denied.next_if(|(at, _)| *at == index) {
@@ -288,7 +302,10 @@ impl PublishStream {
             }
             let publication = publications.next();
             match fates.next() {
-                Some(Fate::Stored(Level::Disk)) if published.end.0 > synced => outcomes.wait(number, published.end.0),
+                Some(Fate::Stored(Level::Disk)) if published.end.0 > synced => {
+                    waits_for = Some(published.end.0);
+                    outcomes.wait(number, published.end.0);
+                }
                 Some(Fate::Stored(_) | Fate::Unroutable) => outcomes.confirm(number),
                 Some(Fate::Returned) => outcomes.give_back(number),
                 Some(Fate::NoExchange) => outcomes.reject(number, &no_exchange(publication)),
@@ -296,6 +313,8 @@ impl PublishStream {
             }
         }
         self.next_number += count as u64;
+        let bytes: usize = frames.iter().map(Bytes::len).sum();
+        self.allowance.published(count as u64, bytes as u64, waits_for);
         self.shard.counters().add(Metric::Returned, outcomes.returned_count());
         if outcomes.next_position().is_some() {
             self.shard.request_sync();
@@ -308,6 +327,8 @@ impl PublishStream {
 #[derive(Clone, Copy)]
 struct Limits<'a> {
     message_bytes_max: usize,
+    /// Whom that limit was set for, unless it is everybody's.
+    whose: Option<&'a str>,
     /// There for messages with sequences.
     producer: Option<&'a ProducerSession>,
 }
@@ -352,7 +373,7 @@ fn gather<'a>(
                 }
             };
             let denial = match permits.look_up(message.exchange, message.routing_key) {
-                Verdict::Admitted => too_large(message.body.len(), limits.message_bytes_max),
+                Verdict::Admitted => too_large(message.body.len(), limits),
                 Verdict::Denied(denial) => Some(denial.clone()),
                 Verdict::KeyDenied => Some(key_denial(message.exchange, message.routing_key)),
                 Verdict::UnknownExchange => {
@@ -422,10 +443,12 @@ fn publication<'a>(
     Ok(Publication { payload, exchange, key, headers, persistent, mandatory })
 }
 
-fn too_large(size: usize, message_bytes_max: usize) -> Option<Denial> {
-    (size > message_bytes_max).then(|| Denial {
+fn too_large(size: usize, limits: Limits<'_>) -> Option<Denial> {
+    let max = limits.message_bytes_max;
+    let limit = || limits.whose.map_or("message_bytes_max".to_owned(), |whose| format!("max-message-bytes of {whose}"));
+    (size > max).then(|| Denial {
         code: tonic::Code::ResourceExhausted as i32,
-        reason: format!("a message of {size} bytes is larger than message_bytes_max, {message_bytes_max}; split it"),
+        reason: format!("a message of {size} bytes is larger than {}, {max}; split it", limit()),
     })
 }
 

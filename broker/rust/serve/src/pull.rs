@@ -8,10 +8,11 @@ use penstock_wire::grpc::get::{encode_settle_response, parse_get_request, parse_
 use rustc_hash::FxHashMap;
 use tonic::Status;
 
-use crate::calls::{Call, Calls, Kind};
+use crate::calls::{Admitted, Call, Calls, Kind};
 use crate::connection::Caller;
 use crate::consume::apply_settlement;
 use crate::deliveries::Pending;
+use crate::quotas::{Allowance, Quotas};
 use crate::status;
 
 /// One Get gives at most this many messages.
@@ -58,6 +59,7 @@ impl Pulls {
 pub(crate) struct PullContext {
     pub engine: Arc<Engine>,
     pub calls: Arc<Calls>,
+    pub quotas: Arc<Quotas>,
     pub caller: Caller,
     pub pulls: Arc<Pulls>,
 }
@@ -65,7 +67,9 @@ pub(crate) struct PullContext {
 impl PullContext {
     pub async fn get(&self, payload: Bytes) -> Result<Vec<u8>, Status> {
         let request = parse_get_request(&payload).map_err(|error| status::of_wire(&error))?;
-        let (vhost, queue_id) = self.admit(Kind::Get, payload.clone()).await?;
+        let admitted = self.admit(Kind::Get, payload.clone()).await?;
+        self.check_room(&admitted)?;
+        let Admitted { vhost, queue_id, .. } = admitted;
         let _turn = self.pulls.turn.lock().await;
         let shard = self.engine.shard(&vhost).ok_or_else(|| Status::not_found(format!("no virtual host '{vhost}'")))?;
         let count_max = request.count_max.clamp(1, COUNT_MAX);
@@ -94,11 +98,11 @@ impl PullContext {
 
     pub async fn settle(&self, payload: Bytes) -> Result<Vec<u8>, Status> {
         let request = parse_settle_request(&payload).map_err(|error| status::of_wire(&error))?;
-        let (vhost, queue_id) = self.admit(Kind::Settle, payload.clone()).await?;
+        let Admitted { vhost, queue_id, .. } = self.admit(Kind::Settle, payload.clone()).await?;
         let _turn = self.pulls.turn.lock().await;
         let key = (vhost, queue_id);
         let settled_count = match self.pulls.find(&key) {
-            Some(subscription) => apply_settlement(&subscription, &request.settlement)?,
+            Some(subscription) => apply_settlement(&subscription, &request.settlement)?.0,
             None => 0,
         };
         self.pulls.release_empty(&key);
@@ -107,7 +111,18 @@ impl PullContext {
         Ok(out)
     }
 
-    async fn admit(&self, kind: Kind, payload: Bytes) -> Result<(String, u32), Status> {
+    /// Messages that are pulled are not counted as in flight; nobody gets more while what is counted is too much.
+    fn check_room(&self, admitted: &Admitted) -> Result<(), Status> {
+        let mut allowance = Allowance::open(&self.quotas, self.engine.counters(), &admitted.user, &admitted.vhost)?;
+        match allowance.delivery_pause() {
+            None => Ok(()),
+            Some(_) => Err(Status::resource_exhausted(
+                "as many bytes are delivered and not settled as max-in-flight-bytes allows; settle some",
+            )),
+        }
+    }
+
+    async fn admit(&self, kind: Kind, payload: Bytes) -> Result<Admitted, Status> {
         let mut call = Call::new(kind, &self.caller);
         call.payload = payload;
         self.calls.admit(call).await

@@ -21,6 +21,7 @@ use crate::admin::Admin;
 use crate::calls::Calls;
 use crate::connection::Peer;
 use crate::messaging::Messaging;
+use crate::quotas::Quotas;
 use crate::staging::Staging;
 use crate::streams::Streams;
 use crate::tls::Tls;
@@ -76,6 +77,7 @@ pub struct Server {
     serving: Mutex<Option<JoinHandle<Result<(), tonic::transport::Error>>>>,
     address: SocketAddr,
     calls: Arc<Calls>,
+    quotas: Arc<Quotas>,
     health: HealthReporter,
     stopping: watch::Sender<bool>,
     tls: watch::Sender<Option<Tls>>,
@@ -95,11 +97,13 @@ impl Server {
         let listener = runtime.block_on(TcpListener::bind(&options.address))?;
         let address = listener.local_addr()?;
         let calls = Arc::new(Calls::new(options.calls_max)?);
+        let quotas = Arc::<Quotas>::default();
         let (stopping, mut stopped) = watch::channel(false);
         let (health, health_service) = tonic_health::server::health_reporter();
         let messaging = Messaging {
             engine: Arc::clone(&engine),
             calls: Arc::clone(&calls),
+            quotas: Arc::clone(&quotas),
             stopping: stopped.clone(),
             message_bytes_max: options.message_bytes_max,
             first_request: options.first_request,
@@ -142,6 +146,7 @@ impl Server {
             serving: Mutex::new(Some(serving)),
             address,
             calls,
+            quotas,
             health,
             stopping,
             tls,
@@ -156,6 +161,11 @@ impl Server {
     #[must_use]
     pub fn calls(&self) -> &Arc<Calls> {
         &self.calls
+    }
+
+    #[must_use]
+    pub fn quotas(&self) -> &Quotas {
+        &self.quotas
     }
 
     /// What connections from now on are served with; those that are there stay. A plaintext listener stays one.

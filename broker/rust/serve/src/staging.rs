@@ -26,13 +26,14 @@ use tonic::{Request, Response, Status};
 use tower_service::Service;
 
 use crate::admin::ask;
-use crate::calls::{Answer, Call, Calls, Kind};
+use crate::calls::{Admitted, Answer, Call, Calls, Kind};
 use crate::codec::BytesCodec;
 use crate::connection::{Caller, Peer};
 use crate::gate::guard;
 use crate::messaging::{ENVELOPE_BYTES_MAX, Messaging};
 use crate::permits::{Asker, Permits};
 use crate::publish::now_ms;
+use crate::quotas::Allowance;
 use crate::status;
 
 /// One round stages about as many bytes, so that other streams get their turn.
@@ -115,9 +116,16 @@ pub(crate) struct Place {
     pub queue: QueueId,
     pub exchange: String,
     pub routing_key: String,
+    pub user: String,
 }
 
 impl Place {
+    /// What its user may do in its virtual host, as one who publishes.
+    pub fn allowance(&self, messaging: &Messaging) -> Result<Allowance, Status> {
+        let (vhost, user) = (self.shard.name().to_owned(), self.user.clone());
+        messaging.enter(&Admitted { vhost, user, ..Admitted::default() }).map(|(_, allowance)| allowance)
+    }
+
     /// Asks for the stage of a target, which is made when it is not there.
     pub async fn find(messaging: &Messaging, caller: &Caller, target: &[u8]) -> Result<Place, Status> {
         let answer = asked(&messaging.calls, caller, target).await?;
@@ -127,6 +135,7 @@ impl Place {
             queue: QueueId(place.queue),
             exchange: place.exchange.to_owned(),
             routing_key: place.routing_key.to_owned(),
+            user: place.user.to_owned(),
         })
     }
 }
@@ -141,7 +150,7 @@ pub(crate) fn call(caller: &Caller, target: &[u8]) -> Call {
 async fn asked(calls: &Calls, caller: &Caller, target: &[u8]) -> Result<Vec<u8>, Status> {
     match calls.ask(call(caller, target)).await? {
         Answer::Payload(place) => Ok(place),
-        Answer::Admitted { .. } => Err(Status::internal("the broker answered a stage with an admission")),
+        Answer::Admitted(_) => Err(Status::internal("the broker answered a stage with an admission")),
     }
 }
 
@@ -149,10 +158,17 @@ async fn stage(messaging: &Messaging, caller: &Caller, payload: &Bytes) -> Resul
     let request = parse_stage_request(payload).map_err(|error| status::of_wire(&error))?;
     let place = Place::find(messaging, caller, request.target).await?;
     permit(messaging, caller, &place, &request).await?;
+    let mut allowance = place.allowance(messaging)?;
+    while let Some(pause) = allowance.publish_pause() {
+        sleep(pause).await;
+    }
     let Place { shard, queue, .. } = place;
     let of_engine = |error: EngineError| status::of_engine(&error);
     let attempt = if request.attempt == 0 { shard.new_attempt().map_err(of_engine)? } else { request.attempt };
-    let (count, end) = store(&shard, queue, &request, attempt, messaging.message_bytes_max)?;
+    let (bytes_max, whose) = allowance.message_bytes_max(messaging.message_bytes_max);
+    let limit = whose.map_or("message_bytes_max".to_owned(), |whose| format!("max-message-bytes of {whose}"));
+    let (count, end) = store(&shard, queue, &request, attempt, (bytes_max, &limit))?;
+    allowance.published(count, payload.len() as u64, None);
     if let Some(end) = end.filter(|end| *end > shard.synced()) {
         shard.request_sync();
         shard.wait_synced(end).await.map_err(of_engine)?;
@@ -185,14 +201,14 @@ fn store(
     queue: QueueId,
     request: &StageRequest<'_>,
     attempt: u64,
-    message_bytes_max: usize,
+    largest: (usize, &str),
 ) -> Result<Stored, Status> {
     let tag = StageTag { batch: request.batch, attempt }.to_text();
     let messages = request.rows.iter().flat_map(|rows| rows.messages()).collect::<Result<Vec<_>, _>>();
     let messages = messages.map_err(|error| status::of_wire(&error))?;
     let mut blocks = Vec::with_capacity(messages.len());
     for message in &messages {
-        blocks.push(block_of(message, message_bytes_max)?);
+        blocks.push(block_of(message, largest)?);
     }
     let mut rows = Vec::with_capacity(messages.len());
     for (message, block) in messages.iter().zip(&blocks) {
@@ -213,13 +229,13 @@ fn store(
 }
 
 /// A row's properties as they are stored.
-fn block_of(message: &MessageRef<'_>, message_bytes_max: usize) -> Result<Vec<u8>, Status> {
+fn block_of(message: &MessageRef<'_>, (bytes_max, limit): (usize, &str)) -> Result<Vec<u8>, Status> {
     if !message.exchange.is_empty() {
         return Err(Status::invalid_argument("staged rows go to the stage's target; leave their exchange out"));
     }
-    if message.body.len() > message_bytes_max {
+    if message.body.len() > bytes_max {
         let size = message.body.len();
-        let text = format!("a row of {size} bytes is larger than message_bytes_max, {message_bytes_max}; split it");
+        let text = format!("a row of {size} bytes is larger than {limit}, {bytes_max}; split it");
         return Err(Status::resource_exhausted(text));
     }
     let Some(properties) = message.properties else { return Ok(PERSISTENT_ONLY.to_vec()) };
@@ -233,7 +249,7 @@ async fn publish(messaging: &Messaging, caller: &Caller, payload: &Bytes) -> Res
     let (batch, attempts) = (request.batch, request.attempts);
     let attempts: Vec<_> = attempts.into_iter().map(|(attempt, count)| StagedAttempt { attempt, count }).collect();
     let outcome = in_turn(move || {
-        let Place { shard, queue, exchange, routing_key } = &place;
+        let Place { shard, queue, exchange, routing_key, .. } = &place;
         shard.publish_staged(*queue, &StagedBatch { batch, attempts: &attempts, exchange, routing_key })
     });
     let outcome = outcome.await?;

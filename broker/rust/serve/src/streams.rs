@@ -14,7 +14,7 @@ use tonic::{Status, Streaming};
 use tower_service::Service;
 
 use crate::admin::ask;
-use crate::calls::{Call, Kind};
+use crate::calls::{Admitted, Call, Kind};
 use crate::connection::Caller;
 use crate::gate::guard;
 use crate::messaging::{Messaging, receive};
@@ -64,7 +64,7 @@ async fn open_read(messaging: Messaging, caller: Caller, mut input: Streaming<By
     let mut call = Call::new(Kind::Read, &caller);
     call.payload = first.clone();
     let question = Question::of(&messaging.calls, &call);
-    let (vhost, queue_id) = messaging.calls.admit(call).await?;
+    let Admitted { vhost, queue_id, .. } = messaging.calls.admit(call).await?;
     let shard = messaging.shard(&vhost)?;
     let (group, end, single_active) = (open.group.to_owned(), open.end, open.single_active);
     let from = from_of(open.start);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use penstock_client::{Channel, ChannelSettings, Reader, ReaderSettings};
 use penstock_engine::{Engine, EngineOptions, Payload, Publication, QueueId, QueueSettings, Shard, StreamSettings};
-use penstock_serve::{Answer, Call, Calls, Kind, Server, ServerOptions};
+use penstock_serve::{Admitted, Answer, Call, Calls, Kind, Server, ServerOptions};
 use penstock_wire::grpc::{ConsumeFrame, ReadFrame, parse_consume_request, parse_read_request};
 
 pub const STREAM: QueueId = QueueId(1);
@@ -127,7 +127,8 @@ fn decide(calls: &Calls, stopping: &AtomicBool) {
     while !stopping.load(Ordering::Acquire) {
         for call in calls.take() {
             let queue_id = if name_in(&call) == "s" { STREAM.0 } else { QUEUE.0 };
-            let admitted = Answer::Admitted { vhost: "/".to_owned(), queue_id, by_key: false };
+            let user = "guest".to_owned();
+            let admitted = Answer::Admitted(Admitted { vhost: "/".to_owned(), queue_id, user, by_key: false });
             if let Some(reply) = call.reply {
                 // Whoever asked may be gone.
                 reply.send(Ok(admitted));

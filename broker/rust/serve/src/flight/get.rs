@@ -17,7 +17,7 @@ use super::batches::{Batches, Shape};
 use super::protocol::{DATA_BODY, DATA_HEADER, FlightTicket};
 use super::source::Source;
 use super::{first, lease, not_encoded, of_arrow};
-use crate::calls::{Call, Kind};
+use crate::calls::{Admitted, Call, Kind};
 use crate::connection::Caller;
 use crate::messaging::Messaging;
 use crate::responses::{FramedMessage, Responder};
@@ -66,7 +66,7 @@ pub(super) async fn open(
         Reading::Lease(ticket) => lease::admission(&caller, ticket),
     };
     let question = Question::of(&messaging.calls, &call);
-    let (vhost, queue_id) = messaging.calls.admit(call).await?;
+    let Admitted { vhost, queue_id, .. } = messaging.calls.admit(call).await?;
     let shard = messaging.shard(&vhost)?;
     let mut encoder = Encoder::new(&projection.schema()).map_err(|error| not_encoded(&error))?;
     let schema = encoder.schema();

@@ -229,7 +229,7 @@ pub(super) async fn ask(calls: &Calls, caller: &Caller, method: &str, request: V
     call.payload = request.into();
     match calls.ask(call).await? {
         Answer::Payload(payload) => Ok(payload),
-        Answer::Admitted { .. } => Err(Status::internal("the broker answered a call with an admission")),
+        Answer::Admitted(_) => Err(Status::internal("the broker answered a call with an admission")),
     }
 }
 

@@ -13,6 +13,7 @@ use penstock_wire::NAME_BYTES_MAX;
 use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers_of, properties_to_amqp};
 use penstock_wire::grpc::publish::encode_publish_open;
 use penstock_wire::grpc::staging::{StageTarget, encode_stage_target};
+use tokio::time::sleep;
 use tonic::{Code, Status};
 
 use super::asks::{Put, PutLevel};
@@ -24,6 +25,7 @@ use crate::connection::Caller;
 use crate::messaging::Messaging;
 use crate::permits::{Asker, Permits};
 use crate::publish::now_ms;
+use crate::quotas::Allowance;
 use crate::rights::{Question, Rights};
 use crate::staging::{self, Place};
 use crate::status;
@@ -40,6 +42,7 @@ pub(super) struct Publishing {
     messaging: Messaging,
     caller: Caller,
     shard: Arc<Shard>,
+    allowance: Allowance,
     exchange: String,
     routing_key: String,
     level: Option<Level>,
@@ -81,8 +84,8 @@ impl Publishing {
         encode_publish_open(&mut open, &put.vhost, 0, &put.producer);
         call.payload = open.into();
         let question = Question::of(&messaging.calls, &call);
-        let (vhost, _) = messaging.calls.admit(call).await?;
-        let shard = messaging.shard(&vhost)?;
+        let admitted = messaging.calls.admit(call).await?;
+        let (shard, allowance) = messaging.enter(&admitted)?;
         let (exchange, routing_key) = match put.stream {
             Some(name) => place_of(&messaging, &caller, &put.vhost, name).await?,
             None => (put.exchange, put.routing_key),
@@ -98,6 +101,7 @@ impl Publishing {
             messaging,
             caller,
             shard,
+            allowance,
             exchange,
             routing_key,
             level,
@@ -121,7 +125,9 @@ impl Publishing {
         let mut target = Vec::new();
         encode_stage_target(&mut target, &stage);
         let question = Question::of(&messaging.calls, &staging::call(&caller, &target));
-        let Place { shard, queue, exchange, routing_key } = Place::find(&messaging, &caller, &target).await?;
+        let place = Place::find(&messaging, &caller, &target).await?;
+        let allowance = place.allowance(&messaging)?;
+        let Place { shard, queue, exchange, routing_key, .. } = place;
         let attempt = shard.new_attempt().map_err(|error| status::of_engine(&error))?;
         let batch = put.batch.unwrap_or_default();
         let tag = StageTag { batch, attempt }.to_text();
@@ -134,6 +140,7 @@ impl Publishing {
             level: None,
             producer: None,
             next_sequence: 0,
+            allowance,
             permits: Permits::default(),
             staging: Some(Attempt { queue, batch, tag }),
             progress: Progress { attempt: Some(attempt), ..Progress::default() },
@@ -152,6 +159,9 @@ impl Publishing {
         let mut unroutable = 0;
         while from < rows.row_count() {
             self.permit(&rows, from).await?;
+            while let Some(pause) = self.allowance.publish_pause() {
+                sleep(pause).await;
+            }
             let stored = self.store(&rows, from)?;
             from += stored.row_count;
             unroutable += stored.unroutable;
@@ -213,6 +223,7 @@ impl Publishing {
             return Err(Status::not_found(text));
         }
         self.next_sequence = self.next_sequence.saturating_add(round.len() as u64);
+        self.allowance.published(round.len() as u64, bytes as u64, None);
         let unroutable = fates.iter().filter(|fate| matches!(fate, Fate::Unroutable | Fate::Returned)).count() as u64;
         let wait_for = fates.contains(&Fate::Stored(Level::Disk)).then_some(published.end);
         Ok(Stored { row_count: round.len(), unroutable, wait_for })
@@ -232,9 +243,10 @@ impl Publishing {
 
     /// The properties of a row as they are stored. What is too large is refused here.
     fn block_of(&self, rows: &PutRows<'_>, at: usize, row: &PutRow<'_>) -> Result<Vec<u8>, Status> {
-        let max = self.messaging.message_bytes_max;
+        let (max, whose) = self.allowance.message_bytes_max(self.messaging.message_bytes_max);
         if row.body.len() > max {
-            let text = format!("row {at}: a body of {} bytes is larger than message_bytes_max, {max}", row.body.len());
+            let limit = whose.map_or("message_bytes_max".to_owned(), |whose| format!("max-message-bytes of {whose}"));
+            let text = format!("row {at}: a body of {} bytes is larger than {limit}, {max}", row.body.len());
             return Err(Status::new(Code::ResourceExhausted, text));
         }
         let mut block = Vec::new();

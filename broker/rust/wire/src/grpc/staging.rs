@@ -35,7 +35,12 @@ pub struct StagePlace<'a> {
     pub queue: u32,
     pub exchange: &'a str,
     pub routing_key: &'a str,
+    /// Who asked.
+    pub user: &'a str,
 }
+
+/// The broker itself names the user, and a token may call its bearer much.
+const USER_BYTES_MAX: usize = 64 << 10;
 
 /// What a stage is for, as `penstock.v1.StageTarget` says it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -103,6 +108,7 @@ pub fn parse_stage_place(bytes: &[u8]) -> Result<StagePlace<'_>, WireError> {
             2 => place.queue = reader.uint(field, wire_type)? as u32,
             3 => place.exchange = reader.text(field, wire_type, "the name of an exchange", NAME_BYTES_MAX)?,
             4 => place.routing_key = reader.text(field, wire_type, "a routing key", NAME_BYTES_MAX)?,
+            5 => place.user = reader.text(field, wire_type, "the name of a user", USER_BYTES_MAX)?,
             _ => reader.skip(wire_type)?,
         }
     }
