@@ -130,7 +130,9 @@ type GetStatusResponse struct {
 	DataDir         string            `protobuf:"bytes,16,opt,name=data_dir,json=dataDir,proto3" json:"data_dir,omitempty"`
 	Listeners       map[string]string `protobuf:"bytes,17,rep,name=listeners,proto3" json:"listeners,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Files with records that could not be read since the start. What they held is dropped, the rest is served.
-	Damage        []*Damage `protobuf:"bytes,18,rep,name=damage,proto3" json:"damage,omitempty"`
+	Damage []*Damage `protobuf:"bytes,18,rep,name=damage,proto3" json:"damage,omitempty"`
+	// The id that the data directory got when it was made: another one means another directory, however it is called.
+	DataId        string `protobuf:"bytes,19,opt,name=data_id,json=dataId,proto3" json:"data_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -289,6 +291,13 @@ func (x *GetStatusResponse) GetDamage() []*Damage {
 		return x.Damage
 	}
 	return nil
+}
+
+func (x *GetStatusResponse) GetDataId() string {
+	if x != nil {
+		return x.DataId
+	}
+	return ""
 }
 
 // One damaged file of a virtual host's log.
@@ -3719,7 +3728,7 @@ var File_penstock_v1_admin_proto protoreflect.FileDescriptor
 const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"\x17penstock/v1/admin.proto\x12\vpenstock.v1\x1a\x19penstock/v1/message.proto\"\x12\n" +
-	"\x10GetStatusRequest\"\x93\x06\n" +
+	"\x10GetStatusRequest\"\xac\x06\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12%\n" +
@@ -3742,7 +3751,8 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\brecovery\x18\x0f \x01(\v2\x15.penstock.v1.RecoveryR\brecovery\x12\x19\n" +
 	"\bdata_dir\x18\x10 \x01(\tR\adataDir\x12K\n" +
 	"\tlisteners\x18\x11 \x03(\v2-.penstock.v1.GetStatusResponse.ListenersEntryR\tlisteners\x12+\n" +
-	"\x06damage\x18\x12 \x03(\v2\x13.penstock.v1.DamageR\x06damage\x1a<\n" +
+	"\x06damage\x18\x12 \x03(\v2\x13.penstock.v1.DamageR\x06damage\x12\x17\n" +
+	"\adata_id\x18\x13 \x01(\tR\x06dataId\x1a<\n" +
 	"\x0eListenersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"t\n" +
