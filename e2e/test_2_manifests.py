@@ -85,7 +85,7 @@ def test_a_wrong_manifest_is_refused_with_what_to_write(kubectl: Kubectl, path: 
 
     done = kubectl.attempt(["kubectl", "apply", "-f", "-"], stdin=wrong)
     for each in before:
-        kubectl("delete", "--wait=false", "-f", "-", stdin=each)
+        kubectl("delete", "--timeout=60s", "-f", "-", stdin=each)  # the next one may be called the same
 
     assert done.returncode != 0, "it was taken"
     assert says in done.stderr
