@@ -28,16 +28,21 @@ FROM wheels-${WHEELS} AS wheels
 # What is installed is laid out here, so that neither wheels nor a compiler end up in the images.
 FROM ${PYTHON_IMAGE} AS broker-packages
 COPY --from=wheels /wheels /wheels
+COPY tools/make_sbom.py /
 RUN python3 -m pip install --no-index --find-links /wheels --no-compile --target /packages penstock \
+ && python3 /make_sbom.py --packages /packages --root penstock --output /sbom/penstock.cdx.json \
  && python3 -m compileall -q --invalidation-mode unchecked-hash /packages
 
 FROM ${PYTHON_IMAGE} AS operator-packages
 COPY --from=wheels /wheels /wheels
+COPY tools/make_sbom.py /
 RUN python3 -m pip install --no-index --find-links /wheels --no-compile --target /packages penstock-operator \
+ && python3 /make_sbom.py --packages /packages --root penstock-operator --output /sbom/penstock-operator.cdx.json \
  && python3 -m compileall -q --invalidation-mode unchecked-hash /packages
 
 FROM ${PYTHON_IMAGE} AS operator
 COPY --from=operator-packages /packages /packages
+COPY --from=operator-packages /sbom /usr/share/sbom
 ENV PYTHONPATH=/packages \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
@@ -47,6 +52,7 @@ ENTRYPOINT ["python3", "-m", "penstock_operator"]
 
 FROM ${PYTHON_IMAGE} AS broker
 COPY --from=broker-packages /packages /packages
+COPY --from=broker-packages /sbom /usr/share/sbom
 # The root is read-only where it runs, so /data is a volume of its own.
 RUN mkdir -m 0777 /data
 ENV PATH=/packages/bin:/usr/local/bin:/usr/bin:/bin \

@@ -35,7 +35,7 @@ def broker(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         'auth_backends = "local, jwt, http"\n'
         f'jwt_issuer = "{issuer.url}"\njwt_audience = "mq"\njwt_clock_skew_seconds = 0\n'
         f'http_auth_user_url = "{issuer.url}/user"\nhttp_auth_vhost_url = "{issuer.url}/vhost"\n'
-        f'http_auth_resource_url = "{issuer.url}/resource"\n'
+        f'http_auth_resource_url = "{issuer.url}/resource"\nhttp_auth_topic_url = "{issuer.url}/topic"\n'
     )
     with Broker(folder / "data", "--config", str(config)) as started:
         yield started
@@ -258,6 +258,37 @@ def test_the_server_s_word_counts_when_nobody_else_knows_somebody(issuer: Issuer
 
     assert [path for path, _ in issuer.questions] == ["/user", "/vhost", "/resource"]
     assert issuer.questions[2][1]["permission"] == "configure"
+
+
+def test_the_server_is_asked_about_each_routing_key_once(issuer: Issuer, broker: Broker) -> None:
+    issuer.answers.update({"/user": "allow", "/vhost": "allow", "/resource": "allow", "/topic": "allow"})
+    issuer.questions.clear()
+
+    with penstock.connect(broker.uri(user="tina", password="secret")) as tina:
+        for key in ("a.b", "c.d", "a.b"):
+            tina.publish(b"x", exchange="amq.topic", routing_key=key)
+        issuer.answers["/topic"] = "deny"
+        with pytest.raises(penstock.AccessRefusedError, match="routing key"):
+            tina.publish(b"x", exchange="amq.topic", routing_key="e.f")
+        tina.publish(b"x", exchange="amq.fanout", routing_key="e.f")
+
+    asked = [form for path, form in issuer.questions if path == "/topic"]
+    assert [form["routing_key"] for form in asked] == ["a.b", "c.d", "e.f"]
+    assert asked[0]["variable_map.username"] == "tina"
+
+
+def test_the_third_part_of_a_scope_says_which_routing_keys(issuer: Issuer, broker: Broker) -> None:
+    scope = "mq.write:*/amq.topic/{username}.* mq.read:*/amq.topic/public.* mq.configure:*/* mq.write:*/mine"
+    token = issuer.token(time.time() + 60, scope)
+
+    with penstock.connect(broker.uri(user="anna", password=token)) as anna:
+        anna.publish(b"x", exchange="amq.topic", routing_key="anna.x")
+        with pytest.raises(penstock.AccessRefusedError, match="routing key"):
+            anna.publish(b"x", exchange="amq.topic", routing_key="otto.x")
+        anna.declare_queue("mine")
+        anna.bind_queue("mine", "amq.topic", "public.#")
+        with pytest.raises(penstock.AccessRefusedError, match="routing key"):
+            anna.bind_queue("mine", "amq.topic", "secret.#")
 
 
 def test_local_users_come_first(issuer: Issuer, broker: Broker) -> None:

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# build_sbom.sh FOLDER: penstock.cdx.json and penstock-operator.cdx.json, out of the wheels in FOLDER: the same lists as in
+# the images, which are made by the same steps.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+folder=$1
+packages=$(mktemp -d)
+trap 'rm -rf "$packages"' EXIT
+
+for root in penstock penstock-operator; do
+    .venv/bin/pip install --quiet --no-index --find-links "$folder" --no-compile --target "$packages/$root" "$root"
+    .venv/bin/python tools/make_sbom.py --packages "$packages/$root" --root "$root" --output "$folder/$root.cdx.json"
+done
