@@ -7,6 +7,7 @@ import struct
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,13 +36,11 @@ class Archives:
 
     def __init__(self, folder: Path) -> None:
         """Raises ArchiveError when what reads Parquet is missing."""
-        try:
-            from penstock.archive import reading
-        except ModuleNotFoundError as error:
+        # Only looked for: it is large, and imported when somebody reads.
+        if find_spec("pyarrow") is None:
             raise ArchiveError(
-                f"archive_dir is set and {error.name} is missing; install 'penstock[archive]', or leave it out"
-            ) from error
-        self._reading = reading
+                "archive_dir is set and pyarrow is missing; install 'penstock[archive]', or leave it out"
+            )
         self._folder = folder
         self._threads = ThreadPoolExecutor(ARCHIVE_THREADS_MAX, thread_name_prefix="archive")
         # By folder; what a manifest was read from says whether it is still the one that is there.
@@ -75,15 +74,19 @@ class Archives:
         return ArchiveStanding(below[0].first, partition.next, rows, total, at if is_below else None)
 
     def _offset_since(self, folder: Path, files: Sequence[ArchivedFile], timestamp_ms: int) -> int | None:
+        from penstock.archive.reading import offset_since
+
         file = file_since(files, timestamp_ms)
-        return None if file is None else self._reading.offset_since(folder, file, timestamp_ms)
+        return None if file is None else offset_since(folder, file, timestamp_ms)
 
     def _piece_now(self, part: ArchivedPart, start: int, end: int, columns: Sequence[str] | None) -> bytes:
         folder, partition = self._partition(part)
         files = [] if partition is None else files_from(partition.files, start, end)
         if not files:
             return b""
-        behind, messages = self._reading.read_piece(folder, files[0], start, end, columns)
+        from penstock.archive.reading import read_piece
+
+        behind, messages = read_piece(folder, files[0], start, end, columns)
         parts = [struct.pack("<Q", behind)]
         for message in messages:
             parts += (struct.pack("<I", len(message)), message)
