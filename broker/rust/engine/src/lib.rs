@@ -7,11 +7,13 @@
 mod background;
 mod counters;
 mod damage;
+mod dedicated;
 mod engine;
 mod error;
 mod level;
 mod notices;
 mod offsets;
+mod places;
 mod producers;
 mod publish;
 mod reader;
@@ -25,6 +27,7 @@ mod subscription;
 mod topology;
 
 pub use counters::{Counters, Metric};
+pub use dedicated::DEDICATED_MAX;
 pub use engine::{Engine, EngineOptions};
 pub use error::EngineError;
 pub use level::Level;
@@ -35,6 +38,7 @@ pub use penstock_log::{
     Target, inspect,
 };
 pub use penstock_queue::{Destination, ExchangeKind, QueueId, Sequence, SequenceRange, Settle, Taken};
+pub use places::Places;
 pub use producers::ProducerSession;
 pub use publish::{Fate, Publication, Published};
 pub use reader::{Progress, ReadFrom, ReadRange, ReadSettings, StreamReader, Turn};

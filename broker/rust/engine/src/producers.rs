@@ -28,6 +28,11 @@ impl ProducerSession {
     pub fn id(&self) -> NonZeroU64 {
         self.id
     }
+
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 /// All of a shard.
@@ -74,6 +79,11 @@ impl Producers {
     pub fn stored(&mut self, producer: Producer) {
         let (highest, _) = self.standing.entry(producer.id).or_default();
         *highest = producer.sequence.max(*highest);
+    }
+
+    /// Whether anything is stored of a producer.
+    pub fn has_any(&self, id: NonZeroU64) -> bool {
+        self.standing.get(&id).is_some_and(|&(highest, _)| highest > 0)
     }
 
     fn open(&mut self, name: &str, id: NonZeroU64) -> ProducerSession {

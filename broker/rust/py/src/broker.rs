@@ -78,13 +78,16 @@ fn metrics(engine: &Engine) -> BTreeMap<String, f64> {
         all.insert("sync_seconds_total".to_owned(), micros / 1e6);
     }
     let (mut segments, mut mapped_bytes, mut bytes_written, mut quarantined) = (0.0, 0.0, 0.0, 0.0);
+    let mut dedicated_count = 0.0;
     for shard in engine.shards() {
+        dedicated_count += f64::from(u8::from(!shard.is_of_vhost()));
         let stats = shard.log_stats();
         quarantined += shard.damages().len() as f64;
         segments += stats.segments as f64;
         mapped_bytes += stats.mapped_bytes as f64;
         bytes_written += stats.bytes_written as f64;
     }
+    all.insert("dedicated_logs".to_owned(), dedicated_count);
     all.insert("quarantined_segments".to_owned(), quarantined);
     let (is_full, free_bytes) = engine.disk();
     all.insert("disk_full".to_owned(), f64::from(u8::from(is_full)));
@@ -118,13 +121,18 @@ impl PyShard {
     #[getter]
     #[allow(clippy::cast_precision_loss)]
     fn recovery(&self) -> BTreeMap<&'static str, f64> {
-        let recovery = self.shard.recovery();
-        BTreeMap::from([
-            ("ms", self.shard.recovery_ms()),
-            ("bytes_read", recovery.bytes_read as f64),
-            ("records", recovery.records as f64),
-            ("torn_bytes", recovery.torn_bytes as f64),
-        ])
+        let mut total = BTreeMap::new();
+        for shard in self.shard.family() {
+            let recovery = shard.recovery();
+            let parts = [
+                ("ms", shard.recovery_ms()),
+                ("bytes_read", recovery.bytes_read as f64),
+                ("records", recovery.records as f64),
+                ("torn_bytes", recovery.torn_bytes as f64),
+            ];
+            parts.into_iter().for_each(|(name, value)| *total.entry(name).or_default() += value);
+        }
+        total
     }
 
     #[getter]
@@ -148,6 +156,10 @@ impl PyShard {
             stream: stream.map(|(max_age_ms, max_bytes)| StreamSettings { max_age_ms, max_bytes }),
         });
         self.with(py, |shard| shard.put_queues(settings))
+    }
+
+    fn dedicate_queue(&self, py: Python<'_>, id: u32) -> PyResult<()> {
+        self.with(py, |shard| shard.dedicate(QueueId(id)))
     }
 
     fn delete_queue(&self, py: Python<'_>, id: u32) -> PyResult<u64> {
@@ -221,38 +233,47 @@ impl PyShard {
     }
 
     fn offset_at(&self, py: Python<'_>, id: u32, timestamp_ms: u64) -> PyResult<u64> {
-        self.with(py, |shard| shard.offset_at(QueueId(id), timestamp_ms))
+        self.with(py, |shard| shard.home_of(QueueId(id)).offset_at(QueueId(id), timestamp_ms))
     }
 
     fn stream_groups(&self, py: Python<'_>, id: u32) -> PyResult<Vec<(String, Option<u64>, u64)>> {
-        let groups = self.with(py, |shard| shard.stream_groups(QueueId(id)))?;
+        let groups = self.with(py, |shard| shard.home_of(QueueId(id)).stream_groups(QueueId(id)))?;
         Ok(groups.into_iter().map(|group| (group.name, group.offset, group.reader_count)).collect())
     }
 
     fn store_offset(&self, py: Python<'_>, id: u32, group: &str, offset: u64) -> PyResult<()> {
-        self.with(py, |shard| shard.sync_to(shard.store_offset(QueueId(id), group, offset)?))
+        self.with(py, |shard| {
+            let home = shard.home_of(QueueId(id));
+            home.sync_to(home.store_offset(QueueId(id), group, offset)?)
+        })
     }
 
     fn delete_group(&self, py: Python<'_>, id: u32, group: &str) -> PyResult<bool> {
-        self.with(py, |shard| shard.delete_group(QueueId(id), group))
+        self.with(py, |shard| shard.home_of(QueueId(id)).delete_group(QueueId(id), group))
     }
 
     fn producer_sequence(&self, py: Python<'_>, name: &str) -> PyResult<Option<u64>> {
-        self.with(py, |shard| shard.producer_sequence(name))
+        self.with(py, |shard| {
+            let found: Result<Vec<_>, _> = shard.family().iter().map(|one| one.producer_sequence(name)).collect();
+            Ok(found?.into_iter().flatten().max())
+        })
     }
 
     fn damages(&self, py: Python<'_>) -> Vec<(String, u64, u64, Vec<String>)> {
-        let damages = py.detach(|| self.shard.damages());
-        damages.into_iter().map(|found| (found.file, found.at, found.records, found.queues)).collect()
+        let damages = py.detach(|| self.shard.family().iter().map(|one| one.damages()).collect::<Vec<_>>());
+        damages.into_iter().flatten().map(|found| (found.file, found.at, found.records, found.queues)).collect()
     }
 
     #[getter]
     fn fault(&self, py: Python<'_>) -> Option<String> {
-        py.detach(|| self.shard.fault())
+        py.detach(|| self.shard.family().iter().find_map(|one| one.fault()))
     }
 
     fn totals(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
-        self.with(py, Shard::totals)
+        self.with(py, |shard| {
+            let totals: Result<Vec<_>, _> = shard.family().iter().map(|one| one.totals()).collect();
+            Ok(totals?.into_iter().fold((0, 0), |(ready, unsettled), (one, other)| (ready + one, unsettled + other)))
+        })
     }
 
     #[pyo3(signature = (exchange, key, headers))]
@@ -273,7 +294,11 @@ impl PyShard {
 
 impl PyShard {
     /// Runs without the GIL: a publisher may hold the shard's lock.
-    fn with<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Shard) -> Result<T, EngineError> + Send) -> PyResult<T> {
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Arc<Shard>) -> Result<T, EngineError> + Send,
+    ) -> PyResult<T> {
         py.detach(|| work(&self.shard)).map_err(of_engine)
     }
 }

@@ -55,7 +55,10 @@ pub(super) async fn open(
     let shard = messaging.shard(&vhost)?;
     let settings =
         ReadSettings { from: ReadFrom::Offset(ticket.from), end: ticket.to, group: None, single_active: false };
-    let mut reader = shard.read(QueueId(queue_id), settings).map_err(|error| status::of_engine(&error))?;
+    let mut reader = shard
+        .home_of(QueueId(queue_id))
+        .read(QueueId(queue_id), settings)
+        .map_err(|error| status::of_engine(&error))?;
     reader.end_at(reader.range().next);
     let mut encoder = Encoder::new(&projection.schema()).map_err(|error| not_encoded(&error))?;
     let schema = encoder.schema();

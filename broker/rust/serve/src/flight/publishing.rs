@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use penstock_arrow::{PutRow, PutRows, RecordBatch};
-use penstock_engine::{Fate, Level, Metric, Payload, Position, Producer, ProducerSession, Publication, Shard};
+use penstock_engine::{Fate, Level, Metric, Payload, Places, Producer, ProducerSession, Publication, Shard};
 use penstock_wire::NAME_BYTES_MAX;
 use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers_of, properties_to_amqp};
 use penstock_wire::grpc::publish::encode_publish_open;
@@ -19,7 +19,7 @@ use super::put::Progress;
 use crate::calls::{Call, Kind};
 use crate::connection::Caller;
 use crate::messaging::Messaging;
-use crate::publish::now_ms;
+use crate::publish::{SEVERAL_LOGS, now_ms};
 use crate::status;
 
 /// One round stores at most this much, so that other publishers get their turn.
@@ -49,7 +49,7 @@ pub(super) struct Publishing {
 struct Stored {
     row_count: usize,
     unroutable: u64,
-    wait_for: Option<Position>,
+    wait_for: Option<Places>,
 }
 
 impl Publishing {
@@ -96,21 +96,19 @@ impl Publishing {
     /// Publishes all rows of a batch, in order.
     pub async fn publish(&mut self, batch: &RecordBatch) -> Result<(), Status> {
         let rows = PutRows::of(batch).map_err(|error| of_arrow(&error))?;
-        let (mut from, mut wait_for) = (0, None);
+        let (mut from, mut wait_for) = (0, Places::default());
         let mut unroutable = 0;
         while from < rows.row_count() {
             self.permit().await?;
             let stored = self.store(&rows, from)?;
             from += stored.row_count;
             unroutable += stored.unroutable;
-            wait_for = stored.wait_for.or(wait_for);
+            stored.wait_for.iter().for_each(|places| wait_for.add_all(places));
             // Other streams' turn.
             tokio::task::yield_now().await;
         }
-        if let Some(position) = wait_for.filter(|position| *position > self.shard.synced()) {
-            self.shard.request_sync();
-            self.shard.wait_synced(position).await.map_err(|error| status::of_engine(&error))?;
-        }
+        wait_for.request_sync();
+        wait_for.wait().await.map_err(|error| status::of_engine(&error))?;
         self.shard.counters().add(Metric::Confirmed, rows.row_count() as u64);
         self.progress.confirmed += rows.row_count() as u64;
         self.progress.unroutable += unroutable;
@@ -156,13 +154,16 @@ impl Publishing {
         if let Some(refused) = published.refused {
             return Err(status::of_engine(&refused));
         }
+        if fates.contains(&Fate::SeveralLogs) {
+            return Err(Status::failed_precondition(SEVERAL_LOGS));
+        }
         if fates.contains(&Fate::NoExchange) {
             let text = format!("exchange '{}' is not there; declare it first", self.exchange);
             return Err(Status::not_found(text));
         }
         self.next_sequence = self.next_sequence.saturating_add(round.len() as u64);
         let unroutable = fates.iter().filter(|fate| matches!(fate, Fate::Unroutable | Fate::Returned)).count() as u64;
-        let wait_for = fates.contains(&Fate::Stored(Level::Disk)).then_some(published.end);
+        let wait_for = fates.contains(&Fate::Stored(Level::Disk)).then(|| published.places(&self.shard));
         Ok(Stored { row_count: round.len(), unroutable, wait_for })
     }
 
