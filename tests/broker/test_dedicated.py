@@ -1,4 +1,5 @@
 """Queues with a log of their own: declared, written, read, kept over restarts and kills, backed up, deleted."""
+
 import json
 import shutil
 import subprocess
