@@ -123,7 +123,8 @@ bench: setup ## the table of docs/benchmarks.md, measured here
 
 bench-streams: setup ## the rows about streams (BACKLOG=1000000 for one of 1 GB)
 	@PYTHONPATH=tests $(BIN)/python -m bench --backlog $${BACKLOG:-10000000} \
-		--rows stream-append stream-read stream-read-python stream-time flight-read flight-read-all flight-put
+		--rows stream-append stream-append-read stream-read stream-read-process stream-read-python stream-time \
+		flight-read flight-read-all flight-put
 
 bench-docs: setup ## the same, written to docs/benchmarks.md
 	@PYTHONPATH=tests $(BIN)/python -m bench --update-docs

@@ -47,12 +47,13 @@ def read(load: Load) -> dict[str, float]:
 
 
 def read_in_process(load: Load) -> dict[str, float]:
-    """The engine's own example, without a broker and a network: the median of its rounds."""
+    """The engine's own example, without a broker and a network: medians of its rounds, of one thread."""
     del load
     command = "cargo run --release --locked --quiet -p penstock-engine --example stream_read_speed"
     done = subprocess.run(command.split(), cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=1_800)
-    rounds = re.findall(r"^read .*: ([0-9.]+) M messages/s$", done.stdout, re.MULTILINE)
-    return {"rate": median(float(each) for each in rounds) * 1e6}
+    rounds = re.findall(r"^read .*: ([0-9.]+) M messages/s, ([0-9.]+) us of processor each$", done.stdout, re.MULTILINE)
+    rates, seconds = zip(*rounds, strict=True)
+    return {"rate": median(map(float, rates)) * 1e6, "broker_cpu_us": median(map(float, seconds))}
 
 
 def read_messages(load: Load) -> dict[str, float]:
@@ -83,8 +84,11 @@ def find_time(load: Load) -> dict[str, float]:
         (status,) = stream.offsets()
         draw = random.Random(1)
         times = [draw.randint(status.first_timestamp_ms, status.last_timestamp_ms) for _ in range(LOOKUPS)]
-        found = sorted(_milliseconds(stream, at) for at in times)
+        figures: dict[str, float] = {}
+        with load.counting_cpu(figures, lambda: LOOKUPS):
+            found = sorted(_milliseconds(stream, at) for at in times)
     return {
+        **figures,
         "stored": status.bytes / 1e9,
         "median": median(found),
         "p99": found[int(len(found) * 0.99)],
@@ -135,7 +139,7 @@ STREAM_ROWS = (
     Row(
         "stream-read-process",
         "the same within one process, from the page cache",
-        (rate(10_000_000),),
+        (rate(10_000_000), cpu()),
         read_in_process,
         "os",
         SECTION,
@@ -151,7 +155,7 @@ STREAM_ROWS = (
     Row(
         "stream-time",
         "the offset for a time in a stream of 10 GB (or a thousand bytes a message of --backlog), a call each",
-        (Figure("stored", "GB"), most("median", "ms", 5), most("p99", "ms")),
+        (Figure("stored", "GB"), most("median", "ms", 5), most("p99", "ms"), most("broker_cpu_us", "us/call")),
         find_time,
         "os",
         SECTION,

@@ -65,7 +65,7 @@ class Engine:
         published_bytes_total, delivered_bytes_total, log_bytes_written_total, syncs_total, sync_seconds_total,
         compaction_bytes_total, compactions_given_up_total, segments, mapped_bytes, connections, consumers,
         readers, expired_total,
-        damaged_records_total, quarantined_segments, disk_full (1 while publishers are refused for want of room),
+        damaged_records_total, quarantined_segments, dedicated_logs (open logs of queues' own), disk_full (1 while publishers are refused for want of room),
         disk_free_bytes."""
     def take_notices(self) -> list[tuple[bool, str]]:
         """Lines for the broker's log since the last call: whether it is a warning, and its text."""
@@ -86,6 +86,9 @@ class Shard:
     def put_queues(self, queues: Sequence[tuple[int, str, bool, str | None, tuple[int, int] | None]]) -> None:
         """Per queue: id, name, auto_delete, level, and of a stream (max_age_ms, max_bytes), 0 for no bound. The lock is held once
         for all of them: at most a thousand or so."""
+    def dedicate_queue(self, id: int) -> None:
+        """Gives a queue a log of its own, before it is put for the first time; nothing when it has one (blocking, without the GIL).
+        Raises StorageError."""
     def delete_queue(self, id: int) -> int:
         """Ends its consumers, drops its messages; gives their number, unsettled ones included."""
     def purge_queue(self, id: int) -> int:

@@ -55,3 +55,20 @@ def test_its_users_come_in_with_their_permissions(opened: Broker) -> None:
     uri = opened.uri("second", "reader", quote("a golden password"))
     with penstock.connect(uri) as connection, pytest.raises(penstock.AccessRefusedError):
         connection.declare_queue("refused")
+
+
+def test_queues_with_a_log_of_their_own_are_there(tmp_path: Path) -> None:
+    orders = [f"order {number}".encode() for number in range(ORDER_COUNT)]
+    shutil.copytree(GOLDEN / "dedicated", tmp_path / "data")
+
+    with Broker(tmp_path / "data") as broker, penstock.connect(broker.uri()) as connection:
+        hot = connection.stream("hot")
+        stored = [message.body for message in hot.read("first", until="next")]
+        found = [message.body for message in connection.consume("work", auto_ack=True, idle_timeout=2)]
+
+        assert stored == orders + orders[:SETTLED_COUNT]
+        assert found == orders[SETTLED_COUNT:]
+        assert [(group.name, group.offset) for group in hot.groups()] == [("readers", SETTLED_COUNT)]
+        with hot.publisher("import") as publisher:
+            assert publisher.last_sequence == SETTLED_COUNT
+        assert [queue.name for queue in connection.list_queues()] == ["hot", "work"]

@@ -154,6 +154,24 @@ def test_a_reader_stores_in_passing(stream: penstock.Stream) -> None:
         eventually(lambda: [group.lag for group in stream.groups() if group.name == "b"], [90])
 
 
+def test_a_second_reader_of_a_group_ends_the_first_and_passes_over_nothing(stream: penstock.Stream) -> None:
+    """Both used to read on, and who came back after a broken connection began behind what the other had stored."""
+    first = stream.read("first", group="g")
+    messages = iter(first)
+    done = [next(messages) for _ in range(10)]
+    first.store(done[-1])
+    eventually(lambda: [group.lag for group in stream.groups()], [90])
+
+    with stream.read("first", group="g") as second:
+        heirs = iter(second)
+        assert [next(heirs).body for _ in range(5)] == numbered(11, 15)
+        with pytest.raises(penstock.PenstockError, match="single_active"):
+            list(messages)
+        first.store(done[2])
+        first.close()
+        assert [next(heirs).body for _ in range(85)] == numbered(16, 100)
+
+
 def test_a_waiting_reader_takes_over_behind_the_stored_offset(stream: penstock.Stream) -> None:
     first = stream.read("first", group="g", single_active=True)
     messages = iter(first)

@@ -1,4 +1,5 @@
-"""Writes a golden data directory with the broker of this checkout: `python tests/golden/make.py tests/golden/1`.
+"""Writes a golden data directory with the broker of this checkout: `python tests/golden/make.py tests/golden/1`, or one
+of queues with logs of their own: `python tests/golden/make.py tests/golden/dedicated`.
 
 Run once for each released format; the directory is committed and never written again. `tests/broker/test_golden.py`
 knows what is in it.
@@ -36,6 +37,24 @@ def fill(connection: penstock.Connection) -> None:
         message.ack()
 
 
+def fill_dedicated(connection: penstock.Connection) -> None:
+    connection.declare_exchange("all", "fanout")
+    connection.declare_stream("hot", dedicated=True)
+    connection.declare_queue("work", arguments={"x-dedicated": True})
+    connection.declare_queue("gone", arguments={"x-dedicated": True})
+    for queue in ("hot", "work", "gone"):
+        connection.bind_queue(queue, "all")
+    connection.publish_many(ORDERS, exchange="all")
+    connection.delete_queue("gone")
+    connection.stream("hot").store("readers", SETTLED_COUNT)
+    with connection.stream("hot").publisher("import") as publisher:
+        publisher.publish_many(ORDERS[:SETTLED_COUNT])
+    taken = [connection.get("work") for _ in range(SETTLED_COUNT)]
+    for message in taken:
+        assert message is not None
+        message.ack()
+
+
 def main(directory: Path) -> None:
     sys.path.insert(0, str(TESTS))
     from support import Broker
@@ -43,10 +62,11 @@ def main(directory: Path) -> None:
     sizes = ("--config", str(Path(__file__).with_name("small.toml")))
     with Broker(directory.absolute(), *sizes) as broker:
         with penstock.connect(broker.uri()) as connection:
+            fill_one = fill_dedicated if directory.name == "dedicated" else fill
             connection.put_user("reader", password="a golden password", tags=["monitoring"])
             connection.create_vhost("second")
             connection.set_permission("reader", "second", configure="", write="", read=".*")
-            fill(connection)
+            fill_one(connection)
         broker.stop()
     (directory.parent / f"{directory.name}.log").unlink()
     (directory / ".lock").unlink()

@@ -56,6 +56,7 @@ class FakeShard:
         self.streams: dict[int, FakeStream] = {}
         self.sequences: dict[str, int] = {}
         self.reserved: dict[int, dict[str, list[LeaseState]]] = {}
+        self.dedicated: set[int] = set()
         self.is_closed = False
 
     def retain_queues(self, ids: Sequence[int]) -> int:
@@ -76,7 +77,11 @@ class FakeShard:
             if retention is not None:
                 self.streams[queue_id] = FakeStream(tuple(retention))
 
+    def dedicate_queue(self, queue_id: int, /) -> None:
+        self.dedicated.add(queue_id)
+
     def delete_queue(self, queue_id: int, /) -> int:
+        self.dedicated.discard(queue_id)
         self._check(queue_id in self.queues, f"no queue {queue_id}")
         name = self.queues.pop(queue_id)
         self.streams.pop(queue_id, None)

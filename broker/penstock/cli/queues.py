@@ -38,13 +38,15 @@ def declare(
     name: Annotated[str, typer.Argument(help="Empty: the broker chooses one.")] = "",
     durable: Annotated[bool, typer.Option("--durable/--transient")] = True,
     auto_delete: Annotated[bool, typer.Option("--auto-delete", help="Gone with its last consumer.")] = False,
+    dedicated: Annotated[bool, typer.Option("--dedicated", help="With a log of its own.")] = False,
     argument: Arguments = None,
     uri: Uri = DEFAULT_URI,
     is_json: Json = False,
 ) -> None:
     """Make a queue, or check that it is as asked."""
     with connected(context, uri) as connection:
-        queue = connection.declare_queue(name, durable, auto_delete=auto_delete, arguments=read_fields(argument))
+        arguments = read_fields(argument) | ({"x-dedicated": True} if dedicated else {})
+        queue = connection.declare_queue(name, durable, auto_delete=auto_delete, arguments=arguments)
     text = f"queue '{queue.name}' is there: {queue.ready_count:,} ready, {queue.consumer_count:,} consumers"
     print_done(text, queue, is_json)
 

@@ -47,13 +47,16 @@ def declare(
         str | None, typer.Option("--max-age", help="Older messages go: 30s, 10m, 12h, 7D, 1M, 1Y.")
     ] = None,
     max_bytes: Annotated[int | None, typer.Option("--max-bytes", help="Of a partition: the oldest go first.")] = None,
+    dedicated: Annotated[bool, typer.Option("--dedicated", help="Each partition has a log of its own.")] = False,
     argument: Arguments = None,
     uri: Uri = DEFAULT_URI,
     is_json: Json = False,
 ) -> None:
     """Make a stream, or check that it is as asked."""
     with connected(context, uri) as connection:
-        declared = connection.declare_stream(name, partitions, max_age, max_bytes, read_fields(argument))
+        declared = connection.declare_stream(
+            name, partitions, max_age, max_bytes, read_fields(argument), dedicated=dedicated
+        )
     count = len(declared.partitions)
     print_done(f"stream '{name}' is there with {count} partition{'s' if count > 1 else ''}", declared, is_json)
 

@@ -239,9 +239,11 @@ class Connection:
         max_age: str | None = None,
         max_bytes: int | None = None,
         arguments: Mapping[str, Value] | None = None,
+        dedicated: bool = False,
     ) -> DeclaredStream:
-        """Makes the stream, or checks that it is as asked. `max_age`: a number and a unit of s, m, h, D, M, Y."""
-        wanted = stream_calls.stream_arguments(max_age, max_bytes, arguments)
+        """Makes the stream, or checks that it is as asked. `max_age`: a number and a unit of s, m, h, D, M, Y.
+        `dedicated`: each partition has a log of its own."""
+        wanted = stream_calls.stream_arguments(max_age, max_bytes, arguments, dedicated=dedicated)
         return await self._run(stream_calls.declare_stream(self._vhost, name, partitions, wanted))
 
     async def delete_stream(self, name: str) -> int:

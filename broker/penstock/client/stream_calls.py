@@ -51,10 +51,10 @@ class Reading:
 
 
 def stream_arguments(
-    max_age: str | None, max_bytes: int | None, arguments: Mapping[str, Value] | None
+    max_age: str | None, max_bytes: int | None, arguments: Mapping[str, Value] | None, *, dedicated: bool = False
 ) -> dict[str, Value]:
-    bounds = {"x-max-age": max_age, "x-max-length-bytes": max_bytes}
-    return {**(arguments or {}), **{name: value for name, value in bounds.items() if value is not None}}
+    named = {"x-max-age": max_age, "x-max-length-bytes": max_bytes, "x-dedicated": dedicated or None}
+    return {**(arguments or {}), **{name: value for name, value in named.items() if value is not None}}
 
 
 def declare_stream(vhost: str, name: str, partitions: int, arguments: Mapping[str, Value]) -> Steps[DeclaredStream]:

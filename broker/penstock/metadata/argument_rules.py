@@ -10,6 +10,7 @@ from penstock.model.errors import InvalidArgumentError, Thing
 from penstock.model.names import ExchangeName, exchange_name
 from penstock.model.records import (
     ALTERNATE_KEYS,
+    X_DEDICATED,
     X_LEVEL,
     X_MATCH,
     X_MAX_AGE,
@@ -97,9 +98,12 @@ def check_queue_arguments(thing: Thing, arguments: Arguments) -> None:
             _check_choice(thing, key, arguments[key], QUEUE_TYPES, QUEUE_TYPES_LATER)
         elif key == X_LEVEL:
             _check_choice(thing, key, arguments[key], tuple(Level), frozenset({"replicated"}))
+        elif key == X_DEDICATED and not isinstance(arguments[key], bool):
+            rule = f"has an argument '{key}' whose value {show(arguments[key])} is not understood"
+            raise _invalid(thing, key, rule, "send true or false, or leave the argument out")
     is_stream = kind_of_queue(arguments) is QueueKind.STREAM
     for key in sorted(arguments):
-        if key in (X_QUEUE_TYPE, X_LEVEL) or not key.startswith("x-"):
+        if key in (X_QUEUE_TYPE, X_LEVEL, X_DEDICATED) or not key.startswith("x-"):
             continue
         if is_stream:
             _check_stream_argument(thing, key, arguments[key])

@@ -15,6 +15,9 @@ from penstock.model.limits import write_limits
 if TYPE_CHECKING:
     from penstock.metadata.topology import VhostTopology
 
+DEDICATED_MAX: Final = 256
+"""Queues with a log of their own, each of which has a thread, files and maps; the engine holds to the same number."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -61,3 +64,11 @@ def check_queues(state: "VhostTopology", thing: Thing, new_count: int = 1) -> No
     if limit is not None and new_count > 0 and len(state.queues) + new_count > limit:
         more = "one more" if new_count == 1 else f"{new_count} queues, more"
         raise LimitReachedError(thing, f"would be {more} than vhost '{state.vhost}' may have", limit=limit)
+
+
+def check_dedicated(state: "VhostTopology", thing: Thing, new_count: int = 1) -> None:
+    """Before so many with a log of their own are made."""
+    count = sum(queue.is_dedicated for queue in state.queues.values())
+    if new_count > 0 and count + new_count > DEDICATED_MAX:
+        rule = f"finds {count} queues with a log of their own in vhost '{state.vhost}' already"
+        raise LimitReachedError(thing, rule, limit=DEDICATED_MAX)

@@ -3,7 +3,7 @@
 from penstock.metadata.argument_rules import check_queue_arguments
 from penstock.metadata.commands import ConnectionClosed, DeclareQueue, DeleteQueue, PurgeQueue, QueueUnused
 from penstock.metadata.effects import Decision, Done, EmptyQueue, PersistQueue, PutQueue, QueueDeclared
-from penstock.metadata.limits import check_queues
+from penstock.metadata.limits import check_dedicated, check_queues
 from penstock.metadata.policies import effective_queue
 from penstock.metadata.removal import remove_queue
 from penstock.metadata.topology import VhostTopology
@@ -25,7 +25,7 @@ from penstock.model.names import (
     QueueName,
     is_reserved,
 )
-from penstock.model.records import X_QUEUE_TYPE, DestinationKind, Queue, QueueKind, kind_of_queue
+from penstock.model.records import X_DEDICATED, X_QUEUE_TYPE, DestinationKind, Queue, QueueKind, kind_of_queue
 
 
 def declare(state: VhostTopology, command: DeclareQueue) -> Decision:
@@ -39,6 +39,8 @@ def declare(state: VhostTopology, command: DeclareQueue) -> Decision:
             state.thing("queue", name), "finds every number of a queue used up in its vhost", limit=QUEUE_ID_MAX
         )
     check_queues(state, state.thing("queue", name))
+    if command.arguments.get(X_DEDICATED) is True:
+        check_dedicated(state, state.thing("queue", name))
     owner = command.connection if command.exclusive else None
     queue = Queue(state.next_queue_id, name, command.durable, command.auto_delete, dict(command.arguments), owner)
     state.put_queue(queue)
@@ -56,6 +58,8 @@ def check(state: VhostTopology, command: DeclareQueue) -> Queue | None:
     check_queue_arguments(thing, command.arguments)
     if kind_of_queue(command.arguments) is QueueKind.STREAM:
         _check_stream_flags(thing, command)
+    if command.arguments.get(X_DEDICATED) is True:
+        _check_lasts(thing, command)
     found = state.queues.get(command.name)
     if found is not None:
         _check_owner(thing, found, command.connection)
@@ -158,6 +162,17 @@ def _check_stream_flags(thing: Thing, command: DeclareQueue) -> None:
                 f"declare it with {field}={show(wanted)}",
                 field=field,
             )
+
+
+def _check_lasts(thing: Thing, command: DeclareQueue) -> None:
+    """A log of its own is for queues that stay."""
+    if not command.durable or command.exclusive:
+        raise InvalidArgumentError(
+            thing,
+            f"has the argument '{X_DEDICATED}' and is not durable, or exclusive",
+            f"declare it durable and not exclusive, or without '{X_DEDICATED}'",
+            field=X_DEDICATED,
+        )
 
 
 def _check_owner(thing: Thing, queue: Queue, connection: ConnectionId) -> None:

@@ -13,13 +13,14 @@ from penstock.metadata import bindings, exchanges, queues
 from penstock.metadata.argument_rules import check_partition_count
 from penstock.metadata.commands import Bind, DeclareExchange, DeclareQueue, DeclareStream, DeleteStream
 from penstock.metadata.effects import Decision, Done, StreamDeclared
-from penstock.metadata.limits import check_queues
+from penstock.metadata.limits import check_dedicated, check_queues
 from penstock.metadata.removal import remove_exchange, remove_queue
 from penstock.metadata.topology import VhostTopology
 from penstock.model.errors import InvalidArgumentError, LimitReachedError, NotFoundError, PreconditionFailedError
 from penstock.model.names import QUEUE_ID_MAX, ConnectionId, ExchangeName, QueueName, RoutingKey, check_name
 from penstock.model.records import (
     STAGE_PREFIX,
+    X_DEDICATED,
     X_PARTITIONS,
     X_QUEUE_TYPE,
     Binding,
@@ -144,6 +145,8 @@ def _check_all(state: VhostTopology, wanted: _Parts) -> None:
         thing = state.thing("stream", wanted.queues[0].name)
         raise LimitReachedError(thing, "finds every number of a queue used up in its vhost", limit=QUEUE_ID_MAX)
     check_queues(state, state.thing("stream", wanted.queues[0].name), missing_count)
+    if wanted.queues[0].arguments.get(X_DEDICATED) is True:
+        check_dedicated(state, state.thing("stream", wanted.queues[0].name), missing_count)
 
 
 def _check_places(state: VhostTopology, binds: Sequence[Bind]) -> None:

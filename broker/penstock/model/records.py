@@ -64,6 +64,8 @@ X_LEVEL: Final = "x-level"
 X_QUEUE_TYPE: Final = "x-queue-type"
 X_MAX_AGE: Final = "x-max-age"
 X_MAX_LENGTH_BYTES: Final = "x-max-length-bytes"
+X_DEDICATED: Final = "x-dedicated"
+"""Whether a queue has a log of its own beside its vhost's."""
 X_PARTITIONS: Final = "x-partitions"
 """Of an x-super-stream exchange that was declared as a stream: how many partitions it must have."""
 STAGE_PREFIX: Final = "amq.stage."
@@ -139,6 +141,10 @@ class Queue:
     @property
     def is_stream(self) -> bool:
         return self.kind is QueueKind.STREAM
+
+    @property
+    def is_dedicated(self) -> bool:
+        return self.arguments.get(X_DEDICATED) is True
 
     @property
     def retention(self) -> Retention | None:

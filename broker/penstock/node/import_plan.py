@@ -24,7 +24,7 @@ from penstock.model.names import (
     routing_key,
     vhost_name,
 )
-from penstock.model.records import Binding, DestinationKind, ExchangeKind
+from penstock.model.records import X_DEDICATED, Binding, DestinationKind, ExchangeKind
 from penstock.node.definitions_users import problem_of_user, read_user
 from penstock.storage.lavinmq import FoundBinding, FoundExchange, FoundQueue, FoundVhost, LavinDirectory, QueueFolder
 from penstock.storage.lavinmq.messages import count_messages
@@ -217,6 +217,10 @@ class _VhostPlanner:
         """Those that this broker acts upon. A queue's type is not one to leave out: it would be something else."""
         taken: dict[str, Value] = {}
         for key, value in arguments.items():
+            if key == X_DEDICATED:
+                # What is imported lies in the vhost's log.
+                self._left_out.append(f"{thing} has an argument '{key}' that an import does not take")
+                continue
             try:
                 check(thing, {key: value})
             except RefusedError as refusal:

@@ -43,6 +43,10 @@ class CarefulShard:
         with self._faults():
             self._shard.put_queues(queues)
 
+    def dedicate_queue(self, queue_id: int, /) -> None:
+        with self._faults():
+            self._shard.dedicate_queue(queue_id)
+
     def delete_queue(self, queue_id: int, /) -> int:
         with self._faults():
             return self._shard.delete_queue(queue_id)

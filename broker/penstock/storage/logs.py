@@ -18,6 +18,8 @@ from penstock.storage.directory import hold_lock
 # The segment that a repair appends to: small, for it holds a few settlements.
 _SEGMENT_BYTES_MIN = 1024 * 1024
 _SEGMENT_BYTES_MAX = 64 * 1024 * 1024
+# In a vhost's folder: the logs that queues have of their own, each in a folder named by the queue's number.
+OWN_LOGS = "shards"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +40,13 @@ class Repaired:
 
 
 def inspect(directory: Path, *, verify: bool) -> list[dict[str, Any]]:
-    """One entry a segment; with `verify` every byte of every record is checked. Raises StorageError."""
-    with _faults(directory, "read"):
-        segments = inspect_log(str(directory), verify=verify)
+    """One entry a segment; with `verify` every byte of every record is checked. The logs that queues of the vhost
+    have of their own come after its own. Raises StorageError."""
+    segments: list[dict[str, Any]] = []
+    for log in _logs(directory):
+        with _faults(log, "read"):
+            found = inspect_log(str(log), verify=verify)
+        segments += ({**segment, "file": _place(directory, log, segment["file"])} for segment in found)
     names = _queue_names(directory)
     for damaged in (each for segment in segments for each in segment["damaged"]):
         targets: list[tuple[int, int]] = damaged.pop("targets")
@@ -54,12 +60,28 @@ def inspect(directory: Path, *, verify: bool) -> list[dict[str, Any]]:
 def repair(directory: Path) -> Repaired:
     """Drops what lives and cannot be read. Raises StorageError, also while a broker uses the directory."""
     names = _queue_names(directory)
-    with hold_lock(directory.absolute().parent), _faults(directory, "repaired"):
-        dropped, set_aside = repair_log(
-            str(directory), segment_bytes_min=_SEGMENT_BYTES_MIN, segment_bytes_max=_SEGMENT_BYTES_MAX
-        )
-    found = (Dropped(_name(names, queue_id), sequence, error) for queue_id, sequence, error in dropped)
-    return Repaired(tuple(found), tuple(set_aside))
+    dropped: list[Dropped] = []
+    set_aside: list[str] = []
+    with hold_lock(directory.absolute().parent):
+        for log in _logs(directory):
+            with _faults(log, "repaired"):
+                found, files = repair_log(
+                    str(log), segment_bytes_min=_SEGMENT_BYTES_MIN, segment_bytes_max=_SEGMENT_BYTES_MAX
+                )
+            dropped += (Dropped(_name(names, queue_id), sequence, error) for queue_id, sequence, error in found)
+            set_aside += (_place(directory, log, file) for file in files)
+    return Repaired(tuple(dropped), tuple(set_aside))
+
+
+def _logs(directory: Path) -> list[Path]:
+    """The vhost's log, and those of its queues' own by their numbers."""
+    folder = directory / OWN_LOGS
+    own = [path for path in folder.iterdir() if path.name.isdecimal()] if folder.is_dir() else []
+    return [directory, *sorted(own, key=lambda path: int(path.name))]
+
+
+def _place(directory: Path, log: Path, file: str) -> str:
+    return file if log == directory else str(log.relative_to(directory) / file)
 
 
 def _queue_names(directory: Path) -> dict[int, str]:

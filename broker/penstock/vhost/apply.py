@@ -40,6 +40,9 @@ def _apply_batch(shard: Shard, batch: list[Change]) -> None:
     """Both lists are never filled at once."""
     queues = [change.queue for change in batch if isinstance(change, PutQueue)]
     routes = [change.route for change in batch if isinstance(change, AddRoute)]
+    for queue in queues:
+        if queue.is_dedicated:
+            shard.dedicate_queue(queue.id)
     if queues:
         shard.put_queues([(queue.id, queue.name, queue.auto_delete, queue.level, queue.retention) for queue in queues])
     if routes:

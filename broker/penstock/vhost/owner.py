@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from penstock.metadata import VhostTopology, decide
 from penstock.metadata.commands import Command, DeleteQueue, QueueUnused
-from penstock.metadata.effects import Answer, Decision, Entry
+from penstock.metadata.effects import Answer, Decision, Entry, PutQueue
 from penstock.model.errors import DiskFullError, FaultError, RefusedError, StoppedError, Thing
 from penstock.model.names import QueueId, QueueName
 from penstock.vhost.apply import apply_changes
@@ -149,6 +149,7 @@ class Owner:
                 entries += decision.entries
         if entries:
             await self._append(entries)
+        await self._make_logs(decided)
         results = [(waiting, self._perform(decision)) for waiting, decision in decided]
         self.is_settling = False
         self._applied_below = self.topology.next_queue_id
@@ -157,6 +158,13 @@ class Owner:
                 waiting.refuse(result)
             else:
                 waiting.give(result if result is not None else self._look(waiting))
+
+    async def _make_logs(self, decided: list[tuple[_Waiting, Decision | RefusedError | None]]) -> None:
+        """Of queues with a log of their own. It waits for the disk, and nobody else has to."""
+        decisions = [decision for _, decision in decided if isinstance(decision, Decision)]
+        for change in (change for decision in decisions for change in decision.changes):
+            if isinstance(change, PutQueue) and change.queue.is_dedicated:
+                await asyncio.to_thread(self.shard.dedicate_queue, change.queue.id)
 
     async def _append(self, entries: list[Entry]) -> None:
         """What was decided waits for room on a full disk, and whoever asked with it: the state is ahead of the file."""

@@ -192,7 +192,8 @@ type ReadOpen struct {
 	End *uint64 `protobuf:"varint,4,opt,name=end,proto3,oneof" json:"end,omitempty"`
 	// Responses with deliveries until more credit comes; 0: as many as the connection's flow control lets through.
 	Credit uint32 `protobuf:"varint,5,opt,name=credit,proto3" json:"credit,omitempty"`
-	// Readers with the same group share a stored offset, which counts instead of `start` once there is one.
+	// Readers with the same group share a stored offset, which counts instead of `start` once there is one. Without
+	// `single_active` one of them reads a partition at a time: one that opens ends the others with `cancelled`.
 	Group string `protobuf:"bytes,6,opt,name=group,proto3" json:"group,omitempty"`
 	// Of the group's readers of this partition one gets deliveries; the others wait until it leaves.
 	SingleActive  bool `protobuf:"varint,7,opt,name=single_active,json=singleActive,proto3" json:"single_active,omitempty"`

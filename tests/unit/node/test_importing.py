@@ -40,7 +40,7 @@ def test_a_dry_run_reads_everything_and_writes_nothing(source, tmp_path):
 
 def test_what_this_broker_does_not_do_is_left_out_by_name(source):
     source.write_definitions(
-        queue("short", {"x-max-length": 5, "colour": "red"}),
+        queue("short", {"x-max-length": 5, "x-dedicated": True, "colour": "red"}),
         queue("stream", {"x-queue-type": "mqtt"}),
         exchange("late", "x-delayed-message"),
         bound("short", "late", "k"),
@@ -59,6 +59,7 @@ def test_what_this_broker_does_not_do_is_left_out_by_name(source):
     text = "\n".join(report.left_out)
     for part in (
         "queue 'short' in vhost '/' has an argument 'x-max-length'",
+        "queue 'short' in vhost '/' has an argument 'x-dedicated'",
         "queue 'stream'",
         "4 messages of queue 'stream' in vhost '/': its queue is left out",
         "exchange 'late'",

@@ -42,6 +42,7 @@ GAUGES: dict[str, tuple[str, str]] = {
     "connections": ("penstock_connections", "Open connections."),
     "consumers": ("penstock_consumers", "Consumers."),
     "readers": ("penstock_readers", "Readers of streams."),
+    "dedicated_logs": ("penstock_dedicated_logs", "Queues with a log of their own."),
     "quarantined_segments": ("penstock_quarantined_segments", "Files of logs with records that cannot be read."),
     "disk_full": ("penstock_disk_full", "1 while publishers are refused because the disk is full."),
     "disk_free_bytes": ("penstock_disk_free_bytes", "Bytes that are free on the disk of the data directory."),

@@ -43,7 +43,7 @@ fn main() -> Result<()> {
 }
 
 fn append(shard: &Arc<Shard>, count: usize, body: &[u8]) -> Result<()> {
-    let started = Instant::now();
+    let started = Started::now()?;
     let mut fates = Vec::new();
     for _ in 0..count / BATCH {
         let mut batch = Vec::with_capacity(BATCH);
@@ -55,14 +55,14 @@ fn append(shard: &Arc<Shard>, count: usize, body: &[u8]) -> Result<()> {
         fates.clear();
         shard.publish(&batch, None, 1, &mut fates)?;
     }
-    tell("append", count, started);
+    started.tell("append", count)?;
     Ok(())
 }
 
 fn read(shard: &Arc<Shard>) -> Result<()> {
     let settings = ReadSettings { from: ReadFrom::First, end: None, group: None, single_active: false };
     let mut reader = shard.read(STREAM, settings)?;
-    let started = Instant::now();
+    let started = Started::now()?;
     let (mut found, mut bytes, mut filled) = (0, 0, Vec::new());
     while reader.fill(4096, &mut filled)? == Progress::Found {
         for Filled { segment, picked } in filled.drain(..) {
@@ -73,11 +73,32 @@ fn read(shard: &Arc<Shard>) -> Result<()> {
             }
         }
     }
-    tell(&format!("read {bytes} bytes"), found, started);
+    started.tell(&format!("read {bytes} bytes"), found)?;
     Ok(())
 }
 
-fn tell(what: &str, count: usize, started: Instant) {
-    let seconds = started.elapsed().as_secs_f64();
-    println!("{what}: {:.1} M messages/s", count as f64 / seconds / 1e6);
+/// When something began, by the clock and by the processor time that this thread had used.
+struct Started {
+    at: Instant,
+    processor: Duration,
+}
+
+impl Started {
+    fn now() -> Result<Started> {
+        Ok(Started { at: Instant::now(), processor: processor_time()? })
+    }
+
+    fn tell(self, what: &str, count: usize) -> Result<()> {
+        let count = count as f64;
+        let rate = count / self.at.elapsed().as_secs_f64() / 1e6;
+        let each = (processor_time()? - self.processor).as_secs_f64() * 1e6 / count;
+        println!("{what}: {rate:.1} M messages/s, {each:.4} us of processor each");
+        Ok(())
+    }
+}
+
+fn processor_time() -> Result<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
+    let nanoseconds = text.split_whitespace().next().ok_or("the kernel tells no processor time")?;
+    Ok(Duration::from_nanos(nanoseconds.parse()?))
 }

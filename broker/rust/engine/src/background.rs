@@ -81,6 +81,37 @@ impl Background {
     }
 }
 
+/// The threads that sync logs of queues with one of their own, so that none waits for another's disk time.
+#[derive(Default)]
+pub(crate) struct OwnSyncs(Mutex<Vec<(Weak<Background>, JoinHandle<()>)>>);
+
+impl OwnSyncs {
+    /// Starts one more. It ends with the last of its doors.
+    pub fn start(&self, of_all: &Background) -> std::io::Result<Arc<Background>> {
+        let (sync, waiting) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("penstock-sync".to_owned());
+        let thread = thread.spawn(move || run_syncs(&waiting))?;
+        let background = Arc::new(Background { sync, fold: of_all.fold.clone() });
+        if let Ok(mut threads) = self.0.lock() {
+            threads.retain(|(_, thread)| !thread.is_finished());
+            threads.push((Arc::downgrade(&background), thread));
+        }
+        Ok(background)
+    }
+
+    /// Ends all of them, after what waits.
+    pub fn end(&self) {
+        let threads = self.0.lock().map(|mut threads| std::mem::take(&mut *threads)).unwrap_or_default();
+        for (background, thread) in threads {
+            if let Some(background) = background.upgrade() {
+                let _ = background.sync.send(None);
+            }
+            // One that panicked has nothing in hand either.
+            let _ = thread.join();
+        }
+    }
+}
+
 fn run_syncs(waiting: &Receiver<Work>) {
     while let Ok(Some(shard)) = waiting.recv() {
         let Some(shard) = shard.upgrade() else { continue };

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use penstock_log::{Disk, LogOptions, RealDisk, Repaired};
 
-use crate::background::{Background, RoomKeeper};
+use crate::background::{Background, OwnSyncs, RoomKeeper};
 use crate::counters::Counters;
+use crate::dedicated::{Dedicated, Opener};
 use crate::error::EngineError;
 use crate::notices::Notices;
 use crate::shard::{Shard, Surroundings};
@@ -40,6 +41,7 @@ pub struct Engine {
     disk: Arc<dyn Disk>,
     shards: Arc<Mutex<Vec<Weak<Shard>>>>,
     background: Mutex<Option<Threads>>,
+    own_syncs: Arc<OwnSyncs>,
     counters: Arc<Counters>,
     notices: Arc<Notices>,
     space: Arc<Space>,
@@ -72,13 +74,14 @@ impl Engine {
             disk,
             shards,
             background: Mutex::new(Some(background)),
+            own_syncs: Arc::default(),
             counters: Arc::default(),
             notices,
             space,
         })
     }
 
-    /// Opens and recovers a vhost's log. `raise` says that the page cache may have been lost since it was last open.
+    /// Opens and recovers a vhost's log, and the logs that queues of it have of their own. `raise` says that the page cache may have been lost since it was last open.
     ///
     /// # Errors
     /// `Log` when the directory cannot be read or what it holds is damaged.
@@ -102,8 +105,15 @@ impl Engine {
             space: Arc::clone(&self.space),
             producer_memory: self.options.producer_memory,
         };
-        let shard = Shard::open(name, directory, options, surroundings)?;
+        let opener = Opener {
+            options: options.clone(),
+            around: surroundings.clone(),
+            shards: Arc::clone(&self.shards),
+            syncs: Arc::clone(&self.own_syncs),
+        };
+        let shard = Shard::open(name, directory, options, surroundings, Dedicated::of(opener))?;
         self.shards.lock().map_err(|_| closed())?.push(Arc::downgrade(&shard));
+        shard.open_all_dedicated()?;
         Ok(shard)
     }
 
@@ -132,7 +142,11 @@ impl Engine {
     #[must_use]
     pub fn shard(&self, name: &str) -> Option<Arc<Shard>> {
         let shards = self.shards.lock().ok()?;
-        shards.iter().rev().filter_map(Weak::upgrade).find(|shard| shard.name() == name && !shard.is_closed())
+        shards
+            .iter()
+            .rev()
+            .filter_map(Weak::upgrade)
+            .find(|shard| shard.name() == name && shard.is_of_vhost() && !shard.is_closed())
     }
 
     #[must_use]
@@ -170,6 +184,7 @@ impl Engine {
             result = result.and(closed);
         }
         let threads = self.background.lock().ok().and_then(|mut guard| guard.take());
+        self.own_syncs.end();
         if let Some((background, threads)) = threads {
             background.end();
             // One that panicked has nothing in hand either.

@@ -8,6 +8,7 @@ mod background;
 mod counters;
 mod damage;
 mod decision;
+mod dedicated;
 mod engine;
 mod error;
 mod lease;
@@ -16,6 +17,7 @@ mod leasing;
 mod level;
 mod notices;
 mod offsets;
+mod places;
 mod producers;
 mod publish;
 mod reader;
@@ -32,6 +34,7 @@ mod topology;
 
 pub use counters::{Counters, Metric};
 pub use decision::StageTag;
+pub use dedicated::DEDICATED_MAX;
 pub use engine::{Engine, EngineOptions};
 pub use error::EngineError;
 pub use lease::{LEASE_MESSAGES_MAX, LEASE_RANGES_MAX, LEASES_MAX, OWNER_BYTES_MAX, OWNERS_MAX};
@@ -45,6 +48,7 @@ pub use penstock_log::{
     Target, inspect,
 };
 pub use penstock_queue::{Destination, ExchangeKind, QueueId, Sequence, SequenceRange, Settle, Taken};
+pub use places::Places;
 pub use producers::{PRODUCERS_MAX, ProducerSession, ProducerStanding};
 pub use publish::{Fate, Publication, Published};
 pub use reader::{Progress, ReadFrom, ReadRange, ReadSettings, StreamReader, Turn};

@@ -48,7 +48,8 @@ impl Shard {
     /// # Errors
     /// `Stopped` when a bug poisoned the shard; `Log` when a record cannot be read.
     pub fn stream_states(&self, ids: &[QueueId]) -> Result<Vec<StreamStanding>, EngineError> {
-        ids.iter().map(|&id| self.stream_state(id)).collect()
+        let state = |&id| self.dedicated.get(id).map_or_else(|| self.stream_state(id), |home| home.stream_state(id));
+        ids.iter().map(state).collect()
     }
 
     fn stream_state(&self, id: QueueId) -> Result<StreamStanding, EngineError> {

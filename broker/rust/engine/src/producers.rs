@@ -47,6 +47,11 @@ impl ProducerSession {
     pub fn id(&self) -> NonZeroU64 {
         self.id
     }
+
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 /// A name and what is known of it.
@@ -138,6 +143,11 @@ impl Producers {
         let standing = self.standing.entry(producer.id).or_default();
         standing.highest = producer.sequence.max(standing.highest);
         standing.used_at_ms = now_ms.max(standing.used_at_ms);
+    }
+
+    /// Whether anything is stored of a producer.
+    pub fn has_any(&self, id: NonZeroU64) -> bool {
+        self.highest(id) > 0
     }
 
     fn open(&mut self, name: &str, id: NonZeroU64, now_ms: u64) -> ProducerSession {
@@ -314,6 +324,7 @@ impl State {
         self.log.append_mark(marks::PRODUCER_NAMES, name.as_bytes(), &[])?;
         self.log.append_mark(&marks::owner_of_producer(id.get()), &[], &[])?;
         self.producers.forget(name);
+        self.producer_homes.remove(&id);
         Ok(true)
     }
 }

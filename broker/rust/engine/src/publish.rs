@@ -1,5 +1,7 @@
 //! Publishing a batch: route each message, append one record that names its queues, advance the queues, write once, ring.
 
+use std::sync::Arc;
+
 use penstock_log::{Payload, Position, Target};
 use penstock_queue::QueueId;
 use penstock_wire::is_same;
@@ -7,6 +9,7 @@ use penstock_wire::is_same;
 use crate::counters::Metric;
 use crate::error::EngineError;
 use crate::level::Level;
+use crate::places::Places;
 use crate::producers::ProducerSession;
 use crate::shard::Shard;
 use crate::state::State;
@@ -15,6 +18,7 @@ use crate::state::State;
 const TARGETS_MAX: usize = 1024;
 
 /// One message on its way in. The payload's CRC was computed before any lock.
+#[derive(Clone, Copy)]
 pub struct Publication<'a> {
     pub payload: Payload<'a>,
     pub exchange: &'a [u8],
@@ -37,19 +41,35 @@ pub enum Fate {
     Returned,
     /// There is no such exchange: nothing was stored.
     NoExchange,
+    /// It has a producer's sequence, and its queues, or what the producer sent before, lie in several logs: nothing was stored.
+    SeveralLogs,
 }
 
-/// Where the log stood after a batch: what `disk` waits for.
+/// Where the logs stood after a batch: what `disk` waits for.
 #[derive(Debug)]
 pub struct Published {
+    /// In the vhost's log; 0 when everything went to others.
     pub end: Position,
+    /// In logs that queues have of their own.
+    pub elsewhere: Places,
     /// Why the messages without a fate, the last of the batch, were not stored: there was no room for the first of them.
     pub refused: Option<EngineError>,
 }
 
+impl Published {
+    /// What `disk` waits for. `shard` is the one that was published to.
+    #[must_use]
+    pub fn places(self, shard: &Arc<Shard>) -> Places {
+        let mut places = self.elsewhere;
+        places.add(shard, self.end);
+        places
+    }
+}
+
 impl Shard {
     /// Routes and stores a batch, in order; `fates` gets one entry a message, up to the first that there was no room for.
-    /// Everything stored is in the page cache and visible to consumers when this returns.
+    /// Everything stored is in the page cache and visible to consumers when this returns. Of a batch that ended early, messages
+    /// without a fate may be stored in the logs that had room.
     ///
     /// # Errors
     /// `Log` when the disk failed, which stops the shard; `Stopped` and `Closed`.
@@ -75,7 +95,9 @@ impl Shard {
         now_ms: u64,
         fates: &mut Vec<Fate>,
     ) -> Result<Published, EngineError> {
-        let (published, stored, has_sealed) = {
+        let base = fates.len();
+        producer.map_or(Ok(()), |session| self.learn_producer_home(session))?;
+        let (mut published, stored, passed, has_sealed) = {
             let mut guard = self.lock()?;
             let state = &mut *guard;
             state.check(self.name())?;
@@ -91,8 +113,14 @@ impl Shard {
             }
             state.write()?;
             state.ring_touched();
-            (Published { end: state.log.end(), refused }, stored, state.has_sealed())
+            let passed = std::mem::take(&mut state.passed_on);
+            let is_all_elsewhere = stored.elsewhere_count > 0 && stored.elsewhere_count == fates.len() - base;
+            let end = if is_all_elsewhere { Position(0) } else { state.log.end() };
+            (Published { end, elsewhere: Places::default(), refused }, stored, passed, state.has_sealed())
         };
+        if !passed.is_empty() {
+            self.pass_on(passed, producer, (batch, level, now_ms), (fates, base), &mut published)?;
+        }
         self.counters().add(Metric::Published, stored.count);
         self.counters().add(Metric::PublishedBytes, stored.bytes);
         if has_sealed {
@@ -102,11 +130,22 @@ impl Shard {
     }
 }
 
+/// Which of a message's queues have a log of their own.
+enum Apart {
+    /// None, or not all: it is stored here too.
+    Nothing,
+    All,
+    /// It must lie in one log, and would not.
+    Refused,
+}
+
 /// What of a batch was stored.
 #[derive(Clone, Copy, Default)]
 struct Stored {
     count: u64,
     bytes: u64,
+    /// Messages whose queues all have logs of their own.
+    elsewhere_count: usize,
 }
 
 impl State {
@@ -118,7 +157,8 @@ impl State {
         fates: &mut Vec<Fate>,
     ) -> Result<(Stored, Option<EngineError>), EngineError> {
         let mut stored = Stored::default();
-        for publication in batch {
+        self.passed_on.clear();
+        for (place, publication) in batch.iter().enumerate() {
             if !self.find_targets(publication) {
                 fates.push(Fate::NoExchange);
                 continue;
@@ -126,6 +166,21 @@ impl State {
             if self.matched.queues.is_empty() {
                 fates.push(if publication.mandatory { Fate::Returned } else { Fate::Unroutable });
                 continue;
+            }
+            if !self.elsewhere.is_empty() {
+                match self.set_apart(publication, place) {
+                    Apart::Nothing => {}
+                    Apart::All => {
+                        // Its own log says more.
+                        fates.push(Fate::Stored(Level::Os));
+                        stored.elsewhere_count += 1;
+                        continue;
+                    }
+                    Apart::Refused => {
+                        fates.push(Fate::SeveralLogs);
+                        continue;
+                    }
+                }
             }
             if publication.payload.producer().is_some_and(|producer| self.producers.has_stored(producer)) {
                 fates.push(Fate::Stored(Level::of(level, self.matched_level(), publication.persistent)));
@@ -161,8 +216,36 @@ impl State {
         Ok(Fate::Stored(Level::of(level, queues_level, publication.persistent)))
     }
 
+    /// Notes which of the matched queues are elsewhere.
+    fn set_apart(&mut self, publication: &Publication<'_>, place: usize) -> Apart {
+        let before = self.passed_on.len();
+        let elsewhere = self.matched.queues.iter().filter(|queue| self.elsewhere.contains(queue));
+        self.passed_on.extend(elsewhere.map(|queue| (*queue, place)));
+        let count = self.passed_on.len() - before;
+        let is_all = count == self.matched.queues.len();
+        if let Some(producer) = publication.payload.producer() {
+            let home = self.producer_homes.get(&producer.id).copied().flatten();
+            let is_one_log = match self.passed_on.last() {
+                Some(&(queue, _)) if count == 1 && is_all => {
+                    let is_free = !self.producers.has_any(producer.id) && home.is_none_or(|home| home == queue);
+                    self.producer_homes.insert(producer.id, if is_free { Some(queue) } else { home });
+                    is_free
+                }
+                _ => count == 0 && home.is_none(),
+            };
+            if !is_one_log {
+                self.passed_on.truncate(before);
+                return Apart::Refused;
+            }
+        }
+        if is_all { Apart::All } else { Apart::Nothing }
+    }
+
     /// Fills `matched`; false when there is no such exchange.
     fn find_targets(&mut self, publication: &Publication<'_>) -> bool {
+        if self.only.is_some() {
+            return true;
+        }
         let last = &mut self.last_route;
         let generation = Some(self.routing.generation());
         let own_key = publication.payload.key();

@@ -38,7 +38,7 @@ pub struct ReadSettings<'a> {
     pub end: Option<u64>,
     /// Its stored offset, once there is one, counts instead of `from`.
     pub group: Option<&'a str>,
-    /// Waits until it is the first of its group's readers that said the same.
+    /// Waits until it is the first of its group's readers that said the same. One of a group that does not ends the others' reading.
     pub single_active: bool,
 }
 
@@ -299,13 +299,13 @@ impl StreamReader {
         self.shard.counters().add(Metric::DeliveredBytes, bytes);
     }
 
-    /// Remembers that its group has done with everything up to an offset; without a group nothing is. Nothing waits for the
-    /// disk.
+    /// Remembers that its group has done with everything up to an offset; without a group nothing is, and nothing once the reading
+    /// has ended: another reader of the group begins behind what was stored before. Nothing waits for the disk.
     ///
     /// # Errors
     /// As [`Shard::store_offset`].
     pub fn store(&self, offset: u64) -> Result<(), EngineError> {
-        let Some(group) = self.group.as_deref() else { return Ok(()) };
+        let Some(group) = self.group.as_deref().filter(|_| self.signal.cancelled().is_none()) else { return Ok(()) };
         self.shard.store_offset(self.queue, group, offset).map(|_| ())
     }
 

@@ -15,6 +15,7 @@ use crate::background::Background;
 use crate::counters::{Counters, Metric};
 use crate::damage::{DamagedFile, Damages};
 use crate::decision::decisions_in;
+use crate::dedicated::{Dedicated, write_own};
 use crate::error::EngineError;
 use crate::lease::leases_in;
 use crate::notices::Notices;
@@ -38,6 +39,7 @@ pub struct QueueCounts {
 }
 
 /// What all shards of a process share.
+#[derive(Clone)]
 pub(crate) struct Surroundings {
     pub background: Arc<Background>,
     pub counters: Arc<Counters>,
@@ -56,10 +58,11 @@ pub struct Damage {
     pub queues: Vec<String>,
 }
 
-/// A copy of a shard's log to be made. While it exists the log folds nothing and removes no file.
+/// A copy of a shard's log to be made, and of those of its queues' own. While it exists the logs fold nothing and remove no file.
 pub struct Backup {
     ticket: BackupTicket,
     shard: Arc<Shard>,
+    own: Vec<(QueueId, Backup)>,
 }
 
 impl Backup {
@@ -69,6 +72,10 @@ impl Backup {
         self.ticket.position()
     }
 
+    pub(crate) fn shard(&self) -> Arc<Shard> {
+        Arc::clone(&self.shard)
+    }
+
     /// Makes the copy in an empty directory. Blocks.
     ///
     /// # Errors
@@ -76,7 +83,8 @@ impl Backup {
     pub fn write(self, directory: &Path) -> Result<(), EngineError> {
         let written = self.ticket.perform(directory);
         self.shard.request_fold();
-        Ok(written?)
+        written?;
+        write_own(directory, self.own)
     }
 }
 
@@ -95,6 +103,7 @@ pub struct Shard {
     /// Where the log ended when somebody looked for what streams hold too long.
     retained_until: AtomicU64,
     around: Surroundings,
+    pub(crate) dedicated: Dedicated,
     recovery: Recovery,
     recovery_ms: f64,
     highest_queue_id: u32,
@@ -106,6 +115,7 @@ impl Shard {
         directory: &Path,
         options: LogOptions,
         around: Surroundings,
+        dedicated: Dedicated,
     ) -> Result<Arc<Shard>, EngineError> {
         let started = Instant::now();
         let opened = Log::open(directory, options)?;
@@ -128,7 +138,7 @@ impl Shard {
         state.damages = Damages::of_start(&opened.quarantined);
         for found in state.damages.files() {
             around.counters.add(Metric::DamagedRecords, found.records);
-            around.notices.warn(damage_line(name, found));
+            around.notices.warn(damage_line(name, &dedicated.place_of(directory, &found.file), found));
         }
         let shard = Arc::new_cyclic(|me| Shard {
             me: Weak::clone(me),
@@ -142,6 +152,7 @@ impl Shard {
             freed_until: AtomicU64::new(0),
             retained_until: AtomicU64::new(0),
             around,
+            dedicated,
             recovery: opened.recovery,
             recovery_ms,
             highest_queue_id,
@@ -154,6 +165,14 @@ impl Shard {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub(crate) fn notices(&self) -> &Arc<Notices> {
+        &self.around.notices
     }
 
     #[must_use]
@@ -183,8 +202,21 @@ impl Shard {
     /// # Errors
     /// `NoQueue`.
     pub fn queue_counts(&self, ids: &[QueueId]) -> Result<Vec<QueueCounts>, EngineError> {
-        let guard = self.lock()?;
-        Ok(ids.iter().map(|id| guard.queues.get(id).map_or_else(QueueCounts::default, counts_of)).collect())
+        let counts = |shard: &Shard, id: &QueueId| -> Result<QueueCounts, EngineError> {
+            Ok(shard.lock()?.queues.get(id).map_or_else(QueueCounts::default, counts_of))
+        };
+        let (mut found, elsewhere) = {
+            let guard = self.lock()?;
+            let of = |id| guard.queues.get(id).map_or_else(QueueCounts::default, counts_of);
+            let found: Vec<QueueCounts> = ids.iter().map(of).collect();
+            (found, !guard.elsewhere.is_empty())
+        };
+        for (id, found) in ids.iter().zip(&mut found).filter(|_| elsewhere) {
+            if let Some(home) = self.dedicated.get(*id) {
+                *found = counts(&home, id)?;
+            }
+        }
+        Ok(found)
     }
 
     #[must_use]
@@ -224,16 +256,12 @@ impl Shard {
             _ => format!("queue {} (deleted)", id.0),
         };
         let of = |found: &DamagedFile| Damage {
-            file: found.file.clone(),
+            file: self.dedicated.place_of(&self.directory, &found.file),
             at: found.at,
             records: found.records,
             queues: found.queues.iter().map(name).collect(),
         };
         guard.damages.files().map(of).collect()
-    }
-
-    pub(crate) fn notices(&self) -> &Notices {
-        &self.around.notices
     }
 
     pub(crate) fn producer_memory(&self) -> Duration {
@@ -244,7 +272,8 @@ impl Shard {
     pub(crate) fn tell_damage(&self, state: &State, file: &str, count: u64, is_first: bool) {
         self.around.counters.add(Metric::DamagedRecords, count);
         if is_first && let Some(found) = state.damages.files().find(|found| found.file == file) {
-            self.around.notices.warn(damage_line(&self.name, found));
+            let place = self.dedicated.place_of(&self.directory, &found.file);
+            self.around.notices.warn(damage_line(&self.name, &place, found));
         }
     }
 
@@ -258,6 +287,12 @@ impl Shard {
     /// # Errors
     /// `Log` when the disk refused.
     pub fn close(&self, delete: bool) -> Result<(), EngineError> {
+        let own = self.dedicated.all().into_iter().map(|(_, shard)| shard.close(false));
+        let own = own.fold(Ok(()), Result::and);
+        self.close_alone(delete).and(own)
+    }
+
+    fn close_alone(&self, delete: bool) -> Result<(), EngineError> {
         let mut guard = self.lock()?;
         if std::mem::replace(&mut guard.closed, true) {
             return Ok(());
@@ -287,9 +322,13 @@ impl Shard {
     /// # Errors
     /// `Log` when the tail cannot be written; `Stopped` and `Closed`.
     pub fn begin_backup(self: &Arc<Self>) -> Result<Backup, EngineError> {
+        let mut own = Vec::new();
+        for (id, shard) in self.dedicated.all() {
+            own.push((id, shard.begin_backup()?));
+        }
         let mut guard = self.lock()?;
         guard.check(&self.name)?;
-        Ok(Backup { ticket: guard.log.begin_backup()?, shard: Arc::clone(self) })
+        Ok(Backup { ticket: guard.log.begin_backup()?, shard: Arc::clone(self), own })
     }
 
     // ---- durability
@@ -385,8 +424,8 @@ impl Shard {
     }
 }
 
-fn damage_line(shard: &str, found: &DamagedFile) -> String {
-    let DamagedFile { file, at, why, .. } = found;
+fn damage_line(shard: &str, file: &str, found: &DamagedFile) -> String {
+    let DamagedFile { at, why, .. } = found;
     format!(
         "vhost '{shard}': {file} is damaged at byte {at} ({why}); it is quarantined, what it holds and cannot be read is \
          dropped from its queues; stop the broker and run `penstock log verify` to see all of it"

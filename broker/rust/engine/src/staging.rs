@@ -260,6 +260,7 @@ impl Shard {
         let (first, end) = reader.range();
         self.check_staged(reader, wanted.batch, attempts)?;
         let session = self.open_any_producer(&producer_of(queue))?;
+        let base = self.sequence_in_family(session.name())?.unwrap_or_default();
         let end = {
             let mut guard = self.lock()?;
             guard.check(self.name())?;
@@ -267,7 +268,7 @@ impl Shard {
             let copying = Copying {
                 first,
                 end,
-                base: guard.producers.highest(session.id()),
+                base,
                 exchange: wanted.exchange.as_bytes().to_vec(),
                 routing_key: wanted.routing_key.as_bytes().to_vec(),
                 attempts: wanted.attempts.iter().map(|one| one.attempt).collect(),
@@ -382,6 +383,11 @@ impl Copy<'_> {
         let unroutable = fates.iter().filter(|fate| matches!(fate, Fate::Unroutable | Fate::Returned)).count() as u64;
         self.outcome.unroutable += unroutable;
         self.outcome.stored += fates.len() as u64 - unroutable;
+        if fates.contains(&Fate::SeveralLogs) {
+            return Err(EngineError::SeveralLogs);
+        }
+        // In this log rows go after their copies; another one may be behind it on the disk.
+        published.elsewhere.sync()?;
         let is_done = |row: &&Row<'_>| row.tag.is_none_or(|tag| tag.batch <= self.batch);
         shard.settle_staged(self.queue, round.iter().filter(is_done)).map(|_| ())
     }

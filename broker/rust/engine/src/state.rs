@@ -1,6 +1,7 @@
 //! What a shard's lock protects: the log, the queues and the routing tables, and the steps that touch more than one of them.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use penstock_log::{Log, Outcome, Target};
@@ -8,6 +9,7 @@ use penstock_queue::{AckSet, Matched, Queue, QueueId, Routing, Sequence, Sequenc
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::damage::Damages;
+use crate::dedicated::PassedOn;
 use crate::error::EngineError;
 use crate::lease::Leases;
 use crate::level::Level;
@@ -93,6 +95,14 @@ pub(crate) struct State {
     pub streams: FxHashSet<QueueId>,
     pub routing: Routing,
     pub matched: Matched,
+    /// Queues of the routing tables that have a log of their own.
+    pub elsewhere: FxHashSet<QueueId>,
+    /// The only queue of a log of its own, which is what `matched` says then.
+    pub only: Option<QueueId>,
+    /// Where messages of named producers lie that are in logs of their own; nothing for those that have none there.
+    pub producer_homes: FxHashMap<NonZeroU64, Option<QueueId>>,
+    /// What of the running publish goes to queues elsewhere.
+    pub passed_on: Vec<PassedOn>,
     pub last_route: LastRoute,
     pub targets: Vec<Target>,
     pub touched: Vec<QueueId>,
@@ -121,6 +131,10 @@ impl State {
             streams: FxHashSet::default(),
             routing: Routing::default(),
             matched: Matched::default(),
+            elsewhere: FxHashSet::default(),
+            only: None,
+            producer_homes: FxHashMap::default(),
+            passed_on: Vec::new(),
             last_route: LastRoute::default(),
             targets: Vec::new(),
             touched: Vec::new(),

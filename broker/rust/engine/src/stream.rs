@@ -1,7 +1,8 @@
 //! What a queue that is a stream has beside its machine: its limits, who reads it, and what its groups have done.
 //!
-//! What must stay true: of a group's readers that want to be the only active one, the first to come is, and they follow each
-//! other in the order of their arrival. It does not know where the readers stand.
+//! What must stay true: of a group's readers one at a time gets messages, so that nobody's stored offset passes over what another
+//! was given. Those that take turns follow each other in the order of their arrival; one that does not is alone, until another
+//! comes. It does not know where the readers stand.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -33,6 +34,8 @@ pub(crate) struct Group {
     pub reader_count: usize,
     /// Those that are active one at a time; the first is.
     turns: VecDeque<ReaderId>,
+    /// The one that takes no turns.
+    alone: Option<ReaderId>,
 }
 
 #[derive(Debug)]
@@ -70,7 +73,8 @@ impl Stream {
         self.readers.len()
     }
 
-    /// Adds a reader, to a group's turns when it wants to be the only active one.
+    /// Adds a reader, to a group's turns when it wants to be the only active one. Else it is alone in its group: the readings of
+    /// those before it end, as that of one which is alone ends with whoever comes.
     pub fn enter(&mut self, group: Option<&str>, single_active: bool) -> (ReaderId, Arc<Signal>) {
         self.last_reader += 1;
         let (id, signal) = (ReaderId(self.last_reader), Arc::<Signal>::default());
@@ -78,9 +82,15 @@ impl Stream {
         if let Some(name) = group {
             let group = self.groups.entry(name.to_owned()).or_default();
             group.reader_count += 1;
+            let mut over: Vec<ReaderId> = group.alone.take().into_iter().collect();
             if single_active {
                 group.turns.push_back(id);
+            } else {
+                over.extend(group.turns.drain(..));
+                group.alone = Some(id);
             }
+            let reason = taken_over(name);
+            over.iter().filter_map(|id| self.readers.get(id)).for_each(|signal| signal.cancel(&reason));
         }
         (id, signal)
     }
@@ -95,6 +105,7 @@ impl Stream {
         group.reader_count = group.reader_count.saturating_sub(1);
         let was_active = group.turns.front() == Some(&id);
         group.turns.retain(|&turn| turn != id);
+        group.alone = group.alone.filter(|&alone| alone != id);
         if was_active && let Some(signal) = group.turns.front().and_then(|next| self.readers.get(next)) {
             signal.ring();
         }
@@ -157,6 +168,13 @@ impl Stream {
     }
 }
 
+fn taken_over(group: &str) -> String {
+    format!(
+        "another reader of group '{group}' has begun since; readers that set single_active take turns, and who wants all \
+         messages has a group of its own"
+    )
+}
+
 /// What groups have stored, by stream.
 pub(crate) fn groups_in(found: &BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>>) -> FxHashMap<QueueId, BTreeMap<String, u64>> {
     let mut groups: FxHashMap<QueueId, BTreeMap<String, u64>> = FxHashMap::default();
@@ -184,6 +202,27 @@ mod tests {
         stream.leave(first, Some("g"));
 
         assert!(stream.is_active(third, "g"));
+    }
+
+    #[test]
+    fn a_reader_that_takes_no_turns_has_its_group_until_another_comes() {
+        let mut stream = Stream::new(StreamSettings::default(), BTreeMap::new());
+        let is_over = |signal: &Signal| signal.cancelled().is_some_and(|reason| reason.contains("single_active"));
+        let (first, one) = stream.enter(Some("g"), false);
+        let (_, elsewhere) = stream.enter(Some("h"), false);
+
+        let (_, two) = stream.enter(Some("g"), false);
+        assert!(is_over(&one) && !is_over(&two) && !is_over(&elsewhere));
+        stream.leave(first, Some("g"));
+
+        let (third, three) = stream.enter(Some("g"), true);
+        assert!(is_over(&two) && stream.is_active(third, "g"));
+        let (fourth, four) = stream.enter(Some("g"), true);
+        assert!(!is_over(&three));
+
+        let (_, five) = stream.enter(Some("g"), false);
+        assert!(is_over(&three) && is_over(&four) && !is_over(&five));
+        assert!(!stream.is_active(third, "g") && !stream.is_active(fourth, "g"));
     }
 
     #[test]

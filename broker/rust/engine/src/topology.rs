@@ -46,7 +46,8 @@ impl Shard {
             guard.log.append_delete(id)?;
         }
         guard.write()?;
-        Ok(gone.len())
+        drop(guard);
+        Ok(gone.len() + self.retain_dedicated(|id| known.contains(&id))?)
     }
 
     /// Adds a queue, or gives a recovered one its name.
@@ -70,8 +71,18 @@ impl Shard {
     pub fn put_queues<'a>(&self, queues: impl IntoIterator<Item = QueueSettings<'a>>) -> Result<(), EngineError> {
         let mut guard = self.lock()?;
         guard.check(self.name())?;
+        let mut elsewhere = Vec::new();
         for settings in queues {
-            guard.put_queue(settings);
+            if guard.elsewhere.contains(&settings.id) {
+                guard.routing.put_queue(settings.name, settings.id);
+                elsewhere.push(settings);
+            } else {
+                guard.put_queue(settings);
+            }
+        }
+        drop(guard);
+        for settings in elsewhere {
+            self.dedicated.get(settings.id).map_or(Ok(()), |home| home.put_queues([settings]))?;
         }
         Ok(())
     }
@@ -81,6 +92,9 @@ impl Shard {
     /// # Errors
     /// `NoQueue`; `Log` when the deletion cannot be written.
     pub fn delete_queue(&self, id: QueueId) -> Result<u64, EngineError> {
+        if let Some(count) = self.delete_dedicated(id)? {
+            return Ok(count);
+        }
         let mut guard = self.lock()?;
         let entry = guard.queues.remove(&id).ok_or_else(|| EngineError::NoQueue(id.0, self.name().to_owned()))?;
         guard.routing.remove_queue(&entry.name);
@@ -99,6 +113,9 @@ impl Shard {
     /// # Errors
     /// `NoQueue`; `Log` when the purge cannot be written.
     pub fn purge_queue(&self, id: QueueId) -> Result<u64, EngineError> {
+        if let Some(home) = self.dedicated.get(id) {
+            return home.purge_queue(id);
+        }
         let mut guard = self.lock()?;
         let entry = self.entry(&mut guard, id)?;
         let settled = entry.machine.purge();

@@ -81,13 +81,16 @@ fn metrics(engine: &Engine) -> BTreeMap<String, f64> {
         all.insert("sync_seconds_total".to_owned(), micros / 1e6);
     }
     let (mut segments, mut mapped_bytes, mut bytes_written, mut quarantined) = (0.0, 0.0, 0.0, 0.0);
+    let mut dedicated_count = 0.0;
     for shard in engine.shards() {
+        dedicated_count += f64::from(u8::from(!shard.is_of_vhost()));
         let stats = shard.log_stats();
         quarantined += shard.damages().len() as f64;
         segments += stats.segments as f64;
         mapped_bytes += stats.mapped_bytes as f64;
         bytes_written += stats.bytes_written as f64;
     }
+    all.insert("dedicated_logs".to_owned(), dedicated_count);
     all.insert("quarantined_segments".to_owned(), quarantined);
     let (is_full, free_bytes) = engine.disk();
     all.insert("disk_full".to_owned(), f64::from(u8::from(is_full)));
@@ -123,13 +126,18 @@ impl PyShard {
     #[getter]
     #[allow(clippy::cast_precision_loss)]
     fn recovery(&self) -> BTreeMap<&'static str, f64> {
-        let recovery = self.shard.recovery();
-        BTreeMap::from([
-            ("ms", self.shard.recovery_ms()),
-            ("bytes_read", recovery.bytes_read as f64),
-            ("records", recovery.records as f64),
-            ("torn_bytes", recovery.torn_bytes as f64),
-        ])
+        let mut total = BTreeMap::new();
+        for shard in self.shard.family() {
+            let recovery = shard.recovery();
+            let parts = [
+                ("ms", shard.recovery_ms()),
+                ("bytes_read", recovery.bytes_read as f64),
+                ("records", recovery.records as f64),
+                ("torn_bytes", recovery.torn_bytes as f64),
+            ];
+            parts.into_iter().for_each(|(name, value)| *total.entry(name).or_default() += value);
+        }
+        total
     }
 
     #[getter]
@@ -153,6 +161,10 @@ impl PyShard {
             stream: stream.map(|(max_age_ms, max_bytes)| StreamSettings { max_age_ms, max_bytes }),
         });
         self.with(py, |shard| shard.put_queues(settings))
+    }
+
+    fn dedicate_queue(&self, py: Python<'_>, id: u32) -> PyResult<()> {
+        self.with(py, |shard| shard.dedicate(QueueId(id)))
     }
 
     fn delete_queue(&self, py: Python<'_>, id: u32) -> PyResult<u64> {
@@ -226,24 +238,27 @@ impl PyShard {
     }
 
     fn offset_at(&self, py: Python<'_>, id: u32, timestamp_ms: u64) -> PyResult<u64> {
-        self.with(py, |shard| shard.offset_at(QueueId(id), timestamp_ms))
+        self.with(py, |shard| shard.home_of(QueueId(id)).offset_at(QueueId(id), timestamp_ms))
     }
 
     fn trim_stream(&self, py: Python<'_>, id: u32, before: u64) -> PyResult<u64> {
-        self.with(py, |shard| shard.trim(QueueId(id), before))
+        self.with(py, |shard| shard.home_of(QueueId(id)).trim(QueueId(id), before))
     }
 
     fn stream_groups(&self, py: Python<'_>, id: u32) -> PyResult<Vec<(String, Option<u64>, u64)>> {
-        let groups = self.with(py, |shard| shard.stream_groups(QueueId(id)))?;
+        let groups = self.with(py, |shard| shard.home_of(QueueId(id)).stream_groups(QueueId(id)))?;
         Ok(groups.into_iter().map(|group| (group.name, group.offset, group.reader_count)).collect())
     }
 
     fn store_offset(&self, py: Python<'_>, id: u32, group: &str, offset: u64) -> PyResult<()> {
-        self.with(py, |shard| shard.sync_to(shard.store_offset(QueueId(id), group, offset)?))
+        self.with(py, |shard| {
+            let home = shard.home_of(QueueId(id));
+            home.sync_to(home.store_offset(QueueId(id), group, offset)?)
+        })
     }
 
     fn delete_group(&self, py: Python<'_>, id: u32, group: &str) -> PyResult<bool> {
-        self.with(py, |shard| shard.delete_group(QueueId(id), group))
+        self.with(py, |shard| shard.home_of(QueueId(id)).delete_group(QueueId(id), group))
     }
 
     /// Count, bytes and time of the lease, whether it is new, and how many messages stay ready.
@@ -258,10 +273,11 @@ impl PyShard {
     ) -> PyResult<(u64, u64, u64, bool, u64)> {
         let limits = LeaseLimits { messages_max, bytes_max };
         py.detach(|| {
-            let reserved = self.shard.reserve_lease(QueueId(id), owner, lease, limits, now_ms())?;
+            let home = self.shard.home_of(QueueId(id));
+            let reserved = home.reserve_lease(QueueId(id), owner, lease, limits, now_ms())?;
             // Who asks an empty queue again and again makes nobody sync.
             if reserved.lease.count > 0 {
-                self.shard.sync_to(reserved.position)?;
+                home.sync_to(reserved.position)?;
             }
             let LeaseStanding { count, bytes, reserved_at_ms, .. } = reserved.lease;
             Ok((count, bytes, reserved_at_ms, reserved.is_new, reserved.ready_count))
@@ -270,15 +286,15 @@ impl PyShard {
     }
 
     fn ack_leases(&self, py: Python<'_>, id: u32, owner: &str, up_to: u64) -> PyResult<u64> {
-        self.with(py, |shard| shard.ack_leases(QueueId(id), owner, up_to))
+        self.with(py, |shard| shard.home_of(QueueId(id)).ack_leases(QueueId(id), owner, up_to))
     }
 
     fn release_leases(&self, py: Python<'_>, id: u32, owner: &str, from_: u64) -> PyResult<u64> {
-        self.with(py, |shard| shard.release_leases(QueueId(id), owner, from_))
+        self.with(py, |shard| shard.home_of(QueueId(id)).release_leases(QueueId(id), owner, from_))
     }
 
     fn leases(&self, py: Python<'_>, id: u32) -> PyResult<Vec<LeaseOwner>> {
-        let owners = self.with(py, |shard| shard.leases(QueueId(id)))?;
+        let owners = self.with(py, |shard| shard.home_of(QueueId(id)).leases(QueueId(id)))?;
         let tuple = |lease: LeaseStanding| (lease.number, lease.count, lease.bytes, lease.reserved_at_ms);
         Ok(owners
             .into_iter()
@@ -287,16 +303,19 @@ impl PyShard {
     }
 
     fn producer_sequence(&self, py: Python<'_>, name: &str) -> PyResult<Option<u64>> {
-        self.with(py, |shard| shard.producer_sequence(name))
+        self.with(py, |shard| shard.sequence_in_family(name))
     }
 
     fn producers(&self, py: Python<'_>) -> PyResult<Vec<(String, u64, u64, bool)>> {
-        let producers = self.with(py, Shard::producers)?;
+        let producers = self.with(py, |shard| shard.producers_of_family())?;
         Ok(producers.into_iter().map(|one| (one.name, one.sequence, one.used_at_ms, one.is_open)).collect())
     }
 
     fn delete_producer(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
-        self.with(py, |shard| shard.delete_producer(name))
+        self.with(py, |shard| {
+            let deleted: Result<Vec<_>, _> = shard.family().iter().map(|one| one.delete_producer(name)).collect();
+            Ok(deleted?.contains(&true))
+        })
     }
 
     fn stage_states(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<Vec<(Option<u64>, bool)>> {
@@ -311,17 +330,20 @@ impl PyShard {
     }
 
     fn damages(&self, py: Python<'_>) -> Vec<(String, u64, u64, Vec<String>)> {
-        let damages = py.detach(|| self.shard.damages());
-        damages.into_iter().map(|found| (found.file, found.at, found.records, found.queues)).collect()
+        let damages = py.detach(|| self.shard.family().iter().map(|one| one.damages()).collect::<Vec<_>>());
+        damages.into_iter().flatten().map(|found| (found.file, found.at, found.records, found.queues)).collect()
     }
 
     #[getter]
     fn fault(&self, py: Python<'_>) -> Option<String> {
-        py.detach(|| self.shard.fault())
+        py.detach(|| self.shard.family().iter().find_map(|one| one.fault()))
     }
 
     fn totals(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
-        self.with(py, Shard::totals)
+        self.with(py, |shard| {
+            let totals: Result<Vec<_>, _> = shard.family().iter().map(|one| one.totals()).collect();
+            Ok(totals?.into_iter().fold((0, 0), |(ready, unsettled), (one, other)| (ready + one, unsettled + other)))
+        })
     }
 
     #[pyo3(signature = (exchange, key, headers))]
@@ -342,7 +364,11 @@ impl PyShard {
 
 impl PyShard {
     /// Runs without the GIL: a publisher may hold the shard's lock.
-    fn with<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Shard) -> Result<T, EngineError> + Send) -> PyResult<T> {
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Arc<Shard>) -> Result<T, EngineError> + Send,
+    ) -> PyResult<T> {
         py.detach(|| work(&self.shard)).map_err(of_engine)
     }
 }

@@ -38,7 +38,8 @@ pub(crate) fn of_engine(error: EngineError) -> PyErr {
         | EngineError::ProducerTaken(_)
         | EngineError::ProducerReserved(_)
         | EngineError::StageBusy
-        | EngineError::StagedRows { .. } => PyValueError::new_err(text),
+        | EngineError::StagedRows { .. }
+        | EngineError::SeveralLogs => PyValueError::new_err(text),
         EngineError::Log(_) | EngineError::Io { .. } | EngineError::Stopped(..) | EngineError::Closed(_) => {
             StorageError::new_err(text)
         }

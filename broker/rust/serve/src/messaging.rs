@@ -174,6 +174,7 @@ impl Messaging {
             exclusive: open.exclusive,
             pull: false,
         };
+        let shard = shard.home_of(QueueId(queue_id));
         let subscribed = shard.subscribe(QueueId(queue_id), options);
         let subscription = subscribed.map_err(|error| status::of_engine(&error))?;
         let tag = match open.consumer_tag {

@@ -10,7 +10,7 @@ use crate::responses::FramedMessage;
 /// Ranges that may wait for a sync before the stream stops reading.
 const WAITING_MAX: usize = 65_536;
 
-/// Invariant: positions in `waiting` only grow, and no number is in two places.
+/// Invariant: rounds in `waiting` only grow, and no number is in two places.
 #[derive(Debug, Default)]
 pub(crate) struct Outcomes {
     confirmed: Vec<(u64, u64)>,
@@ -33,11 +33,11 @@ impl Outcomes {
         }
     }
 
-    /// Confirms the number once `position` is on the disk.
-    pub fn wait(&mut self, number: u64, position: u64) {
+    /// Confirms the number once its round is on the disk.
+    pub fn wait(&mut self, number: u64, round: u64) {
         match self.waiting.back_mut() {
-            Some((_, last, at)) if *last + 1 == number && *at == position => *last = number,
-            _ => self.waiting.push_back((number, number, position)),
+            Some((_, last, at)) if *last + 1 == number && *at == round => *last = number,
+            _ => self.waiting.push_back((number, number, round)),
         }
     }
 
@@ -52,10 +52,10 @@ impl Outcomes {
         }
     }
 
-    /// Confirms what waited for a position below or at `synced`.
+    /// Confirms what waited for a round up to `synced`.
     pub fn synced(&mut self, synced: u64) {
-        while let Some(&(first, last, position)) = self.waiting.front() {
-            if position > synced {
+        while let Some(&(first, last, round)) = self.waiting.front() {
+            if round > synced {
                 break;
             }
             self.waiting.pop_front();
@@ -63,9 +63,14 @@ impl Outcomes {
         }
     }
 
-    /// The position that the oldest waiting message needs.
-    pub fn next_position(&self) -> Option<u64> {
-        self.waiting.front().map(|&(_, _, position)| position)
+    /// The round of the oldest message that waits.
+    pub fn next_round(&self) -> Option<u64> {
+        self.waiting.front().map(|&(_, _, round)| round)
+    }
+
+    /// The round of the newest message that waits.
+    pub fn last_round(&self) -> Option<u64> {
+        self.waiting.back().map(|&(_, _, round)| round)
     }
 
     pub fn is_crowded(&self) -> bool {
@@ -101,7 +106,7 @@ mod tests {
     use super::Outcomes;
 
     #[test]
-    fn a_confirm_waits_for_its_position_and_goes_out_as_a_range() {
+    fn a_confirm_waits_for_its_round_and_goes_out_as_a_range() {
         let mut outcomes = Outcomes::default();
         outcomes.wait(1, 100);
         outcomes.wait(2, 100);
@@ -111,7 +116,7 @@ mod tests {
         outcomes.synced(150);
 
         assert_eq!(outcomes.take().map(|(_, count)| count), Some(2));
-        assert_eq!(outcomes.next_position(), Some(200));
+        assert_eq!(outcomes.next_round(), Some(200));
     }
 
     #[test]

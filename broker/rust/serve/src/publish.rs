@@ -3,14 +3,14 @@
 //! The stream of responses drives everything: it is polled only while the client reads confirms, so a client that does not
 //! is not read from either. Confirms of level `disk` wait for the shard's sync while reading goes on.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
 use penstock_engine::{
-    EngineError, Fate, Level, Metric, Payload, Position, Producer, ProducerSession, Publication, Shard,
+    EngineError, Fate, Level, Metric, Payload, Places, Producer, ProducerSession, Publication, Shard,
 };
 use penstock_wire::WireError;
 use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers_of, properties_to_amqp};
@@ -50,6 +50,7 @@ pub(crate) struct PublishStream {
     next_number: u64,
     permits: Permits,
     outcomes: Outcomes,
+    rounds: Rounds,
     frames: Vec<Bytes>,
     blocks: Blocks,
     /// Whether any message of this stream had properties: then they are converted before the messages are gathered.
@@ -151,6 +152,7 @@ impl PublishStream {
             next_number: 1,
             permits: Permits::default(),
             outcomes: Outcomes::default(),
+            rounds: Rounds::default(),
             frames: Vec::new(),
             blocks: Blocks::default(),
             has_properties: false,
@@ -164,15 +166,15 @@ impl PublishStream {
 impl Responder for PublishStream {
     async fn step(&mut self) -> Option<Result<FramedMessage, Status>> {
         loop {
-            let synced = self.shard.synced().0;
+            let synced = self.rounds.synced();
             self.outcomes.synced(synced);
             self.allowance.synced(synced);
             if let Some((response, confirmed_count)) = self.outcomes.take() {
                 self.shard.counters().add(Metric::Confirmed, confirmed_count);
                 return Some(Ok(response));
             }
-            let waits_for = self.outcomes.next_position();
-            if waits_for.is_none() {
+            let waits = self.outcomes.next_round().is_some();
+            if !waits {
                 if let Some(failed) = self.failed.take() {
                     self.input_ended = true;
                     return Some(Err(failed));
@@ -181,9 +183,9 @@ impl Responder for PublishStream {
                     return None;
                 }
             }
-            if let Err(failed) = self.advance(waits_for).await {
+            if let Err(failed) = self.advance(waits).await {
                 self.failed.get_or_insert(failed);
-                if waits_for.is_some() && self.shard.is_closed() {
+                if waits && self.shard.is_closed() {
                     self.outcomes = Outcomes::default();
                 }
             }
@@ -193,14 +195,14 @@ impl Responder for PublishStream {
 
 impl PublishStream {
     /// Waits for the first of: more messages (unless it is paused), a sync, the broker's stop.
-    async fn advance(&mut self, waits_for: Option<u64>) -> Result<(), Status> {
+    async fn advance(&mut self, waits: bool) -> Result<(), Status> {
         let may_read = !self.input_ended && self.failed.is_none() && !self.outcomes.is_crowded();
         let pause = if may_read { self.allowance.publish_pause() } else { None };
         let reads = may_read && pause.is_none();
-        let shard = Arc::clone(&self.shard);
+        let oldest = self.rounds.oldest().filter(|_| waits).cloned();
         let synced = async {
-            match waits_for {
-                Some(position) => shard.wait_synced(Position(position)).await,
+            match &oldest {
+                Some(places) => places.wait().await,
                 None => std::future::pending().await,
             }
         };
@@ -289,9 +291,12 @@ impl PublishStream {
         self.fates.clear();
         let producer = self.producer.as_ref();
         let published = self.shard.publish_as(producer, &round.batch, self.level, now_ms(), &mut self.fates);
-        let published = published.map_err(|error| Obstacle::Malformed(status::of_engine(&error)))?;
+        let mut published = published.map_err(|error| Obstacle::Malformed(status::of_engine(&error)))?;
         let Round { batch, denied, count } = round;
-        let synced = self.shard.synced().0;
+        let refused = published.refused.take();
+        let places = published.places(&self.shard);
+        let are_synced = places.are_synced();
+        let number_of_round = self.rounds.next();
         let outcomes = &mut self.outcomes;
         let mut waits_for = None;
         let (mut denied, mut fates, mut publications) = (denied.iter().peekable(), self.fates.iter(), batch.iter());
@@ -302,24 +307,60 @@ impl PublishStream {
             }
             let publication = publications.next();
             match fates.next() {
-                Some(Fate::Stored(Level::Disk)) if published.end.0 > synced => {
-                    waits_for = Some(published.end.0);
-                    outcomes.wait(number, published.end.0);
+                Some(Fate::Stored(Level::Disk)) if !are_synced => {
+                    waits_for = Some(number_of_round);
+                    outcomes.wait(number, number_of_round);
                 }
                 Some(Fate::Stored(_) | Fate::Unroutable) => outcomes.confirm(number),
                 Some(Fate::Returned) => outcomes.give_back(number),
                 Some(Fate::NoExchange) => outcomes.reject(number, &no_exchange(publication)),
-                None => outcomes.reject(number, &not_stored(published.refused.as_ref())),
+                Some(Fate::SeveralLogs) => outcomes.reject(number, &several_logs()),
+                None => outcomes.reject(number, &not_stored(refused.as_ref())),
             }
         }
         self.next_number += count as u64;
         let bytes: usize = frames.iter().map(Bytes::len).sum();
         self.allowance.published(count as u64, bytes as u64, waits_for);
         self.shard.counters().add(Metric::Returned, outcomes.returned_count());
-        if outcomes.next_position().is_some() {
-            self.shard.request_sync();
+        if outcomes.last_round() == Some(number_of_round) {
+            places.request_sync();
+            self.rounds.push(places);
         }
         Ok(())
+    }
+}
+
+/// What rounds wait for that are not on the disk yet, oldest first. A round that does not wait has no place here.
+#[derive(Default)]
+struct Rounds {
+    last: u64,
+    waiting: VecDeque<(u64, Places)>,
+}
+
+impl Rounds {
+    /// The number of the round that is being stored.
+    fn next(&self) -> u64 {
+        self.last + 1
+    }
+
+    fn push(&mut self, places: Places) {
+        self.last += 1;
+        self.waiting.push_back((self.last, places));
+    }
+
+    fn oldest(&self) -> Option<&Places> {
+        self.waiting.front().map(|(_, places)| places)
+    }
+
+    /// Every round up to this one is on the disk.
+    fn synced(&mut self) -> u64 {
+        while let Some((round, places)) = self.waiting.front() {
+            if !places.are_synced() {
+                return round - 1;
+            }
+            self.waiting.pop_front();
+        }
+        self.last
     }
 }
 
@@ -457,6 +498,14 @@ fn not_stored(refused: Option<&EngineError>) -> Denial {
         Some(refused) => Denial { code: refused.code() as i32, reason: refused.message().to_owned() },
         None => Denial { code: tonic::Code::Internal as i32, reason: "the message was not stored".to_owned() },
     }
+}
+
+/// Why a named producer's message is refused.
+pub(crate) const SEVERAL_LOGS: &str = "a producer's messages must all lie in one log, and this one goes to a queue with a log of \
+    its own beside others; use a producer for each such queue";
+
+fn several_logs() -> Denial {
+    Denial { code: tonic::Code::FailedPrecondition as i32, reason: SEVERAL_LOGS.to_owned() }
 }
 
 fn no_exchange(publication: Option<&Publication<'_>>) -> Denial {

@@ -79,7 +79,7 @@ impl PullContext {
         let subscription = match held {
             Some(subscription) => subscription,
             None => {
-                let subscribed = shard.subscribe(QueueId(queue_id), options);
+                let subscribed = shard.home_of(QueueId(queue_id)).subscribe(QueueId(queue_id), options);
                 Arc::new(subscribed.map_err(|error| status::of_engine(&error))?)
             }
         };

@@ -1,7 +1,6 @@
 //! `penstock.v1.StreamService`: opens readers after Python admitted them; every other method goes to Python as it came.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -71,7 +70,7 @@ async fn open_read(messaging: Messaging, caller: Caller, mut input: Streaming<By
     // Looking for a time reads records, which may have to come from the disk.
     let reading = tokio::task::spawn_blocking(move || {
         let group = Some(group.as_str()).filter(|group| !group.is_empty());
-        Arc::clone(&shard).read(QueueId(queue_id), ReadSettings { from, end, group, single_active })
+        shard.home_of(QueueId(queue_id)).read(QueueId(queue_id), ReadSettings { from, end, group, single_active })
     });
     let opened = reading.await.map_err(|_| Status::internal("opening a reader failed"))?;
     let reader = opened.map_err(|error| status::of_engine(&error))?;

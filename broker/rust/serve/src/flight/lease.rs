@@ -25,7 +25,8 @@ pub(super) fn admission(caller: &Caller, ticket: &LeaseTicket) -> Call {
 
 pub(super) fn read(shard: &Arc<Shard>, queue_id: u32, ticket: &LeaseTicket) -> Result<LeaseReader, Status> {
     let &LeaseTicket { ref owner, lease: number, part, parts, .. } = ticket;
-    let opened = shard.read_lease(QueueId(queue_id), LeasePart { owner, number, part, parts });
+    let opened =
+        shard.home_of(QueueId(queue_id)).read_lease(QueueId(queue_id), LeasePart { owner, number, part, parts });
     opened.map_err(|error| status::of_engine(&error))
 }
 

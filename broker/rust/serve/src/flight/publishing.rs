@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use penstock_arrow::{PutRow, PutRows, RecordBatch};
 use penstock_engine::{
-    Fate, Level, Metric, Payload, Position, Producer, ProducerSession, Publication, QueueId, Shard, StageTag,
+    Fate, Level, Metric, Payload, Places, Producer, ProducerSession, Publication, QueueId, Shard, StageTag,
 };
 use penstock_wire::NAME_BYTES_MAX;
 use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers_of, properties_to_amqp};
@@ -24,7 +24,7 @@ use crate::calls::{Call, Kind};
 use crate::connection::Caller;
 use crate::messaging::Messaging;
 use crate::permits::{Asker, Permits};
-use crate::publish::now_ms;
+use crate::publish::{SEVERAL_LOGS, now_ms};
 use crate::quotas::Allowance;
 use crate::rights::{Question, Rights};
 use crate::staging::{self, Place};
@@ -66,7 +66,7 @@ struct Attempt {
 struct Stored {
     row_count: usize,
     unroutable: u64,
-    wait_for: Option<Position>,
+    wait_for: Option<Places>,
 }
 
 impl Publishing {
@@ -155,7 +155,7 @@ impl Publishing {
     /// Publishes all rows of a batch, in order.
     pub async fn publish(&mut self, batch: &RecordBatch) -> Result<(), Status> {
         let rows = PutRows::of(batch).map_err(|error| of_arrow(&error))?;
-        let (mut from, mut wait_for) = (0, None);
+        let (mut from, mut wait_for) = (0, Places::default());
         let mut unroutable = 0;
         while from < rows.row_count() {
             self.permit(&rows, from).await?;
@@ -165,14 +165,12 @@ impl Publishing {
             let stored = self.store(&rows, from)?;
             from += stored.row_count;
             unroutable += stored.unroutable;
-            wait_for = stored.wait_for.or(wait_for);
+            stored.wait_for.iter().for_each(|places| wait_for.add_all(places));
             // Other streams' turn.
             tokio::task::yield_now().await;
         }
-        if let Some(position) = wait_for.filter(|position| *position > self.shard.synced()) {
-            self.shard.request_sync();
-            self.shard.wait_synced(position).await.map_err(|error| status::of_engine(&error))?;
-        }
+        wait_for.request_sync();
+        wait_for.wait().await.map_err(|error| status::of_engine(&error))?;
         self.shard.counters().add(Metric::Confirmed, rows.row_count() as u64);
         self.progress.confirmed += rows.row_count() as u64;
         self.progress.unroutable += unroutable;
@@ -218,6 +216,9 @@ impl Publishing {
         if let Some(refused) = published.refused {
             return Err(status::of_engine(&refused));
         }
+        if fates.contains(&Fate::SeveralLogs) {
+            return Err(Status::failed_precondition(SEVERAL_LOGS));
+        }
         if fates.contains(&Fate::NoExchange) {
             let text = format!("exchange '{}' is not there; declare it first", self.exchange);
             return Err(Status::not_found(text));
@@ -225,7 +226,7 @@ impl Publishing {
         self.next_sequence = self.next_sequence.saturating_add(round.len() as u64);
         self.allowance.published(round.len() as u64, bytes as u64, None);
         let unroutable = fates.iter().filter(|fate| matches!(fate, Fate::Unroutable | Fate::Returned)).count() as u64;
-        let wait_for = fates.contains(&Fate::Stored(Level::Disk)).then_some(published.end);
+        let wait_for = fates.contains(&Fate::Stored(Level::Disk)).then(|| published.places(&self.shard));
         Ok(Stored { row_count: round.len(), unroutable, wait_for })
     }
 
@@ -238,7 +239,9 @@ impl Publishing {
         }
         let end = self.shard.stage(attempt.queue, attempt.batch, &rows, now_ms());
         let end = end.map_err(|error| status::of_engine(&error))?;
-        Ok(Stored { row_count: round.len(), unroutable: 0, wait_for: Some(end) })
+        let mut places = Places::default();
+        places.add(&self.shard, end);
+        Ok(Stored { row_count: round.len(), unroutable: 0, wait_for: Some(places) })
     }
 
     /// The properties of a row as they are stored. What is too large is refused here.

@@ -119,7 +119,7 @@ impl Source {
 
 fn read(shard: &Arc<Shard>, queue: QueueId, from: u64, end: u64) -> Result<StreamReader, Status> {
     let settings = ReadSettings { from: ReadFrom::Offset(from), end: Some(end), group: None, single_active: false };
-    shard.read(queue, settings).map_err(|error| status::of_engine(&error))
+    shard.home_of(queue).read(queue, settings).map_err(|error| status::of_engine(&error))
 }
 
 /// Where it goes on, in eight bytes; then, each behind its length in four, record batches in Arrow's encapsulated format. All

@@ -1,0 +1,345 @@
+//! Queues with a log of their own beside their vhost's: how these logs come and go, and how what the vhost's shard has routed
+//! reaches them.
+//!
+//! What must stay true: a queue lies in one log; the definitions say in which, and a log whose queue they do not name goes. The
+//! lock of one shard is never held while another's is taken.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+
+use penstock_log::{Disk as _, LogOptions, Producer, RealDisk};
+use penstock_queue::QueueId;
+use rustc_hash::FxHashMap;
+
+use crate::background::OwnSyncs;
+use crate::error::EngineError;
+use crate::level::Level;
+use crate::producers::{ProducerSession, ProducerStanding};
+use crate::publish::{Fate, Publication, Published};
+use crate::shard::{Backup, Shard, Surroundings};
+
+/// The folder in a vhost's, with one folder for each queue, named by its number.
+const FOLDER: &str = "shards";
+
+/// The ending of a folder that is being removed.
+const DELETED: &str = "deleted";
+
+/// Each has threads, files and maps of its own: a vhost has at most so many.
+pub const DEDICATED_MAX: usize = 256;
+
+/// What opens a log of its own.
+pub(crate) struct Opener {
+    pub options: LogOptions,
+    pub around: Surroundings,
+    pub shards: Arc<Mutex<Vec<Weak<Shard>>>>,
+    pub syncs: Arc<OwnSyncs>,
+}
+
+/// The logs of a vhost's queues that have one of their own.
+#[derive(Default)]
+pub(crate) struct Dedicated {
+    /// Absent in such a log itself.
+    opener: Option<Opener>,
+    open: RwLock<FxHashMap<QueueId, Arc<Shard>>>,
+}
+
+/// A message by its place in the batch, and a queue elsewhere that it goes to.
+pub(crate) type PassedOn = (QueueId, usize);
+
+impl Dedicated {
+    pub fn of(opener: Opener) -> Dedicated {
+        Dedicated { opener: Some(opener), open: RwLock::default() }
+    }
+
+    /// A file of a log as one names it who looks into the vhost's folder.
+    pub fn place_of(&self, directory: &Path, file: &str) -> String {
+        match directory.file_name().filter(|_| self.opener.is_none()) {
+            Some(own) => format!("{FOLDER}/{}/{file}", own.to_string_lossy()),
+            None => file.to_owned(),
+        }
+    }
+
+    pub fn get(&self, id: QueueId) -> Option<Arc<Shard>> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    fn count(&self) -> usize {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    fn put(&self, id: QueueId, shard: Arc<Shard>) {
+        self.open.write().unwrap_or_else(PoisonError::into_inner).insert(id, shard);
+    }
+
+    fn remove(&self, id: QueueId) -> Option<Arc<Shard>> {
+        self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&id)
+    }
+
+    /// By the numbers of their queues.
+    pub fn all(&self) -> Vec<(QueueId, Arc<Shard>)> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> = open.iter().map(|(id, shard)| (*id, Arc::clone(shard))).collect();
+        all.sort_unstable_by_key(|(id, _)| *id);
+        all
+    }
+}
+
+impl Shard {
+    /// Whether it routes for its vhost, and is no queue's own.
+    #[must_use]
+    pub fn is_of_vhost(&self) -> bool {
+        self.dedicated.opener.is_some()
+    }
+
+    /// The shard that a queue of this vhost lies in.
+    #[must_use]
+    pub fn home_of(self: &Arc<Self>, id: QueueId) -> Arc<Shard> {
+        self.dedicated.get(id).unwrap_or_else(|| Arc::clone(self))
+    }
+
+    /// All shards of this vhost: this one, then those of queues with a log of their own.
+    #[must_use]
+    pub fn family(self: &Arc<Self>) -> Vec<Arc<Shard>> {
+        let own = self.dedicated.all().into_iter().map(|(_, shard)| shard);
+        std::iter::once(Arc::clone(self)).chain(own).collect()
+    }
+
+    /// Gives a queue a log of its own, before it is put for the first time; nothing when it has one. Blocks on the disk.
+    ///
+    /// # Errors
+    /// `TooMany`; `Io` and `Log` when the disk refuses; `Stopped` and `Closed`.
+    pub fn dedicate(&self, id: QueueId) -> Result<(), EngineError> {
+        let Some(opener) = self.dedicated.opener.as_ref().filter(|_| self.dedicated.get(id).is_none()) else {
+            return Ok(());
+        };
+        if self.dedicated.count() >= DEDICATED_MAX {
+            return Err(EngineError::TooMany { what: "queues with a log of their own", max: DEDICATED_MAX });
+        }
+        self.lock()?.check(self.name())?;
+        let folder = self.directory().join(FOLDER);
+        make_directory(opener, self.directory(), &folder)?;
+        let directory = folder.join(id.0.to_string());
+        make_directory(opener, &folder, &directory)?;
+        self.open_dedicated(opener, id, &directory)
+    }
+
+    /// Opens the logs that are there, and removes what an interrupted deletion left.
+    pub(crate) fn open_all_dedicated(&self) -> Result<(), EngineError> {
+        let Some(opener) = &self.dedicated.opener else { return Ok(()) };
+        let folder = self.directory().join(FOLDER);
+        let entries = match std::fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(source) => return Err(io("list", &folder, source)),
+        };
+        for entry in entries {
+            let path = entry.map_err(|source| io("list", &folder, source))?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if path.extension().is_some_and(|ending| ending == DELETED) {
+                std::fs::remove_dir_all(&path).map_err(|source| io("remove", &path, source))?;
+            } else if let Ok(id) = name.parse() {
+                self.open_dedicated(opener, QueueId(id), &path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn open_dedicated(&self, opener: &Opener, id: QueueId, directory: &Path) -> Result<(), EngineError> {
+        let background = opener.syncs.start(&opener.around.background);
+        let background = background.map_err(|source| io("start", Path::new("the thread that syncs a log"), source))?;
+        let around = Surroundings { background, ..opener.around.clone() };
+        let shard = Shard::open(self.name(), directory, opener.options.clone(), around, Dedicated::default())?;
+        {
+            let mut guard = shard.lock()?;
+            guard.only = Some(id);
+            guard.matched.queues.push(id);
+        }
+        if let Ok(mut shards) = opener.shards.lock() {
+            shards.push(Arc::downgrade(&shard));
+        }
+        self.dedicated.put(id, shard);
+        self.lock()?.elsewhere.insert(id);
+        Ok(())
+    }
+
+    /// Deletes the logs of queues that are not among the known ones; gives how many.
+    pub(crate) fn retain_dedicated(&self, is_known: impl Fn(QueueId) -> bool) -> Result<usize, EngineError> {
+        let gone: Vec<_> = self.dedicated.all().into_iter().filter(|(id, _)| !is_known(*id)).collect();
+        for (id, _) in &gone {
+            self.delete_dedicated(*id)?;
+        }
+        Ok(gone.len())
+    }
+
+    /// Deletes a queue with its log: nothing of it is there again after a start. Gives how many messages it held; `None` when
+    /// it has no log of its own.
+    pub(crate) fn delete_dedicated(&self, id: QueueId) -> Result<Option<u64>, EngineError> {
+        let Some(home) = self.dedicated.remove(id) else { return Ok(None) };
+        let (name, count, end) = {
+            let mut guard = home.lock()?;
+            guard.closed = true;
+            let entry = guard.queues.remove(&id);
+            entry.iter().for_each(|entry| entry.cancel(&format!("queue '{}' was deleted", entry.name)));
+            let (name, count) = entry.map_or_else(Default::default, |entry| {
+                (entry.name, entry.machine.ready_count() + entry.machine.unsettled_count())
+            });
+            (name, count, guard.log.end())
+        };
+        {
+            let mut guard = self.lock()?;
+            guard.elsewhere.remove(&id);
+            guard.producer_homes.retain(|_, home| *home != Some(id));
+            guard.routing.remove_queue(&name);
+        }
+        // Whoever waits for the disk waits for what is gone.
+        home.publish_synced(end);
+        self.remove_directory(home.directory())?;
+        Ok(Some(count))
+    }
+
+    /// Under another name first, which a start finishes off. Large files take their time: a thread removes them.
+    fn remove_directory(&self, directory: &Path) -> Result<(), EngineError> {
+        let deleted: PathBuf = directory.with_extension(DELETED);
+        std::fs::rename(directory, &deleted).map_err(|source| io("rename", directory, source))?;
+        let notices = Arc::clone(self.notices());
+        let removal = std::thread::Builder::new().name("penstock-remove".to_owned()).spawn(move || {
+            if let Err(error) = std::fs::remove_dir_all(&deleted) {
+                notices.warn(format!("{} cannot be removed: {error}; the next start tries again", deleted.display()));
+            }
+        });
+        // The next start removes what no thread could be had for.
+        removal.map(drop).or(Ok(()))
+    }
+
+    /// The highest sequence stored of a producer, in whichever log of this vhost its messages lie.
+    ///
+    /// # Errors
+    /// `Stopped` when a bug poisoned a shard.
+    pub fn sequence_in_family(self: &Arc<Self>, name: &str) -> Result<Option<u64>, EngineError> {
+        let found: Result<Vec<_>, _> = self.family().iter().map(|one| one.producer_sequence(name)).collect();
+        Ok(found?.into_iter().flatten().max())
+    }
+
+    /// All names but those of stages, in no order: this shard knows each, and the log where its messages lie how far it came.
+    ///
+    /// # Errors
+    /// `Stopped` when a bug poisoned a shard.
+    pub fn producers_of_family(self: &Arc<Self>) -> Result<Vec<ProducerStanding>, EngineError> {
+        let mut all = self.producers()?;
+        for (_, home) in self.dedicated.all() {
+            let there: FxHashMap<_, _> = home.producers()?.into_iter().map(|one| (one.name, one.sequence)).collect();
+            for one in &mut all {
+                one.sequence = one.sequence.max(there.get(&one.name).copied().unwrap_or_default());
+            }
+        }
+        Ok(all)
+    }
+
+    /// Where a named producer's messages lie that are in logs of their own, once that was looked up.
+    pub(crate) fn learn_producer_home(&self, session: &ProducerSession) -> Result<(), EngineError> {
+        if self.dedicated.count() == 0 || self.lock()?.producer_homes.contains_key(&session.id()) {
+            return Ok(());
+        }
+        let mut found = None;
+        for (id, home) in self.dedicated.all() {
+            if home.producer_sequence(session.name())?.is_some() {
+                found = Some(id);
+            }
+        }
+        self.lock()?.producer_homes.entry(session.id()).or_insert(found);
+        Ok(())
+    }
+
+    /// Stores in other logs what was routed there; the fates of a batch are those from `base` on. What finds no room ends the
+    /// batch there: messages behind it may be stored, and have no fate.
+    pub(crate) fn pass_on(
+        &self,
+        passed: Vec<PassedOn>,
+        producer: Option<&ProducerSession>,
+        (batch, level, now_ms): (&[Publication<'_>], Option<Level>, u64),
+        (fates, base): (&mut Vec<Fate>, usize),
+        published: &mut Published,
+    ) -> Result<(), EngineError> {
+        for (queue, places) in grouped(passed) {
+            let Some(home) = self.dedicated.get(queue) else { continue };
+            let id = producer.map(|session| home.open_any_producer(session.name())).transpose()?.map(|own| own.id());
+            let is_whole = places.len() == batch.len() && id.is_none();
+            let some: Vec<Publication<'_>>;
+            let batch = if is_whole {
+                batch
+            } else {
+                let picked = places.iter().filter_map(|&place| batch.get(place)).copied();
+                some = picked
+                    .map(|mut publication| {
+                        if let (Some(id), Some(producer)) = (id, publication.payload.producer()) {
+                            publication.payload = publication.payload.with_producer(Producer { id, ..producer });
+                        }
+                        publication
+                    })
+                    .collect();
+                &some
+            };
+            let mut found = Vec::with_capacity(batch.len());
+            let stored = match home.publish_as(None, batch, level, now_ms, &mut found) {
+                // It was deleted just now, with what it held.
+                Err(EngineError::Closed(_)) if self.dedicated.get(queue).is_none() => continue,
+                stored => stored?,
+            };
+            published.elsewhere.add(&home, stored.end);
+            for (&place, fate) in places.iter().zip(&found) {
+                if let (Some(Fate::Stored(known)), Fate::Stored(level)) = (fates.get_mut(base + place), fate) {
+                    *known = (*known).max(*level);
+                }
+            }
+            if let (Some(refused), Some(&first)) = (stored.refused, places.get(found.len())) {
+                fates.truncate(base + first);
+                published.refused = Some(refused);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Copies logs of their own to where a restored directory has them. A queue that was deleted meanwhile has none any more.
+pub(crate) fn write_own(directory: &Path, own: Vec<(QueueId, Backup)>) -> Result<(), EngineError> {
+    if own.is_empty() {
+        return Ok(());
+    }
+    let folder = directory.join(FOLDER);
+    std::fs::create_dir(&folder).map_err(|source| io("make", &folder, source))?;
+    for (id, backup) in own {
+        let target = folder.join(id.0.to_string());
+        std::fs::create_dir(&target).map_err(|source| io("make", &target, source))?;
+        let shard = backup.shard();
+        match backup.write(&target) {
+            Err(_) if shard.is_closed() && !shard.directory().exists() => {
+                std::fs::remove_dir_all(&target).map_err(|source| io("remove", &target, source))?;
+            }
+            written => written?,
+        }
+    }
+    for path in [&folder, directory] {
+        RealDisk.sync_directory(path).map_err(|source| io("sync", path, source))?;
+    }
+    Ok(())
+}
+
+/// The messages of each queue, in their order.
+fn grouped(mut passed: Vec<PassedOn>) -> Vec<(QueueId, Vec<usize>)> {
+    passed.sort_by_key(|(queue, _)| *queue);
+    let groups = passed.chunk_by(|(one, _), (other, _)| one == other);
+    groups.filter_map(|group| Some((group.first()?.0, group.iter().map(|(_, place)| *place).collect()))).collect()
+}
+
+/// Makes a directory whose name is on the disk when this returns.
+fn make_directory(opener: &Opener, parent: &Path, directory: &Path) -> Result<(), EngineError> {
+    match std::fs::create_dir(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        made => made.and_then(|()| opener.options.disk.sync_directory(parent)),
+    }
+    .map_err(|source| io("make", directory, source))
+}
+
+fn io(action: &'static str, path: &Path, source: std::io::Error) -> EngineError {
+    EngineError::Io { action, what: path.display().to_string(), source }
+}

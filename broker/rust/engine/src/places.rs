@@ -1,0 +1,63 @@
+//! Places in logs that have to be on the disk before something may be confirmed.
+
+use std::fmt;
+use std::sync::Arc;
+
+use penstock_log::Position;
+
+use crate::error::EngineError;
+use crate::shard::Shard;
+
+/// At most one place of each log: the furthest.
+#[derive(Clone, Default)]
+pub struct Places(Vec<(Arc<Shard>, Position)>);
+
+impl Places {
+    pub fn add(&mut self, shard: &Arc<Shard>, position: Position) {
+        match self.0.iter_mut().find(|(known, _)| Arc::ptr_eq(known, shard)) {
+            Some((_, furthest)) => *furthest = position.max(*furthest),
+            None => self.0.push((Arc::clone(shard), position)),
+        }
+    }
+
+    pub fn add_all(&mut self, others: &Places) {
+        others.0.iter().for_each(|(shard, position)| self.add(shard, *position));
+    }
+
+    /// Whether all of them are on the disk.
+    #[must_use]
+    pub fn are_synced(&self) -> bool {
+        self.0.iter().all(|(shard, position)| shard.synced() >= *position)
+    }
+
+    /// Asks for what is missing.
+    pub fn request_sync(&self) {
+        let missing = self.0.iter().filter(|(shard, position)| shard.synced() < *position);
+        missing.for_each(|(shard, _)| shard.request_sync());
+    }
+
+    /// Blocks until all of them are on the disk.
+    ///
+    /// # Errors
+    /// As [`Shard::wait_synced`].
+    pub(crate) fn sync(&self) -> Result<(), EngineError> {
+        self.0.iter().try_for_each(|(shard, position)| shard.sync_to(*position))
+    }
+
+    /// Completes when all of them are on the disk.
+    ///
+    /// # Errors
+    /// As [`Shard::wait_synced`].
+    pub async fn wait(&self) -> Result<(), EngineError> {
+        for (shard, position) in &self.0 {
+            shard.wait_synced(*position).await?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Places {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_list().entries(self.0.iter().map(|(shard, position)| (shard.name(), position))).finish()
+    }
+}

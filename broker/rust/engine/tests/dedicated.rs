@@ -1,0 +1,182 @@
+//! Queues with a log of their own: what reaches them, what a confirm waits for, what of them is there after a start.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
+mod house;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use house::{House, open, publish, read_all, settings};
+use penstock_engine::{
+    Destination, EngineError, ExchangeKind, Fate, Level, Payload, Producer, ProducerSession, Publication, Published,
+    QueueId, QueueSettings, ReadFrom, Shard, StreamSettings,
+};
+
+const OWN: QueueId = QueueId(7);
+const OTHER: QueueId = QueueId(8);
+
+/// Exchange, key, body, and the producer's sequence.
+type Sent = (&'static str, &'static str, &'static str, u64);
+
+fn put(shard: &Shard, id: QueueId, name: &str) {
+    shard.dedicate(id).unwrap();
+    let stream = Some(StreamSettings::default());
+    shard.put_queues([QueueSettings { id, name, auto_delete: false, level: None, stream }]).unwrap();
+}
+
+/// The stream "s" in the vhost's log, "own" and "other" in logs of their own, all three behind "all".
+fn opened(directory: &Path) -> House {
+    let house = open(directory);
+    put(&house.shard, OWN, "own");
+    put(&house.shard, OTHER, "other");
+    house.shard.put_exchange("all", ExchangeKind::Fanout, None).unwrap();
+    for name in ["s", "own", "other"] {
+        house.shard.add_route("all", "", None, Destination::Queue(name)).unwrap();
+    }
+    house
+}
+
+fn send(
+    house: &House,
+    session: Option<&ProducerSession>,
+    sent: &[Sent],
+) -> (Vec<Fate>, Result<Published, EngineError>) {
+    let publication = |&(exchange, key, body, sequence): &Sent| {
+        let mut payload = Payload::new(exchange.as_bytes(), key.as_bytes(), b"", body.as_bytes()).unwrap();
+        if let Some(session) = session {
+            payload = payload.with_producer(Producer { id: session.id(), sequence });
+        }
+        let (exchange, key) = (exchange.as_bytes(), key.as_bytes());
+        Publication { payload, exchange, key, headers: None, persistent: true, mandatory: false }
+    };
+    let batch: Vec<_> = sent.iter().map(publication).collect();
+    let mut fates = Vec::new();
+    let published = house.shard.publish_as(session, &batch, Some(Level::Disk), 1, &mut fates);
+    (fates, published)
+}
+
+fn bodies(house: &House, id: QueueId) -> Vec<String> {
+    let mut reader = house.shard.home_of(id).read(id, settings(ReadFrom::First, None)).unwrap();
+    read_all(&mut reader).into_iter().map(|said| said.body).collect()
+}
+
+#[test]
+fn a_batch_is_parted_among_the_logs_and_each_keeps_its_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = opened(directory.path());
+
+    let sent =
+        [("all", "", "a", 0), ("", "own", "b", 0), ("", "s", "c", 0), ("", "other", "d", 0), ("all", "", "e", 0)];
+    let (fates, published) = send(&house, None, &sent);
+
+    assert_eq!(fates, [Fate::Stored(Level::Disk); 5]);
+    assert!(published.unwrap().refused.is_none());
+    assert_eq!(bodies(&house, house::STREAM), ["a", "c", "e"]);
+    assert_eq!(bodies(&house, OWN), ["a", "b", "e"]);
+    assert_eq!(bodies(&house, OTHER), ["a", "d", "e"]);
+    house.close();
+}
+
+#[test]
+fn a_confirm_waits_for_the_logs_that_a_message_went_to_and_for_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = opened(directory.path());
+    publish(&house, &["not synced"]);
+    let synced_before = house.shard.synced();
+
+    let places = send(&house, None, &[("", "own", "b", 0)]).1.unwrap().places(&house.shard);
+    assert!(!places.are_synced());
+    places.request_sync();
+    wait(&places);
+    assert!(places.are_synced());
+    assert_eq!(house.shard.synced(), synced_before, "nobody asked the vhost's log to be synced");
+
+    let places = send(&house, None, &[("all", "", "a", 0)]).1.unwrap().places(&house.shard);
+    places.request_sync();
+    wait(&places);
+    assert!(house.shard.synced() > synced_before);
+    house.close();
+}
+
+fn wait(places: &penstock_engine::Places) {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(places.wait()).unwrap();
+}
+
+#[test]
+fn a_start_finds_the_logs_again_and_drops_those_that_no_queue_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = opened(directory.path());
+    send(&house, None, &[("all", "", "a", 0)]).1.unwrap();
+    house.close();
+
+    let house = open(directory.path());
+    assert_eq!(house.shard.retain_queues(&[house::STREAM, OWN]).unwrap(), 1);
+    put(&house.shard, OWN, "own");
+
+    assert_eq!(bodies(&house, OWN), ["a"]);
+    assert!(Arc::ptr_eq(&house.shard.home_of(OTHER), &house.shard), "nothing of it is left");
+    assert!(!directory.path().join("shards/8").exists());
+    let (fates, _) = send(&house, None, &[("", "own", "b", 0), ("", "other", "c", 0)]);
+    assert_eq!(fates, [Fate::Stored(Level::Disk), Fate::Unroutable]);
+    house.close();
+}
+
+#[test]
+fn a_deleted_queue_takes_its_log_along_and_its_readers_hear_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = opened(directory.path());
+    send(&house, None, &[("all", "", "a", 0), ("", "own", "b", 0)]).1.unwrap();
+    let mut reader = house.shard.home_of(OWN).read(OWN, settings(ReadFrom::First, None)).unwrap();
+
+    assert_eq!(house.shard.delete_queue(OWN).unwrap(), 2);
+
+    assert_eq!(reader.signal().cancelled(), Some("queue 'own' was deleted"));
+    assert!(matches!(reader.fill(1, &mut Vec::new()), Err(EngineError::NoQueue(7, _))));
+    let (fates, _) = send(&house, None, &[("all", "", "c", 0), ("", "own", "d", 0)]);
+    assert_eq!(fates, [Fate::Stored(Level::Disk), Fate::Unroutable]);
+    assert_eq!(bodies(&house, OTHER), ["a", "c"]);
+    assert!(!directory.path().join("shards/7").exists());
+    house.close();
+}
+
+#[test]
+fn a_producer_is_exact_in_one_log_and_refused_in_a_second() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = opened(directory.path());
+    let session = house.shard.open_producer("p").unwrap();
+    let (fates, _) = send(&house, Some(&session), &[("", "own", "a", 1), ("", "own", "b", 2)]);
+    assert_eq!(fates, [Fate::Stored(Level::Disk); 2]);
+    house.close();
+
+    let house = opened(directory.path());
+    let session = house.shard.open_producer("p").unwrap();
+    let sent =
+        [("", "own", "b", 2), ("", "own", "c", 3), ("", "s", "d", 4), ("", "other", "e", 5), ("all", "", "f", 6)];
+    let (fates, _) = send(&house, Some(&session), &sent);
+
+    let (stored, refused) = (Fate::Stored(Level::Disk), Fate::SeveralLogs);
+    assert_eq!(fates, [stored, stored, refused, refused, refused]);
+    assert_eq!(bodies(&house, OWN), ["a", "b", "c"]);
+    assert_eq!(bodies(&house, house::STREAM), Vec::<String>::new());
+    assert_eq!(bodies(&house, OTHER), Vec::<String>::new());
+    assert_eq!(house.shard.home_of(OWN).producer_sequence("p").unwrap(), Some(3));
+    house.close();
+}
+
+#[test]
+fn a_copy_has_the_logs_where_a_start_looks_for_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    let house = opened(directory.path());
+    send(&house, None, &[("all", "", "a", 0)]).1.unwrap();
+
+    house.shard.begin_backup().unwrap().write(copy.path()).unwrap();
+    send(&house, None, &[("all", "", "later", 0)]).1.unwrap();
+    house.close();
+
+    let house = opened(copy.path());
+    for id in [house::STREAM, OWN, OTHER] {
+        assert_eq!(bodies(&house, id), ["a"]);
+    }
+    house.close();
+}

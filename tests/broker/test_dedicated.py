@@ -1,0 +1,314 @@
+"""Queues with a log of their own: declared, written, read, kept over restarts and kills, backed up, deleted."""
+
+import json
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import penstock
+from support import Broker
+from support.broker import penstock_command
+from support.waiting import eventually
+
+SMALL_SEGMENTS = """segment_bytes_min = 65536
+segment_bytes_max = 262144
+"""
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> tuple[str, ...]:
+    settings = tmp_path / "penstock.toml"
+    settings.write_text(SMALL_SEGMENTS)
+    return ("--config", str(settings))
+
+
+@pytest.fixture
+def alone(data: Path, options: tuple[str, ...]) -> Iterator[Broker]:
+    with Broker(data, *options) as broker:
+        yield broker
+
+
+def logs(data: Path) -> list[Path]:
+    """The folders of logs of queues' own."""
+    return sorted(path for path in data.glob("*/shards/*") if path.is_dir())
+
+
+def read(connection: penstock.Connection, name: str) -> list[bytes]:
+    return [message.body for message in connection.stream(name).read("first", until="next")]
+
+
+def bodies(count: int, size: int = 10) -> list[bytes]:
+    return [b"%0*d" % (size, number) for number in range(count)]
+
+
+def publish_to_all(connection: penstock.Connection, sent: list[bytes]) -> None:
+    """A stream and a queue with logs of their own, and one without, behind one exchange."""
+    connection.declare_exchange("all", "fanout")
+    connection.declare_stream("hot", dedicated=True)
+    connection.declare_queue("work", arguments={"x-dedicated": True})
+    connection.declare_queue("plain")
+    for queue in ("hot", "work", "plain"):
+        connection.bind_queue(queue, "all")
+    connection.publish_many(sent, exchange="all")
+
+
+def check_all(connection: penstock.Connection, sent: list[bytes]) -> None:
+    assert read(connection, "hot") == sent
+    for queue in ("work", "plain"):
+        assert connection.get_queue(queue).ready_count == len(sent)
+
+
+def test_a_message_reaches_queues_in_several_logs(alone: Broker, data: Path) -> None:
+    sent = bodies(500)
+    with penstock.connect(alone.uri()) as connection:
+        publish_to_all(connection, sent)
+        check_all(connection, sent)
+
+        taken = [message.body for message in connection.consume("work", auto_ack=True, idle_timeout=2)]
+        got = connection.get("plain", auto_ack=True)
+
+        assert taken == sent
+        assert got is not None
+        assert got.body == sent[0]
+        assert connection.status().ready_count == 2 * 500 - 1
+    assert len(logs(data)) == 2
+
+
+def test_what_is_in_a_log_of_its_own_is_there_after_a_stop(alone: Broker) -> None:
+    sent = bodies(3_000, 100)
+    with penstock.connect(alone.uri()) as connection:
+        publish_to_all(connection, sent)
+        connection.stream("hot").store("readers", 10)
+
+    alone.stop()
+    alone.start()
+
+    with penstock.connect(alone.uri()) as connection:
+        check_all(connection, sent)
+        assert [group.offset for group in connection.stream("hot").groups()] == [10]
+        connection.publish(b"more", exchange="all")
+        assert read(connection, "hot")[-1] == b"more"
+        assert connection.get_queue("hot").arguments["x-dedicated"] is True
+
+
+def test_what_was_confirmed_is_there_after_a_kill(alone: Broker) -> None:
+    sent: list[bytes] = []
+    with penstock.connect(alone.uri()) as connection:
+        publish_to_all(connection, [])
+    for number in range(3):
+        more = [b"%d-%d" % (number, each) for each in range(2_000)]
+        with penstock.connect(alone.uri()) as connection:
+            connection.publish_many(more, exchange="all")
+            sent += more
+        alone.kill()
+        alone.start()
+
+    with penstock.connect(alone.uri()) as connection:
+        check_all(connection, sent)
+
+
+class Publishing(threading.Thread):
+    """Publishes to all queues until it is told to stop, through whatever happens to the broker; `confirmed` is what it
+    was told of."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__()
+        self.confirmed: list[bytes] = []
+        self.is_over = threading.Event()
+        self._broker = broker
+
+    def has_confirmed(self, least: int) -> bool:
+        return len(self.confirmed) >= least
+
+    def run(self) -> None:
+        with penstock.connect(self._broker.uri()) as connection:
+            while not self.is_over.is_set():
+                batch = [b"%d" % (len(self.confirmed) + each) for each in range(100)]
+                connection.publish_many(batch, exchange="all")
+                self.confirmed += batch
+
+
+def test_kills_under_load_take_nothing_that_all_logs_were_said_to_have(alone: Broker) -> None:
+    with penstock.connect(alone.uri()) as connection:
+        publish_to_all(connection, [])
+    publishing = Publishing(alone)
+    publishing.start()
+    for round_number in (1, 2, 3):
+        least = 1_000 * round_number
+        eventually(partial(publishing.has_confirmed, least), True, seconds_max=120)
+        alone.kill()
+        alone.start()
+    publishing.is_over.set()
+    publishing.join()
+
+    with penstock.connect(alone.uri()) as connection:
+        stored = {"hot": read(connection, "hot")}
+        for queue in ("work", "plain"):
+            stored[queue] = [message.body for message in connection.consume(queue, auto_ack=True, idle_timeout=5)]
+    for found in stored.values():
+        assert set(publishing.confirmed) <= set(found)
+
+
+def test_a_log_goes_with_its_queue_and_not_with_a_restart(alone: Broker, data: Path) -> None:
+    with penstock.connect(alone.uri()) as connection:
+        publish_to_all(connection, bodies(100))
+        connection.declare_stream("parts", partitions=3, dedicated=True)
+        assert len(logs(data)) == 5
+
+        assert connection.delete_queue("work") == 100
+        connection.delete_stream("parts")
+
+        eventually(lambda: len(logs(data)), 1)
+        connection.publish(b"after", exchange="all")
+        assert read(connection, "hot")[-1] == b"after"
+        connection.declare_queue("work")
+        assert connection.get_queue("work").ready_count == 0
+    alone.kill()
+    alone.start()
+    assert len(logs(data)) == 1
+
+
+def test_a_log_that_a_crash_left_of_a_deleted_queue_goes_at_the_next_start(alone: Broker, data: Path) -> None:
+    with penstock.connect(alone.uri()) as connection:
+        connection.declare_stream("gone", dedicated=True)
+        connection.stream("gone").publish_many(bodies(10))
+    [log] = logs(data)
+    copy = data.parent / "copy"
+    shutil.copytree(log, copy)
+    with penstock.connect(alone.uri()) as connection:
+        connection.delete_queue("gone")
+    alone.kill()
+    shutil.copytree(copy, log)
+    shutil.copytree(copy, log.with_name(f"{log.name}.deleted"), dirs_exist_ok=True)
+
+    alone.start()
+
+    assert logs(data) == []
+    with penstock.connect(alone.uri()) as connection:
+        assert connection.list_queues() == []
+
+
+def test_a_queue_declared_just_before_a_crash_gets_its_log_at_the_next_start(alone: Broker, data: Path) -> None:
+    with penstock.connect(alone.uri()) as connection:
+        connection.declare_stream("new", dedicated=True)
+    alone.kill()
+    for log in logs(data):
+        shutil.rmtree(log)
+
+    alone.start()
+
+    with penstock.connect(alone.uri()) as connection:
+        connection.stream("new").publish(b"first")
+        assert read(connection, "new") == [b"first"]
+    assert len(logs(data)) == 1
+
+
+def test_each_log_keeps_to_the_limits_of_its_stream(alone: Broker) -> None:
+    with penstock.connect(alone.uri()) as connection:
+        connection.declare_stream("small", max_bytes=100_000, dedicated=True)
+        connection.declare_stream("large", dedicated=True)
+        for name in ("small", "large"):
+            connection.stream(name).publish_many(bodies(20_000, 100))
+
+        eventually(lambda: connection.stream("small").offsets()[0].bytes < 1_000_000, True)
+        assert connection.stream("large").offsets()[0].message_count == 20_000
+
+
+def test_a_producer_is_remembered_in_the_log_of_the_stream(alone: Broker) -> None:
+    rows = bodies(100)
+    with penstock.connect(alone.uri()) as connection:
+        connection.declare_stream("imported", dedicated=True)
+        with connection.stream("imported").publisher("import") as publisher:
+            publisher.publish_many(rows[:60])
+    alone.kill()
+    alone.start()
+
+    with penstock.connect(alone.uri()) as connection:
+        with connection.stream("imported").publisher("import") as publisher:
+            assert publisher.last_sequence == 60
+            publisher.publish_many(rows[50:], sequence=51)
+        assert read(connection, "imported") == rows
+
+
+def test_a_producer_that_would_write_into_two_logs_is_refused(alone: Broker) -> None:
+    with penstock.connect(alone.uri()) as connection:
+        publish_to_all(connection, [])
+        with connection.stream("hot").publisher("one") as publisher:
+            publisher.publish(b"here")
+        connection.declare_stream("other")
+        with (
+            connection.stream("other").publisher("one") as publisher,
+            pytest.raises(penstock.PenstockError, match="in one log"),
+        ):
+            publisher.publish(b"there")
+        assert read(connection, "other") == []
+
+
+def test_a_backup_holds_the_logs_and_a_broker_made_of_it_has_them(
+    alone: Broker, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    sent = bodies(3_000, 100)
+    with penstock.connect(alone.uri()) as connection:
+        publish_to_all(connection, sent)
+        connection.backup(str(tmp_path / "backup"))
+        connection.publish(b"later", exchange="all")
+
+    restore = [penstock_command(), "restore", str(tmp_path / "backup"), "--data-dir", str(tmp_path / "restored")]
+    subprocess.run(restore, check=True, capture_output=True, timeout=120)
+
+    with Broker(tmp_path / "restored", *options) as restored, penstock.connect(restored.uri()) as connection:
+        check_all(connection, sent)
+
+
+def test_verify_tells_of_damage_in_a_log_of_its_own(alone: Broker, data: Path) -> None:
+    with penstock.connect(alone.uri()) as connection:
+        connection.declare_stream("hot", dedicated=True)
+        connection.stream("hot").publish_many(bodies(100, 100))
+    alone.stop()
+    [log] = logs(data)
+    verify = [penstock_command(), "log", "verify", str(log.parent.parent), "--json"]
+    whole = subprocess.run(verify, check=True, capture_output=True, timeout=120)
+    files = [segment["file"] for segment in json.loads(whole.stdout)]
+    assert any(file.startswith(f"shards/{log.name}/msgs.") for file in files)
+
+    largest = max(log.glob("msgs.*"), key=lambda path: path.read_bytes().count(b"0" * 60))
+    content = bytearray(largest.read_bytes())
+    content[content.index(b"0" * 60)] ^= 0xFF
+    largest.write_bytes(content)
+
+    damaged = subprocess.run(verify, check=False, capture_output=True, text=True, timeout=120)
+    assert damaged.returncode == 1
+    assert f"shards/{log.name}/{largest.name} is damaged" in damaged.stderr
+    assert "queue 'hot'" in damaged.stderr
+
+
+def test_definitions_carry_the_argument(alone: Broker, data: Path) -> None:
+    with penstock.connect(alone.uri()) as connection:
+        connection.declare_stream("hot", dedicated=True)
+        document = connection.export_definitions("/")
+        connection.delete_queue("hot")
+        eventually(lambda: len(logs(data)), 0)
+
+        connection.import_definitions(document, "/")
+
+        assert connection.get_queue("hot").arguments["x-dedicated"] is True
+        assert len(logs(data)) == 1
+
+
+def test_the_shell_declares_a_stream_with_a_log_of_its_own(alone: Broker, data: Path) -> None:
+    declare = [penstock_command(), "stream", "declare", "hot", "--dedicated", "--uri", alone.uri()]
+    subprocess.run(declare, check=True, capture_output=True, timeout=120)
+
+    assert len(logs(data)) == 1
+    with penstock.connect(alone.uri()) as connection, pytest.raises(penstock.PreconditionFailedError):
+        connection.declare_stream("hot")
