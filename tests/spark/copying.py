@@ -3,8 +3,10 @@ until it is at the end of what there is. Arguments: the broker's URI, what the s
 
 import sys
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+STARTS_MAX = 20
 OPTIONS = {
     "stream": {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "300"},
     "queue": {"owner": "copier", "maxOffsetsPerTrigger": "900"},
@@ -23,7 +25,7 @@ def main(uri: str, kind: str, source: str, sink: str, checkpoint: str) -> None:
     )
     spark.sparkContext.setLogLevel("ERROR")
     options = {kind: source, **OPTIONS[kind], "minPartitions": "2"}
-    query = (
+    writer = (
         spark.readStream.format("penstock")
         .options(uri=uri, **options)
         .load()
@@ -31,9 +33,16 @@ def main(uri: str, kind: str, source: str, sink: str, checkpoint: str) -> None:
         .writeStream.format("penstock")
         .options(uri=uri, stream=sink, checkpointLocation=checkpoint)
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
+    for _ in range(STARTS_MAX):
+        try:
+            writer.start().awaitTermination()
+            return
+        except StreamingQueryException as error:
+            # Spark gives a Python process ten seconds to say hello, and a busy machine does not.
+            if "failed to connect back" not in str(error):
+                raise
+    raise SystemExit(f"after {STARTS_MAX} starts no Python process was fast enough")
 
 
 if __name__ == "__main__":
