@@ -5,9 +5,11 @@ them."""
 
 import sys
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import rand
 
+STARTS_MAX = 20
 OF_A_STREAM = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "300"}
 OPTIONS = {
     "stream": OF_A_STREAM,
@@ -32,13 +34,20 @@ def main(uri: str, kind: str, source: str, sink: str, checkpoint: str) -> None:
     is_shuffled = kind == "shuffled"
     if is_shuffled:
         rows = rows.withColumn("chance", rand()).repartition(3, "chance").select("key", "body")
-    query = (
+    writer = (
         rows.writeStream.format("penstock")
         .options(uri=uri, stream=sink, checkpointLocation=checkpoint, staged=is_shuffled)
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
+    for _ in range(STARTS_MAX):
+        try:
+            writer.start().awaitTermination()
+            return
+        except StreamingQueryException as error:
+            # Spark gives a Python process ten seconds to say hello, and a busy machine does not.
+            if "failed to connect back" not in str(error):
+                raise
+    raise SystemExit(f"after {STARTS_MAX} starts no Python process was fast enough")
 
 
 if __name__ == "__main__":
