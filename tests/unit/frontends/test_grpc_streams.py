@@ -4,6 +4,7 @@ import asyncio
 
 import structlog
 
+from penstock.auth import TopicPermission
 from penstock.v1 import admin_pb2 as admin
 from penstock.v1 import messaging_pb2 as messaging
 from support.grpc_fakes import FakeCall, basic, play
@@ -46,6 +47,25 @@ def test_a_publisher_is_refused_what_it_may_not_write():
         assert (await world.ask(FakeCall("publish", payload=publish(), authorization=outsider)))[1] == PERMISSION_DENIED
         nowhere = FakeCall("publish", payload=publish("nowhere"), authorization=basic("admin"))
         assert (await world.ask(nowhere))[1] in (NOT_FOUND, PERMISSION_DENIED)
+
+    play(scenario)
+
+
+def test_routing_keys_of_a_narrowed_exchange_are_asked_for_many_at_a_time():
+    async def scenario(world):
+        await world.accounts.set_topic("admin", "/", "amq.topic", TopicPermission.compile("admin", "/", "a.*", ""))
+        await world.accounts.set_topic("admin", "/", "amq.direct", TopicPermission.compile("admin", "/", "a.*", ""))
+        permits = {
+            name: FakeCall("permit", vhost="/", subject=name, authorization=basic("admin"))
+            for name in ("amq.topic", "amq.direct", "amq.fanout")
+        }
+        for permit in permits.values():
+            assert (await world.ask(permit))[0] == "admit"
+        assert [name for name, permit in permits.items() if permit.by_key] == ["amq.topic"]
+
+        keys = b"".join(bytes([len(key)]) + key for key in (b"abc", b"b", b"", b"a" + b"\xff" * 254))
+        asked = FakeCall("keys", vhost="/", subject="amq.topic", payload=keys, authorization=basic("admin"))
+        assert await world.ask(asked) == ("answer", b"\x01\x00\x00\x01")
 
     play(scenario)
 
