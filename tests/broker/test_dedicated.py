@@ -312,3 +312,50 @@ def test_the_shell_declares_a_stream_with_a_log_of_its_own(alone: Broker, data: 
     assert len(logs(data)) == 1
     with penstock.connect(alone.uri()) as connection, pytest.raises(penstock.PreconditionFailedError):
         connection.declare_stream("hot")
+
+
+def test_staged_batches_go_to_a_log_of_its_own_each_once_through_kills(alone: Broker) -> None:
+    with penstock.connect(alone.uri()) as connection:
+        connection.declare_stream("hot", dedicated=True)
+        stage = connection.stage("nightly", stream="hot")
+        assert stage.publish(1, [stage.stage(1, bodies(3))]).stored == 3
+
+    alone.kill()
+    alone.start()
+
+    with penstock.connect(alone.uri()) as connection:
+        stage = connection.stage("nightly", stream="hot")
+        assert stage.publish(1, [stage.stage(1, [b"again"])]).was_decided
+        assert stage.publish(2, [stage.stage(2, [b"second"])]).stored == 1
+        assert read(connection, "hot") == [*bodies(3), b"second"]
+
+
+def test_a_stage_whose_rows_would_lie_in_several_logs_is_refused(alone: Broker) -> None:
+    with penstock.connect(alone.uri()) as connection:
+        connection.declare_exchange("all", "fanout")
+        for queue, is_dedicated in (("work", True), ("plain", False)):
+            connection.declare_queue(queue, arguments={"x-dedicated": is_dedicated})
+            connection.bind_queue(queue, "all")
+        stage = connection.stage("nightly", exchange="all")
+        attempt = stage.stage(1, [b"a"])
+
+        with pytest.raises(penstock.PreconditionFailedError, match="one log"):
+            stage.publish(1, [attempt])
+
+
+def test_leases_of_a_queue_with_a_log_of_its_own_stand_after_a_kill(alone: Broker) -> None:
+    with penstock.connect(alone.uri()) as connection:
+        connection.declare_queue("work", arguments={"x-dedicated": True})
+        connection.publish_many(bodies(10), routing_key="work")
+        assert connection.reserve_lease("work", "copier", 1, messages_max=4).lease.message_count == 4
+
+    alone.kill()
+    alone.start()
+
+    with penstock.connect(alone.uri()) as connection:
+        assert connection.reserve_lease("work", "copier", 1, messages_max=4).lease.message_count == 4
+        found = connection.get_queue("work")
+        assert (found.ready_count, found.unsettled_count) == (6, 4)
+        connection.ack_leases("work", "copier", 1)
+        found = connection.get_queue("work")
+        assert (found.ready_count, found.unsettled_count) == (6, 0)
