@@ -39,7 +39,7 @@ def siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
         Broker(place / "tls-data", "--config", str(tls)) as other,
         Bystander(broker.uri(), place / "bystander.txt") as bystander,
     ):
-        target = Target(broker.uri(), broker.grpc, other.grpc, trust)
+        target = Target(broker.uri(), broker.grpc, broker.metrics, other.grpc, trust)
         until = time.monotonic() + SETTLE_SECONDS_MAX
         while bystander.count() < 50:
             assert time.monotonic() < until, "the client that behaves did not begin"

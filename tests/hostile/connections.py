@@ -3,6 +3,7 @@
 import socket
 import struct
 import time
+import urllib.request
 from contextlib import ExitStack
 from threading import Event
 
@@ -55,6 +56,19 @@ def _is_closed(each: socket.socket) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+def connections_that_say_nothing_to_metrics(target: Target) -> str:
+    """More than may be there: those above are hung up on at once, the others after ten seconds."""
+    with ExitStack() as sockets:
+        silent = [
+            sockets.enter_context(socket.create_connection(("127.0.0.1", target.metrics_port), timeout=SECONDS_MAX))
+            for _ in range(600)
+        ]
+        assert all(_is_closed(each) for each in silent), "a silent connection is still open"
+    probe = f"http://127.0.0.1:{target.metrics_port}/health/ready"
+    with urllib.request.urlopen(probe, timeout=SECONDS_MAX) as response:
+        return f"all closed; the next probe is answered with {response.status}"
 
 
 def a_byte_of_the_preface_now_and_then(target: Target) -> str:
@@ -209,6 +223,7 @@ MESSAGE_SIZE = 15 << 20
 
 CASES = [
     Case(ten_thousand_connections_that_say_nothing, 96),
+    Case(connections_that_say_nothing_to_metrics),
     Case(a_byte_of_the_preface_now_and_then),
     Case(a_byte_of_a_handshake_now_and_then),
     Case(a_stream_that_is_opened_and_says_nothing),

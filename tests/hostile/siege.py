@@ -10,7 +10,7 @@ from hostile.target import Target
 from support import Broker
 
 QUIET_SECONDS = 3
-SETTLE_SECONDS_MAX = 30
+SETTLE_SECONDS_MAX = 120
 _never = Event()
 
 

@@ -21,6 +21,7 @@ KNOWN = "Basic " + base64.b64encode(b"guest:guest").decode()
 class Target:
     uri: str
     port: int
+    metrics_port: int
     tls_port: int
     tls: ssl.SSLContext
 

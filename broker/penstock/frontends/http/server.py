@@ -2,11 +2,14 @@
 from one that is stuck. It needs no credentials and tells no names but those of vhosts; where clients must show a
 certificate, the figures are for those that do, and health is for all."""
 
+import asyncio
 from collections.abc import Callable
 from ssl import SSLContext
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
+from penstock.frontends.http.guard import FIRST_REQUEST_SECONDS, KEEPALIVE_SECONDS, Guard
 from penstock.frontends.http.metrics import exposition, make_registry
 from penstock.frontends.ports import Node
 
@@ -22,33 +25,54 @@ class HttpFrontend:
         self._reason_not_started = reason_not_started
         self._registry = make_registry(node)
         self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
+        self._guard: Guard | None = None
         self.address = ""
 
     async def start(self, host: str, port: int, tls: SSLContext | None = None) -> None:
         """Raises OSError when the address cannot be had."""
-        self._runner = web.AppRunner(self.application(), access_log=None, handle_signals=False)
+        self._runner = web.AppRunner(
+            self.application(), access_log=None, handle_signals=False, keepalive_timeout=KEEPALIVE_SECONDS
+        )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, ssl_context=tls, reuse_address=True)
+        handlers = self._runner.server
+        assert handlers is not None
+        guard = self._guard = Guard(handlers)
         try:
-            await site.start()
+            self._server = await asyncio.get_running_loop().create_server(
+                lambda: guard.protocol(len(handlers.connections)),
+                host,
+                port,
+                ssl=tls,
+                ssl_handshake_timeout=FIRST_REQUEST_SECONDS if tls is not None else None,
+                reuse_address=True,
+            )
         except OSError:
             await self._runner.cleanup()
             raise
-        found = self._runner.addresses[0]
+        found = self._server.sockets[0].getsockname()
         shown = f"[{found[0]}]" if ":" in found[0] else found[0]
         self.address = f"{shown}:{found[1]}"
 
     async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
     def application(self) -> web.Application:
-        application = web.Application(client_max_size=1_024)
+        application = web.Application(client_max_size=1_024, middlewares=[self._noted])
         application.router.add_get("/health/startup", self._startup)
         application.router.add_get("/health/ready", self._ready)
         application.router.add_get("/health/live", self._live)
         application.router.add_get("/metrics", self._metrics)
         return application
+
+    @web.middleware
+    async def _noted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if self._guard is not None:
+            self._guard.note(request)
+        return await handler(request)
 
     async def _startup(self, _: web.Request) -> web.Response:
         return _health(self._reason_not_started())
