@@ -182,4 +182,4 @@ def rooms(name: str, way_out: str = "install 'penstock[spark]', and Java 17 to r
 
 
 def archives(name: str) -> Any:
-    return rooms(name, "install 'penstock[archive]'")
+    return rooms(name, "install 'penstock[spark]', or 'penstock[archive]' for a pipeline that archives")
