@@ -266,7 +266,7 @@ def make_directory(kubectl: Kubectl, path: str) -> None:
     container = {
         "name": "make",
         "image": IMAGE,
-        "command": ["true"],
+        "command": ["python3", "-c", ""],
         "volumeMounts": [{"name": "made", "mountPath": "/made"}],
     }
     volume = {"name": "made", "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
