@@ -220,18 +220,8 @@ pub(crate) fn seed_of(segment_id: u64) -> u32 {
 
 /// Like [`decode_record`]; without `check_head` for bytes that this process wrote or has checked.
 pub(crate) fn decode_with(bytes: &[u8], seed: u32, check_head: bool) -> Result<Decoded<'_>, DecodeError> {
-    let header: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or(DecodeError::End)?;
-    let [l0, l1, l2, l3, kind, flags, c0, c1, p0, p1, p2, p3, p4, p5, p6, p7, ..] = *header;
-    let length = u32::from_le_bytes([l0, l1, l2, l3]);
-    if length == 0 {
-        return Err(DecodeError::End);
-    }
-    if (length as usize) < HEADER_BYTES || u64::from(length) > RECORD_BYTES_MAX {
-        return Err(DecodeError::Length);
-    }
-    let record = bytes.get(..length as usize).ok_or(DecodeError::Length)?;
-    let count = u16::from_le_bytes([c0, c1]) as usize;
-    let position = Position(u64::from_le_bytes([p0, p1, p2, p3, p4, p5, p6, p7]));
+    let Framed { record, kind, flags, count, position } = Framed::read(bytes)?;
+    let length = record.len() as u32;
     if kind == KIND_MESSAGE {
         let view = message_in(record, flags, count, seed)?;
         if check_head {
@@ -246,6 +236,41 @@ pub(crate) fn decode_with(bytes: &[u8], seed: u32, check_head: bool) -> Result<D
         return Err(DecodeError::Flags);
     }
     Ok(Decoded { position, length, record: headed(record, kind, count)? })
+}
+
+/// The message that begins these bytes, of which only bounds are checked; `None` when a record of another kind does. A reader
+/// comes here for each message: nothing is made that it does not use.
+#[inline]
+pub(crate) fn message_at(bytes: &[u8], seed: u32) -> Result<Option<MessageView<'_>>, DecodeError> {
+    let Framed { record, kind, flags, count, .. } = Framed::read(bytes)?;
+    if kind == KIND_MESSAGE { message_in(record, flags, count, seed).map(Some) } else { Ok(None) }
+}
+
+/// A record's header, and all of its bytes.
+struct Framed<'a> {
+    record: &'a [u8],
+    kind: u8,
+    flags: u8,
+    count: usize,
+    position: Position,
+}
+
+impl<'a> Framed<'a> {
+    #[inline]
+    fn read(bytes: &'a [u8]) -> Result<Framed<'a>, DecodeError> {
+        let header: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or(DecodeError::End)?;
+        let [l0, l1, l2, l3, kind, flags, c0, c1, p0, p1, p2, p3, p4, p5, p6, p7, ..] = *header;
+        let length = u32::from_le_bytes([l0, l1, l2, l3]);
+        if length == 0 {
+            return Err(DecodeError::End);
+        }
+        if (length as usize) < HEADER_BYTES || u64::from(length) > RECORD_BYTES_MAX {
+            return Err(DecodeError::Length);
+        }
+        let record = bytes.get(..length as usize).ok_or(DecodeError::Length)?;
+        let position = Position(u64::from_le_bytes([p0, p1, p2, p3, p4, p5, p6, p7]));
+        Ok(Framed { record, kind, flags, count: u16::from_le_bytes([c0, c1]) as usize, position })
+    }
 }
 
 /// What folding needs of a message: its targets and its body's size.
@@ -314,6 +339,7 @@ fn verify_head(record: &[u8], head_bytes: usize, seed: u32) -> Result<(), Decode
     if head_crc(record, head_bytes, seed) == stored { Ok(()) } else { Err(DecodeError::HeadChecksum) }
 }
 
+#[inline]
 fn message_in(record: &[u8], flags: u8, count: usize, seed: u32) -> Result<MessageView<'_>, DecodeError> {
     if flags & !FLAGS_KNOWN != 0 {
         return Err(DecodeError::Flags);

@@ -16,7 +16,7 @@ use crate::error::{Damage, LogError};
 use crate::map::Map;
 use crate::record::{
     DecodeError, Decoded, HEADER_BYTES, MessageView, Outline, Position, Record, Target, decode_with, le_u32, le_u64,
-    outline, seed_of,
+    message_at, outline, seed_of,
 };
 
 pub(crate) const SEGMENT_HEADER_BYTES: u64 = 64;
@@ -139,17 +139,19 @@ pub struct Located {
 
 impl Segment {
     /// The message whose record begins at `offset`, as [`Located::offsets`] gave it. Only bounds are checked.
+    #[inline]
     pub fn message(&self, offset: u32) -> Result<MessageView<'_>, LogError> {
         let record = self.readable_bytes()?.get(offset as usize..).unwrap_or_default();
-        match decode_with(record, self.place.seed, false) {
-            Ok(Decoded { record: Record::Message(message), .. }) => Ok(message),
-            Ok(_) => Err(self.damaged(u64::from(offset), Damage::NoRecordHere)),
+        match message_at(record, self.place.seed) {
+            Ok(Some(message)) => Ok(message),
+            Ok(None) => Err(self.damaged(u64::from(offset), Damage::NoRecordHere)),
             Err(error) => Err(self.damaged(u64::from(offset), error)),
         }
     }
 
     /// The message that goes to a queue, for delivering it: in a segment that an earlier process wrote, both checksums, the
     /// position and the queue's number are checked, because the bytes or the directory that led here may have changed since.
+    #[inline]
     pub fn message_for(&self, offset: u32, target: Target) -> Result<MessageView<'_>, LogError> {
         let message = self.message(offset)?;
         if self.place.recovered.load(Ordering::Relaxed) {
@@ -369,6 +371,7 @@ impl Segment {
         }
     }
 
+    #[cold]
     pub(crate) fn damaged(&self, at: u64, why: impl Into<Damage>) -> LogError {
         LogError::damaged(&self.place.path, at, why)
     }
@@ -421,6 +424,7 @@ impl Segment {
         self.readable_bytes().ok().and_then(|bytes| bytes.get(offset as usize..)).unwrap_or_default()
     }
 
+    #[inline]
     fn readable_bytes(&self) -> Result<&[u8], LogError> {
         let readable = self.readable() as usize;
         let bytes = self.map()?.bytes();
