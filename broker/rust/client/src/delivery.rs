@@ -69,8 +69,20 @@ impl Deliveries {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = Delivery<'_>> {
-        let entries = self.response.entries.get(self.range.clone()).unwrap_or_default();
-        entries.iter().map(|entry| entry.view(&self.response.chunk))
+        self.entries().iter().map(|entry| entry.view(&self.response.chunk))
+    }
+
+    /// How many come first that `is_first` holds for.
+    pub(crate) fn count_first(&self, is_first: impl Fn(u64) -> bool) -> usize {
+        self.entries().iter().take_while(|entry| is_first(entry.sequence)).count()
+    }
+
+    pub(crate) fn last_sequence(&self) -> Option<u64> {
+        self.entries().last().map(|entry| entry.sequence)
+    }
+
+    fn entries(&self) -> &[Entry] {
+        self.response.entries.get(self.range.clone()).unwrap_or_default()
     }
 
     /// Takes the first `count` off, or all when there are no more than that.

@@ -205,8 +205,8 @@ impl Shared {
         wake_stream(state);
     }
 
-    /// Takes over one response.
-    fn receive(&self, response: &Bytes, connection: u64) -> Result<(), End> {
+    /// Takes over one response. `count_expected` is about how many deliveries it holds; gives how many it held.
+    fn receive(&self, response: &Bytes, connection: u64, count_expected: usize) -> Result<usize, End> {
         let unreadable = |error: penstock_wire::WireError| RpcError::new(Code::Internal, error.to_string());
         match parse_read_response(response).map_err(unreadable)? {
             ReadEvent::Opened { begin, .. } => {
@@ -226,18 +226,20 @@ impl Shared {
                 return Err(End::Final(RpcError::new(Code::Cancelled, text)));
             }
             ReadEvent::Deliveries(view) => {
-                let batch = Deliveries::read(response, view, connection, 0).map_err(unreadable)?;
+                let batch = Deliveries::read(response, view, connection, count_expected).map_err(unreadable)?;
+                let count = batch.len();
                 self.deliver(batch);
+                return Ok(count);
             }
         }
-        Ok(())
+        Ok(count_expected)
     }
 
     fn deliver(&self, mut batch: Deliveries) {
         let mut state = lock(&self.state);
-        let known = batch.iter().take_while(|delivery| delivery.sequence < state.behind).count();
+        let known = batch.count_first(|sequence| sequence < state.behind);
         drop(batch.split_front(known));
-        let Some(last) = batch.iter().last().map(|delivery| delivery.sequence) else {
+        let Some(last) = batch.last_sequence() else {
             state.credit_due += 1;
             wake_stream(state);
             return;
@@ -366,12 +368,14 @@ async fn converse(shared: &Arc<Shared>, connection: u64, back_off: &mut BackOff)
         Ok(responses) => responses,
         Err(error) => return error.into(),
     };
+    let mut count_expected = 0;
     loop {
         match responses.message().await {
             Ok(Some(response)) => {
                 back_off.reset();
-                if let Err(end) = shared.receive(&response, connection) {
-                    return end;
+                match shared.receive(&response, connection, count_expected) {
+                    Ok(count) => count_expected = count,
+                    Err(end) => return end,
                 }
             }
             // The broker ends a stream quietly for one reason: its end was reached.
