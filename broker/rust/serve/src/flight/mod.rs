@@ -3,10 +3,10 @@
 //! Every call is answered by the body that answers the broker's own streams, so that batches go to the socket without a copy.
 //! What a caller may do Python says, as for every other call.
 
-mod asks;
+pub(crate) mod asks;
 mod get;
 mod info;
-mod protocol;
+pub(crate) mod protocol;
 mod publishing;
 mod put;
 
