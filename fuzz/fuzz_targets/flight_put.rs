@@ -8,7 +8,8 @@ use penstock_arrow::{PutDecoder, PutRows};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((lengths, rest)) = bytes.split_first_chunk::<4>() else { return };
-    let [schema, batch] = [[lengths[0], lengths[1]], [lengths[2], lengths[3]]].map(|of| usize::from(u16::from_le_bytes(of)));
+    let [schema, batch] =
+        [[lengths[0], lengths[1]], [lengths[2], lengths[3]]].map(|of| usize::from(u16::from_le_bytes(of)));
     let Some((schema, rest)) = rest.split_at_checked(schema) else { return };
     let Some((batch, body)) = rest.split_at_checked(batch) else { return };
     let mut decoder = PutDecoder::default();
