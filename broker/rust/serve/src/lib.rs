@@ -14,6 +14,9 @@ mod consume;
 mod deliveries;
 #[cfg(feature = "flight")]
 mod flight;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod gate;
 mod messaging;
 mod outcomes;

@@ -64,7 +64,7 @@ fn whole() -> u32 {
 /// A part of a partition: `from` is in it, `to` is not. Without `to` it ends where the partition ends when it is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Ticket {
+pub(crate) struct Ticket {
     #[serde(default)]
     pub vhost: String,
     pub partition: String,
@@ -90,7 +90,7 @@ impl Ticket {
 /// A stream or one partition, or a range of offsets or times of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     #[serde(default)]
     pub vhost: String,
     pub stream: String,
@@ -119,7 +119,7 @@ impl Wanted {
 /// Where rows are published, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Put {
+pub(crate) struct Put {
     #[serde(default)]
     pub vhost: String,
     /// A stream, or an exchange when there is no such stream; instead of `exchange`.
@@ -141,7 +141,7 @@ pub(super) struct Put {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum PutLevel {
+pub(crate) enum PutLevel {
     Os,
     Disk,
 }
@@ -181,7 +181,7 @@ impl Put {
 /// Which virtual hosts' streams are listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Listing {
+pub(crate) struct Listing {
     #[serde(default)]
     pub vhost: String,
 }

@@ -3,13 +3,13 @@
 //! Every call is answered by the body that answers the broker's own streams, so that batches go to the socket without a copy.
 //! What a caller may do Python says, as for every other call.
 
-mod asks;
+pub(crate) mod asks;
 mod batches;
 mod get;
 mod info;
 mod lease;
 mod live;
-mod protocol;
+pub(crate) mod protocol;
 mod publishing;
 mod put;
 mod source;

@@ -7,11 +7,11 @@ use prost::Message;
 use crate::responses::FramedMessage;
 
 /// Kinds of a [`FlightDescriptor`].
-pub(super) const PATH: i32 = 1;
-pub(super) const COMMAND: i32 = 2;
+pub(crate) const PATH: i32 = 1;
+pub(crate) const COMMAND: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct FlightDescriptor {
+pub(crate) struct FlightDescriptor {
     #[prost(int32, tag = "1")]
     pub kind: i32,
     #[prost(bytes = "bytes", tag = "2")]
@@ -21,20 +21,20 @@ pub(super) struct FlightDescriptor {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct FlightTicket {
+pub(crate) struct FlightTicket {
     #[prost(bytes = "bytes", tag = "1")]
     pub ticket: Bytes,
 }
 
 /// Without a location it is to be had where it was asked for.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct FlightEndpoint {
+pub(crate) struct FlightEndpoint {
     #[prost(message, optional, tag = "1")]
     pub ticket: Option<FlightTicket>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct FlightInfo {
+pub(crate) struct FlightInfo {
     #[prost(bytes = "bytes", tag = "1")]
     pub schema: Bytes,
     #[prost(message, optional, tag = "2")]
@@ -49,26 +49,26 @@ pub(super) struct FlightInfo {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct SchemaResult {
+pub(crate) struct SchemaResult {
     #[prost(bytes = "bytes", tag = "1")]
     pub schema: Bytes,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Criteria {
+pub(crate) struct Criteria {
     #[prost(bytes = "bytes", tag = "1")]
     pub expression: Bytes,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct PutResult {
+pub(crate) struct PutResult {
     #[prost(bytes = "bytes", tag = "1")]
     pub app_metadata: Bytes,
 }
 
 /// As it comes up; what goes down is framed without a copy of its body.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct FlightData {
+pub(crate) struct FlightData {
     #[prost(message, optional, tag = "1")]
     pub descriptor: Option<FlightDescriptor>,
     #[prost(bytes = "bytes", tag = "2")]
@@ -78,10 +78,10 @@ pub(super) struct FlightData {
 }
 
 /// The numbers of the fields that are written by hand.
-pub(super) const DATA_HEADER: u32 = 2;
-pub(super) const DATA_BODY: u32 = 1000;
+pub(crate) const DATA_HEADER: u32 = 2;
+pub(crate) const DATA_BODY: u32 = 1000;
 
-pub(super) fn framed(message: &impl Message) -> FramedMessage {
+pub(crate) fn framed(message: &impl Message) -> FramedMessage {
     FramedMessage::new(message.encoded_len(), |out| message.encode(out)).unwrap_or_else(|_| {
         // A vector has room for everything.
         FramedMessage::of(0, |_| ())
