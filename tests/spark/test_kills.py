@@ -34,9 +34,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600 + 600 * KILLS)]
 class Driver:
     """The query in a process of its own."""
 
-    def __init__(self, arguments: list[str], log: Path) -> None:
+    def __init__(self, arguments: list[str], log: Path, script: str = "copying.py") -> None:
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "broker")}
-        command = [sys.executable, str(Path(__file__).with_name("copying.py")), *arguments]
+        command = [sys.executable, str(Path(__file__).with_name(script)), *arguments]
         with log.open("ab") as out:
             self._process = subprocess.Popen(command, stdout=out, stderr=out, env=environment, start_new_session=True)
         self._log = log
@@ -58,6 +58,10 @@ class Driver:
         # The first is the daemon that forks the others.
         os.kill(max(own), signal.SIGKILL)
         return True
+
+    def has_finished(self) -> bool:
+        """Whether it came to its end as it should."""
+        return self._process.wait() == 0
 
     def finish(self) -> None:
         status = self._process.wait()
@@ -177,3 +181,47 @@ def test_every_message_of_a_queue_is_stored_once_whoever_is_killed(tmp_path: Pat
     assert (lost, doubled) == (0, 0)
     assert (left.ready_count, left.unsettled_count) == (0, 0)
     assert sum(kinds.values()) == KILLS
+
+
+def test_every_message_of_a_queue_is_stored_once_by_a_loop_that_is_killed_often(tmp_path: Path) -> None:
+    """The driver, or the broker under it, dies wherever it is; whoever fails because of that is started again."""
+    chance = random.Random(SEED)
+    rows = [b"%d" % number for number in range(MESSAGES_PER_KILL * (KILLS + 1))]
+    log = tmp_path / "loop.log"
+    kinds: Counter[str] = Counter()
+    with Broker(tmp_path / "data") as broker:
+        with penstock.connect(broker.uri(), native=False) as connection:
+            connection.declare_queue("killed-queue")
+            connection.declare_stream("killed-sink")
+            connection.publish_many(rows, routing_key="killed-queue")
+        arguments = [broker.uri(), "killed-queue", "killed-sink", str(tmp_path / "checkpoint")]
+
+        loop = Driver(arguments, log, "queue_loop.py")
+        try:
+            for number in range(KILLS):
+                wanted = number * MESSAGES_PER_KILL + chance.randint(1, MESSAGES_PER_KILL)
+                while stored(broker) < wanted:
+                    if not loop.is_running():
+                        loop = Driver(arguments, log, "queue_loop.py")
+                    eventually(partial(has_come, loop, partial(stored, broker), wanted), True, START_SECONDS_MAX)
+                kind = ("driver", "broker")[number % 2]
+                if kind == "broker":
+                    broker.kill()
+                    broker.start()
+                else:
+                    loop.kill()
+                kinds[kind] += 1
+            if not loop.has_finished():
+                loop = Driver(arguments, log, "queue_loop.py")
+                loop.finish()
+        finally:
+            if loop.is_running():
+                loop.kill()
+
+        with penstock.connect(broker.uri(), native=False) as connection:
+            got = Counter(message.body for message in connection.stream("killed-sink").read("first", until="next"))
+            left = connection.get_queue("killed-queue")
+    lost, doubled = len(set(rows) - set(got)), sum(got.values()) - len(got)
+    print(f"\nseed {SEED}: {len(rows):,} messages, loop killed {dict(kinds)}: {lost} lost, {doubled} twice")
+    assert (lost, doubled) == (0, 0)
+    assert (left.ready_count, left.unsettled_count) == (0, 0)
