@@ -171,7 +171,9 @@ mod tests {
         let (mut bytes, batch) = (Vec::new(), rows.finish());
         put_uint(&mut bytes, 2, 7);
         // The encoder writes the batch as field 2 of a publish request; its contents are those of field 4 here.
-        let contents = Reader::new(&batch, "").field().map(|_| &batch[2..]).unwrap();
+        let mut reader = Reader::new(&batch, "");
+        let (field, wire_type) = reader.field().unwrap().unwrap();
+        let contents = reader.slice(field, wire_type).unwrap();
         let begun = begin_length(&mut bytes, 4);
         bytes.extend_from_slice(contents);
         end_length(&mut bytes, begun);
