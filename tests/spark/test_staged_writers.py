@@ -1,0 +1,47 @@
+"""The staged writers as Spark drives them, without Spark: tasks stage, the driver commits or aborts, and repeats."""
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+import penstock
+from penstock.spark.options import WriteOptions, parse_write_options
+from penstock.spark.staging import Staged, stage_rows
+from penstock.spark.writing import BatchWriter, MicroBatchWriter
+from support import Broker
+
+SCHEMA = StructType([StructField("body", BinaryType())])
+
+
+@pytest.fixture
+def options(broker: Broker, connection: penstock.Connection) -> WriteOptions:
+    connection.declare_stream("staged-sink")
+    return parse_write_options({"uri": broker.uri(), "stream": "staged-sink", "staged": "true"})
+
+
+def task(options: WriteOptions, batch: int, *bodies: bytes) -> Staged:
+    return stage_rows(iter([pa.record_batch({"body": list(bodies)})]), options, "a-query", batch)
+
+
+def test_a_batch_that_the_driver_repeats_with_other_tasks_is_published_once(
+    options: WriteOptions, connection: penstock.Connection
+) -> None:
+    writer = MicroBatchWriter(options, SCHEMA)
+    empty = stage_rows(iter([]), options, "a-query", 0)
+    task(options, 0, b"a", b"of a task that died")
+    writer.commit([task(options, 0, b"a", b"b"), None, empty, task(options, 0, b"c")], 0)
+    failed = [task(options, 1, b"d")]
+    writer.abort(failed, 1)
+
+    writer.commit([task(options, 0, b"a"), task(options, 0, b"b", b"c")], 0)
+    writer.commit([task(options, 1, b"d", b"e")], 1)
+
+    got = [message.body for message in connection.stream("staged-sink").read("first", until="next")]
+    assert got == [b"a", b"b", b"c", b"d", b"e"]
+    (stage,) = connection.list_stages()
+    assert (stage.name, stage.last_batch, stage.row_count) == ("a-query", 1, 0)
+    with pytest.raises(penstock.PreconditionFailedError, match="other rows"):
+        writer.commit([Staged("a-query", failed[0].attempt, 1)], 2)
+    BatchWriter(options, SCHEMA).commit([])
+    connection.delete_stage("a-query")
+    connection.delete_stream("staged-sink")
