@@ -23,6 +23,8 @@ PROMISED = [
     ("queues", "declared", 30),
     ("queues", "resident", 200),
     ("queues", "start", 3),
+    ("spark-read", "cpu_ratio", 2),
+    ("spark-micro-batch", "overhead", 150),
 ]
 
 
