@@ -15,7 +15,7 @@ from support import Broker
 from support.broker import penstock_command
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2_400)]
 
 
 def run(document: Path, broker: Broker) -> list[int]:
@@ -24,7 +24,7 @@ def run(document: Path, broker: Broker) -> list[int]:
     environment.pop("PYSPARK_PYTHON", None)
     command = [penstock_command(), "pipeline", "run", str(document), "--json"]
     done = subprocess.run(
-        command, cwd=document.parent, capture_output=True, text=True, env=environment, check=False, timeout=900
+        command, cwd=document.parent, capture_output=True, text=True, env=environment, check=False, timeout=1_100
     )
     assert done.returncode == 0, done.stderr[-4_000:]
     rows: list[int] = json.loads(done.stdout)["rows"]
