@@ -121,10 +121,10 @@ long-fuzz: ## ten minutes of fuzzing a target (needs nightly Rust and cargo-fuzz
 bench: setup ## the table of docs/benchmarks.md, measured here
 	@PYTHONPATH=tests $(BIN)/python -m bench
 
-bench-streams: setup ## the rows about streams (BACKLOG=1000000 for one of 1 GB)
+bench-streams: setup .venv/.spark ## the rows about streams (BACKLOG=1000000 for one of 1 GB); Spark's need Java 17
 	@PYTHONPATH=tests $(BIN)/python -m bench --backlog $${BACKLOG:-10000000} \
 		--rows stream-append stream-append-read stream-read stream-read-process stream-read-python stream-time \
-		flight-read flight-read-all flight-put
+		flight-read flight-read-all flight-put spark-read spark-micro-batch
 
 bench-docs: setup ## the same, written to docs/benchmarks.md
 	@PYTHONPATH=tests $(BIN)/python -m bench --update-docs

@@ -13,11 +13,12 @@ from bench.flight_rows import FLIGHT_ROWS
 from bench.measure import Runner
 from bench.report import as_markdown, as_table, update_docs
 from bench.rows import ROWS, Row
+from bench.spark_rows import SPARK_ROWS, is_spark_there
 from bench.storage_rows import STORAGE_ROWS
 from bench.stream_rows import STREAM_ROWS
 from bench.tls_rows import TLS_ROWS
 
-ALL_ROWS = (*ROWS, *STORAGE_ROWS, *STREAM_ROWS, *FLIGHT_ROWS, *TLS_ROWS)
+ALL_ROWS = (*ROWS, *STORAGE_ROWS, *STREAM_ROWS, *FLIGHT_ROWS, *TLS_ROWS, *SPARK_ROWS)
 PIPE_WIDTH = 220
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 
@@ -27,6 +28,9 @@ def main() -> int:
     # A pipe has no width of its own, and the table is wide.
     console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
     chosen = [row for row in ALL_ROWS if not options.rows or row.key in options.rows]
+    if not is_spark_there() and any(row in SPARK_ROWS for row in chosen):
+        console.print("[dim]PySpark is not here: its rows are left out; make bench-streams installs it[/dim]")
+        chosen = [row for row in chosen if row not in SPARK_ROWS]
     results: dict[str, list[dict[str, float]]] = {}
     for row in chosen:
         console.print(f"[dim]{row.key}: {row.title}, level {row.level}, {options.runs} runs[/dim]")

@@ -24,6 +24,8 @@ PROMISED = [
     ("queues", "resident", 200),
     ("queues", "start", 3),
     ("tls-batched", "ratio", 0.6),
+    ("spark-read", "cpu_ratio", 2),
+    ("spark-micro-batch", "overhead", 150),
 ]
 
 

@@ -1,0 +1,95 @@
+"""The rows about Spark: a stream read as a table beside the same rows in Parquet, and what a micro-batch costs beside
+one of Spark's own rate source. Both sides of a figure are of the same run, in the same session.
+
+Spark runs in a process of its own, `bench.spark_work`; nothing here needs PySpark. `--backlog` makes the table smaller:
+it has half as many rows. Kafka's source stands beside it only where somebody has put its package into Spark's jars.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import penstock
+from bench.measure import Load
+from bench.rows import Figure, Row, cpu, most, rate
+from bench.stream_rows import BODY_BYTES, CHUNK, SECTION, STREAM
+from penstock.spark.interpreter import write_interpreter
+
+__all__ = ["SPARK_ROWS", "is_spark_there"]
+
+SECONDS_MAX = 3_600
+
+
+def is_spark_there() -> bool:
+    return find_spec("pyspark") is not None
+
+
+def read_table(load: Load) -> dict[str, float]:
+    """Rows of 100 random bytes: offset, timestamp and body of each, into Spark's rows and nowhere."""
+    count = load.backlog // 2
+    draw = random.Random(1)
+    with penstock.connect(load.uri, level=load.level) as connection:
+        connection.declare_stream(STREAM)
+        stream = connection.stream(STREAM)
+        for _ in range(max(1, count // CHUNK)):
+            stream.publish_many([draw.randbytes(BODY_BYTES) for _ in range(CHUNK)])
+        rows = stream.info().message_count
+    figures: dict[str, float] = {}
+    with load.counting_cpu(figures, lambda: rows):
+        found = worked(load, "read")
+    # It reads more than once; the broker's time is for one reading.
+    return {**found, "broker_cpu_us": figures["broker_cpu_us"] / found["readings"], "rate": rows / found["wall"]}
+
+
+def micro_batch(load: Load) -> dict[str, float]:
+    """Ten rows every half second into nothing."""
+    with penstock.connect(load.uri) as connection:
+        connection.declare_stream(STREAM)
+    return worked(load, "overhead")
+
+
+def worked(load: Load, what: str) -> dict[str, float]:
+    """What a process with Spark in it measured."""
+    with tempfile.TemporaryDirectory(dir=load.broker.data_dir.parent) as folder:
+        environment = {**os.environ, "PYSPARK_PYTHON": write_interpreter(Path(folder))}
+        command = [sys.executable, "-m", "bench.spark_work", what, load.uri, STREAM, folder]
+        done = subprocess.run(
+            command, env=environment, stdout=subprocess.PIPE, check=True, timeout=SECONDS_MAX, stderr=subprocess.DEVNULL
+        )
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+SPARK_ROWS = (
+    Row(
+        "spark-read",
+        "Spark reads a stream as a table, 5 M rows of 100 B (or half of --backlog), two tasks, beside Parquet",
+        (
+            most("cpu_ratio", "times Parquet's CPU seconds", 2),
+            most("spark_cpu", "CPU s of JVM and workers"),
+            most("parquet_cpu", "CPU s, Parquet"),
+            rate(None),
+            cpu(),
+        ),
+        read_table,
+        "os",
+        SECTION,
+    ),
+    Row(
+        "spark-micro-batch",
+        "a micro-batch of ten rows beside one of Spark's rate source",
+        (
+            most("overhead", "ms more than the rate source", 150),
+            Figure("source", "ms", lower_is_better=True),
+            Figure("rate_source", "ms", lower_is_better=True),
+        ),
+        micro_batch,
+        "os",
+        SECTION,
+    ),
+)
