@@ -130,7 +130,9 @@ type GetStatusResponse struct {
 	DataDir         string            `protobuf:"bytes,16,opt,name=data_dir,json=dataDir,proto3" json:"data_dir,omitempty"`
 	Listeners       map[string]string `protobuf:"bytes,17,rep,name=listeners,proto3" json:"listeners,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Files with records that could not be read since the start. What they held is dropped, the rest is served.
-	Damage        []*Damage `protobuf:"bytes,18,rep,name=damage,proto3" json:"damage,omitempty"`
+	Damage []*Damage `protobuf:"bytes,18,rep,name=damage,proto3" json:"damage,omitempty"`
+	// The id that the data directory got when it was made: another one means another directory, however it is called.
+	DataId        string `protobuf:"bytes,19,opt,name=data_id,json=dataId,proto3" json:"data_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -289,6 +291,13 @@ func (x *GetStatusResponse) GetDamage() []*Damage {
 		return x.Damage
 	}
 	return nil
+}
+
+func (x *GetStatusResponse) GetDataId() string {
+	if x != nil {
+		return x.DataId
+	}
+	return ""
 }
 
 // One damaged file of a virtual host's log.
@@ -763,8 +772,17 @@ type VhostLimits struct {
 	QueuesMax *uint32                `protobuf:"varint,1,opt,name=queues_max,json=queuesMax,proto3,oneof" json:"queues_max,omitempty"`
 	// Connections with streams in the virtual host.
 	ConnectionsMax *uint32 `protobuf:"varint,2,opt,name=connections_max,json=connectionsMax,proto3,oneof" json:"connections_max,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Messages a second that are published; whoever is faster is not read from for a while.
+	PublishRate *uint32 `protobuf:"varint,3,opt,name=publish_rate,json=publishRate,proto3,oneof" json:"publish_rate,omitempty"`
+	// The same in bytes of publish requests.
+	PublishBytesRate *uint64 `protobuf:"varint,4,opt,name=publish_bytes_rate,json=publishBytesRate,proto3,oneof" json:"publish_bytes_rate,omitempty"`
+	// Bytes received and not yet confirmed, and as many delivered and not yet settled: above it publishers are not read from
+	// and nothing is delivered until there is room.
+	InFlightBytesMax *uint64 `protobuf:"varint,5,opt,name=in_flight_bytes_max,json=inFlightBytesMax,proto3,oneof" json:"in_flight_bytes_max,omitempty"`
+	// A larger message is rejected.
+	MessageBytesMax *uint64 `protobuf:"varint,6,opt,name=message_bytes_max,json=messageBytesMax,proto3,oneof" json:"message_bytes_max,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *VhostLimits) Reset() {
@@ -811,6 +829,305 @@ func (x *VhostLimits) GetConnectionsMax() uint32 {
 	return 0
 }
 
+func (x *VhostLimits) GetPublishRate() uint32 {
+	if x != nil && x.PublishRate != nil {
+		return *x.PublishRate
+	}
+	return 0
+}
+
+func (x *VhostLimits) GetPublishBytesRate() uint64 {
+	if x != nil && x.PublishBytesRate != nil {
+		return *x.PublishBytesRate
+	}
+	return 0
+}
+
+func (x *VhostLimits) GetInFlightBytesMax() uint64 {
+	if x != nil && x.InFlightBytesMax != nil {
+		return *x.InFlightBytesMax
+	}
+	return 0
+}
+
+func (x *VhostLimits) GetMessageBytesMax() uint64 {
+	if x != nil && x.MessageBytesMax != nil {
+		return *x.MessageBytesMax
+	}
+	return 0
+}
+
+type UserLimits struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Connections on which the user was authenticated.
+	ConnectionsMax *uint32 `protobuf:"varint,1,opt,name=connections_max,json=connectionsMax,proto3,oneof" json:"connections_max,omitempty"`
+	// Open streams that publish or consume.
+	StreamsMax *uint32 `protobuf:"varint,2,opt,name=streams_max,json=streamsMax,proto3,oneof" json:"streams_max,omitempty"`
+	// As those of virtual hosts, over all of the user's streams.
+	PublishRate      *uint32 `protobuf:"varint,3,opt,name=publish_rate,json=publishRate,proto3,oneof" json:"publish_rate,omitempty"`
+	PublishBytesRate *uint64 `protobuf:"varint,4,opt,name=publish_bytes_rate,json=publishBytesRate,proto3,oneof" json:"publish_bytes_rate,omitempty"`
+	InFlightBytesMax *uint64 `protobuf:"varint,5,opt,name=in_flight_bytes_max,json=inFlightBytesMax,proto3,oneof" json:"in_flight_bytes_max,omitempty"`
+	MessageBytesMax  *uint64 `protobuf:"varint,6,opt,name=message_bytes_max,json=messageBytesMax,proto3,oneof" json:"message_bytes_max,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *UserLimits) Reset() {
+	*x = UserLimits{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UserLimits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UserLimits) ProtoMessage() {}
+
+func (x *UserLimits) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UserLimits.ProtoReflect.Descriptor instead.
+func (*UserLimits) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *UserLimits) GetConnectionsMax() uint32 {
+	if x != nil && x.ConnectionsMax != nil {
+		return *x.ConnectionsMax
+	}
+	return 0
+}
+
+func (x *UserLimits) GetStreamsMax() uint32 {
+	if x != nil && x.StreamsMax != nil {
+		return *x.StreamsMax
+	}
+	return 0
+}
+
+func (x *UserLimits) GetPublishRate() uint32 {
+	if x != nil && x.PublishRate != nil {
+		return *x.PublishRate
+	}
+	return 0
+}
+
+func (x *UserLimits) GetPublishBytesRate() uint64 {
+	if x != nil && x.PublishBytesRate != nil {
+		return *x.PublishBytesRate
+	}
+	return 0
+}
+
+func (x *UserLimits) GetInFlightBytesMax() uint64 {
+	if x != nil && x.InFlightBytesMax != nil {
+		return *x.InFlightBytesMax
+	}
+	return 0
+}
+
+func (x *UserLimits) GetMessageBytesMax() uint64 {
+	if x != nil && x.MessageBytesMax != nil {
+		return *x.MessageBytesMax
+	}
+	return 0
+}
+
+type GetUserLimitsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetUserLimitsRequest) Reset() {
+	*x = GetUserLimitsRequest{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetUserLimitsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetUserLimitsRequest) ProtoMessage() {}
+
+func (x *GetUserLimitsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetUserLimitsRequest.ProtoReflect.Descriptor instead.
+func (*GetUserLimitsRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *GetUserLimitsRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type GetUserLimitsResponse struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Limits          *UserLimits            `protobuf:"bytes,1,opt,name=limits,proto3" json:"limits,omitempty"`
+	ConnectionCount uint32                 `protobuf:"varint,2,opt,name=connection_count,json=connectionCount,proto3" json:"connection_count,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *GetUserLimitsResponse) Reset() {
+	*x = GetUserLimitsResponse{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetUserLimitsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetUserLimitsResponse) ProtoMessage() {}
+
+func (x *GetUserLimitsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetUserLimitsResponse.ProtoReflect.Descriptor instead.
+func (*GetUserLimitsResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *GetUserLimitsResponse) GetLimits() *UserLimits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *GetUserLimitsResponse) GetConnectionCount() uint32 {
+	if x != nil {
+		return x.ConnectionCount
+	}
+	return 0
+}
+
+type SetUserLimitsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Limits        *UserLimits            `protobuf:"bytes,2,opt,name=limits,proto3" json:"limits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetUserLimitsRequest) Reset() {
+	*x = SetUserLimitsRequest{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetUserLimitsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetUserLimitsRequest) ProtoMessage() {}
+
+func (x *SetUserLimitsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetUserLimitsRequest.ProtoReflect.Descriptor instead.
+func (*SetUserLimitsRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *SetUserLimitsRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetUserLimitsRequest) GetLimits() *UserLimits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+type SetUserLimitsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetUserLimitsResponse) Reset() {
+	*x = SetUserLimitsResponse{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetUserLimitsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetUserLimitsResponse) ProtoMessage() {}
+
+func (x *SetUserLimitsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetUserLimitsResponse.ProtoReflect.Descriptor instead.
+func (*SetUserLimitsResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{16}
+}
+
 type GetVhostLimitsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Vhost         string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
@@ -820,7 +1137,7 @@ type GetVhostLimitsRequest struct {
 
 func (x *GetVhostLimitsRequest) Reset() {
 	*x = GetVhostLimitsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[12]
+	mi := &file_penstock_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -832,7 +1149,7 @@ func (x *GetVhostLimitsRequest) String() string {
 func (*GetVhostLimitsRequest) ProtoMessage() {}
 
 func (x *GetVhostLimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[12]
+	mi := &file_penstock_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -845,7 +1162,7 @@ func (x *GetVhostLimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVhostLimitsRequest.ProtoReflect.Descriptor instead.
 func (*GetVhostLimitsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetVhostLimitsRequest) GetVhost() string {
@@ -866,7 +1183,7 @@ type GetVhostLimitsResponse struct {
 
 func (x *GetVhostLimitsResponse) Reset() {
 	*x = GetVhostLimitsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[13]
+	mi := &file_penstock_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -878,7 +1195,7 @@ func (x *GetVhostLimitsResponse) String() string {
 func (*GetVhostLimitsResponse) ProtoMessage() {}
 
 func (x *GetVhostLimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[13]
+	mi := &file_penstock_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -891,7 +1208,7 @@ func (x *GetVhostLimitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVhostLimitsResponse.ProtoReflect.Descriptor instead.
 func (*GetVhostLimitsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetVhostLimitsResponse) GetLimits() *VhostLimits {
@@ -925,7 +1242,7 @@ type SetVhostLimitsRequest struct {
 
 func (x *SetVhostLimitsRequest) Reset() {
 	*x = SetVhostLimitsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[14]
+	mi := &file_penstock_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -937,7 +1254,7 @@ func (x *SetVhostLimitsRequest) String() string {
 func (*SetVhostLimitsRequest) ProtoMessage() {}
 
 func (x *SetVhostLimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[14]
+	mi := &file_penstock_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -950,7 +1267,7 @@ func (x *SetVhostLimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetVhostLimitsRequest.ProtoReflect.Descriptor instead.
 func (*SetVhostLimitsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SetVhostLimitsRequest) GetVhost() string {
@@ -975,7 +1292,7 @@ type SetVhostLimitsResponse struct {
 
 func (x *SetVhostLimitsResponse) Reset() {
 	*x = SetVhostLimitsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[15]
+	mi := &file_penstock_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -987,7 +1304,7 @@ func (x *SetVhostLimitsResponse) String() string {
 func (*SetVhostLimitsResponse) ProtoMessage() {}
 
 func (x *SetVhostLimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[15]
+	mi := &file_penstock_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1000,7 +1317,7 @@ func (x *SetVhostLimitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetVhostLimitsResponse.ProtoReflect.Descriptor instead.
 func (*SetVhostLimitsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 type User struct {
@@ -1013,7 +1330,7 @@ type User struct {
 
 func (x *User) Reset() {
 	*x = User{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[16]
+	mi := &file_penstock_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1025,7 +1342,7 @@ func (x *User) String() string {
 func (*User) ProtoMessage() {}
 
 func (x *User) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[16]
+	mi := &file_penstock_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1038,7 +1355,7 @@ func (x *User) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use User.ProtoReflect.Descriptor instead.
 func (*User) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *User) GetName() string {
@@ -1063,7 +1380,7 @@ type ListUsersRequest struct {
 
 func (x *ListUsersRequest) Reset() {
 	*x = ListUsersRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[17]
+	mi := &file_penstock_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1075,7 +1392,7 @@ func (x *ListUsersRequest) String() string {
 func (*ListUsersRequest) ProtoMessage() {}
 
 func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[17]
+	mi := &file_penstock_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1088,7 +1405,7 @@ func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersRequest.ProtoReflect.Descriptor instead.
 func (*ListUsersRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 type ListUsersResponse struct {
@@ -1100,7 +1417,7 @@ type ListUsersResponse struct {
 
 func (x *ListUsersResponse) Reset() {
 	*x = ListUsersResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[18]
+	mi := &file_penstock_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1429,7 @@ func (x *ListUsersResponse) String() string {
 func (*ListUsersResponse) ProtoMessage() {}
 
 func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[18]
+	mi := &file_penstock_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1442,7 @@ func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersResponse.ProtoReflect.Descriptor instead.
 func (*ListUsersResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListUsersResponse) GetUsers() []*User {
@@ -1147,7 +1464,7 @@ type PutUserRequest struct {
 
 func (x *PutUserRequest) Reset() {
 	*x = PutUserRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[19]
+	mi := &file_penstock_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1159,7 +1476,7 @@ func (x *PutUserRequest) String() string {
 func (*PutUserRequest) ProtoMessage() {}
 
 func (x *PutUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[19]
+	mi := &file_penstock_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1172,7 +1489,7 @@ func (x *PutUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutUserRequest.ProtoReflect.Descriptor instead.
 func (*PutUserRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PutUserRequest) GetName() string {
@@ -1205,7 +1522,7 @@ type PutUserResponse struct {
 
 func (x *PutUserResponse) Reset() {
 	*x = PutUserResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[20]
+	mi := &file_penstock_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1534,7 @@ func (x *PutUserResponse) String() string {
 func (*PutUserResponse) ProtoMessage() {}
 
 func (x *PutUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[20]
+	mi := &file_penstock_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1547,7 @@ func (x *PutUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutUserResponse.ProtoReflect.Descriptor instead.
 func (*PutUserResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PutUserResponse) GetCreated() bool {
@@ -1249,7 +1566,7 @@ type DeleteUserRequest struct {
 
 func (x *DeleteUserRequest) Reset() {
 	*x = DeleteUserRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[21]
+	mi := &file_penstock_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1261,7 +1578,7 @@ func (x *DeleteUserRequest) String() string {
 func (*DeleteUserRequest) ProtoMessage() {}
 
 func (x *DeleteUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[21]
+	mi := &file_penstock_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1274,7 +1591,7 @@ func (x *DeleteUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteUserRequest.ProtoReflect.Descriptor instead.
 func (*DeleteUserRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DeleteUserRequest) GetName() string {
@@ -1292,7 +1609,7 @@ type DeleteUserResponse struct {
 
 func (x *DeleteUserResponse) Reset() {
 	*x = DeleteUserResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[22]
+	mi := &file_penstock_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1304,7 +1621,7 @@ func (x *DeleteUserResponse) String() string {
 func (*DeleteUserResponse) ProtoMessage() {}
 
 func (x *DeleteUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[22]
+	mi := &file_penstock_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1317,7 +1634,7 @@ func (x *DeleteUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteUserResponse.ProtoReflect.Descriptor instead.
 func (*DeleteUserResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 type RefreshTokenRequest struct {
@@ -1328,7 +1645,7 @@ type RefreshTokenRequest struct {
 
 func (x *RefreshTokenRequest) Reset() {
 	*x = RefreshTokenRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[23]
+	mi := &file_penstock_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1340,7 +1657,7 @@ func (x *RefreshTokenRequest) String() string {
 func (*RefreshTokenRequest) ProtoMessage() {}
 
 func (x *RefreshTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[23]
+	mi := &file_penstock_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1353,7 +1670,7 @@ func (x *RefreshTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshTokenRequest.ProtoReflect.Descriptor instead.
 func (*RefreshTokenRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 type RefreshTokenResponse struct {
@@ -1366,7 +1683,7 @@ type RefreshTokenResponse struct {
 
 func (x *RefreshTokenResponse) Reset() {
 	*x = RefreshTokenResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[24]
+	mi := &file_penstock_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1378,7 +1695,7 @@ func (x *RefreshTokenResponse) String() string {
 func (*RefreshTokenResponse) ProtoMessage() {}
 
 func (x *RefreshTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[24]
+	mi := &file_penstock_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1391,7 +1708,7 @@ func (x *RefreshTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshTokenResponse.ProtoReflect.Descriptor instead.
 func (*RefreshTokenResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RefreshTokenResponse) GetExpiresAtMs() uint64 {
@@ -1415,7 +1732,7 @@ type Permission struct {
 
 func (x *Permission) Reset() {
 	*x = Permission{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[25]
+	mi := &file_penstock_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1427,7 +1744,7 @@ func (x *Permission) String() string {
 func (*Permission) ProtoMessage() {}
 
 func (x *Permission) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[25]
+	mi := &file_penstock_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1440,7 +1757,7 @@ func (x *Permission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Permission.ProtoReflect.Descriptor instead.
 func (*Permission) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Permission) GetUser() string {
@@ -1489,7 +1806,7 @@ type ListPermissionsRequest struct {
 
 func (x *ListPermissionsRequest) Reset() {
 	*x = ListPermissionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[26]
+	mi := &file_penstock_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1501,7 +1818,7 @@ func (x *ListPermissionsRequest) String() string {
 func (*ListPermissionsRequest) ProtoMessage() {}
 
 func (x *ListPermissionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[26]
+	mi := &file_penstock_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1514,7 +1831,7 @@ func (x *ListPermissionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPermissionsRequest.ProtoReflect.Descriptor instead.
 func (*ListPermissionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListPermissionsRequest) GetUser() string {
@@ -1540,7 +1857,7 @@ type ListPermissionsResponse struct {
 
 func (x *ListPermissionsResponse) Reset() {
 	*x = ListPermissionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[27]
+	mi := &file_penstock_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1552,7 +1869,7 @@ func (x *ListPermissionsResponse) String() string {
 func (*ListPermissionsResponse) ProtoMessage() {}
 
 func (x *ListPermissionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[27]
+	mi := &file_penstock_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1565,7 +1882,7 @@ func (x *ListPermissionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPermissionsResponse.ProtoReflect.Descriptor instead.
 func (*ListPermissionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListPermissionsResponse) GetPermissions() []*Permission {
@@ -1584,7 +1901,7 @@ type SetPermissionRequest struct {
 
 func (x *SetPermissionRequest) Reset() {
 	*x = SetPermissionRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[28]
+	mi := &file_penstock_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1596,7 +1913,7 @@ func (x *SetPermissionRequest) String() string {
 func (*SetPermissionRequest) ProtoMessage() {}
 
 func (x *SetPermissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[28]
+	mi := &file_penstock_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1609,7 +1926,7 @@ func (x *SetPermissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPermissionRequest.ProtoReflect.Descriptor instead.
 func (*SetPermissionRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SetPermissionRequest) GetPermission() *Permission {
@@ -1627,7 +1944,7 @@ type SetPermissionResponse struct {
 
 func (x *SetPermissionResponse) Reset() {
 	*x = SetPermissionResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[29]
+	mi := &file_penstock_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1639,7 +1956,7 @@ func (x *SetPermissionResponse) String() string {
 func (*SetPermissionResponse) ProtoMessage() {}
 
 func (x *SetPermissionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[29]
+	mi := &file_penstock_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1652,7 +1969,7 @@ func (x *SetPermissionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPermissionResponse.ProtoReflect.Descriptor instead.
 func (*SetPermissionResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 type ClearPermissionRequest struct {
@@ -1665,7 +1982,7 @@ type ClearPermissionRequest struct {
 
 func (x *ClearPermissionRequest) Reset() {
 	*x = ClearPermissionRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[30]
+	mi := &file_penstock_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1677,7 +1994,7 @@ func (x *ClearPermissionRequest) String() string {
 func (*ClearPermissionRequest) ProtoMessage() {}
 
 func (x *ClearPermissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[30]
+	mi := &file_penstock_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1690,7 +2007,7 @@ func (x *ClearPermissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearPermissionRequest.ProtoReflect.Descriptor instead.
 func (*ClearPermissionRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ClearPermissionRequest) GetUser() string {
@@ -1715,7 +2032,7 @@ type ClearPermissionResponse struct {
 
 func (x *ClearPermissionResponse) Reset() {
 	*x = ClearPermissionResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[31]
+	mi := &file_penstock_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1727,7 +2044,7 @@ func (x *ClearPermissionResponse) String() string {
 func (*ClearPermissionResponse) ProtoMessage() {}
 
 func (x *ClearPermissionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[31]
+	mi := &file_penstock_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1740,7 +2057,7 @@ func (x *ClearPermissionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearPermissionResponse.ProtoReflect.Descriptor instead.
 func (*ClearPermissionResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 type TopicPermission struct {
@@ -1758,7 +2075,7 @@ type TopicPermission struct {
 
 func (x *TopicPermission) Reset() {
 	*x = TopicPermission{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[32]
+	mi := &file_penstock_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1770,7 +2087,7 @@ func (x *TopicPermission) String() string {
 func (*TopicPermission) ProtoMessage() {}
 
 func (x *TopicPermission) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[32]
+	mi := &file_penstock_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1783,7 +2100,7 @@ func (x *TopicPermission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicPermission.ProtoReflect.Descriptor instead.
 func (*TopicPermission) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TopicPermission) GetUser() string {
@@ -1832,7 +2149,7 @@ type ListTopicPermissionsRequest struct {
 
 func (x *ListTopicPermissionsRequest) Reset() {
 	*x = ListTopicPermissionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[33]
+	mi := &file_penstock_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1844,7 +2161,7 @@ func (x *ListTopicPermissionsRequest) String() string {
 func (*ListTopicPermissionsRequest) ProtoMessage() {}
 
 func (x *ListTopicPermissionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[33]
+	mi := &file_penstock_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1857,7 +2174,7 @@ func (x *ListTopicPermissionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicPermissionsRequest.ProtoReflect.Descriptor instead.
 func (*ListTopicPermissionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListTopicPermissionsRequest) GetUser() string {
@@ -1883,7 +2200,7 @@ type ListTopicPermissionsResponse struct {
 
 func (x *ListTopicPermissionsResponse) Reset() {
 	*x = ListTopicPermissionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[34]
+	mi := &file_penstock_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1895,7 +2212,7 @@ func (x *ListTopicPermissionsResponse) String() string {
 func (*ListTopicPermissionsResponse) ProtoMessage() {}
 
 func (x *ListTopicPermissionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[34]
+	mi := &file_penstock_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1908,7 +2225,7 @@ func (x *ListTopicPermissionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicPermissionsResponse.ProtoReflect.Descriptor instead.
 func (*ListTopicPermissionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListTopicPermissionsResponse) GetPermissions() []*TopicPermission {
@@ -1927,7 +2244,7 @@ type SetTopicPermissionRequest struct {
 
 func (x *SetTopicPermissionRequest) Reset() {
 	*x = SetTopicPermissionRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[35]
+	mi := &file_penstock_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1939,7 +2256,7 @@ func (x *SetTopicPermissionRequest) String() string {
 func (*SetTopicPermissionRequest) ProtoMessage() {}
 
 func (x *SetTopicPermissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[35]
+	mi := &file_penstock_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1952,7 +2269,7 @@ func (x *SetTopicPermissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetTopicPermissionRequest.ProtoReflect.Descriptor instead.
 func (*SetTopicPermissionRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SetTopicPermissionRequest) GetPermission() *TopicPermission {
@@ -1970,7 +2287,7 @@ type SetTopicPermissionResponse struct {
 
 func (x *SetTopicPermissionResponse) Reset() {
 	*x = SetTopicPermissionResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[36]
+	mi := &file_penstock_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1982,7 +2299,7 @@ func (x *SetTopicPermissionResponse) String() string {
 func (*SetTopicPermissionResponse) ProtoMessage() {}
 
 func (x *SetTopicPermissionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[36]
+	mi := &file_penstock_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1995,7 +2312,7 @@ func (x *SetTopicPermissionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetTopicPermissionResponse.ProtoReflect.Descriptor instead.
 func (*SetTopicPermissionResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 type ClearTopicPermissionRequest struct {
@@ -2010,7 +2327,7 @@ type ClearTopicPermissionRequest struct {
 
 func (x *ClearTopicPermissionRequest) Reset() {
 	*x = ClearTopicPermissionRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[37]
+	mi := &file_penstock_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2022,7 +2339,7 @@ func (x *ClearTopicPermissionRequest) String() string {
 func (*ClearTopicPermissionRequest) ProtoMessage() {}
 
 func (x *ClearTopicPermissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[37]
+	mi := &file_penstock_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2035,7 +2352,7 @@ func (x *ClearTopicPermissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearTopicPermissionRequest.ProtoReflect.Descriptor instead.
 func (*ClearTopicPermissionRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ClearTopicPermissionRequest) GetUser() string {
@@ -2067,7 +2384,7 @@ type ClearTopicPermissionResponse struct {
 
 func (x *ClearTopicPermissionResponse) Reset() {
 	*x = ClearTopicPermissionResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[38]
+	mi := &file_penstock_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2079,7 +2396,7 @@ func (x *ClearTopicPermissionResponse) String() string {
 func (*ClearTopicPermissionResponse) ProtoMessage() {}
 
 func (x *ClearTopicPermissionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[38]
+	mi := &file_penstock_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2092,7 +2409,7 @@ func (x *ClearTopicPermissionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearTopicPermissionResponse.ProtoReflect.Descriptor instead.
 func (*ClearTopicPermissionResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 type Exchange struct {
@@ -2110,7 +2427,7 @@ type Exchange struct {
 
 func (x *Exchange) Reset() {
 	*x = Exchange{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[39]
+	mi := &file_penstock_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2122,7 +2439,7 @@ func (x *Exchange) String() string {
 func (*Exchange) ProtoMessage() {}
 
 func (x *Exchange) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[39]
+	mi := &file_penstock_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2135,7 +2452,7 @@ func (x *Exchange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exchange.ProtoReflect.Descriptor instead.
 func (*Exchange) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Exchange) GetName() string {
@@ -2192,7 +2509,7 @@ type ListExchangesRequest struct {
 
 func (x *ListExchangesRequest) Reset() {
 	*x = ListExchangesRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[40]
+	mi := &file_penstock_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2204,7 +2521,7 @@ func (x *ListExchangesRequest) String() string {
 func (*ListExchangesRequest) ProtoMessage() {}
 
 func (x *ListExchangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[40]
+	mi := &file_penstock_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2217,7 +2534,7 @@ func (x *ListExchangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExchangesRequest.ProtoReflect.Descriptor instead.
 func (*ListExchangesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListExchangesRequest) GetVhost() string {
@@ -2252,7 +2569,7 @@ type ListExchangesResponse struct {
 
 func (x *ListExchangesResponse) Reset() {
 	*x = ListExchangesResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[41]
+	mi := &file_penstock_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2264,7 +2581,7 @@ func (x *ListExchangesResponse) String() string {
 func (*ListExchangesResponse) ProtoMessage() {}
 
 func (x *ListExchangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[41]
+	mi := &file_penstock_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2277,7 +2594,7 @@ func (x *ListExchangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExchangesResponse.ProtoReflect.Descriptor instead.
 func (*ListExchangesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListExchangesResponse) GetExchanges() []*Exchange {
@@ -2306,7 +2623,7 @@ type DeclareExchangeRequest struct {
 
 func (x *DeclareExchangeRequest) Reset() {
 	*x = DeclareExchangeRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[42]
+	mi := &file_penstock_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2318,7 +2635,7 @@ func (x *DeclareExchangeRequest) String() string {
 func (*DeclareExchangeRequest) ProtoMessage() {}
 
 func (x *DeclareExchangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[42]
+	mi := &file_penstock_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2331,7 +2648,7 @@ func (x *DeclareExchangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareExchangeRequest.ProtoReflect.Descriptor instead.
 func (*DeclareExchangeRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DeclareExchangeRequest) GetVhost() string {
@@ -2363,7 +2680,7 @@ type DeclareExchangeResponse struct {
 
 func (x *DeclareExchangeResponse) Reset() {
 	*x = DeclareExchangeResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[43]
+	mi := &file_penstock_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2375,7 +2692,7 @@ func (x *DeclareExchangeResponse) String() string {
 func (*DeclareExchangeResponse) ProtoMessage() {}
 
 func (x *DeclareExchangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[43]
+	mi := &file_penstock_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2388,7 +2705,7 @@ func (x *DeclareExchangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareExchangeResponse.ProtoReflect.Descriptor instead.
 func (*DeclareExchangeResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 type DeleteExchangeRequest struct {
@@ -2402,7 +2719,7 @@ type DeleteExchangeRequest struct {
 
 func (x *DeleteExchangeRequest) Reset() {
 	*x = DeleteExchangeRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[44]
+	mi := &file_penstock_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2414,7 +2731,7 @@ func (x *DeleteExchangeRequest) String() string {
 func (*DeleteExchangeRequest) ProtoMessage() {}
 
 func (x *DeleteExchangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[44]
+	mi := &file_penstock_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2427,7 +2744,7 @@ func (x *DeleteExchangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteExchangeRequest.ProtoReflect.Descriptor instead.
 func (*DeleteExchangeRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *DeleteExchangeRequest) GetVhost() string {
@@ -2459,7 +2776,7 @@ type DeleteExchangeResponse struct {
 
 func (x *DeleteExchangeResponse) Reset() {
 	*x = DeleteExchangeResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[45]
+	mi := &file_penstock_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2471,7 +2788,7 @@ func (x *DeleteExchangeResponse) String() string {
 func (*DeleteExchangeResponse) ProtoMessage() {}
 
 func (x *DeleteExchangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[45]
+	mi := &file_penstock_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2484,7 +2801,7 @@ func (x *DeleteExchangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteExchangeResponse.ProtoReflect.Descriptor instead.
 func (*DeleteExchangeResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
 type Queue struct {
@@ -2505,7 +2822,7 @@ type Queue struct {
 
 func (x *Queue) Reset() {
 	*x = Queue{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[46]
+	mi := &file_penstock_v1_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2517,7 +2834,7 @@ func (x *Queue) String() string {
 func (*Queue) ProtoMessage() {}
 
 func (x *Queue) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[46]
+	mi := &file_penstock_v1_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2530,7 +2847,7 @@ func (x *Queue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Queue.ProtoReflect.Descriptor instead.
 func (*Queue) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Queue) GetName() string {
@@ -2617,7 +2934,7 @@ type ListQueuesRequest struct {
 
 func (x *ListQueuesRequest) Reset() {
 	*x = ListQueuesRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[47]
+	mi := &file_penstock_v1_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2629,7 +2946,7 @@ func (x *ListQueuesRequest) String() string {
 func (*ListQueuesRequest) ProtoMessage() {}
 
 func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[47]
+	mi := &file_penstock_v1_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2642,7 +2959,7 @@ func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesRequest.ProtoReflect.Descriptor instead.
 func (*ListQueuesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ListQueuesRequest) GetVhost() string {
@@ -2684,7 +3001,7 @@ type ListQueuesResponse struct {
 
 func (x *ListQueuesResponse) Reset() {
 	*x = ListQueuesResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[48]
+	mi := &file_penstock_v1_admin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2696,7 +3013,7 @@ func (x *ListQueuesResponse) String() string {
 func (*ListQueuesResponse) ProtoMessage() {}
 
 func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[48]
+	mi := &file_penstock_v1_admin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2709,7 +3026,7 @@ func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesResponse.ProtoReflect.Descriptor instead.
 func (*ListQueuesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{48}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListQueuesResponse) GetQueues() []*Queue {
@@ -2739,7 +3056,7 @@ type DeclareQueueRequest struct {
 
 func (x *DeclareQueueRequest) Reset() {
 	*x = DeclareQueueRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[49]
+	mi := &file_penstock_v1_admin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2751,7 +3068,7 @@ func (x *DeclareQueueRequest) String() string {
 func (*DeclareQueueRequest) ProtoMessage() {}
 
 func (x *DeclareQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[49]
+	mi := &file_penstock_v1_admin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2764,7 +3081,7 @@ func (x *DeclareQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareQueueRequest.ProtoReflect.Descriptor instead.
 func (*DeclareQueueRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{49}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *DeclareQueueRequest) GetVhost() string {
@@ -2799,7 +3116,7 @@ type DeclareQueueResponse struct {
 
 func (x *DeclareQueueResponse) Reset() {
 	*x = DeclareQueueResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[50]
+	mi := &file_penstock_v1_admin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2811,7 +3128,7 @@ func (x *DeclareQueueResponse) String() string {
 func (*DeclareQueueResponse) ProtoMessage() {}
 
 func (x *DeclareQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[50]
+	mi := &file_penstock_v1_admin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2824,7 +3141,7 @@ func (x *DeclareQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareQueueResponse.ProtoReflect.Descriptor instead.
 func (*DeclareQueueResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{50}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *DeclareQueueResponse) GetName() string {
@@ -2860,7 +3177,7 @@ type DeleteQueueRequest struct {
 
 func (x *DeleteQueueRequest) Reset() {
 	*x = DeleteQueueRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[51]
+	mi := &file_penstock_v1_admin_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2872,7 +3189,7 @@ func (x *DeleteQueueRequest) String() string {
 func (*DeleteQueueRequest) ProtoMessage() {}
 
 func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[51]
+	mi := &file_penstock_v1_admin_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2885,7 +3202,7 @@ func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueRequest.ProtoReflect.Descriptor instead.
 func (*DeleteQueueRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{51}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *DeleteQueueRequest) GetVhost() string {
@@ -2925,7 +3242,7 @@ type DeleteQueueResponse struct {
 
 func (x *DeleteQueueResponse) Reset() {
 	*x = DeleteQueueResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[52]
+	mi := &file_penstock_v1_admin_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2937,7 +3254,7 @@ func (x *DeleteQueueResponse) String() string {
 func (*DeleteQueueResponse) ProtoMessage() {}
 
 func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[52]
+	mi := &file_penstock_v1_admin_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2950,7 +3267,7 @@ func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueResponse.ProtoReflect.Descriptor instead.
 func (*DeleteQueueResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{52}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *DeleteQueueResponse) GetDroppedCount() uint64 {
@@ -2970,7 +3287,7 @@ type PurgeQueueRequest struct {
 
 func (x *PurgeQueueRequest) Reset() {
 	*x = PurgeQueueRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[53]
+	mi := &file_penstock_v1_admin_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2982,7 +3299,7 @@ func (x *PurgeQueueRequest) String() string {
 func (*PurgeQueueRequest) ProtoMessage() {}
 
 func (x *PurgeQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[53]
+	mi := &file_penstock_v1_admin_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2995,7 +3312,7 @@ func (x *PurgeQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeQueueRequest.ProtoReflect.Descriptor instead.
 func (*PurgeQueueRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{53}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *PurgeQueueRequest) GetVhost() string {
@@ -3021,7 +3338,7 @@ type PurgeQueueResponse struct {
 
 func (x *PurgeQueueResponse) Reset() {
 	*x = PurgeQueueResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[54]
+	mi := &file_penstock_v1_admin_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3033,7 +3350,7 @@ func (x *PurgeQueueResponse) String() string {
 func (*PurgeQueueResponse) ProtoMessage() {}
 
 func (x *PurgeQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[54]
+	mi := &file_penstock_v1_admin_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3046,7 +3363,7 @@ func (x *PurgeQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeQueueResponse.ProtoReflect.Descriptor instead.
 func (*PurgeQueueResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{54}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *PurgeQueueResponse) GetDroppedCount() uint64 {
@@ -3069,7 +3386,7 @@ type Binding struct {
 
 func (x *Binding) Reset() {
 	*x = Binding{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[55]
+	mi := &file_penstock_v1_admin_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3081,7 +3398,7 @@ func (x *Binding) String() string {
 func (*Binding) ProtoMessage() {}
 
 func (x *Binding) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[55]
+	mi := &file_penstock_v1_admin_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3094,7 +3411,7 @@ func (x *Binding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Binding.ProtoReflect.Descriptor instead.
 func (*Binding) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{55}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Binding) GetSource() string {
@@ -3143,7 +3460,7 @@ type ListBindingsRequest struct {
 
 func (x *ListBindingsRequest) Reset() {
 	*x = ListBindingsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[56]
+	mi := &file_penstock_v1_admin_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3155,7 +3472,7 @@ func (x *ListBindingsRequest) String() string {
 func (*ListBindingsRequest) ProtoMessage() {}
 
 func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[56]
+	mi := &file_penstock_v1_admin_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3168,7 +3485,7 @@ func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsRequest.ProtoReflect.Descriptor instead.
 func (*ListBindingsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{56}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListBindingsRequest) GetVhost() string {
@@ -3201,7 +3518,7 @@ type ListBindingsResponse struct {
 
 func (x *ListBindingsResponse) Reset() {
 	*x = ListBindingsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[57]
+	mi := &file_penstock_v1_admin_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3213,7 +3530,7 @@ func (x *ListBindingsResponse) String() string {
 func (*ListBindingsResponse) ProtoMessage() {}
 
 func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[57]
+	mi := &file_penstock_v1_admin_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3226,7 +3543,7 @@ func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsResponse.ProtoReflect.Descriptor instead.
 func (*ListBindingsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{57}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ListBindingsResponse) GetBindings() []*Binding {
@@ -3246,7 +3563,7 @@ type BindRequest struct {
 
 func (x *BindRequest) Reset() {
 	*x = BindRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[58]
+	mi := &file_penstock_v1_admin_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3258,7 +3575,7 @@ func (x *BindRequest) String() string {
 func (*BindRequest) ProtoMessage() {}
 
 func (x *BindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[58]
+	mi := &file_penstock_v1_admin_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3271,7 +3588,7 @@ func (x *BindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindRequest.ProtoReflect.Descriptor instead.
 func (*BindRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{58}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *BindRequest) GetVhost() string {
@@ -3296,7 +3613,7 @@ type BindResponse struct {
 
 func (x *BindResponse) Reset() {
 	*x = BindResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[59]
+	mi := &file_penstock_v1_admin_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3308,7 +3625,7 @@ func (x *BindResponse) String() string {
 func (*BindResponse) ProtoMessage() {}
 
 func (x *BindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[59]
+	mi := &file_penstock_v1_admin_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3321,7 +3638,7 @@ func (x *BindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResponse.ProtoReflect.Descriptor instead.
 func (*BindResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{59}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{64}
 }
 
 type UnbindRequest struct {
@@ -3334,7 +3651,7 @@ type UnbindRequest struct {
 
 func (x *UnbindRequest) Reset() {
 	*x = UnbindRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[60]
+	mi := &file_penstock_v1_admin_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3346,7 +3663,7 @@ func (x *UnbindRequest) String() string {
 func (*UnbindRequest) ProtoMessage() {}
 
 func (x *UnbindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[60]
+	mi := &file_penstock_v1_admin_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3359,7 +3676,7 @@ func (x *UnbindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbindRequest.ProtoReflect.Descriptor instead.
 func (*UnbindRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{60}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *UnbindRequest) GetVhost() string {
@@ -3384,7 +3701,7 @@ type UnbindResponse struct {
 
 func (x *UnbindResponse) Reset() {
 	*x = UnbindResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[61]
+	mi := &file_penstock_v1_admin_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3396,7 +3713,7 @@ func (x *UnbindResponse) String() string {
 func (*UnbindResponse) ProtoMessage() {}
 
 func (x *UnbindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[61]
+	mi := &file_penstock_v1_admin_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3409,7 +3726,7 @@ func (x *UnbindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbindResponse.ProtoReflect.Descriptor instead.
 func (*UnbindResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{61}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{66}
 }
 
 // What holds for every exchange or queue whose name its pattern finds itself in. Of those that match, the one with the
@@ -3429,7 +3746,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[62]
+	mi := &file_penstock_v1_admin_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3441,7 +3758,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[62]
+	mi := &file_penstock_v1_admin_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3454,7 +3771,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{62}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Policy) GetName() string {
@@ -3503,7 +3820,7 @@ type ListPoliciesRequest struct {
 
 func (x *ListPoliciesRequest) Reset() {
 	*x = ListPoliciesRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[63]
+	mi := &file_penstock_v1_admin_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3515,7 +3832,7 @@ func (x *ListPoliciesRequest) String() string {
 func (*ListPoliciesRequest) ProtoMessage() {}
 
 func (x *ListPoliciesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[63]
+	mi := &file_penstock_v1_admin_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3528,7 +3845,7 @@ func (x *ListPoliciesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoliciesRequest.ProtoReflect.Descriptor instead.
 func (*ListPoliciesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{63}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ListPoliciesRequest) GetVhost() string {
@@ -3554,7 +3871,7 @@ type ListPoliciesResponse struct {
 
 func (x *ListPoliciesResponse) Reset() {
 	*x = ListPoliciesResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[64]
+	mi := &file_penstock_v1_admin_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3566,7 +3883,7 @@ func (x *ListPoliciesResponse) String() string {
 func (*ListPoliciesResponse) ProtoMessage() {}
 
 func (x *ListPoliciesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[64]
+	mi := &file_penstock_v1_admin_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3579,7 +3896,7 @@ func (x *ListPoliciesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoliciesResponse.ProtoReflect.Descriptor instead.
 func (*ListPoliciesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{64}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ListPoliciesResponse) GetPolicies() []*Policy {
@@ -3600,7 +3917,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[65]
+	mi := &file_penstock_v1_admin_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3612,7 +3929,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[65]
+	mi := &file_penstock_v1_admin_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3625,7 +3942,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{65}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *SetPolicyRequest) GetVhost() string {
@@ -3657,7 +3974,7 @@ type SetPolicyResponse struct {
 
 func (x *SetPolicyResponse) Reset() {
 	*x = SetPolicyResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[66]
+	mi := &file_penstock_v1_admin_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3669,7 +3986,7 @@ func (x *SetPolicyResponse) String() string {
 func (*SetPolicyResponse) ProtoMessage() {}
 
 func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[66]
+	mi := &file_penstock_v1_admin_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3682,7 +3999,7 @@ func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{66}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{71}
 }
 
 type ClearPolicyRequest struct {
@@ -3696,7 +4013,7 @@ type ClearPolicyRequest struct {
 
 func (x *ClearPolicyRequest) Reset() {
 	*x = ClearPolicyRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[67]
+	mi := &file_penstock_v1_admin_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3708,7 +4025,7 @@ func (x *ClearPolicyRequest) String() string {
 func (*ClearPolicyRequest) ProtoMessage() {}
 
 func (x *ClearPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[67]
+	mi := &file_penstock_v1_admin_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3721,7 +4038,7 @@ func (x *ClearPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearPolicyRequest.ProtoReflect.Descriptor instead.
 func (*ClearPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{67}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ClearPolicyRequest) GetVhost() string {
@@ -3753,7 +4070,7 @@ type ClearPolicyResponse struct {
 
 func (x *ClearPolicyResponse) Reset() {
 	*x = ClearPolicyResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[68]
+	mi := &file_penstock_v1_admin_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3765,7 +4082,7 @@ func (x *ClearPolicyResponse) String() string {
 func (*ClearPolicyResponse) ProtoMessage() {}
 
 func (x *ClearPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[68]
+	mi := &file_penstock_v1_admin_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3778,7 +4095,7 @@ func (x *ClearPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearPolicyResponse.ProtoReflect.Descriptor instead.
 func (*ClearPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{68}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{73}
 }
 
 type ExportDefinitionsRequest struct {
@@ -3791,7 +4108,7 @@ type ExportDefinitionsRequest struct {
 
 func (x *ExportDefinitionsRequest) Reset() {
 	*x = ExportDefinitionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[69]
+	mi := &file_penstock_v1_admin_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3803,7 +4120,7 @@ func (x *ExportDefinitionsRequest) String() string {
 func (*ExportDefinitionsRequest) ProtoMessage() {}
 
 func (x *ExportDefinitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[69]
+	mi := &file_penstock_v1_admin_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3816,7 +4133,7 @@ func (x *ExportDefinitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportDefinitionsRequest.ProtoReflect.Descriptor instead.
 func (*ExportDefinitionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{69}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ExportDefinitionsRequest) GetVhost() string {
@@ -3836,7 +4153,7 @@ type ExportDefinitionsResponse struct {
 
 func (x *ExportDefinitionsResponse) Reset() {
 	*x = ExportDefinitionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[70]
+	mi := &file_penstock_v1_admin_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3848,7 +4165,7 @@ func (x *ExportDefinitionsResponse) String() string {
 func (*ExportDefinitionsResponse) ProtoMessage() {}
 
 func (x *ExportDefinitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[70]
+	mi := &file_penstock_v1_admin_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3861,7 +4178,7 @@ func (x *ExportDefinitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportDefinitionsResponse.ProtoReflect.Descriptor instead.
 func (*ExportDefinitionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{70}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ExportDefinitionsResponse) GetJson() []byte {
@@ -3882,7 +4199,7 @@ type ImportDefinitionsRequest struct {
 
 func (x *ImportDefinitionsRequest) Reset() {
 	*x = ImportDefinitionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[71]
+	mi := &file_penstock_v1_admin_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3894,7 +4211,7 @@ func (x *ImportDefinitionsRequest) String() string {
 func (*ImportDefinitionsRequest) ProtoMessage() {}
 
 func (x *ImportDefinitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[71]
+	mi := &file_penstock_v1_admin_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3907,7 +4224,7 @@ func (x *ImportDefinitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportDefinitionsRequest.ProtoReflect.Descriptor instead.
 func (*ImportDefinitionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{71}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ImportDefinitionsRequest) GetJson() []byte {
@@ -3933,7 +4250,7 @@ type ImportDefinitionsResponse struct {
 
 func (x *ImportDefinitionsResponse) Reset() {
 	*x = ImportDefinitionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[72]
+	mi := &file_penstock_v1_admin_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3945,7 +4262,7 @@ func (x *ImportDefinitionsResponse) String() string {
 func (*ImportDefinitionsResponse) ProtoMessage() {}
 
 func (x *ImportDefinitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[72]
+	mi := &file_penstock_v1_admin_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3958,7 +4275,7 @@ func (x *ImportDefinitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportDefinitionsResponse.ProtoReflect.Descriptor instead.
 func (*ImportDefinitionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{72}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ImportDefinitionsResponse) GetAdded() map[string]uint64 {
@@ -3978,7 +4295,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[73]
+	mi := &file_penstock_v1_admin_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3990,7 +4307,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[73]
+	mi := &file_penstock_v1_admin_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4003,7 +4320,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{73}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *BackupRequest) GetDirectory() string {
@@ -4024,7 +4341,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[74]
+	mi := &file_penstock_v1_admin_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4036,7 +4353,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[74]
+	mi := &file_penstock_v1_admin_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4049,7 +4366,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{74}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *BackupResponse) GetVhostCount() uint32 {
@@ -4071,7 +4388,7 @@ var File_penstock_v1_admin_proto protoreflect.FileDescriptor
 const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"\x17penstock/v1/admin.proto\x12\vpenstock.v1\x1a\x19penstock/v1/message.proto\"\x12\n" +
-	"\x10GetStatusRequest\"\x93\x06\n" +
+	"\x10GetStatusRequest\"\xac\x06\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12%\n" +
@@ -4094,7 +4411,8 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\brecovery\x18\x0f \x01(\v2\x15.penstock.v1.RecoveryR\brecovery\x12\x19\n" +
 	"\bdata_dir\x18\x10 \x01(\tR\adataDir\x12K\n" +
 	"\tlisteners\x18\x11 \x03(\v2-.penstock.v1.GetStatusResponse.ListenersEntryR\tlisteners\x12+\n" +
-	"\x06damage\x18\x12 \x03(\v2\x13.penstock.v1.DamageR\x06damage\x1a<\n" +
+	"\x06damage\x18\x12 \x03(\v2\x13.penstock.v1.DamageR\x06damage\x12\x17\n" +
+	"\adata_id\x18\x13 \x01(\tR\x06dataId\x1a<\n" +
 	"\x0eListenersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"t\n" +
@@ -4126,13 +4444,45 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\acreated\x18\x01 \x01(\bR\acreated\"(\n" +
 	"\x12DeleteVhostRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x15\n" +
-	"\x13DeleteVhostResponse\"\x82\x01\n" +
+	"\x13DeleteVhostResponse\"\x98\x03\n" +
 	"\vVhostLimits\x12\"\n" +
 	"\n" +
 	"queues_max\x18\x01 \x01(\rH\x00R\tqueuesMax\x88\x01\x01\x12,\n" +
-	"\x0fconnections_max\x18\x02 \x01(\rH\x01R\x0econnectionsMax\x88\x01\x01B\r\n" +
+	"\x0fconnections_max\x18\x02 \x01(\rH\x01R\x0econnectionsMax\x88\x01\x01\x12&\n" +
+	"\fpublish_rate\x18\x03 \x01(\rH\x02R\vpublishRate\x88\x01\x01\x121\n" +
+	"\x12publish_bytes_rate\x18\x04 \x01(\x04H\x03R\x10publishBytesRate\x88\x01\x01\x122\n" +
+	"\x13in_flight_bytes_max\x18\x05 \x01(\x04H\x04R\x10inFlightBytesMax\x88\x01\x01\x12/\n" +
+	"\x11message_bytes_max\x18\x06 \x01(\x04H\x05R\x0fmessageBytesMax\x88\x01\x01B\r\n" +
 	"\v_queues_maxB\x12\n" +
-	"\x10_connections_max\"-\n" +
+	"\x10_connections_maxB\x0f\n" +
+	"\r_publish_rateB\x15\n" +
+	"\x13_publish_bytes_rateB\x16\n" +
+	"\x14_in_flight_bytes_maxB\x14\n" +
+	"\x12_message_bytes_max\"\x9a\x03\n" +
+	"\n" +
+	"UserLimits\x12,\n" +
+	"\x0fconnections_max\x18\x01 \x01(\rH\x00R\x0econnectionsMax\x88\x01\x01\x12$\n" +
+	"\vstreams_max\x18\x02 \x01(\rH\x01R\n" +
+	"streamsMax\x88\x01\x01\x12&\n" +
+	"\fpublish_rate\x18\x03 \x01(\rH\x02R\vpublishRate\x88\x01\x01\x121\n" +
+	"\x12publish_bytes_rate\x18\x04 \x01(\x04H\x03R\x10publishBytesRate\x88\x01\x01\x122\n" +
+	"\x13in_flight_bytes_max\x18\x05 \x01(\x04H\x04R\x10inFlightBytesMax\x88\x01\x01\x12/\n" +
+	"\x11message_bytes_max\x18\x06 \x01(\x04H\x05R\x0fmessageBytesMax\x88\x01\x01B\x12\n" +
+	"\x10_connections_maxB\x0e\n" +
+	"\f_streams_maxB\x0f\n" +
+	"\r_publish_rateB\x15\n" +
+	"\x13_publish_bytes_rateB\x16\n" +
+	"\x14_in_flight_bytes_maxB\x14\n" +
+	"\x12_message_bytes_max\"*\n" +
+	"\x14GetUserLimitsRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"s\n" +
+	"\x15GetUserLimitsResponse\x12/\n" +
+	"\x06limits\x18\x01 \x01(\v2\x17.penstock.v1.UserLimitsR\x06limits\x12)\n" +
+	"\x10connection_count\x18\x02 \x01(\rR\x0fconnectionCount\"[\n" +
+	"\x14SetUserLimitsRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12/\n" +
+	"\x06limits\x18\x02 \x01(\v2\x17.penstock.v1.UserLimitsR\x06limits\"\x17\n" +
+	"\x15SetUserLimitsResponse\"-\n" +
 	"\x15GetVhostLimitsRequest\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\"\x96\x01\n" +
 	"\x16GetVhostLimitsResponse\x120\n" +
@@ -4364,7 +4714,7 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x0fDestinationKind\x12 \n" +
 	"\x1cDESTINATION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16DESTINATION_KIND_QUEUE\x10\x01\x12\x1d\n" +
-	"\x19DESTINATION_KIND_EXCHANGE\x10\x022\xb7\x15\n" +
+	"\x19DESTINATION_KIND_EXCHANGE\x10\x022\xe7\x16\n" +
 	"\fAdminService\x12J\n" +
 	"\tGetStatus\x12\x1d.penstock.v1.GetStatusRequest\x1a\x1e.penstock.v1.GetStatusResponse\x12M\n" +
 	"\n" +
@@ -4372,7 +4722,9 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\vCreateVhost\x12\x1f.penstock.v1.CreateVhostRequest\x1a .penstock.v1.CreateVhostResponse\x12P\n" +
 	"\vDeleteVhost\x12\x1f.penstock.v1.DeleteVhostRequest\x1a .penstock.v1.DeleteVhostResponse\x12Y\n" +
 	"\x0eGetVhostLimits\x12\".penstock.v1.GetVhostLimitsRequest\x1a#.penstock.v1.GetVhostLimitsResponse\x12Y\n" +
-	"\x0eSetVhostLimits\x12\".penstock.v1.SetVhostLimitsRequest\x1a#.penstock.v1.SetVhostLimitsResponse\x12J\n" +
+	"\x0eSetVhostLimits\x12\".penstock.v1.SetVhostLimitsRequest\x1a#.penstock.v1.SetVhostLimitsResponse\x12V\n" +
+	"\rGetUserLimits\x12!.penstock.v1.GetUserLimitsRequest\x1a\".penstock.v1.GetUserLimitsResponse\x12V\n" +
+	"\rSetUserLimits\x12!.penstock.v1.SetUserLimitsRequest\x1a\".penstock.v1.SetUserLimitsResponse\x12J\n" +
 	"\tListUsers\x12\x1d.penstock.v1.ListUsersRequest\x1a\x1e.penstock.v1.ListUsersResponse\x12D\n" +
 	"\aPutUser\x12\x1b.penstock.v1.PutUserRequest\x1a\x1c.penstock.v1.PutUserResponse\x12M\n" +
 	"\n" +
@@ -4416,7 +4768,7 @@ func file_penstock_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_penstock_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_penstock_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
+var file_penstock_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 86)
 var file_penstock_v1_admin_proto_goTypes = []any{
 	(DestinationKind)(0),                 // 0: penstock.v1.DestinationKind
 	(*GetStatusRequest)(nil),             // 1: penstock.v1.GetStatusRequest
@@ -4431,177 +4783,188 @@ var file_penstock_v1_admin_proto_goTypes = []any{
 	(*DeleteVhostRequest)(nil),           // 10: penstock.v1.DeleteVhostRequest
 	(*DeleteVhostResponse)(nil),          // 11: penstock.v1.DeleteVhostResponse
 	(*VhostLimits)(nil),                  // 12: penstock.v1.VhostLimits
-	(*GetVhostLimitsRequest)(nil),        // 13: penstock.v1.GetVhostLimitsRequest
-	(*GetVhostLimitsResponse)(nil),       // 14: penstock.v1.GetVhostLimitsResponse
-	(*SetVhostLimitsRequest)(nil),        // 15: penstock.v1.SetVhostLimitsRequest
-	(*SetVhostLimitsResponse)(nil),       // 16: penstock.v1.SetVhostLimitsResponse
-	(*User)(nil),                         // 17: penstock.v1.User
-	(*ListUsersRequest)(nil),             // 18: penstock.v1.ListUsersRequest
-	(*ListUsersResponse)(nil),            // 19: penstock.v1.ListUsersResponse
-	(*PutUserRequest)(nil),               // 20: penstock.v1.PutUserRequest
-	(*PutUserResponse)(nil),              // 21: penstock.v1.PutUserResponse
-	(*DeleteUserRequest)(nil),            // 22: penstock.v1.DeleteUserRequest
-	(*DeleteUserResponse)(nil),           // 23: penstock.v1.DeleteUserResponse
-	(*RefreshTokenRequest)(nil),          // 24: penstock.v1.RefreshTokenRequest
-	(*RefreshTokenResponse)(nil),         // 25: penstock.v1.RefreshTokenResponse
-	(*Permission)(nil),                   // 26: penstock.v1.Permission
-	(*ListPermissionsRequest)(nil),       // 27: penstock.v1.ListPermissionsRequest
-	(*ListPermissionsResponse)(nil),      // 28: penstock.v1.ListPermissionsResponse
-	(*SetPermissionRequest)(nil),         // 29: penstock.v1.SetPermissionRequest
-	(*SetPermissionResponse)(nil),        // 30: penstock.v1.SetPermissionResponse
-	(*ClearPermissionRequest)(nil),       // 31: penstock.v1.ClearPermissionRequest
-	(*ClearPermissionResponse)(nil),      // 32: penstock.v1.ClearPermissionResponse
-	(*TopicPermission)(nil),              // 33: penstock.v1.TopicPermission
-	(*ListTopicPermissionsRequest)(nil),  // 34: penstock.v1.ListTopicPermissionsRequest
-	(*ListTopicPermissionsResponse)(nil), // 35: penstock.v1.ListTopicPermissionsResponse
-	(*SetTopicPermissionRequest)(nil),    // 36: penstock.v1.SetTopicPermissionRequest
-	(*SetTopicPermissionResponse)(nil),   // 37: penstock.v1.SetTopicPermissionResponse
-	(*ClearTopicPermissionRequest)(nil),  // 38: penstock.v1.ClearTopicPermissionRequest
-	(*ClearTopicPermissionResponse)(nil), // 39: penstock.v1.ClearTopicPermissionResponse
-	(*Exchange)(nil),                     // 40: penstock.v1.Exchange
-	(*ListExchangesRequest)(nil),         // 41: penstock.v1.ListExchangesRequest
-	(*ListExchangesResponse)(nil),        // 42: penstock.v1.ListExchangesResponse
-	(*DeclareExchangeRequest)(nil),       // 43: penstock.v1.DeclareExchangeRequest
-	(*DeclareExchangeResponse)(nil),      // 44: penstock.v1.DeclareExchangeResponse
-	(*DeleteExchangeRequest)(nil),        // 45: penstock.v1.DeleteExchangeRequest
-	(*DeleteExchangeResponse)(nil),       // 46: penstock.v1.DeleteExchangeResponse
-	(*Queue)(nil),                        // 47: penstock.v1.Queue
-	(*ListQueuesRequest)(nil),            // 48: penstock.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),           // 49: penstock.v1.ListQueuesResponse
-	(*DeclareQueueRequest)(nil),          // 50: penstock.v1.DeclareQueueRequest
-	(*DeclareQueueResponse)(nil),         // 51: penstock.v1.DeclareQueueResponse
-	(*DeleteQueueRequest)(nil),           // 52: penstock.v1.DeleteQueueRequest
-	(*DeleteQueueResponse)(nil),          // 53: penstock.v1.DeleteQueueResponse
-	(*PurgeQueueRequest)(nil),            // 54: penstock.v1.PurgeQueueRequest
-	(*PurgeQueueResponse)(nil),           // 55: penstock.v1.PurgeQueueResponse
-	(*Binding)(nil),                      // 56: penstock.v1.Binding
-	(*ListBindingsRequest)(nil),          // 57: penstock.v1.ListBindingsRequest
-	(*ListBindingsResponse)(nil),         // 58: penstock.v1.ListBindingsResponse
-	(*BindRequest)(nil),                  // 59: penstock.v1.BindRequest
-	(*BindResponse)(nil),                 // 60: penstock.v1.BindResponse
-	(*UnbindRequest)(nil),                // 61: penstock.v1.UnbindRequest
-	(*UnbindResponse)(nil),               // 62: penstock.v1.UnbindResponse
-	(*Policy)(nil),                       // 63: penstock.v1.Policy
-	(*ListPoliciesRequest)(nil),          // 64: penstock.v1.ListPoliciesRequest
-	(*ListPoliciesResponse)(nil),         // 65: penstock.v1.ListPoliciesResponse
-	(*SetPolicyRequest)(nil),             // 66: penstock.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),            // 67: penstock.v1.SetPolicyResponse
-	(*ClearPolicyRequest)(nil),           // 68: penstock.v1.ClearPolicyRequest
-	(*ClearPolicyResponse)(nil),          // 69: penstock.v1.ClearPolicyResponse
-	(*ExportDefinitionsRequest)(nil),     // 70: penstock.v1.ExportDefinitionsRequest
-	(*ExportDefinitionsResponse)(nil),    // 71: penstock.v1.ExportDefinitionsResponse
-	(*ImportDefinitionsRequest)(nil),     // 72: penstock.v1.ImportDefinitionsRequest
-	(*ImportDefinitionsResponse)(nil),    // 73: penstock.v1.ImportDefinitionsResponse
-	(*BackupRequest)(nil),                // 74: penstock.v1.BackupRequest
-	(*BackupResponse)(nil),               // 75: penstock.v1.BackupResponse
-	nil,                                  // 76: penstock.v1.GetStatusResponse.ListenersEntry
-	nil,                                  // 77: penstock.v1.Exchange.ArgumentsEntry
-	nil,                                  // 78: penstock.v1.Queue.ArgumentsEntry
-	nil,                                  // 79: penstock.v1.Binding.ArgumentsEntry
-	nil,                                  // 80: penstock.v1.Policy.DefinitionEntry
-	nil,                                  // 81: penstock.v1.ImportDefinitionsResponse.AddedEntry
-	(*Value)(nil),                        // 82: penstock.v1.Value
+	(*UserLimits)(nil),                   // 13: penstock.v1.UserLimits
+	(*GetUserLimitsRequest)(nil),         // 14: penstock.v1.GetUserLimitsRequest
+	(*GetUserLimitsResponse)(nil),        // 15: penstock.v1.GetUserLimitsResponse
+	(*SetUserLimitsRequest)(nil),         // 16: penstock.v1.SetUserLimitsRequest
+	(*SetUserLimitsResponse)(nil),        // 17: penstock.v1.SetUserLimitsResponse
+	(*GetVhostLimitsRequest)(nil),        // 18: penstock.v1.GetVhostLimitsRequest
+	(*GetVhostLimitsResponse)(nil),       // 19: penstock.v1.GetVhostLimitsResponse
+	(*SetVhostLimitsRequest)(nil),        // 20: penstock.v1.SetVhostLimitsRequest
+	(*SetVhostLimitsResponse)(nil),       // 21: penstock.v1.SetVhostLimitsResponse
+	(*User)(nil),                         // 22: penstock.v1.User
+	(*ListUsersRequest)(nil),             // 23: penstock.v1.ListUsersRequest
+	(*ListUsersResponse)(nil),            // 24: penstock.v1.ListUsersResponse
+	(*PutUserRequest)(nil),               // 25: penstock.v1.PutUserRequest
+	(*PutUserResponse)(nil),              // 26: penstock.v1.PutUserResponse
+	(*DeleteUserRequest)(nil),            // 27: penstock.v1.DeleteUserRequest
+	(*DeleteUserResponse)(nil),           // 28: penstock.v1.DeleteUserResponse
+	(*RefreshTokenRequest)(nil),          // 29: penstock.v1.RefreshTokenRequest
+	(*RefreshTokenResponse)(nil),         // 30: penstock.v1.RefreshTokenResponse
+	(*Permission)(nil),                   // 31: penstock.v1.Permission
+	(*ListPermissionsRequest)(nil),       // 32: penstock.v1.ListPermissionsRequest
+	(*ListPermissionsResponse)(nil),      // 33: penstock.v1.ListPermissionsResponse
+	(*SetPermissionRequest)(nil),         // 34: penstock.v1.SetPermissionRequest
+	(*SetPermissionResponse)(nil),        // 35: penstock.v1.SetPermissionResponse
+	(*ClearPermissionRequest)(nil),       // 36: penstock.v1.ClearPermissionRequest
+	(*ClearPermissionResponse)(nil),      // 37: penstock.v1.ClearPermissionResponse
+	(*TopicPermission)(nil),              // 38: penstock.v1.TopicPermission
+	(*ListTopicPermissionsRequest)(nil),  // 39: penstock.v1.ListTopicPermissionsRequest
+	(*ListTopicPermissionsResponse)(nil), // 40: penstock.v1.ListTopicPermissionsResponse
+	(*SetTopicPermissionRequest)(nil),    // 41: penstock.v1.SetTopicPermissionRequest
+	(*SetTopicPermissionResponse)(nil),   // 42: penstock.v1.SetTopicPermissionResponse
+	(*ClearTopicPermissionRequest)(nil),  // 43: penstock.v1.ClearTopicPermissionRequest
+	(*ClearTopicPermissionResponse)(nil), // 44: penstock.v1.ClearTopicPermissionResponse
+	(*Exchange)(nil),                     // 45: penstock.v1.Exchange
+	(*ListExchangesRequest)(nil),         // 46: penstock.v1.ListExchangesRequest
+	(*ListExchangesResponse)(nil),        // 47: penstock.v1.ListExchangesResponse
+	(*DeclareExchangeRequest)(nil),       // 48: penstock.v1.DeclareExchangeRequest
+	(*DeclareExchangeResponse)(nil),      // 49: penstock.v1.DeclareExchangeResponse
+	(*DeleteExchangeRequest)(nil),        // 50: penstock.v1.DeleteExchangeRequest
+	(*DeleteExchangeResponse)(nil),       // 51: penstock.v1.DeleteExchangeResponse
+	(*Queue)(nil),                        // 52: penstock.v1.Queue
+	(*ListQueuesRequest)(nil),            // 53: penstock.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),           // 54: penstock.v1.ListQueuesResponse
+	(*DeclareQueueRequest)(nil),          // 55: penstock.v1.DeclareQueueRequest
+	(*DeclareQueueResponse)(nil),         // 56: penstock.v1.DeclareQueueResponse
+	(*DeleteQueueRequest)(nil),           // 57: penstock.v1.DeleteQueueRequest
+	(*DeleteQueueResponse)(nil),          // 58: penstock.v1.DeleteQueueResponse
+	(*PurgeQueueRequest)(nil),            // 59: penstock.v1.PurgeQueueRequest
+	(*PurgeQueueResponse)(nil),           // 60: penstock.v1.PurgeQueueResponse
+	(*Binding)(nil),                      // 61: penstock.v1.Binding
+	(*ListBindingsRequest)(nil),          // 62: penstock.v1.ListBindingsRequest
+	(*ListBindingsResponse)(nil),         // 63: penstock.v1.ListBindingsResponse
+	(*BindRequest)(nil),                  // 64: penstock.v1.BindRequest
+	(*BindResponse)(nil),                 // 65: penstock.v1.BindResponse
+	(*UnbindRequest)(nil),                // 66: penstock.v1.UnbindRequest
+	(*UnbindResponse)(nil),               // 67: penstock.v1.UnbindResponse
+	(*Policy)(nil),                       // 68: penstock.v1.Policy
+	(*ListPoliciesRequest)(nil),          // 69: penstock.v1.ListPoliciesRequest
+	(*ListPoliciesResponse)(nil),         // 70: penstock.v1.ListPoliciesResponse
+	(*SetPolicyRequest)(nil),             // 71: penstock.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),            // 72: penstock.v1.SetPolicyResponse
+	(*ClearPolicyRequest)(nil),           // 73: penstock.v1.ClearPolicyRequest
+	(*ClearPolicyResponse)(nil),          // 74: penstock.v1.ClearPolicyResponse
+	(*ExportDefinitionsRequest)(nil),     // 75: penstock.v1.ExportDefinitionsRequest
+	(*ExportDefinitionsResponse)(nil),    // 76: penstock.v1.ExportDefinitionsResponse
+	(*ImportDefinitionsRequest)(nil),     // 77: penstock.v1.ImportDefinitionsRequest
+	(*ImportDefinitionsResponse)(nil),    // 78: penstock.v1.ImportDefinitionsResponse
+	(*BackupRequest)(nil),                // 79: penstock.v1.BackupRequest
+	(*BackupResponse)(nil),               // 80: penstock.v1.BackupResponse
+	nil,                                  // 81: penstock.v1.GetStatusResponse.ListenersEntry
+	nil,                                  // 82: penstock.v1.Exchange.ArgumentsEntry
+	nil,                                  // 83: penstock.v1.Queue.ArgumentsEntry
+	nil,                                  // 84: penstock.v1.Binding.ArgumentsEntry
+	nil,                                  // 85: penstock.v1.Policy.DefinitionEntry
+	nil,                                  // 86: penstock.v1.ImportDefinitionsResponse.AddedEntry
+	(*Value)(nil),                        // 87: penstock.v1.Value
 }
 var file_penstock_v1_admin_proto_depIdxs = []int32{
 	4,  // 0: penstock.v1.GetStatusResponse.recovery:type_name -> penstock.v1.Recovery
-	76, // 1: penstock.v1.GetStatusResponse.listeners:type_name -> penstock.v1.GetStatusResponse.ListenersEntry
+	81, // 1: penstock.v1.GetStatusResponse.listeners:type_name -> penstock.v1.GetStatusResponse.ListenersEntry
 	3,  // 2: penstock.v1.GetStatusResponse.damage:type_name -> penstock.v1.Damage
 	5,  // 3: penstock.v1.ListVhostsResponse.vhosts:type_name -> penstock.v1.Vhost
-	12, // 4: penstock.v1.GetVhostLimitsResponse.limits:type_name -> penstock.v1.VhostLimits
-	12, // 5: penstock.v1.SetVhostLimitsRequest.limits:type_name -> penstock.v1.VhostLimits
-	17, // 6: penstock.v1.ListUsersResponse.users:type_name -> penstock.v1.User
-	26, // 7: penstock.v1.ListPermissionsResponse.permissions:type_name -> penstock.v1.Permission
-	26, // 8: penstock.v1.SetPermissionRequest.permission:type_name -> penstock.v1.Permission
-	33, // 9: penstock.v1.ListTopicPermissionsResponse.permissions:type_name -> penstock.v1.TopicPermission
-	33, // 10: penstock.v1.SetTopicPermissionRequest.permission:type_name -> penstock.v1.TopicPermission
-	77, // 11: penstock.v1.Exchange.arguments:type_name -> penstock.v1.Exchange.ArgumentsEntry
-	40, // 12: penstock.v1.ListExchangesResponse.exchanges:type_name -> penstock.v1.Exchange
-	40, // 13: penstock.v1.DeclareExchangeRequest.exchange:type_name -> penstock.v1.Exchange
-	78, // 14: penstock.v1.Queue.arguments:type_name -> penstock.v1.Queue.ArgumentsEntry
-	47, // 15: penstock.v1.ListQueuesResponse.queues:type_name -> penstock.v1.Queue
-	47, // 16: penstock.v1.DeclareQueueRequest.queue:type_name -> penstock.v1.Queue
-	0,  // 17: penstock.v1.Binding.destination_kind:type_name -> penstock.v1.DestinationKind
-	79, // 18: penstock.v1.Binding.arguments:type_name -> penstock.v1.Binding.ArgumentsEntry
-	56, // 19: penstock.v1.ListBindingsResponse.bindings:type_name -> penstock.v1.Binding
-	56, // 20: penstock.v1.BindRequest.binding:type_name -> penstock.v1.Binding
-	56, // 21: penstock.v1.UnbindRequest.binding:type_name -> penstock.v1.Binding
-	80, // 22: penstock.v1.Policy.definition:type_name -> penstock.v1.Policy.DefinitionEntry
-	63, // 23: penstock.v1.ListPoliciesResponse.policies:type_name -> penstock.v1.Policy
-	63, // 24: penstock.v1.SetPolicyRequest.policy:type_name -> penstock.v1.Policy
-	81, // 25: penstock.v1.ImportDefinitionsResponse.added:type_name -> penstock.v1.ImportDefinitionsResponse.AddedEntry
-	82, // 26: penstock.v1.Exchange.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	82, // 27: penstock.v1.Queue.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	82, // 28: penstock.v1.Binding.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	82, // 29: penstock.v1.Policy.DefinitionEntry.value:type_name -> penstock.v1.Value
-	1,  // 30: penstock.v1.AdminService.GetStatus:input_type -> penstock.v1.GetStatusRequest
-	6,  // 31: penstock.v1.AdminService.ListVhosts:input_type -> penstock.v1.ListVhostsRequest
-	8,  // 32: penstock.v1.AdminService.CreateVhost:input_type -> penstock.v1.CreateVhostRequest
-	10, // 33: penstock.v1.AdminService.DeleteVhost:input_type -> penstock.v1.DeleteVhostRequest
-	13, // 34: penstock.v1.AdminService.GetVhostLimits:input_type -> penstock.v1.GetVhostLimitsRequest
-	15, // 35: penstock.v1.AdminService.SetVhostLimits:input_type -> penstock.v1.SetVhostLimitsRequest
-	18, // 36: penstock.v1.AdminService.ListUsers:input_type -> penstock.v1.ListUsersRequest
-	20, // 37: penstock.v1.AdminService.PutUser:input_type -> penstock.v1.PutUserRequest
-	22, // 38: penstock.v1.AdminService.DeleteUser:input_type -> penstock.v1.DeleteUserRequest
-	24, // 39: penstock.v1.AdminService.RefreshToken:input_type -> penstock.v1.RefreshTokenRequest
-	27, // 40: penstock.v1.AdminService.ListPermissions:input_type -> penstock.v1.ListPermissionsRequest
-	29, // 41: penstock.v1.AdminService.SetPermission:input_type -> penstock.v1.SetPermissionRequest
-	31, // 42: penstock.v1.AdminService.ClearPermission:input_type -> penstock.v1.ClearPermissionRequest
-	34, // 43: penstock.v1.AdminService.ListTopicPermissions:input_type -> penstock.v1.ListTopicPermissionsRequest
-	36, // 44: penstock.v1.AdminService.SetTopicPermission:input_type -> penstock.v1.SetTopicPermissionRequest
-	38, // 45: penstock.v1.AdminService.ClearTopicPermission:input_type -> penstock.v1.ClearTopicPermissionRequest
-	41, // 46: penstock.v1.AdminService.ListExchanges:input_type -> penstock.v1.ListExchangesRequest
-	43, // 47: penstock.v1.AdminService.DeclareExchange:input_type -> penstock.v1.DeclareExchangeRequest
-	45, // 48: penstock.v1.AdminService.DeleteExchange:input_type -> penstock.v1.DeleteExchangeRequest
-	48, // 49: penstock.v1.AdminService.ListQueues:input_type -> penstock.v1.ListQueuesRequest
-	50, // 50: penstock.v1.AdminService.DeclareQueue:input_type -> penstock.v1.DeclareQueueRequest
-	52, // 51: penstock.v1.AdminService.DeleteQueue:input_type -> penstock.v1.DeleteQueueRequest
-	54, // 52: penstock.v1.AdminService.PurgeQueue:input_type -> penstock.v1.PurgeQueueRequest
-	57, // 53: penstock.v1.AdminService.ListBindings:input_type -> penstock.v1.ListBindingsRequest
-	59, // 54: penstock.v1.AdminService.Bind:input_type -> penstock.v1.BindRequest
-	61, // 55: penstock.v1.AdminService.Unbind:input_type -> penstock.v1.UnbindRequest
-	64, // 56: penstock.v1.AdminService.ListPolicies:input_type -> penstock.v1.ListPoliciesRequest
-	66, // 57: penstock.v1.AdminService.SetPolicy:input_type -> penstock.v1.SetPolicyRequest
-	68, // 58: penstock.v1.AdminService.ClearPolicy:input_type -> penstock.v1.ClearPolicyRequest
-	70, // 59: penstock.v1.AdminService.ExportDefinitions:input_type -> penstock.v1.ExportDefinitionsRequest
-	72, // 60: penstock.v1.AdminService.ImportDefinitions:input_type -> penstock.v1.ImportDefinitionsRequest
-	74, // 61: penstock.v1.AdminService.Backup:input_type -> penstock.v1.BackupRequest
-	2,  // 62: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
-	7,  // 63: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
-	9,  // 64: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
-	11, // 65: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
-	14, // 66: penstock.v1.AdminService.GetVhostLimits:output_type -> penstock.v1.GetVhostLimitsResponse
-	16, // 67: penstock.v1.AdminService.SetVhostLimits:output_type -> penstock.v1.SetVhostLimitsResponse
-	19, // 68: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
-	21, // 69: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
-	23, // 70: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
-	25, // 71: penstock.v1.AdminService.RefreshToken:output_type -> penstock.v1.RefreshTokenResponse
-	28, // 72: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
-	30, // 73: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
-	32, // 74: penstock.v1.AdminService.ClearPermission:output_type -> penstock.v1.ClearPermissionResponse
-	35, // 75: penstock.v1.AdminService.ListTopicPermissions:output_type -> penstock.v1.ListTopicPermissionsResponse
-	37, // 76: penstock.v1.AdminService.SetTopicPermission:output_type -> penstock.v1.SetTopicPermissionResponse
-	39, // 77: penstock.v1.AdminService.ClearTopicPermission:output_type -> penstock.v1.ClearTopicPermissionResponse
-	42, // 78: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
-	44, // 79: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
-	46, // 80: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
-	49, // 81: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
-	51, // 82: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
-	53, // 83: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
-	55, // 84: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
-	58, // 85: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
-	60, // 86: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
-	62, // 87: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
-	65, // 88: penstock.v1.AdminService.ListPolicies:output_type -> penstock.v1.ListPoliciesResponse
-	67, // 89: penstock.v1.AdminService.SetPolicy:output_type -> penstock.v1.SetPolicyResponse
-	69, // 90: penstock.v1.AdminService.ClearPolicy:output_type -> penstock.v1.ClearPolicyResponse
-	71, // 91: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
-	73, // 92: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
-	75, // 93: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse
-	62, // [62:94] is the sub-list for method output_type
-	30, // [30:62] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	13, // 4: penstock.v1.GetUserLimitsResponse.limits:type_name -> penstock.v1.UserLimits
+	13, // 5: penstock.v1.SetUserLimitsRequest.limits:type_name -> penstock.v1.UserLimits
+	12, // 6: penstock.v1.GetVhostLimitsResponse.limits:type_name -> penstock.v1.VhostLimits
+	12, // 7: penstock.v1.SetVhostLimitsRequest.limits:type_name -> penstock.v1.VhostLimits
+	22, // 8: penstock.v1.ListUsersResponse.users:type_name -> penstock.v1.User
+	31, // 9: penstock.v1.ListPermissionsResponse.permissions:type_name -> penstock.v1.Permission
+	31, // 10: penstock.v1.SetPermissionRequest.permission:type_name -> penstock.v1.Permission
+	38, // 11: penstock.v1.ListTopicPermissionsResponse.permissions:type_name -> penstock.v1.TopicPermission
+	38, // 12: penstock.v1.SetTopicPermissionRequest.permission:type_name -> penstock.v1.TopicPermission
+	82, // 13: penstock.v1.Exchange.arguments:type_name -> penstock.v1.Exchange.ArgumentsEntry
+	45, // 14: penstock.v1.ListExchangesResponse.exchanges:type_name -> penstock.v1.Exchange
+	45, // 15: penstock.v1.DeclareExchangeRequest.exchange:type_name -> penstock.v1.Exchange
+	83, // 16: penstock.v1.Queue.arguments:type_name -> penstock.v1.Queue.ArgumentsEntry
+	52, // 17: penstock.v1.ListQueuesResponse.queues:type_name -> penstock.v1.Queue
+	52, // 18: penstock.v1.DeclareQueueRequest.queue:type_name -> penstock.v1.Queue
+	0,  // 19: penstock.v1.Binding.destination_kind:type_name -> penstock.v1.DestinationKind
+	84, // 20: penstock.v1.Binding.arguments:type_name -> penstock.v1.Binding.ArgumentsEntry
+	61, // 21: penstock.v1.ListBindingsResponse.bindings:type_name -> penstock.v1.Binding
+	61, // 22: penstock.v1.BindRequest.binding:type_name -> penstock.v1.Binding
+	61, // 23: penstock.v1.UnbindRequest.binding:type_name -> penstock.v1.Binding
+	85, // 24: penstock.v1.Policy.definition:type_name -> penstock.v1.Policy.DefinitionEntry
+	68, // 25: penstock.v1.ListPoliciesResponse.policies:type_name -> penstock.v1.Policy
+	68, // 26: penstock.v1.SetPolicyRequest.policy:type_name -> penstock.v1.Policy
+	86, // 27: penstock.v1.ImportDefinitionsResponse.added:type_name -> penstock.v1.ImportDefinitionsResponse.AddedEntry
+	87, // 28: penstock.v1.Exchange.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	87, // 29: penstock.v1.Queue.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	87, // 30: penstock.v1.Binding.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	87, // 31: penstock.v1.Policy.DefinitionEntry.value:type_name -> penstock.v1.Value
+	1,  // 32: penstock.v1.AdminService.GetStatus:input_type -> penstock.v1.GetStatusRequest
+	6,  // 33: penstock.v1.AdminService.ListVhosts:input_type -> penstock.v1.ListVhostsRequest
+	8,  // 34: penstock.v1.AdminService.CreateVhost:input_type -> penstock.v1.CreateVhostRequest
+	10, // 35: penstock.v1.AdminService.DeleteVhost:input_type -> penstock.v1.DeleteVhostRequest
+	18, // 36: penstock.v1.AdminService.GetVhostLimits:input_type -> penstock.v1.GetVhostLimitsRequest
+	20, // 37: penstock.v1.AdminService.SetVhostLimits:input_type -> penstock.v1.SetVhostLimitsRequest
+	14, // 38: penstock.v1.AdminService.GetUserLimits:input_type -> penstock.v1.GetUserLimitsRequest
+	16, // 39: penstock.v1.AdminService.SetUserLimits:input_type -> penstock.v1.SetUserLimitsRequest
+	23, // 40: penstock.v1.AdminService.ListUsers:input_type -> penstock.v1.ListUsersRequest
+	25, // 41: penstock.v1.AdminService.PutUser:input_type -> penstock.v1.PutUserRequest
+	27, // 42: penstock.v1.AdminService.DeleteUser:input_type -> penstock.v1.DeleteUserRequest
+	29, // 43: penstock.v1.AdminService.RefreshToken:input_type -> penstock.v1.RefreshTokenRequest
+	32, // 44: penstock.v1.AdminService.ListPermissions:input_type -> penstock.v1.ListPermissionsRequest
+	34, // 45: penstock.v1.AdminService.SetPermission:input_type -> penstock.v1.SetPermissionRequest
+	36, // 46: penstock.v1.AdminService.ClearPermission:input_type -> penstock.v1.ClearPermissionRequest
+	39, // 47: penstock.v1.AdminService.ListTopicPermissions:input_type -> penstock.v1.ListTopicPermissionsRequest
+	41, // 48: penstock.v1.AdminService.SetTopicPermission:input_type -> penstock.v1.SetTopicPermissionRequest
+	43, // 49: penstock.v1.AdminService.ClearTopicPermission:input_type -> penstock.v1.ClearTopicPermissionRequest
+	46, // 50: penstock.v1.AdminService.ListExchanges:input_type -> penstock.v1.ListExchangesRequest
+	48, // 51: penstock.v1.AdminService.DeclareExchange:input_type -> penstock.v1.DeclareExchangeRequest
+	50, // 52: penstock.v1.AdminService.DeleteExchange:input_type -> penstock.v1.DeleteExchangeRequest
+	53, // 53: penstock.v1.AdminService.ListQueues:input_type -> penstock.v1.ListQueuesRequest
+	55, // 54: penstock.v1.AdminService.DeclareQueue:input_type -> penstock.v1.DeclareQueueRequest
+	57, // 55: penstock.v1.AdminService.DeleteQueue:input_type -> penstock.v1.DeleteQueueRequest
+	59, // 56: penstock.v1.AdminService.PurgeQueue:input_type -> penstock.v1.PurgeQueueRequest
+	62, // 57: penstock.v1.AdminService.ListBindings:input_type -> penstock.v1.ListBindingsRequest
+	64, // 58: penstock.v1.AdminService.Bind:input_type -> penstock.v1.BindRequest
+	66, // 59: penstock.v1.AdminService.Unbind:input_type -> penstock.v1.UnbindRequest
+	69, // 60: penstock.v1.AdminService.ListPolicies:input_type -> penstock.v1.ListPoliciesRequest
+	71, // 61: penstock.v1.AdminService.SetPolicy:input_type -> penstock.v1.SetPolicyRequest
+	73, // 62: penstock.v1.AdminService.ClearPolicy:input_type -> penstock.v1.ClearPolicyRequest
+	75, // 63: penstock.v1.AdminService.ExportDefinitions:input_type -> penstock.v1.ExportDefinitionsRequest
+	77, // 64: penstock.v1.AdminService.ImportDefinitions:input_type -> penstock.v1.ImportDefinitionsRequest
+	79, // 65: penstock.v1.AdminService.Backup:input_type -> penstock.v1.BackupRequest
+	2,  // 66: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
+	7,  // 67: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
+	9,  // 68: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
+	11, // 69: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
+	19, // 70: penstock.v1.AdminService.GetVhostLimits:output_type -> penstock.v1.GetVhostLimitsResponse
+	21, // 71: penstock.v1.AdminService.SetVhostLimits:output_type -> penstock.v1.SetVhostLimitsResponse
+	15, // 72: penstock.v1.AdminService.GetUserLimits:output_type -> penstock.v1.GetUserLimitsResponse
+	17, // 73: penstock.v1.AdminService.SetUserLimits:output_type -> penstock.v1.SetUserLimitsResponse
+	24, // 74: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
+	26, // 75: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
+	28, // 76: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
+	30, // 77: penstock.v1.AdminService.RefreshToken:output_type -> penstock.v1.RefreshTokenResponse
+	33, // 78: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
+	35, // 79: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
+	37, // 80: penstock.v1.AdminService.ClearPermission:output_type -> penstock.v1.ClearPermissionResponse
+	40, // 81: penstock.v1.AdminService.ListTopicPermissions:output_type -> penstock.v1.ListTopicPermissionsResponse
+	42, // 82: penstock.v1.AdminService.SetTopicPermission:output_type -> penstock.v1.SetTopicPermissionResponse
+	44, // 83: penstock.v1.AdminService.ClearTopicPermission:output_type -> penstock.v1.ClearTopicPermissionResponse
+	47, // 84: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
+	49, // 85: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
+	51, // 86: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
+	54, // 87: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
+	56, // 88: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
+	58, // 89: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
+	60, // 90: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
+	63, // 91: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
+	65, // 92: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
+	67, // 93: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
+	70, // 94: penstock.v1.AdminService.ListPolicies:output_type -> penstock.v1.ListPoliciesResponse
+	72, // 95: penstock.v1.AdminService.SetPolicy:output_type -> penstock.v1.SetPolicyResponse
+	74, // 96: penstock.v1.AdminService.ClearPolicy:output_type -> penstock.v1.ClearPolicyResponse
+	76, // 97: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
+	78, // 98: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
+	80, // 99: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse
+	66, // [66:100] is the sub-list for method output_type
+	32, // [32:66] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_penstock_v1_admin_proto_init() }
@@ -4611,21 +4974,22 @@ func file_penstock_v1_admin_proto_init() {
 	}
 	file_penstock_v1_message_proto_init()
 	file_penstock_v1_admin_proto_msgTypes[11].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[19].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[26].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[33].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[37].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[47].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[56].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[69].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[71].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[12].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[24].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[31].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[38].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[42].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[52].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[61].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[74].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[76].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_penstock_v1_admin_proto_rawDesc), len(file_penstock_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   81,
+			NumMessages:   86,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -27,6 +27,8 @@ const (
 	AdminService_DeleteVhost_FullMethodName          = "/penstock.v1.AdminService/DeleteVhost"
 	AdminService_GetVhostLimits_FullMethodName       = "/penstock.v1.AdminService/GetVhostLimits"
 	AdminService_SetVhostLimits_FullMethodName       = "/penstock.v1.AdminService/SetVhostLimits"
+	AdminService_GetUserLimits_FullMethodName        = "/penstock.v1.AdminService/GetUserLimits"
+	AdminService_SetUserLimits_FullMethodName        = "/penstock.v1.AdminService/SetUserLimits"
 	AdminService_ListUsers_FullMethodName            = "/penstock.v1.AdminService/ListUsers"
 	AdminService_PutUser_FullMethodName              = "/penstock.v1.AdminService/PutUser"
 	AdminService_DeleteUser_FullMethodName           = "/penstock.v1.AdminService/DeleteUser"
@@ -66,6 +68,10 @@ type AdminServiceClient interface {
 	GetVhostLimits(ctx context.Context, in *GetVhostLimitsRequest, opts ...grpc.CallOption) (*GetVhostLimitsResponse, error)
 	// All of them at once: one that is absent is no limit. What is above a new limit stays.
 	SetVhostLimits(ctx context.Context, in *SetVhostLimitsRequest, opts ...grpc.CallOption) (*SetVhostLimitsResponse, error)
+	// Of users of tokens and of other servers too. Without a name, of the caller.
+	GetUserLimits(ctx context.Context, in *GetUserLimitsRequest, opts ...grpc.CallOption) (*GetUserLimitsResponse, error)
+	// All of them at once: one that is absent is no limit.
+	SetUserLimits(ctx context.Context, in *SetUserLimitsRequest, opts ...grpc.CallOption) (*SetUserLimitsResponse, error)
 	ListUsers(ctx context.Context, in *ListUsersRequest, opts ...grpc.CallOption) (*ListUsersResponse, error)
 	PutUser(ctx context.Context, in *PutUserRequest, opts ...grpc.CallOption) (*PutUserResponse, error)
 	DeleteUser(ctx context.Context, in *DeleteUserRequest, opts ...grpc.CallOption) (*DeleteUserResponse, error)
@@ -161,6 +167,26 @@ func (c *adminServiceClient) SetVhostLimits(ctx context.Context, in *SetVhostLim
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SetVhostLimitsResponse)
 	err := c.cc.Invoke(ctx, AdminService_SetVhostLimits_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) GetUserLimits(ctx context.Context, in *GetUserLimitsRequest, opts ...grpc.CallOption) (*GetUserLimitsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetUserLimitsResponse)
+	err := c.cc.Invoke(ctx, AdminService_GetUserLimits_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) SetUserLimits(ctx context.Context, in *SetUserLimitsRequest, opts ...grpc.CallOption) (*SetUserLimitsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetUserLimitsResponse)
+	err := c.cc.Invoke(ctx, AdminService_SetUserLimits_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -438,6 +464,10 @@ type AdminServiceServer interface {
 	GetVhostLimits(context.Context, *GetVhostLimitsRequest) (*GetVhostLimitsResponse, error)
 	// All of them at once: one that is absent is no limit. What is above a new limit stays.
 	SetVhostLimits(context.Context, *SetVhostLimitsRequest) (*SetVhostLimitsResponse, error)
+	// Of users of tokens and of other servers too. Without a name, of the caller.
+	GetUserLimits(context.Context, *GetUserLimitsRequest) (*GetUserLimitsResponse, error)
+	// All of them at once: one that is absent is no limit.
+	SetUserLimits(context.Context, *SetUserLimitsRequest) (*SetUserLimitsResponse, error)
 	ListUsers(context.Context, *ListUsersRequest) (*ListUsersResponse, error)
 	PutUser(context.Context, *PutUserRequest) (*PutUserResponse, error)
 	DeleteUser(context.Context, *DeleteUserRequest) (*DeleteUserResponse, error)
@@ -496,6 +526,12 @@ func (UnimplementedAdminServiceServer) GetVhostLimits(context.Context, *GetVhost
 }
 func (UnimplementedAdminServiceServer) SetVhostLimits(context.Context, *SetVhostLimitsRequest) (*SetVhostLimitsResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method SetVhostLimits not implemented")
+}
+func (UnimplementedAdminServiceServer) GetUserLimits(context.Context, *GetUserLimitsRequest) (*GetUserLimitsResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method GetUserLimits not implemented")
+}
+func (UnimplementedAdminServiceServer) SetUserLimits(context.Context, *SetUserLimitsRequest) (*SetUserLimitsResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method SetUserLimits not implemented")
 }
 func (UnimplementedAdminServiceServer) ListUsers(context.Context, *ListUsersRequest) (*ListUsersResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ListUsers not implemented")
@@ -700,6 +736,42 @@ func _AdminService_SetVhostLimits_Handler(srv interface{}, ctx context.Context, 
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServiceServer).SetVhostLimits(ctx, req.(*SetVhostLimitsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_GetUserLimits_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetUserLimitsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GetUserLimits(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GetUserLimits_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GetUserLimits(ctx, req.(*GetUserLimitsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_SetUserLimits_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetUserLimitsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).SetUserLimits(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_SetUserLimits_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).SetUserLimits(ctx, req.(*SetUserLimitsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1202,6 +1274,14 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SetVhostLimits",
 			Handler:    _AdminService_SetVhostLimits_Handler,
+		},
+		{
+			MethodName: "GetUserLimits",
+			Handler:    _AdminService_GetUserLimits_Handler,
+		},
+		{
+			MethodName: "SetUserLimits",
+			Handler:    _AdminService_SetUserLimits_Handler,
 		},
 		{
 			MethodName: "ListUsers",

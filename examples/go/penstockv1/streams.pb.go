@@ -1158,7 +1158,9 @@ type GetOffsetsRequest struct {
 	// A stream or one of its partitions.
 	Stream string `protobuf:"bytes,2,opt,name=stream,proto3" json:"stream,omitempty"`
 	// Milliseconds since 1970-01-01 UTC: also tells the first offset stored at this time or later.
-	TimestampMs   *uint64 `protobuf:"varint,3,opt,name=timestamp_ms,json=timestampMs,proto3,oneof" json:"timestamp_ms,omitempty"`
+	TimestampMs *uint64 `protobuf:"varint,3,opt,name=timestamp_ms,json=timestampMs,proto3,oneof" json:"timestamp_ms,omitempty"`
+	// Also tells what the archive has, if there is one; the call fails when it cannot be read.
+	Archive       bool `protobuf:"varint,4,opt,name=archive,proto3" json:"archive,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1212,6 +1214,13 @@ func (x *GetOffsetsRequest) GetTimestampMs() uint64 {
 		return *x.TimestampMs
 	}
 	return 0
+}
+
+func (x *GetOffsetsRequest) GetArchive() bool {
+	if x != nil {
+		return x.Archive
+	}
+	return false
 }
 
 type GetOffsetsResponse struct {
@@ -1271,7 +1280,11 @@ type PartitionOffsets struct {
 	FirstTimestampMs uint64 `protobuf:"varint,6,opt,name=first_timestamp_ms,json=firstTimestampMs,proto3" json:"first_timestamp_ms,omitempty"`
 	LastTimestampMs  uint64 `protobuf:"varint,7,opt,name=last_timestamp_ms,json=lastTimestampMs,proto3" json:"last_timestamp_ms,omitempty"`
 	// For the request's timestamp_ms; `next` when everything is older.
-	AtTimestamp   *uint64 `protobuf:"varint,8,opt,name=at_timestamp,json=atTimestamp,proto3,oneof" json:"at_timestamp,omitempty"`
+	AtTimestamp *uint64 `protobuf:"varint,8,opt,name=at_timestamp,json=atTimestamp,proto3,oneof" json:"at_timestamp,omitempty"`
+	// The partition's own number: a stream that is deleted and declared again has another.
+	Id uint32 `protobuf:"varint,9,opt,name=id,proto3" json:"id,omitempty"`
+	// If asked for, what the archive has below `first`; absent when that is nothing. Read does not read it, Arrow Flight does.
+	Archive       *ArchivedOffsets `protobuf:"bytes,10,opt,name=archive,proto3" json:"archive,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1362,6 +1375,213 @@ func (x *PartitionOffsets) GetAtTimestamp() uint64 {
 	return 0
 }
 
+func (x *PartitionOffsets) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *PartitionOffsets) GetArchive() *ArchivedOffsets {
+	if x != nil {
+		return x.Archive
+	}
+	return nil
+}
+
+type ArchivedOffsets struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	First uint64                 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
+	// Behind the last one; what is archived and not yet dropped here lies between PartitionOffsets.first and this.
+	Next uint64 `protobuf:"varint,2,opt,name=next,proto3" json:"next,omitempty"`
+	// Messages and bytes of bodies below PartitionOffsets.first; the count is absent when it is not known, bytes are about so many.
+	MessageCount *uint64 `protobuf:"varint,3,opt,name=message_count,json=messageCount,proto3,oneof" json:"message_count,omitempty"`
+	Bytes        uint64  `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// For the request's timestamp_ms, when that message lies in the archive.
+	AtTimestamp   *uint64 `protobuf:"varint,5,opt,name=at_timestamp,json=atTimestamp,proto3,oneof" json:"at_timestamp,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ArchivedOffsets) Reset() {
+	*x = ArchivedOffsets{}
+	mi := &file_penstock_v1_streams_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ArchivedOffsets) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ArchivedOffsets) ProtoMessage() {}
+
+func (x *ArchivedOffsets) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_streams_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ArchivedOffsets.ProtoReflect.Descriptor instead.
+func (*ArchivedOffsets) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ArchivedOffsets) GetFirst() uint64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *ArchivedOffsets) GetNext() uint64 {
+	if x != nil {
+		return x.Next
+	}
+	return 0
+}
+
+func (x *ArchivedOffsets) GetMessageCount() uint64 {
+	if x != nil && x.MessageCount != nil {
+		return *x.MessageCount
+	}
+	return 0
+}
+
+func (x *ArchivedOffsets) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *ArchivedOffsets) GetAtTimestamp() uint64 {
+	if x != nil && x.AtTimestamp != nil {
+		return *x.AtTimestamp
+	}
+	return 0
+}
+
+type TrimStreamRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Vhost     string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	Partition string                 `protobuf:"bytes,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	// Nothing from this offset on is dropped.
+	Before        uint64 `protobuf:"varint,3,opt,name=before,proto3" json:"before,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TrimStreamRequest) Reset() {
+	*x = TrimStreamRequest{}
+	mi := &file_penstock_v1_streams_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TrimStreamRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TrimStreamRequest) ProtoMessage() {}
+
+func (x *TrimStreamRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_streams_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TrimStreamRequest.ProtoReflect.Descriptor instead.
+func (*TrimStreamRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *TrimStreamRequest) GetVhost() string {
+	if x != nil {
+		return x.Vhost
+	}
+	return ""
+}
+
+func (x *TrimStreamRequest) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+func (x *TrimStreamRequest) GetBefore() uint64 {
+	if x != nil {
+		return x.Before
+	}
+	return 0
+}
+
+type TrimStreamResponse struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	DroppedCount uint64                 `protobuf:"varint,1,opt,name=dropped_count,json=droppedCount,proto3" json:"dropped_count,omitempty"`
+	// The first offset that is there now.
+	First         uint64 `protobuf:"varint,2,opt,name=first,proto3" json:"first,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TrimStreamResponse) Reset() {
+	*x = TrimStreamResponse{}
+	mi := &file_penstock_v1_streams_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TrimStreamResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TrimStreamResponse) ProtoMessage() {}
+
+func (x *TrimStreamResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_streams_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TrimStreamResponse.ProtoReflect.Descriptor instead.
+func (*TrimStreamResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *TrimStreamResponse) GetDroppedCount() uint64 {
+	if x != nil {
+		return x.DroppedCount
+	}
+	return 0
+}
+
+func (x *TrimStreamResponse) GetFirst() uint64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
 type StoreOffsetRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Vhost     string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
@@ -1375,7 +1595,7 @@ type StoreOffsetRequest struct {
 
 func (x *StoreOffsetRequest) Reset() {
 	*x = StoreOffsetRequest{}
-	mi := &file_penstock_v1_streams_proto_msgTypes[19]
+	mi := &file_penstock_v1_streams_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1387,7 +1607,7 @@ func (x *StoreOffsetRequest) String() string {
 func (*StoreOffsetRequest) ProtoMessage() {}
 
 func (x *StoreOffsetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_streams_proto_msgTypes[19]
+	mi := &file_penstock_v1_streams_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1400,7 +1620,7 @@ func (x *StoreOffsetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreOffsetRequest.ProtoReflect.Descriptor instead.
 func (*StoreOffsetRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{19}
+	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StoreOffsetRequest) GetVhost() string {
@@ -1439,7 +1659,7 @@ type StoreOffsetResponse struct {
 
 func (x *StoreOffsetResponse) Reset() {
 	*x = StoreOffsetResponse{}
-	mi := &file_penstock_v1_streams_proto_msgTypes[20]
+	mi := &file_penstock_v1_streams_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1451,7 +1671,7 @@ func (x *StoreOffsetResponse) String() string {
 func (*StoreOffsetResponse) ProtoMessage() {}
 
 func (x *StoreOffsetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_streams_proto_msgTypes[20]
+	mi := &file_penstock_v1_streams_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1464,7 +1684,7 @@ func (x *StoreOffsetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreOffsetResponse.ProtoReflect.Descriptor instead.
 func (*StoreOffsetResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{20}
+	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{23}
 }
 
 type ListGroupsRequest struct {
@@ -1478,7 +1698,7 @@ type ListGroupsRequest struct {
 
 func (x *ListGroupsRequest) Reset() {
 	*x = ListGroupsRequest{}
-	mi := &file_penstock_v1_streams_proto_msgTypes[21]
+	mi := &file_penstock_v1_streams_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1490,7 +1710,7 @@ func (x *ListGroupsRequest) String() string {
 func (*ListGroupsRequest) ProtoMessage() {}
 
 func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_streams_proto_msgTypes[21]
+	mi := &file_penstock_v1_streams_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1503,7 +1723,7 @@ func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsRequest.ProtoReflect.Descriptor instead.
 func (*ListGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{21}
+	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListGroupsRequest) GetVhost() string {
@@ -1529,7 +1749,7 @@ type ListGroupsResponse struct {
 
 func (x *ListGroupsResponse) Reset() {
 	*x = ListGroupsResponse{}
-	mi := &file_penstock_v1_streams_proto_msgTypes[22]
+	mi := &file_penstock_v1_streams_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1541,7 +1761,7 @@ func (x *ListGroupsResponse) String() string {
 func (*ListGroupsResponse) ProtoMessage() {}
 
 func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_streams_proto_msgTypes[22]
+	mi := &file_penstock_v1_streams_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1554,7 +1774,7 @@ func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsResponse.ProtoReflect.Descriptor instead.
 func (*ListGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{22}
+	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListGroupsResponse) GetGroups() []*Group {
@@ -1579,7 +1799,7 @@ type Group struct {
 
 func (x *Group) Reset() {
 	*x = Group{}
-	mi := &file_penstock_v1_streams_proto_msgTypes[23]
+	mi := &file_penstock_v1_streams_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1591,7 +1811,7 @@ func (x *Group) String() string {
 func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_streams_proto_msgTypes[23]
+	mi := &file_penstock_v1_streams_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1604,7 +1824,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{23}
+	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Group) GetName() string {
@@ -1653,7 +1873,7 @@ type DeleteGroupRequest struct {
 
 func (x *DeleteGroupRequest) Reset() {
 	*x = DeleteGroupRequest{}
-	mi := &file_penstock_v1_streams_proto_msgTypes[24]
+	mi := &file_penstock_v1_streams_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1665,7 +1885,7 @@ func (x *DeleteGroupRequest) String() string {
 func (*DeleteGroupRequest) ProtoMessage() {}
 
 func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_streams_proto_msgTypes[24]
+	mi := &file_penstock_v1_streams_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1678,7 +1898,7 @@ func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupRequest.ProtoReflect.Descriptor instead.
 func (*DeleteGroupRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{24}
+	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeleteGroupRequest) GetVhost() string {
@@ -1711,7 +1931,7 @@ type DeleteGroupResponse struct {
 
 func (x *DeleteGroupResponse) Reset() {
 	*x = DeleteGroupResponse{}
-	mi := &file_penstock_v1_streams_proto_msgTypes[25]
+	mi := &file_penstock_v1_streams_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1723,7 +1943,7 @@ func (x *DeleteGroupResponse) String() string {
 func (*DeleteGroupResponse) ProtoMessage() {}
 
 func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_streams_proto_msgTypes[25]
+	mi := &file_penstock_v1_streams_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,7 +1956,7 @@ func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupResponse.ProtoReflect.Descriptor instead.
 func (*DeleteGroupResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{25}
+	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DeleteGroupResponse) GetDeleted() bool {
@@ -1756,7 +1976,7 @@ type GetProducerRequest struct {
 
 func (x *GetProducerRequest) Reset() {
 	*x = GetProducerRequest{}
-	mi := &file_penstock_v1_streams_proto_msgTypes[26]
+	mi := &file_penstock_v1_streams_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1768,7 +1988,7 @@ func (x *GetProducerRequest) String() string {
 func (*GetProducerRequest) ProtoMessage() {}
 
 func (x *GetProducerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_streams_proto_msgTypes[26]
+	mi := &file_penstock_v1_streams_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1781,7 +2001,7 @@ func (x *GetProducerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetProducerRequest.ProtoReflect.Descriptor instead.
 func (*GetProducerRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{26}
+	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetProducerRequest) GetVhost() string {
@@ -1808,7 +2028,7 @@ type GetProducerResponse struct {
 
 func (x *GetProducerResponse) Reset() {
 	*x = GetProducerResponse{}
-	mi := &file_penstock_v1_streams_proto_msgTypes[27]
+	mi := &file_penstock_v1_streams_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1820,7 +2040,7 @@ func (x *GetProducerResponse) String() string {
 func (*GetProducerResponse) ProtoMessage() {}
 
 func (x *GetProducerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_streams_proto_msgTypes[27]
+	mi := &file_penstock_v1_streams_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1833,7 +2053,7 @@ func (x *GetProducerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetProducerResponse.ProtoReflect.Descriptor instead.
 func (*GetProducerResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{27}
+	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetProducerResponse) GetSequence() uint64 {
@@ -1841,6 +2061,280 @@ func (x *GetProducerResponse) GetSequence() uint64 {
 		return *x.Sequence
 	}
 	return 0
+}
+
+type ListProducersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vhost string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	// The page begins behind this name.
+	After string `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
+	// At most 1,000, which is also what 0 means.
+	Limit         uint32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListProducersRequest) Reset() {
+	*x = ListProducersRequest{}
+	mi := &file_penstock_v1_streams_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListProducersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListProducersRequest) ProtoMessage() {}
+
+func (x *ListProducersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_streams_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListProducersRequest.ProtoReflect.Descriptor instead.
+func (*ListProducersRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *ListProducersRequest) GetVhost() string {
+	if x != nil {
+		return x.Vhost
+	}
+	return ""
+}
+
+func (x *ListProducersRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *ListProducersRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type ListProducersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of their names.
+	Producers     []*ProducerInfo `protobuf:"bytes,1,rep,name=producers,proto3" json:"producers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListProducersResponse) Reset() {
+	*x = ListProducersResponse{}
+	mi := &file_penstock_v1_streams_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListProducersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListProducersResponse) ProtoMessage() {}
+
+func (x *ListProducersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_streams_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListProducersResponse.ProtoReflect.Descriptor instead.
+func (*ListProducersResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ListProducersResponse) GetProducers() []*ProducerInfo {
+	if x != nil {
+		return x.Producers
+	}
+	return nil
+}
+
+type ProducerInfo struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The highest sequence stored; 0 when nothing is.
+	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// When it was last used, in milliseconds since 1970-01-01 UTC; after a start, up to a day too early.
+	UsedAtMs uint64 `protobuf:"varint,3,opt,name=used_at_ms,json=usedAtMs,proto3" json:"used_at_ms,omitempty"`
+	// Whether a publish stream has it.
+	Open          bool `protobuf:"varint,4,opt,name=open,proto3" json:"open,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProducerInfo) Reset() {
+	*x = ProducerInfo{}
+	mi := &file_penstock_v1_streams_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProducerInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProducerInfo) ProtoMessage() {}
+
+func (x *ProducerInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_streams_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProducerInfo.ProtoReflect.Descriptor instead.
+func (*ProducerInfo) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ProducerInfo) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ProducerInfo) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *ProducerInfo) GetUsedAtMs() uint64 {
+	if x != nil {
+		return x.UsedAtMs
+	}
+	return 0
+}
+
+func (x *ProducerInfo) GetOpen() bool {
+	if x != nil {
+		return x.Open
+	}
+	return false
+}
+
+type DeleteProducerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Vhost         string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	Producer      string                 `protobuf:"bytes,2,opt,name=producer,proto3" json:"producer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteProducerRequest) Reset() {
+	*x = DeleteProducerRequest{}
+	mi := &file_penstock_v1_streams_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteProducerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteProducerRequest) ProtoMessage() {}
+
+func (x *DeleteProducerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_streams_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteProducerRequest.ProtoReflect.Descriptor instead.
+func (*DeleteProducerRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *DeleteProducerRequest) GetVhost() string {
+	if x != nil {
+		return x.Vhost
+	}
+	return ""
+}
+
+func (x *DeleteProducerRequest) GetProducer() string {
+	if x != nil {
+		return x.Producer
+	}
+	return ""
+}
+
+type DeleteProducerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Deleted       bool                   `protobuf:"varint,1,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteProducerResponse) Reset() {
+	*x = DeleteProducerResponse{}
+	mi := &file_penstock_v1_streams_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteProducerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteProducerResponse) ProtoMessage() {}
+
+func (x *DeleteProducerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_streams_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteProducerResponse.ProtoReflect.Descriptor instead.
+func (*DeleteProducerResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_streams_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *DeleteProducerResponse) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
 }
 
 var File_penstock_v1_streams_proto protoreflect.FileDescriptor
@@ -1928,16 +2422,17 @@ const file_penstock_v1_streams_proto_rawDesc = "" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\";\n" +
 	"\x14DeleteStreamResponse\x12#\n" +
-	"\rdropped_count\x18\x01 \x01(\x04R\fdroppedCount\"z\n" +
+	"\rdropped_count\x18\x01 \x01(\x04R\fdroppedCount\"\x94\x01\n" +
 	"\x11GetOffsetsRequest\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x16\n" +
 	"\x06stream\x18\x02 \x01(\tR\x06stream\x12&\n" +
-	"\ftimestamp_ms\x18\x03 \x01(\x04H\x00R\vtimestampMs\x88\x01\x01B\x0f\n" +
+	"\ftimestamp_ms\x18\x03 \x01(\x04H\x00R\vtimestampMs\x88\x01\x01\x12\x18\n" +
+	"\aarchive\x18\x04 \x01(\bR\aarchiveB\x0f\n" +
 	"\r_timestamp_ms\"S\n" +
 	"\x12GetOffsetsResponse\x12=\n" +
 	"\n" +
 	"partitions\x18\x01 \x03(\v2\x1d.penstock.v1.PartitionOffsetsR\n" +
-	"partitions\"\xa8\x02\n" +
+	"partitions\"\xf0\x02\n" +
 	"\x10PartitionOffsets\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\tR\tpartition\x12\x14\n" +
 	"\x05first\x18\x02 \x01(\x04R\x05first\x12\x12\n" +
@@ -1946,8 +2441,26 @@ const file_penstock_v1_streams_proto_rawDesc = "" +
 	"\x05bytes\x18\x05 \x01(\x04R\x05bytes\x12,\n" +
 	"\x12first_timestamp_ms\x18\x06 \x01(\x04R\x10firstTimestampMs\x12*\n" +
 	"\x11last_timestamp_ms\x18\a \x01(\x04R\x0flastTimestampMs\x12&\n" +
-	"\fat_timestamp\x18\b \x01(\x04H\x00R\vatTimestamp\x88\x01\x01B\x0f\n" +
-	"\r_at_timestamp\"v\n" +
+	"\fat_timestamp\x18\b \x01(\x04H\x00R\vatTimestamp\x88\x01\x01\x12\x0e\n" +
+	"\x02id\x18\t \x01(\rR\x02id\x126\n" +
+	"\aarchive\x18\n" +
+	" \x01(\v2\x1c.penstock.v1.ArchivedOffsetsR\aarchiveB\x0f\n" +
+	"\r_at_timestamp\"\xc6\x01\n" +
+	"\x0fArchivedOffsets\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\x04R\x05first\x12\x12\n" +
+	"\x04next\x18\x02 \x01(\x04R\x04next\x12(\n" +
+	"\rmessage_count\x18\x03 \x01(\x04H\x00R\fmessageCount\x88\x01\x01\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x04R\x05bytes\x12&\n" +
+	"\fat_timestamp\x18\x05 \x01(\x04H\x01R\vatTimestamp\x88\x01\x01B\x10\n" +
+	"\x0e_message_countB\x0f\n" +
+	"\r_at_timestamp\"_\n" +
+	"\x11TrimStreamRequest\x12\x14\n" +
+	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\tR\tpartition\x12\x16\n" +
+	"\x06before\x18\x03 \x01(\x04R\x06before\"O\n" +
+	"\x12TrimStreamResponse\x12#\n" +
+	"\rdropped_count\x18\x01 \x01(\x04R\fdroppedCount\x12\x14\n" +
+	"\x05first\x18\x02 \x01(\x04R\x05first\"v\n" +
 	"\x12StoreOffsetRequest\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\tR\tpartition\x12\x14\n" +
@@ -1977,14 +2490,31 @@ const file_penstock_v1_streams_proto_rawDesc = "" +
 	"\bproducer\x18\x02 \x01(\tR\bproducer\"C\n" +
 	"\x13GetProducerResponse\x12\x1f\n" +
 	"\bsequence\x18\x01 \x01(\x04H\x00R\bsequence\x88\x01\x01B\v\n" +
-	"\t_sequence*O\n" +
+	"\t_sequence\"X\n" +
+	"\x14ListProducersRequest\x12\x14\n" +
+	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\tR\x05after\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\rR\x05limit\"P\n" +
+	"\x15ListProducersResponse\x127\n" +
+	"\tproducers\x18\x01 \x03(\v2\x19.penstock.v1.ProducerInfoR\tproducers\"p\n" +
+	"\fProducerInfo\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x1c\n" +
+	"\n" +
+	"used_at_ms\x18\x03 \x01(\x04R\busedAtMs\x12\x12\n" +
+	"\x04open\x18\x04 \x01(\bR\x04open\"I\n" +
+	"\x15DeleteProducerRequest\x12\x14\n" +
+	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x1a\n" +
+	"\bproducer\x18\x02 \x01(\tR\bproducer\"2\n" +
+	"\x16DeleteProducerResponse\x12\x18\n" +
+	"\adeleted\x18\x01 \x01(\bR\adeleted*O\n" +
 	"\x05Place\x12\x15\n" +
 	"\x11PLACE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"PLACE_NEXT\x10\x01\x12\x0f\n" +
 	"\vPLACE_FIRST\x10\x02\x12\x0e\n" +
 	"\n" +
-	"PLACE_LAST\x10\x032\xe3\x05\n" +
+	"PLACE_LAST\x10\x032\xe5\a\n" +
 	"\rStreamService\x12?\n" +
 	"\x04Read\x12\x18.penstock.v1.ReadRequest\x1a\x19.penstock.v1.ReadResponse(\x010\x01\x12P\n" +
 	"\vListStreams\x12\x1f.penstock.v1.ListStreamsRequest\x1a .penstock.v1.ListStreamsResponse\x12V\n" +
@@ -1995,8 +2525,12 @@ const file_penstock_v1_streams_proto_rawDesc = "" +
 	"\vStoreOffset\x12\x1f.penstock.v1.StoreOffsetRequest\x1a .penstock.v1.StoreOffsetResponse\x12M\n" +
 	"\n" +
 	"ListGroups\x12\x1e.penstock.v1.ListGroupsRequest\x1a\x1f.penstock.v1.ListGroupsResponse\x12P\n" +
-	"\vDeleteGroup\x12\x1f.penstock.v1.DeleteGroupRequest\x1a .penstock.v1.DeleteGroupResponse\x12P\n" +
-	"\vGetProducer\x12\x1f.penstock.v1.GetProducerRequest\x1a .penstock.v1.GetProducerResponseb\x06proto3"
+	"\vDeleteGroup\x12\x1f.penstock.v1.DeleteGroupRequest\x1a .penstock.v1.DeleteGroupResponse\x12M\n" +
+	"\n" +
+	"TrimStream\x12\x1e.penstock.v1.TrimStreamRequest\x1a\x1f.penstock.v1.TrimStreamResponse\x12P\n" +
+	"\vGetProducer\x12\x1f.penstock.v1.GetProducerRequest\x1a .penstock.v1.GetProducerResponse\x12V\n" +
+	"\rListProducers\x12!.penstock.v1.ListProducersRequest\x1a\".penstock.v1.ListProducersResponse\x12Y\n" +
+	"\x0eDeleteProducer\x12\".penstock.v1.DeleteProducerRequest\x1a#.penstock.v1.DeleteProducerResponseb\x06proto3"
 
 var (
 	file_penstock_v1_streams_proto_rawDescOnce sync.Once
@@ -2011,41 +2545,49 @@ func file_penstock_v1_streams_proto_rawDescGZIP() []byte {
 }
 
 var file_penstock_v1_streams_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_penstock_v1_streams_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_penstock_v1_streams_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_penstock_v1_streams_proto_goTypes = []any{
-	(Place)(0),                    // 0: penstock.v1.Place
-	(*ReadRequest)(nil),           // 1: penstock.v1.ReadRequest
-	(*ReadOpen)(nil),              // 2: penstock.v1.ReadOpen
-	(*Start)(nil),                 // 3: penstock.v1.Start
-	(*Credit)(nil),                // 4: penstock.v1.Credit
-	(*Stored)(nil),                // 5: penstock.v1.Stored
-	(*ReadResponse)(nil),          // 6: penstock.v1.ReadResponse
-	(*ReadOpened)(nil),            // 7: penstock.v1.ReadOpened
-	(*ReadCancelled)(nil),         // 8: penstock.v1.ReadCancelled
-	(*Active)(nil),                // 9: penstock.v1.Active
-	(*Stream)(nil),                // 10: penstock.v1.Stream
-	(*ListStreamsRequest)(nil),    // 11: penstock.v1.ListStreamsRequest
-	(*ListStreamsResponse)(nil),   // 12: penstock.v1.ListStreamsResponse
-	(*DeclareStreamRequest)(nil),  // 13: penstock.v1.DeclareStreamRequest
-	(*DeclareStreamResponse)(nil), // 14: penstock.v1.DeclareStreamResponse
-	(*DeleteStreamRequest)(nil),   // 15: penstock.v1.DeleteStreamRequest
-	(*DeleteStreamResponse)(nil),  // 16: penstock.v1.DeleteStreamResponse
-	(*GetOffsetsRequest)(nil),     // 17: penstock.v1.GetOffsetsRequest
-	(*GetOffsetsResponse)(nil),    // 18: penstock.v1.GetOffsetsResponse
-	(*PartitionOffsets)(nil),      // 19: penstock.v1.PartitionOffsets
-	(*StoreOffsetRequest)(nil),    // 20: penstock.v1.StoreOffsetRequest
-	(*StoreOffsetResponse)(nil),   // 21: penstock.v1.StoreOffsetResponse
-	(*ListGroupsRequest)(nil),     // 22: penstock.v1.ListGroupsRequest
-	(*ListGroupsResponse)(nil),    // 23: penstock.v1.ListGroupsResponse
-	(*Group)(nil),                 // 24: penstock.v1.Group
-	(*DeleteGroupRequest)(nil),    // 25: penstock.v1.DeleteGroupRequest
-	(*DeleteGroupResponse)(nil),   // 26: penstock.v1.DeleteGroupResponse
-	(*GetProducerRequest)(nil),    // 27: penstock.v1.GetProducerRequest
-	(*GetProducerResponse)(nil),   // 28: penstock.v1.GetProducerResponse
-	nil,                           // 29: penstock.v1.Stream.ArgumentsEntry
-	nil,                           // 30: penstock.v1.DeclareStreamRequest.ArgumentsEntry
-	(*Deliveries)(nil),            // 31: penstock.v1.Deliveries
-	(*Value)(nil),                 // 32: penstock.v1.Value
+	(Place)(0),                     // 0: penstock.v1.Place
+	(*ReadRequest)(nil),            // 1: penstock.v1.ReadRequest
+	(*ReadOpen)(nil),               // 2: penstock.v1.ReadOpen
+	(*Start)(nil),                  // 3: penstock.v1.Start
+	(*Credit)(nil),                 // 4: penstock.v1.Credit
+	(*Stored)(nil),                 // 5: penstock.v1.Stored
+	(*ReadResponse)(nil),           // 6: penstock.v1.ReadResponse
+	(*ReadOpened)(nil),             // 7: penstock.v1.ReadOpened
+	(*ReadCancelled)(nil),          // 8: penstock.v1.ReadCancelled
+	(*Active)(nil),                 // 9: penstock.v1.Active
+	(*Stream)(nil),                 // 10: penstock.v1.Stream
+	(*ListStreamsRequest)(nil),     // 11: penstock.v1.ListStreamsRequest
+	(*ListStreamsResponse)(nil),    // 12: penstock.v1.ListStreamsResponse
+	(*DeclareStreamRequest)(nil),   // 13: penstock.v1.DeclareStreamRequest
+	(*DeclareStreamResponse)(nil),  // 14: penstock.v1.DeclareStreamResponse
+	(*DeleteStreamRequest)(nil),    // 15: penstock.v1.DeleteStreamRequest
+	(*DeleteStreamResponse)(nil),   // 16: penstock.v1.DeleteStreamResponse
+	(*GetOffsetsRequest)(nil),      // 17: penstock.v1.GetOffsetsRequest
+	(*GetOffsetsResponse)(nil),     // 18: penstock.v1.GetOffsetsResponse
+	(*PartitionOffsets)(nil),       // 19: penstock.v1.PartitionOffsets
+	(*ArchivedOffsets)(nil),        // 20: penstock.v1.ArchivedOffsets
+	(*TrimStreamRequest)(nil),      // 21: penstock.v1.TrimStreamRequest
+	(*TrimStreamResponse)(nil),     // 22: penstock.v1.TrimStreamResponse
+	(*StoreOffsetRequest)(nil),     // 23: penstock.v1.StoreOffsetRequest
+	(*StoreOffsetResponse)(nil),    // 24: penstock.v1.StoreOffsetResponse
+	(*ListGroupsRequest)(nil),      // 25: penstock.v1.ListGroupsRequest
+	(*ListGroupsResponse)(nil),     // 26: penstock.v1.ListGroupsResponse
+	(*Group)(nil),                  // 27: penstock.v1.Group
+	(*DeleteGroupRequest)(nil),     // 28: penstock.v1.DeleteGroupRequest
+	(*DeleteGroupResponse)(nil),    // 29: penstock.v1.DeleteGroupResponse
+	(*GetProducerRequest)(nil),     // 30: penstock.v1.GetProducerRequest
+	(*GetProducerResponse)(nil),    // 31: penstock.v1.GetProducerResponse
+	(*ListProducersRequest)(nil),   // 32: penstock.v1.ListProducersRequest
+	(*ListProducersResponse)(nil),  // 33: penstock.v1.ListProducersResponse
+	(*ProducerInfo)(nil),           // 34: penstock.v1.ProducerInfo
+	(*DeleteProducerRequest)(nil),  // 35: penstock.v1.DeleteProducerRequest
+	(*DeleteProducerResponse)(nil), // 36: penstock.v1.DeleteProducerResponse
+	nil,                            // 37: penstock.v1.Stream.ArgumentsEntry
+	nil,                            // 38: penstock.v1.DeclareStreamRequest.ArgumentsEntry
+	(*Deliveries)(nil),             // 39: penstock.v1.Deliveries
+	(*Value)(nil),                  // 40: penstock.v1.Value
 }
 var file_penstock_v1_streams_proto_depIdxs = []int32{
 	2,  // 0: penstock.v1.ReadRequest.open:type_name -> penstock.v1.ReadOpen
@@ -2054,39 +2596,47 @@ var file_penstock_v1_streams_proto_depIdxs = []int32{
 	3,  // 3: penstock.v1.ReadOpen.start:type_name -> penstock.v1.Start
 	0,  // 4: penstock.v1.Start.place:type_name -> penstock.v1.Place
 	7,  // 5: penstock.v1.ReadResponse.opened:type_name -> penstock.v1.ReadOpened
-	31, // 6: penstock.v1.ReadResponse.deliveries:type_name -> penstock.v1.Deliveries
+	39, // 6: penstock.v1.ReadResponse.deliveries:type_name -> penstock.v1.Deliveries
 	8,  // 7: penstock.v1.ReadResponse.cancelled:type_name -> penstock.v1.ReadCancelled
 	9,  // 8: penstock.v1.ReadResponse.active:type_name -> penstock.v1.Active
-	29, // 9: penstock.v1.Stream.arguments:type_name -> penstock.v1.Stream.ArgumentsEntry
+	37, // 9: penstock.v1.Stream.arguments:type_name -> penstock.v1.Stream.ArgumentsEntry
 	10, // 10: penstock.v1.ListStreamsResponse.streams:type_name -> penstock.v1.Stream
-	30, // 11: penstock.v1.DeclareStreamRequest.arguments:type_name -> penstock.v1.DeclareStreamRequest.ArgumentsEntry
+	38, // 11: penstock.v1.DeclareStreamRequest.arguments:type_name -> penstock.v1.DeclareStreamRequest.ArgumentsEntry
 	19, // 12: penstock.v1.GetOffsetsResponse.partitions:type_name -> penstock.v1.PartitionOffsets
-	24, // 13: penstock.v1.ListGroupsResponse.groups:type_name -> penstock.v1.Group
-	32, // 14: penstock.v1.Stream.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	32, // 15: penstock.v1.DeclareStreamRequest.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	1,  // 16: penstock.v1.StreamService.Read:input_type -> penstock.v1.ReadRequest
-	11, // 17: penstock.v1.StreamService.ListStreams:input_type -> penstock.v1.ListStreamsRequest
-	13, // 18: penstock.v1.StreamService.DeclareStream:input_type -> penstock.v1.DeclareStreamRequest
-	15, // 19: penstock.v1.StreamService.DeleteStream:input_type -> penstock.v1.DeleteStreamRequest
-	17, // 20: penstock.v1.StreamService.GetOffsets:input_type -> penstock.v1.GetOffsetsRequest
-	20, // 21: penstock.v1.StreamService.StoreOffset:input_type -> penstock.v1.StoreOffsetRequest
-	22, // 22: penstock.v1.StreamService.ListGroups:input_type -> penstock.v1.ListGroupsRequest
-	25, // 23: penstock.v1.StreamService.DeleteGroup:input_type -> penstock.v1.DeleteGroupRequest
-	27, // 24: penstock.v1.StreamService.GetProducer:input_type -> penstock.v1.GetProducerRequest
-	6,  // 25: penstock.v1.StreamService.Read:output_type -> penstock.v1.ReadResponse
-	12, // 26: penstock.v1.StreamService.ListStreams:output_type -> penstock.v1.ListStreamsResponse
-	14, // 27: penstock.v1.StreamService.DeclareStream:output_type -> penstock.v1.DeclareStreamResponse
-	16, // 28: penstock.v1.StreamService.DeleteStream:output_type -> penstock.v1.DeleteStreamResponse
-	18, // 29: penstock.v1.StreamService.GetOffsets:output_type -> penstock.v1.GetOffsetsResponse
-	21, // 30: penstock.v1.StreamService.StoreOffset:output_type -> penstock.v1.StoreOffsetResponse
-	23, // 31: penstock.v1.StreamService.ListGroups:output_type -> penstock.v1.ListGroupsResponse
-	26, // 32: penstock.v1.StreamService.DeleteGroup:output_type -> penstock.v1.DeleteGroupResponse
-	28, // 33: penstock.v1.StreamService.GetProducer:output_type -> penstock.v1.GetProducerResponse
-	25, // [25:34] is the sub-list for method output_type
-	16, // [16:25] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	20, // 13: penstock.v1.PartitionOffsets.archive:type_name -> penstock.v1.ArchivedOffsets
+	27, // 14: penstock.v1.ListGroupsResponse.groups:type_name -> penstock.v1.Group
+	34, // 15: penstock.v1.ListProducersResponse.producers:type_name -> penstock.v1.ProducerInfo
+	40, // 16: penstock.v1.Stream.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	40, // 17: penstock.v1.DeclareStreamRequest.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	1,  // 18: penstock.v1.StreamService.Read:input_type -> penstock.v1.ReadRequest
+	11, // 19: penstock.v1.StreamService.ListStreams:input_type -> penstock.v1.ListStreamsRequest
+	13, // 20: penstock.v1.StreamService.DeclareStream:input_type -> penstock.v1.DeclareStreamRequest
+	15, // 21: penstock.v1.StreamService.DeleteStream:input_type -> penstock.v1.DeleteStreamRequest
+	17, // 22: penstock.v1.StreamService.GetOffsets:input_type -> penstock.v1.GetOffsetsRequest
+	23, // 23: penstock.v1.StreamService.StoreOffset:input_type -> penstock.v1.StoreOffsetRequest
+	25, // 24: penstock.v1.StreamService.ListGroups:input_type -> penstock.v1.ListGroupsRequest
+	28, // 25: penstock.v1.StreamService.DeleteGroup:input_type -> penstock.v1.DeleteGroupRequest
+	21, // 26: penstock.v1.StreamService.TrimStream:input_type -> penstock.v1.TrimStreamRequest
+	30, // 27: penstock.v1.StreamService.GetProducer:input_type -> penstock.v1.GetProducerRequest
+	32, // 28: penstock.v1.StreamService.ListProducers:input_type -> penstock.v1.ListProducersRequest
+	35, // 29: penstock.v1.StreamService.DeleteProducer:input_type -> penstock.v1.DeleteProducerRequest
+	6,  // 30: penstock.v1.StreamService.Read:output_type -> penstock.v1.ReadResponse
+	12, // 31: penstock.v1.StreamService.ListStreams:output_type -> penstock.v1.ListStreamsResponse
+	14, // 32: penstock.v1.StreamService.DeclareStream:output_type -> penstock.v1.DeclareStreamResponse
+	16, // 33: penstock.v1.StreamService.DeleteStream:output_type -> penstock.v1.DeleteStreamResponse
+	18, // 34: penstock.v1.StreamService.GetOffsets:output_type -> penstock.v1.GetOffsetsResponse
+	24, // 35: penstock.v1.StreamService.StoreOffset:output_type -> penstock.v1.StoreOffsetResponse
+	26, // 36: penstock.v1.StreamService.ListGroups:output_type -> penstock.v1.ListGroupsResponse
+	29, // 37: penstock.v1.StreamService.DeleteGroup:output_type -> penstock.v1.DeleteGroupResponse
+	22, // 38: penstock.v1.StreamService.TrimStream:output_type -> penstock.v1.TrimStreamResponse
+	31, // 39: penstock.v1.StreamService.GetProducer:output_type -> penstock.v1.GetProducerResponse
+	33, // 40: penstock.v1.StreamService.ListProducers:output_type -> penstock.v1.ListProducersResponse
+	36, // 41: penstock.v1.StreamService.DeleteProducer:output_type -> penstock.v1.DeleteProducerResponse
+	30, // [30:42] is the sub-list for method output_type
+	18, // [18:30] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_penstock_v1_streams_proto_init() }
@@ -2117,15 +2667,16 @@ func file_penstock_v1_streams_proto_init() {
 	file_penstock_v1_streams_proto_msgTypes[10].OneofWrappers = []any{}
 	file_penstock_v1_streams_proto_msgTypes[16].OneofWrappers = []any{}
 	file_penstock_v1_streams_proto_msgTypes[18].OneofWrappers = []any{}
-	file_penstock_v1_streams_proto_msgTypes[23].OneofWrappers = []any{}
-	file_penstock_v1_streams_proto_msgTypes[27].OneofWrappers = []any{}
+	file_penstock_v1_streams_proto_msgTypes[19].OneofWrappers = []any{}
+	file_penstock_v1_streams_proto_msgTypes[26].OneofWrappers = []any{}
+	file_penstock_v1_streams_proto_msgTypes[30].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_penstock_v1_streams_proto_rawDesc), len(file_penstock_v1_streams_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   30,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

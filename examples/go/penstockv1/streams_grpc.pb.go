@@ -25,15 +25,18 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	StreamService_Read_FullMethodName          = "/penstock.v1.StreamService/Read"
-	StreamService_ListStreams_FullMethodName   = "/penstock.v1.StreamService/ListStreams"
-	StreamService_DeclareStream_FullMethodName = "/penstock.v1.StreamService/DeclareStream"
-	StreamService_DeleteStream_FullMethodName  = "/penstock.v1.StreamService/DeleteStream"
-	StreamService_GetOffsets_FullMethodName    = "/penstock.v1.StreamService/GetOffsets"
-	StreamService_StoreOffset_FullMethodName   = "/penstock.v1.StreamService/StoreOffset"
-	StreamService_ListGroups_FullMethodName    = "/penstock.v1.StreamService/ListGroups"
-	StreamService_DeleteGroup_FullMethodName   = "/penstock.v1.StreamService/DeleteGroup"
-	StreamService_GetProducer_FullMethodName   = "/penstock.v1.StreamService/GetProducer"
+	StreamService_Read_FullMethodName           = "/penstock.v1.StreamService/Read"
+	StreamService_ListStreams_FullMethodName    = "/penstock.v1.StreamService/ListStreams"
+	StreamService_DeclareStream_FullMethodName  = "/penstock.v1.StreamService/DeclareStream"
+	StreamService_DeleteStream_FullMethodName   = "/penstock.v1.StreamService/DeleteStream"
+	StreamService_GetOffsets_FullMethodName     = "/penstock.v1.StreamService/GetOffsets"
+	StreamService_StoreOffset_FullMethodName    = "/penstock.v1.StreamService/StoreOffset"
+	StreamService_ListGroups_FullMethodName     = "/penstock.v1.StreamService/ListGroups"
+	StreamService_DeleteGroup_FullMethodName    = "/penstock.v1.StreamService/DeleteGroup"
+	StreamService_TrimStream_FullMethodName     = "/penstock.v1.StreamService/TrimStream"
+	StreamService_GetProducer_FullMethodName    = "/penstock.v1.StreamService/GetProducer"
+	StreamService_ListProducers_FullMethodName  = "/penstock.v1.StreamService/ListProducers"
+	StreamService_DeleteProducer_FullMethodName = "/penstock.v1.StreamService/DeleteProducer"
 )
 
 // StreamServiceClient is the client API for StreamService service.
@@ -51,8 +54,14 @@ type StreamServiceClient interface {
 	StoreOffset(ctx context.Context, in *StoreOffsetRequest, opts ...grpc.CallOption) (*StoreOffsetResponse, error)
 	ListGroups(ctx context.Context, in *ListGroupsRequest, opts ...grpc.CallOption) (*ListGroupsResponse, error)
 	DeleteGroup(ctx context.Context, in *DeleteGroupRequest, opts ...grpc.CallOption) (*DeleteGroupResponse, error)
+	// Drops the oldest messages of a partition below an offset: what whole segments of the log hold of them, so that some may stay.
+	TrimStream(ctx context.Context, in *TrimStreamRequest, opts ...grpc.CallOption) (*TrimStreamResponse, error)
 	// The highest sequence that is stored of a named producer.
 	GetProducer(ctx context.Context, in *GetProducerRequest, opts ...grpc.CallOption) (*GetProducerResponse, error)
+	// Names of producers, in pages.
+	ListProducers(ctx context.Context, in *ListProducersRequest, opts ...grpc.CallOption) (*ListProducersResponse, error)
+	// Forgets a name: what it sends again is stored again. For administrators, because names have no owners.
+	DeleteProducer(ctx context.Context, in *DeleteProducerRequest, opts ...grpc.CallOption) (*DeleteProducerResponse, error)
 }
 
 type streamServiceClient struct {
@@ -146,10 +155,40 @@ func (c *streamServiceClient) DeleteGroup(ctx context.Context, in *DeleteGroupRe
 	return out, nil
 }
 
+func (c *streamServiceClient) TrimStream(ctx context.Context, in *TrimStreamRequest, opts ...grpc.CallOption) (*TrimStreamResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TrimStreamResponse)
+	err := c.cc.Invoke(ctx, StreamService_TrimStream_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *streamServiceClient) GetProducer(ctx context.Context, in *GetProducerRequest, opts ...grpc.CallOption) (*GetProducerResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetProducerResponse)
 	err := c.cc.Invoke(ctx, StreamService_GetProducer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *streamServiceClient) ListProducers(ctx context.Context, in *ListProducersRequest, opts ...grpc.CallOption) (*ListProducersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListProducersResponse)
+	err := c.cc.Invoke(ctx, StreamService_ListProducers_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *streamServiceClient) DeleteProducer(ctx context.Context, in *DeleteProducerRequest, opts ...grpc.CallOption) (*DeleteProducerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteProducerResponse)
+	err := c.cc.Invoke(ctx, StreamService_DeleteProducer_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -171,8 +210,14 @@ type StreamServiceServer interface {
 	StoreOffset(context.Context, *StoreOffsetRequest) (*StoreOffsetResponse, error)
 	ListGroups(context.Context, *ListGroupsRequest) (*ListGroupsResponse, error)
 	DeleteGroup(context.Context, *DeleteGroupRequest) (*DeleteGroupResponse, error)
+	// Drops the oldest messages of a partition below an offset: what whole segments of the log hold of them, so that some may stay.
+	TrimStream(context.Context, *TrimStreamRequest) (*TrimStreamResponse, error)
 	// The highest sequence that is stored of a named producer.
 	GetProducer(context.Context, *GetProducerRequest) (*GetProducerResponse, error)
+	// Names of producers, in pages.
+	ListProducers(context.Context, *ListProducersRequest) (*ListProducersResponse, error)
+	// Forgets a name: what it sends again is stored again. For administrators, because names have no owners.
+	DeleteProducer(context.Context, *DeleteProducerRequest) (*DeleteProducerResponse, error)
 	mustEmbedUnimplementedStreamServiceServer()
 }
 
@@ -207,8 +252,17 @@ func (UnimplementedStreamServiceServer) ListGroups(context.Context, *ListGroupsR
 func (UnimplementedStreamServiceServer) DeleteGroup(context.Context, *DeleteGroupRequest) (*DeleteGroupResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method DeleteGroup not implemented")
 }
+func (UnimplementedStreamServiceServer) TrimStream(context.Context, *TrimStreamRequest) (*TrimStreamResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method TrimStream not implemented")
+}
 func (UnimplementedStreamServiceServer) GetProducer(context.Context, *GetProducerRequest) (*GetProducerResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method GetProducer not implemented")
+}
+func (UnimplementedStreamServiceServer) ListProducers(context.Context, *ListProducersRequest) (*ListProducersResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method ListProducers not implemented")
+}
+func (UnimplementedStreamServiceServer) DeleteProducer(context.Context, *DeleteProducerRequest) (*DeleteProducerResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method DeleteProducer not implemented")
 }
 func (UnimplementedStreamServiceServer) mustEmbedUnimplementedStreamServiceServer() {}
 func (UnimplementedStreamServiceServer) testEmbeddedByValue()                       {}
@@ -364,6 +418,24 @@ func _StreamService_DeleteGroup_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _StreamService_TrimStream_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TrimStreamRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StreamServiceServer).TrimStream(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StreamService_TrimStream_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StreamServiceServer).TrimStream(ctx, req.(*TrimStreamRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _StreamService_GetProducer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetProducerRequest)
 	if err := dec(in); err != nil {
@@ -378,6 +450,42 @@ func _StreamService_GetProducer_Handler(srv interface{}, ctx context.Context, de
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(StreamServiceServer).GetProducer(ctx, req.(*GetProducerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StreamService_ListProducers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListProducersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StreamServiceServer).ListProducers(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StreamService_ListProducers_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StreamServiceServer).ListProducers(ctx, req.(*ListProducersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StreamService_DeleteProducer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteProducerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StreamServiceServer).DeleteProducer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StreamService_DeleteProducer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StreamServiceServer).DeleteProducer(ctx, req.(*DeleteProducerRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -418,8 +526,20 @@ var StreamService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _StreamService_DeleteGroup_Handler,
 		},
 		{
+			MethodName: "TrimStream",
+			Handler:    _StreamService_TrimStream_Handler,
+		},
+		{
 			MethodName: "GetProducer",
 			Handler:    _StreamService_GetProducer_Handler,
+		},
+		{
+			MethodName: "ListProducers",
+			Handler:    _StreamService_ListProducers_Handler,
+		},
+		{
+			MethodName: "DeleteProducer",
+			Handler:    _StreamService_DeleteProducer_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
