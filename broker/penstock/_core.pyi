@@ -180,7 +180,7 @@ class Call:
     payload: bytes
     again: bool
     def answer(self, payload: bytes) -> None: ...
-    def admit(self, vhost: str, queue_id: int = 0, user: str = "", by_key: bool = False) -> None:
+    def admit(self, vhost: str, queue_id: int = 0, user: str = ..., by_key: bool = False) -> None:
         """Who may do it. `by_key` says that each routing key of an exchange has to be asked for besides."""
 
     def refuse(self, code: int, message: str, details: bytes = ...) -> None:
