@@ -31,7 +31,16 @@ def test_reflection_gives_the_contract_itself(channel: grpc.Channel) -> None:
     file = database.FindFileContainingSymbol("penstock.v1.MessagingService")
 
     assert isinstance(file, FileDescriptorProto)
-    assert [method.name for method in file.service[0].method] == ["Publish", "Consume", "Get", "Settle"]
+    assert [method.name for method in file.service[0].method] == [
+        "Publish",
+        "Consume",
+        "Get",
+        "Settle",
+        "ReserveLease",
+        "AckLeases",
+        "ReleaseLeases",
+        "ListLeases",
+    ]
 
 
 @pytest.mark.parametrize("service", ["", "penstock.v1.MessagingService", "penstock.v1.AdminService"])
