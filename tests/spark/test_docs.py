@@ -14,6 +14,17 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "spark.md"
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", DOCUMENT.read_text(), flags=re.MULTILINE | re.DOTALL)
 PLACE = "127.0.0.1:5680"
+# What the examples about queues take for granted, and what shows that they did their work.
+ORDERS = """
+with penstock.connect(URI) as broker:
+    broker.declare_queue("orders")
+    broker.declare_stream("lake")
+    broker.publish_many([b"order"] * 10, routing_key="orders")
+"""
+DONE = """
+lake = spark.read.format("penstock").options(uri=URI, stream="lake").load().count()
+print("moved", lake, "saved", spark.read.parquet("orders/1").count())
+"""
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_200)]
 
 
@@ -30,9 +41,14 @@ def run(example: str, broker: Broker, folder: Path, interpreter: str) -> str:
 
 
 def test_the_examples_of_the_document_print_rows(broker: Broker, tmp_path: Path, interpreter: str) -> None:
-    with_spark, without = (run(example, broker, tmp_path, interpreter) for example in EXAMPLES)
+    tables, without_spark, moving, saving = EXAMPLES
+    queues = f"{ORDERS}{moving}query.awaitTermination(){ORDERS}{saving}{DONE}"
+
+    with_spark = run(tables + queues, broker, tmp_path, interpreter)
+    without = run(without_spark, broker, tmp_path, interpreter)
 
     assert re.search(r"\|hall\| +20\.5\|", with_spark)
+    assert "moved 10 saved 10" in with_spark
     # As a list of pyarrow's, a frame of Polars' and a list of DuckDB's.
     assert without.count("degrees") == 2
     assert "'key': b'hall'" in without
