@@ -194,16 +194,17 @@ def test_every_message_of_a_queue_is_stored_once_by_a_loop_that_is_killed_often(
             connection.declare_queue("killed-queue")
             connection.declare_stream("killed-sink")
             connection.publish_many(rows, routing_key="killed-queue")
+        count = partial(stored, broker, "killed-sink")
         arguments = [broker.uri(), "killed-queue", "killed-sink", str(tmp_path / "checkpoint")]
 
         loop = Driver(arguments, log, "queue_loop.py")
         try:
             for number in range(KILLS):
                 wanted = number * MESSAGES_PER_KILL + chance.randint(1, MESSAGES_PER_KILL)
-                while stored(broker) < wanted:
+                while count() < wanted:
                     if not loop.is_running():
                         loop = Driver(arguments, log, "queue_loop.py")
-                    eventually(partial(has_come, loop, partial(stored, broker), wanted), True, START_SECONDS_MAX)
+                    eventually(partial(has_come, loop, count, wanted), True, START_SECONDS_MAX)
                 kind = ("driver", "broker")[number % 2]
                 if kind == "broker":
                     broker.kill()
