@@ -51,8 +51,8 @@ def test_two_thousand_queues_take_less_than_three_writes_each(
 
     for first in range(0, MANY, 500):
         some = [queue(f"many-{number}", deletionPolicy="Delete") for number in range(first, first + 500)]
-        for each in some:
-            each["metadata"]["labels"] = {"scenario": "many"}
+        for manifest in some:
+            manifest["metadata"]["labels"] = {"scenario": "many"}
         # kubectl holds itself to 50 requests a second; on the server's side an object takes one of them and not two.
         kubectl(
             "apply", "--server-side", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": some})

@@ -26,7 +26,7 @@ fi
 tools/build_images.sh "$E2E_IMAGES"
 .venv/bin/python -m pytest e2e --timeout 900 --quiet --no-header -s -p no:cacheprovider --exitfirst "$@"
 if [ "$provider" != kind ]; then
-    if command -v docker > /dev/null || command -v podman > /dev/null; then
+    if docker info > /dev/null 2>&1 || podman info > /dev/null 2>&1; then
         echo "kind: not run; E2E_PROVIDER=kind runs the same scenarios on it"
     else
         echo "kind: not run, no container engine"
