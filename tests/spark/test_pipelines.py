@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pyarrow.parquet as pq
 import pytest
 
 import penstock
@@ -179,8 +180,22 @@ def test_warm_now_follows_the_stream_until_it_is_ended_and_goes_on_there(
     assert sorted(row["room"] for row in rows(own, "warm-now")) == ["attic", "hall", "hall", "hall"]
 
 
+def test_an_example_moves_what_is_old_to_parquet(examples: Examples, own: penstock.Connection) -> None:
+    examples.declare("archive.yaml")
+    publish(own, "measures", *MEASURES)
+    young = examples.run("archive.yaml")
+    document = examples.pipelines / "archive.yaml"
+    document.write_text(document.read_text().replace("olderThan: 1h", "olderThan: 0s"))
+
+    old = examples.run("archive.yaml")
+
+    assert (young["rows"], old["rows"]) == (0, len(MEASURES))
+    table = pq.read_table(next(examples.pipelines.glob("archived/*/measures/date=*/*.parquet")))
+    assert [body.decode() for body in table["body"].to_pylist()] == list(MEASURES)
+
+
 def test_every_example_is_run_here() -> None:
     """But for the project, which has a test of its own."""
     there = {path.name for path in (ROOT / "examples" / "pipelines").glob("*.yaml")}
 
-    assert there == {"warm-rooms.yaml", "degrees-by-hour.yaml", "shop-traffic.yaml", "warm-now.yaml"}
+    assert there == {"archive.yaml", "warm-rooms.yaml", "degrees-by-hour.yaml", "shop-traffic.yaml", "warm-now.yaml"}
