@@ -46,9 +46,8 @@ images: wheels ## the images penstock and penstock-operator, as archives in dist
 sbom: wheels ## what the images are made of, as CycloneDX, into dist/
 	@tools/build_sbom.sh dist
 
-audit: ## known vulnerabilities, licences and sources of the crates (needs cargo-deny, and the network for the first)
-	@command -v cargo-deny > /dev/null || { echo "audit: cargo-deny is missing: cargo install --locked cargo-deny" >&2; exit 1; }
-	cargo deny --locked check
+audit: ## licences, sources and known vulnerabilities of the crates (installs cargo-deny; the network for the last)
+	@tools/audit.sh
 
 kind: images ## a kind cluster with a broker in it (needs kind, helm, kubectl and docker)
 	@tools/kind.sh
