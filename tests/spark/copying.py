@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import rand
 
 STARTS_MAX = 50
-# Spark gives a Python process ten seconds to say hello, and a busy machine does not; and a query whose own Python process
-# dies, rather than a task's, ends.
+# Spark gives a Python process ten seconds to say hello, and a busy machine does not; and a query whose own Python
+# process dies, rather than a task's, ends.
 CAUSES = ("failed to connect back", "exited unexpectedly (crashed)")
 OF_A_STREAM = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "300"}
 OPTIONS = {
