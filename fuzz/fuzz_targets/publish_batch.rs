@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use penstock_wire::grpc::{BatchEncoder, MessageRef, PublishFrame, parse_publish, parse_publish_response};
+use penstock_wire::grpc::{BatchEncoder, MessageNames, MessageRef, PublishFrame, parse_publish, parse_publish_response};
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = parse_publish_response(bytes).count();
@@ -14,8 +14,13 @@ fuzz_target!(|bytes: &[u8]| {
     let text = |name| std::str::from_utf8(name).expect("names are UTF-8");
     let mut encoder = BatchEncoder::begin(Vec::new(), text(batch.exchange), text(batch.routing_key), batch.mandatory);
     for message in &messages {
-        let (exchange, routing_key) = (Some(text(message.exchange)), Some(text(message.routing_key)));
-        encoder.push_named(message.body, exchange, routing_key, message.properties);
+        let names = MessageNames {
+            exchange: Some(text(message.exchange)),
+            routing_key: Some(text(message.routing_key)),
+            properties: message.properties,
+            key: message.key,
+        };
+        encoder.push_message(message.body, &names);
     }
     let again = encoder.finish();
     let Ok(PublishFrame::Batch(batch)) = parse_publish(&again) else { panic!("an encoded batch does not read") };

@@ -15,6 +15,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 use bytes::Bytes;
 
 use crate::error::ArrowFault;
+use crate::layout;
 
 /// What a message of a stream begins with.
 const CONTINUATION: [u8; 4] = [0xff; 4];
@@ -122,14 +123,16 @@ impl PutDecoder {
         match message.header_type() {
             MessageHeader::Schema => {
                 let schema = message.header_as_schema().ok_or(ArrowFault::Malformed("a schema's message has none"))?;
-                self.schema = Some(Arc::new(try_fb_to_schema(schema)?));
+                let schema = try_fb_to_schema(schema)?;
+                layout::check_types(&schema)?;
+                self.schema = Some(Arc::new(schema));
                 Ok(None)
             }
             MessageHeader::RecordBatch => {
                 let schema = self.schema.clone().ok_or(ArrowFault::Malformed("a batch came before its schema"))?;
                 let batch = message.header_as_record_batch();
                 let batch = batch.ok_or(ArrowFault::Malformed("a batch's message has none"))?;
-                check_places(&batch, body.len() as u64)?;
+                layout::check_batch(&schema, &batch, body.len())?;
                 let body = Buffer::from(body);
                 Ok(Some(read_record_batch(&body, batch, schema, &HashMap::new(), None, &message.version())?))
             }
@@ -139,26 +142,4 @@ impl PutDecoder {
             _ => Err(ArrowFault::Malformed("it is neither a schema nor a batch")),
         }
     }
-}
-
-/// More rows than any batch of [`PutDecoder`]'s callers can hold.
-const ROWS_MAX: i64 = 1 << 31;
-
-/// Arrow's code takes every place that a batch names for one within its body, and stops the thread where it is not.
-fn check_places(batch: &arrow_ipc::RecordBatch<'_>, body_bytes: u64) -> Result<(), ArrowFault> {
-    let is_within = |buffer: &arrow_ipc::Buffer| {
-        let (offset, length) = (u64::try_from(buffer.offset()).ok()?, u64::try_from(buffer.length()).ok()?);
-        offset.checked_add(length).filter(|end| *end <= body_bytes)
-    };
-    if !batch.buffers().is_some_and(|buffers| buffers.iter().all(|buffer| is_within(buffer).is_some())) {
-        return Err(ArrowFault::Malformed("a buffer of a batch lies beyond its body"));
-    }
-    let counts = |node: &arrow_ipc::FieldNode| {
-        (0..=ROWS_MAX).contains(&node.length()) && (0..=node.length()).contains(&node.null_count())
-    };
-    let is_counted = batch.nodes().is_none_or(|nodes| nodes.iter().all(counts));
-    if !is_counted || !(0..=ROWS_MAX).contains(&batch.length()) {
-        return Err(ArrowFault::Malformed("the rows of a batch are counted wrong"));
-    }
-    Ok(())
 }

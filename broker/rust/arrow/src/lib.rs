@@ -13,6 +13,7 @@ mod error;
 mod headers;
 mod ipc;
 mod json;
+mod layout;
 mod properties;
 mod rows;
 mod text;
