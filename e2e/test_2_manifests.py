@@ -32,7 +32,7 @@ def test_every_kind_is_applied_changed_and_deleted(kubectl: Kubectl) -> None:
         queue("tour", vhost="tour", deletionPolicy="Delete", arguments={"team": "shop"}),
         ours("Binding", "tour", {"vhost": "tour", "source": "tour", "destination": "tour"}),
         ours("Policy", "tour", {"vhost": "tour", "name": "tour", "pattern": "tour", "definition": {"level": "disk"}}),
-        ours("User", "tour", {"name": "tour", "tags": ["monitoring"]}),
+        ours("User", "tour", {"name": "tour", "tags": ["monitoring"], "limits": {"maxStreams": 5}}),
         ours("Permission", "tour", {"userRef": {"name": "tour"}, "vhost": "tour", "read": "tour"}),
     ]
     kubectl.apply(*objects)
@@ -40,10 +40,11 @@ def test_every_kind_is_applied_changed_and_deleted(kubectl: Kubectl) -> None:
         kubectl.wait_ready(f"{each['kind'].lower()}.penstock.dev/tour", seconds=30)
 
     objects[4]["spec"]["priority"] = 5
-    objects[5]["spec"]["tags"] = ["administrator"]
+    objects[5]["spec"] |= {"tags": ["administrator"], "limits": {"publishRate": 7000}}
     objects[6]["spec"]["write"] = "tour"
     kubectl.apply(*objects)
     until(lambda: "administrator" in broker(kubectl, "user", "list", "--json"), "the user's tag")
+    until(lambda: '"publish_rate": 7000' in broker(kubectl, "user", "limits", "tour", "--json"), "the user's limit")
     until(lambda: '"write": "tour"' in broker(kubectl, "permission", "list", "--json"), "the permission")
 
     for each in reversed(objects):

@@ -10,6 +10,7 @@ from penstock.client.errors import (
     InvalidArgumentError,
     NotAuthenticatedError,
     NotFoundError,
+    NotSupportedError,
     PreconditionFailedError,
 )
 from penstock.client.records import (
@@ -21,6 +22,7 @@ from penstock.client.records import (
     Recovery,
     Status,
     User,
+    UserLimits,
     Vhost,
     VhostLimits,
 )
@@ -35,7 +37,10 @@ class FakeBroker:
     tags: dict[str, tuple[str, ...]] = field(default_factory=dict)
     permissions: dict[tuple[str, str], tuple[str, str, str]] = field(default_factory=dict)
     vhosts: dict[str, dict[str, dict[Any, Any]]] = field(default_factory=dict)
-    limits: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    limits: dict[str, dict[str, int | None]] = field(default_factory=dict)
+    """Of virtual hosts, and of users behind an @; those that are set."""
+    has_user_limits: bool = True
+    """False: it is one from before users had limits."""
     calls: list[str] = field(default_factory=list)
     is_up: bool = True
     data_id: str = "data-1"
@@ -84,11 +89,26 @@ class FakeConnection:
 
     def get_vhost_limits(self, name: str) -> VhostLimits:
         self._check_up()
-        return VhostLimits(*self._broker.limits.get(name, (None, None)), 0, 0)
+        none: dict[str, int | None] = {"queues_max": None, "connections_max": None}
+        return VhostLimits(**{**none, **self._broker.limits.get(name, {})}, queue_count=0, connection_count=0)
 
-    def set_vhost_limits(self, name: str, queues_max: int | None, connections_max: int | None) -> None:
+    def set_vhost_limits(self, name: str, **limits: int | None) -> None:
         self._call(f"limit vhost {name}")
-        self._broker.limits[name] = (queues_max, connections_max)
+        self._broker.limits[name] = limits
+
+    def get_user_limits(self, name: str) -> UserLimits:
+        self._check_up()
+        self._check_user_limits()
+        return UserLimits(connection_count=0, **self._broker.limits.get(f"@{name}", {}))
+
+    def set_user_limits(self, name: str, **limits: int | None) -> None:
+        self._check_user_limits()
+        self._call(f"limit user {name}")
+        self._broker.limits[f"@{name}"] = limits
+
+    def _check_user_limits(self) -> None:
+        if not self._broker.has_user_limits:
+            raise NotSupportedError("there is no such method")
 
     def delete_vhost(self, name: str) -> None:
         self._call(f"delete vhost {name}")

@@ -5,6 +5,7 @@ from penstock_operator.api.kinds import GROUP, KINDS, VERSION, Kind
 from penstock_operator.api.topology import (
     BindingSpec,
     ExchangeSpec,
+    Limits,
     PermissionSpec,
     PolicySpec,
     QueueSpec,
@@ -21,6 +22,7 @@ __all__ = [
     "ClusterSpec",
     "ExchangeSpec",
     "Kind",
+    "Limits",
     "PermissionSpec",
     "PolicySpec",
     "QueueSpec",

@@ -1,7 +1,7 @@
 """What is in a broker: virtual hosts, queues, exchanges, bindings, policies, users and permissions, as manifests say
 them. All of them name their cluster, and none can be moved to another."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -61,11 +61,41 @@ class DroppedSpec(TopologySpec):
     )
 
 
-class VHostLimits(Model):
+Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Rate = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Bytes = Annotated[int, Field(ge=1, le=2**53)]
+NO_LIMIT: Final = "No limit when absent."
+
+
+class Limits(Model):
     """What is above a new limit stays."""
 
-    max_queues: int | None = Field(None, ge=0, le=2**31 - 1, description="No limit when absent.")
-    max_connections: int | None = Field(None, ge=0, le=2**31 - 1, description="No limit when absent.")
+    max_connections: Count | None = Field(None, description=NO_LIMIT)
+    publish_rate: Rate | None = Field(
+        None, description=f"Messages a second; who is faster is not read from for a while. {NO_LIMIT}"
+    )
+    publish_bytes_rate: Bytes | None = Field(None, description=f"The same in bytes. {NO_LIMIT}")
+    max_in_flight_bytes: Bytes | None = Field(
+        None, description=f"Bytes received and not confirmed, and as many delivered and not settled. {NO_LIMIT}"
+    )
+    max_message_bytes: Bytes | None = Field(None, description=f"A larger message is rejected. {NO_LIMIT}")
+
+    def on_broker(self) -> dict[str, int | None]:
+        """By the broker's names."""
+        turned = ((name.removeprefix("max_"), name.startswith("max_"), value) for name, value in self)
+        return {f"{name}_max" if is_most else name: value for name, is_most, value in turned}
+
+
+class VHostLimits(Limits):
+    """Of all that happens in a virtual host."""
+
+    max_queues: Count | None = Field(None, description=NO_LIMIT)
+
+
+class UserLimits(Limits):
+    """Of all that a user does."""
+
+    max_streams: Count | None = Field(None, description=f"Open streams that publish or consume. {NO_LIMIT}")
 
 
 class VHostSpec(RetainedSpec):
@@ -185,6 +215,7 @@ class UserSpec(DroppedSpec):
         description="What the user may do beyond permissions.",
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
+    limits: UserLimits = part(UserLimits)
     import_credentials_secret: SecretRef | None = Field(
         None, description="A Secret with the key `password`. A new password there counts at the next look at it."
     )

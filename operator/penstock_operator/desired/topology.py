@@ -52,7 +52,7 @@ def wanted(spec: TopologySpec) -> Fields:
     """The fields that must be so on the broker."""
     match spec:
         case VHostSpec():
-            return {"limits": {"queues": spec.limits.max_queues, "connections": spec.limits.max_connections}}
+            return {"limits": spec.limits.on_broker()}
         case QueueSpec():
             return {"durable": spec.durable, "autoDelete": spec.auto_delete, "arguments": spec.declared()}
         case ExchangeSpec():
@@ -64,7 +64,7 @@ def wanted(spec: TopologySpec) -> Fields:
                 "arguments": dict(spec.arguments),
             }
         case UserSpec():
-            return {"tags": sorted(spec.tags)}
+            return {"tags": sorted(spec.tags), "limits": spec.limits.on_broker()}
         case PolicySpec():
             return {
                 "pattern": spec.pattern,

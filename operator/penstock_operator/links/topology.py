@@ -4,10 +4,12 @@ Refusals come through as the client raises them."""
 from typing import Any
 
 from penstock import Connection
-from penstock.client.errors import NotFoundError
+from penstock.client.errors import NotFoundError, NotSupportedError
+from penstock.client.records import UserLimits, VhostLimits
 from penstock_operator.api import (
     BindingSpec,
     ExchangeSpec,
+    Limits,
     PermissionSpec,
     PolicySpec,
     QueueSpec,
@@ -32,8 +34,7 @@ def find(broker: Connection, spec: TopologySpec) -> Fields | None:
         case BindingSpec():
             return _find_binding(broker, spec)
         case UserSpec():
-            tags = {user.name: user.tags for user in broker.list_users()}
-            return {"tags": sorted(tags[spec.name])} if spec.name in tags else None
+            return _find_user(broker, spec)
         case PolicySpec():
             return _find_policy(broker, spec)
         case PermissionSpec():
@@ -48,7 +49,7 @@ def put(broker: Connection, spec: TopologySpec, administrator: str, password: st
         case VHostSpec():
             broker.create_vhost(spec.name)
             open_vhost(broker, spec.name, administrator)
-            broker.set_vhost_limits(spec.name, spec.limits.max_queues, spec.limits.max_connections)
+            broker.set_vhost_limits(spec.name, **spec.limits.on_broker())
         case QueueSpec():
             broker.declare_queue(
                 spec.name, durable=spec.durable, auto_delete=spec.auto_delete, arguments=spec.declared()
@@ -62,6 +63,7 @@ def put(broker: Connection, spec: TopologySpec, administrator: str, password: st
             bind(spec.destination, spec.source, spec.routing_key, dict(spec.arguments))
         case UserSpec():
             broker.put_user(spec.name, password, spec.tags)
+            _limit_user(broker, spec)
         case PolicySpec():
             definition = dict(spec.definition)
             broker.set_policy(spec.name, spec.pattern, definition, spec.apply_to, spec.priority, spec.operator)
@@ -108,8 +110,32 @@ def open_vhost(broker: Connection, vhost: str, administrator: str) -> None:
 def _find_vhost(broker: Connection, spec: VHostSpec) -> Fields | None:
     if spec.name not in {vhost.name for vhost in broker.list_vhosts()}:
         return None
-    limits = broker.get_vhost_limits(spec.name)
-    return {"limits": {"queues": limits.queues_max, "connections": limits.connections_max}}
+    return {"limits": _named(spec.limits, broker.get_vhost_limits(spec.name))}
+
+
+def _find_user(broker: Connection, spec: UserSpec) -> Fields | None:
+    tags = {user.name: user.tags for user in broker.list_users()}
+    if spec.name not in tags:
+        return None
+    try:
+        limits = broker.get_user_limits(spec.name)
+    except NotSupportedError:  # A broker from before users had limits.
+        limits = UserLimits(connection_count=0)
+    return {"tags": sorted(tags[spec.name]), "limits": _named(spec.limits, limits)}
+
+
+def _limit_user(broker: Connection, spec: UserSpec) -> None:
+    limits = spec.limits.on_broker()
+    try:
+        broker.set_user_limits(spec.name, **limits)
+    except NotSupportedError:
+        if any(limit is not None for limit in limits.values()):
+            raise
+
+
+def _named(wanted: Limits, found: VhostLimits | UserLimits) -> Fields:
+    """Of what is found, the limits that a manifest can name."""
+    return {name: getattr(found, name) for name in wanted.on_broker()}
 
 
 def _find_queue(broker: Connection, spec: QueueSpec) -> Fields | None:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from penstock.frontends.http.metrics import COUNTERS, GAUGES
-from penstock_operator.api import ClusterSpec
+from penstock_operator.api import ClusterSpec, UserSpec, VHostSpec
 from penstock_operator.api.cluster import Config
 from penstock_operator.desired.naming import Owner
 from penstock_operator.desired.watching import prometheus_rule
@@ -47,6 +47,16 @@ def test_the_schema_has_every_value_and_no_other(chart: Path) -> None:
     assert missing(values, schema) == []
     assert schema["additionalProperties"] is False
     assert set(schema["properties"]) - {"global"} == set(values)
+
+
+@pytest.mark.parametrize("kind", [VHostSpec, UserSpec])
+def test_the_chart_takes_every_limit_of_a_kind(kind: type[VHostSpec] | type[UserSpec]) -> None:
+    schema = json.loads((ROOT / "charts" / "penstock" / "values.schema.json").read_text())
+    items = schema["properties"]["vhosts" if kind is VHostSpec else "users"]["items"]
+
+    limits = kind.model_fields["limits"].annotation
+    assert limits is not None
+    assert set(items["properties"]["limits"]["properties"]) == {field.alias for field in limits.model_fields.values()}
 
 
 def missing(values: Any, schema: dict[str, Any], path: str = "") -> list[str]:

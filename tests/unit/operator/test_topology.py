@@ -252,19 +252,33 @@ def test_a_cluster_takes_nothing_from_other_namespaces_unless_it_says_so(world: 
     assert queues(world) == ["orders"]
 
 
-def test_the_limits_of_a_virtual_host_are_set_and_put_right(world: OperatorWorld) -> None:
-    world.apply("VHost", "shop", {"name": "shop", "limits": {"maxQueues": 10}})
-    world.settle()
-    assert broker(world).limits["shop"] == (10, None)
+@pytest.mark.parametrize(("kind", "limits_of"), [("VHost", "shop"), ("User", "@shop")])
+def test_limits_are_set_and_put_right(world: OperatorWorld, kind: str, limits_of: str) -> None:
+    def limits() -> dict[str, int]:
+        return {name: limit for name, limit in broker(world).limits[limits_of].items() if limit is not None}
 
-    broker(world).limits["shop"] = (99, 1)
+    world.apply(kind, "shop", {"name": "shop", "limits": {"maxConnections": 10, "publishBytesRate": 5}})
+    world.settle()
+    assert limits() == {"connections_max": 10, "publish_bytes_rate": 5}
+
+    broker(world).limits[limits_of] = {"connections_max": 99, "message_bytes_max": 1}
     world.look_again()
-    assert broker(world).limits["shop"] == (10, None)
-    assert ("VHost", "shop", "DriftRepaired") in world.kubernetes.events
+    assert limits() == {"connections_max": 10, "publish_bytes_rate": 5}
+    assert (kind, "shop", "DriftRepaired") in world.kubernetes.events
 
-    world.kubernetes.change("VHost", "shop", {"limits": {}})
+    world.kubernetes.change(kind, "shop", {"limits": {}})
     world.settle()
-    assert broker(world).limits["shop"] == (None, None)
+    assert limits() == {}
+
+
+def test_a_broker_from_before_users_had_limits_has_users(world: OperatorWorld) -> None:
+    broker(world).has_user_limits = False
+    world.apply("User", "web", {"name": "web"})
+    world.apply("User", "fast", {"name": "fast", "limits": {"maxStreams": 1}})
+    world.settle()
+
+    assert world.condition("User", "web") == ("True", "Synced")
+    assert world.condition("User", "fast") == ("False", "NotSupported")
 
 
 def test_a_policy_is_set_changed_put_right_and_cleared(world: OperatorWorld) -> None:
