@@ -1,4 +1,4 @@
-"""The examples of the document, run as they are written and in their order, on one broker."""
+"""The examples of the document, run as they are written and in their order, on one broker that is new."""
 
 import os
 import re
@@ -40,12 +40,13 @@ def run(example: str, broker: Broker, folder: Path, interpreter: str) -> str:
     return done.stdout
 
 
-def test_the_examples_of_the_document_print_rows(broker: Broker, tmp_path: Path, interpreter: str) -> None:
+def test_the_examples_of_the_document_print_rows(tmp_path: Path, interpreter: str) -> None:
     tables, without_spark, moving, saving = EXAMPLES
     queues = f"{ORDERS}{moving}query.awaitTermination(){ORDERS}{saving}{DONE}"
 
-    with_spark = run(tables + queues, broker, tmp_path, interpreter)
-    without = run(without_spark, broker, tmp_path, interpreter)
+    with Broker(tmp_path / "data") as broker:
+        with_spark = run(tables + queues, broker, tmp_path, interpreter)
+        without = run(without_spark, broker, tmp_path, interpreter)
 
     assert re.search(r"\|hall\| +20\.5\|", with_spark)
     assert "moved 10 saved 10" in with_spark
