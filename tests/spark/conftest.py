@@ -47,6 +47,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, interpreter: str) -> Iterato
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))
+        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={folder}")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
