@@ -1,15 +1,19 @@
 """Puts the back-ends together that the settings name, in their order."""
 
+from typing import TYPE_CHECKING
+
 from penstock.auth import TokenRules
 from penstock.kit.clock import Clock
 from penstock.node.accounts import Accounts
 from penstock.node.asking import Asking
-from penstock.node.certificates import Certificates
 from penstock.node.config import Settings, words
 from penstock.node.http_backend import HttpBackend, HttpUrls
 from penstock.node.sign_in import Backend, SignIn
 from penstock.node.token_backend import TokenBackend
 from penstock.node.token_keys import TokenKeys
+
+if TYPE_CHECKING:
+    from penstock.node.certificates import Certificates, Rule
 
 
 def make_sign_in(settings: Settings, accounts: Accounts, asking: Asking, clock: Clock) -> SignIn:
@@ -24,9 +28,16 @@ def make_sign_in(settings: Settings, accounts: Accounts, asking: Asking, clock: 
             settings.http_auth_topic_url,
         )
         made["http"] = HttpBackend(urls, settings.http_auth_cache_seconds, asking.post_form, clock)
-    rule = settings.tls_client_user
-    certificates = Certificates(rule, accounts.find) if rule != "none" else None
-    return SignIn([made[name] for name in settings.backends], certificates)
+    return SignIn([made[name] for name in settings.backends], _certificates(settings.tls_client_user, accounts))
+
+
+def _certificates(rule: "Rule", accounts: Accounts) -> "Certificates | None":
+    if rule == "none":
+        return None
+    # What reads certificates weighs ten megabytes: a broker that needs it loads it at its start, no other does.
+    from penstock.node.certificates import Certificates
+
+    return Certificates(rule, accounts.find)
 
 
 def _token_backend(settings: Settings, asking: Asking, clock: Clock) -> TokenBackend:

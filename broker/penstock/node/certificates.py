@@ -1,16 +1,17 @@
 """Finds the user whom a client's certificate names. The handshake has checked who signed it and that it is not over;
-here its name becomes one of `users.json`, who needs no password for it. What reads certificates weighs ten megabytes:
-a broker that sees none does not load it."""
+here its name becomes one of `users.json`, who needs no password for it."""
 
 from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
 
 from penstock.auth import User
 from penstock.model.errors import NotAuthenticatedError
 
 Rule: TypeAlias = Literal["none", "cn", "san_dns", "san_email", "san_uri"]
-_KINDS: Final = {"san_dns": "DNSName", "san_email": "RFC822Name", "san_uri": "UniformResourceIdentifier"}
-"""Alternative names of a subject by their classes in `cryptography.x509`."""
+_KINDS: Final = {"san_dns": x509.DNSName, "san_email": x509.RFC822Name, "san_uri": x509.UniformResourceIdentifier}
 
 
 class Certificates:
@@ -33,15 +34,13 @@ def name_in(certificate: bytes, rule: Rule) -> str:
     """The name that the rule picks from a certificate (DER); empty when there is none."""
     if rule == "none":
         return ""
-    from cryptography import x509
-
     try:
         shown = x509.load_der_x509_certificate(certificate)
         if rule == "cn":
-            named = shown.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+            named = shown.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
             return str(named[0].value) if named else ""
         others = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, x509.ExtensionNotFound):
         return ""
-    found = (one.value for one in others if isinstance(one, getattr(x509, _KINDS[rule])))
+    found = (one.value for one in others if isinstance(one, _KINDS[rule]))
     return str(next(found, ""))

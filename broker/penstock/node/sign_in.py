@@ -2,12 +2,14 @@
 reached, leaves it to the next; when nobody knows them, the first refusal is the answer."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.auth import Person
 from penstock.kit.logging import logger
 from penstock.model.errors import FaultError, NotAuthenticatedError, Thing
-from penstock.node.certificates import Certificates
+
+if TYPE_CHECKING:
+    from penstock.node.certificates import Certificates
 
 NOT_HERE = "ask another back-end"
 """The way out of a back-end that does not take what it was shown."""
@@ -24,7 +26,7 @@ class Backend(Protocol):
 class SignIn:
     """Implements `frontends.ports.SignIn`."""
 
-    def __init__(self, backends: Sequence[Backend], certificates: Certificates | None = None) -> None:
+    def __init__(self, backends: Sequence[Backend], certificates: "Certificates | None" = None) -> None:
         assert backends
         self._backends = backends
         self._certificates = certificates
