@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable
 
 from penstock.kit.logging import configure
-from penstock.kit.memory import return_large_blocks, trim
-from penstock.kit.tasks import log_bugs_of_callbacks
+from penstock.kit.memory import return_large_blocks, trim, trim_now_and_then
+from penstock.kit.tasks import log_bugs_of_callbacks, spawn
 from penstock.model.errors import FaultError, RefusedError
 from penstock.node.config import Settings
 from penstock.node.files import raise_files_max
@@ -55,7 +55,9 @@ async def _serve(settings: Settings, load: Callable[[], Settings] | None) -> boo
         )
         sys.stdout.flush()
         _settle_memory()
+        trimming = spawn(trim_now_and_then(), name="memory")
         await asked.wait()
+        trimming.cancel()
         await broker.stop()
     return broker.was_clean
 
