@@ -23,6 +23,7 @@ from penstock.auth import (
 from penstock.auth.credentials import KEY_BYTES
 from penstock.auth.passwords import ARGON2ID, SALT_BYTES, algorithm_named, check_digest
 from penstock.auth.users import LOOPBACK_ONLY_USER, parse_tags
+from penstock.kit.background import give_way
 from penstock.kit.logging import logger
 from penstock.kit.settings import CREDENTIALS_MAX, PASSWORD_CHECKS_MAX, PASSWORD_CHECKS_WAITING_MAX
 from penstock.kit.tasks import spawn
@@ -54,7 +55,7 @@ class Accounts:
         self._path = path
         self._users = users
         self._cache = CredentialCache(os.urandom(KEY_BYTES), CREDENTIALS_MAX)
-        self._checkers = ThreadPoolExecutor(_checks_at_once(), thread_name_prefix="password")
+        self._checkers = ThreadPoolExecutor(_checks_at_once(), thread_name_prefix="password", initializer=give_way)
         self._checking: dict[bytes, asyncio.Future[bool]] = {}
         self._rehashing: set[str] = set()
         self._waiting: list[_Waiting] = []

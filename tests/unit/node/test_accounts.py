@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import hashlib
+import os
 
 import pytest
 
@@ -188,3 +189,20 @@ def test_a_digest_that_cannot_be_renewed_still_lets_in(path):
 
     play(path, scenario)
     assert read_users(path)[1].password_hash == digest
+
+
+def test_passwords_are_checked_by_threads_that_give_way_to_messages(path, monkeypatch):
+    policies = []
+
+    def verify(*_: object) -> bool:
+        policies.append(os.sched_getscheduler(0))
+        return False
+
+    monkeypatch.setattr("penstock.node.accounts.verify_password", verify)
+
+    async def scenario(accounts):
+        with pytest.raises(NotAuthenticatedError):
+            await accounts.log_in("guest", "wrong", is_loopback=True)
+
+    play(path, scenario)
+    assert policies == [os.SCHED_IDLE]
