@@ -38,12 +38,16 @@ class Target:
             return wire.answer(wire.request(path, message(payload)))
 
 
+def _nothing(target: Target) -> None:
+    del target
+
+
 @dataclass(frozen=True)
 class Case:
-    """`grows_mb` is what the broker may keep when it is over."""
+    """`prepare` does first, and once, what anybody might do: it is no part of the attack."""
 
     attack: Callable[[Target], str]
-    grows_mb: int = 48
+    prepare: Callable[[Target], None] = _nothing
 
     @property
     def name(self) -> str:
