@@ -136,7 +136,6 @@ impl PutDecoder {
                 let body = Buffer::from(body);
                 Ok(Some(read_record_batch(&body, batch, schema, &HashMap::new(), None, &message.version())?))
             }
-            MessageHeader::DictionaryBatch => Err(ArrowFault::Malformed(layout::DICTIONARY)),
             _ => Err(ArrowFault::Malformed("it is neither a schema nor a batch")),
         }
     }

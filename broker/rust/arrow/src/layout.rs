@@ -14,10 +14,8 @@ const ROWS_MAX: i64 = 1 << 31;
 /// A view of bytes: a length, then the bytes themselves or where they lie.
 const VIEW_BYTES: usize = 16;
 
-pub(crate) const DICTIONARY: &str = "dictionaries are not taken; cast the column to its values";
-
 /// # Errors
-/// `ColumnType`: a column is of a type that nothing published is made of; `Malformed` for dictionaries.
+/// `ColumnType`: a column is of a type that nothing published is made of.
 pub(crate) fn check_types(schema: &Schema) -> Result<(), ArrowFault> {
     schema.fields().iter().try_for_each(|field| check_type(field))
 }
@@ -29,12 +27,11 @@ fn check_type(field: &Field) -> Result<(), ArrowFault> {
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView => Ok(()),
         DataType::Struct(children) => children.iter().try_for_each(|child| check_type(child)),
         DataType::Map(entries, _) => check_type(entries),
-        DataType::Dictionary(_, _) => Err(ArrowFault::Malformed(DICTIONARY)),
         flat if flat.is_primitive() => Ok(()),
         found => Err(ArrowFault::ColumnType {
             column: field.name().clone(),
             found: found.clone(),
-            wanted: "bytes, text, a number, a time, or a struct or map of them",
+            wanted: "bytes, text, a number, a time, or a struct or map of them: cast it",
         }),
     }
 }
