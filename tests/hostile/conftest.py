@@ -10,7 +10,7 @@ import pytest
 import trustme
 
 from hostile.bystander import Bystander
-from hostile.siege import SETTLE_SECONDS_MAX, Siege, elsewhere
+from hostile.siege import SETTLE_SECONDS_MAX, Siege
 from hostile.target import FIRST_REQUEST_SECONDS, Target
 from support import Broker
 
@@ -44,9 +44,8 @@ def siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
         while bystander.count() < 50:
             assert time.monotonic() < until, "the client that behaves did not begin"
             _never.wait(0.05)
-        with elsewhere():
-            siege = Siege(broker, target, bystander)
-            yield siege
+        siege = Siege(broker, target, bystander)
+        yield siege
         print(f"\n{siege.table()}")
 
 

@@ -6,16 +6,15 @@ every second until the client has made a thousand round trips: of fewer the p99 
 scheduler of a busy machine decides.
 """
 
-import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
 from hostile.bystander import Bystander, Figures
 from hostile.target import Case, Target
+from penstock.kit.background import give_way
 from support import Broker
 
 ROUND_TRIPS_QUIET = 4_000
@@ -43,10 +42,17 @@ class Siege:
     def __init__(self, broker: Broker, target: Target, bystander: Bystander) -> None:
         self.broker, self.target, self.bystander = broker, target, bystander
         self.rows: list[Row] = []
-        self.quiet = self._after_round_trips(ROUND_TRIPS_QUIET, time.monotonic())
+        self._elsewhere = ThreadPoolExecutor(1, initializer=give_way)
+        quiet = self._elsewhere.submit(self._after_round_trips, ROUND_TRIPS_QUIET, time.monotonic())
+        self.quiet = quiet.result()
 
     def lay(self, case: Case) -> Row:
         """Prepares the case, attacks, and waits until the memory is given back."""
+        row = self._elsewhere.submit(self._lay, case).result()
+        self.rows.append(row)
+        return row
+
+    def _lay(self, case: Case) -> Row:
         case.prepare(self.target)
         before_mb, began = self._memory_mb(), time.monotonic()
         answer = case.attack(self.target)
@@ -56,9 +62,7 @@ class Siege:
             _never.wait(max(0.0, began + number * ATTACK_SECONDS - time.monotonic()))
             case.attack(self.target)
         beside = self._after_round_trips(ROUND_TRIPS_MIN, began)
-        row = Row(case.name, answer, before_mb, self._settled_memory_mb(before_mb + GROWS_MB_MAX), beside)
-        self.rows.append(row)
-        return row
+        return Row(case.name, answer, before_mb, self._settled_memory_mb(before_mb + GROWS_MB_MAX), beside)
 
     def is_harmed(self, beside: Figures) -> bool:
         return beside.p99_ms > P99_TIMES_MAX * self.quiet.p99_ms
@@ -100,13 +104,3 @@ class Siege:
             f" {P99_TIMES_MAX} times that of the quiet broker (*)"
         )
         return "\n".join(lines)
-
-
-@contextmanager
-def elsewhere() -> Iterator[None]:
-    """What this thread does, and threads and processes that it starts, takes no processor from others."""
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    try:
-        yield
-    finally:
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
