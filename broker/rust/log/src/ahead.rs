@@ -32,16 +32,22 @@ impl Ahead {
     }
 
     pub(crate) fn sync_begins(&mut self, written: Position) {
-        self.syncs_are_small = written.0.saturating_sub(self.sync_begun.0) < SMALL_SYNC_BYTES;
+        self.syncs_are_small = self.is_small(written);
         self.sync_begun = written;
+    }
+
+    fn is_small(&self, written: Position) -> bool {
+        written.0.saturating_sub(self.sync_begun.0) < SMALL_SYNC_BYTES
     }
 
     pub(crate) fn segment_begins(&mut self) {
         self.prepared = 0;
     }
 
-    /// To be called when the file was written up to `end`, of the `bytes` that it has.
-    pub(crate) fn prepare(&mut self, disk: &dyn Disk, file: &File, end: u64, bytes: u64) {
+    /// To be called when the log was written up to `written`, which is `end` in the file, of the `bytes` that it has.
+    pub(crate) fn prepare(&mut self, disk: &dyn Disk, file: &File, written: Position, end: u64, bytes: u64) {
+        // Where nobody waits for the disk the last sync was long ago: what is written since would be no small one.
+        self.syncs_are_small &= self.is_small(written);
         if !self.syncs_are_small || end <= self.prepared {
             return;
         }
@@ -70,30 +76,48 @@ mod tests {
         file.metadata().unwrap().len()
     }
 
+    /// Written since a sync that began at `Position(100)`.
+    const LITTLE: Position = Position(100);
+
     #[test]
     fn zeros_are_written_only_while_syncs_are_small_and_never_beyond_the_segment() {
         let file = tempfile::tempfile().unwrap();
         let mut ahead = Ahead::new(Position(0));
-        ahead.prepare(&RealDisk, &file, 100, 200 << 10);
+        ahead.prepare(&RealDisk, &file, LITTLE, 100, 200 << 10);
         assert_eq!(used_bytes(&file), 0, "nothing is known of syncs yet");
 
         ahead.sync_begins(Position(100));
         file.write_all_at(b"record", 94).unwrap();
-        ahead.prepare(&RealDisk, &file, 100, 200 << 10);
+        ahead.prepare(&RealDisk, &file, LITTLE, 100, 200 << 10);
         assert_eq!(used_bytes(&file), 100 + AHEAD_BYTES);
         let mut record = [0; 6];
         file.read_exact_at(&mut record, 94).unwrap();
         assert_eq!(&record, b"record");
 
-        ahead.prepare(&RealDisk, &file, 100 + AHEAD_BYTES, 200 << 10);
+        ahead.prepare(&RealDisk, &file, LITTLE, 100 + AHEAD_BYTES, 200 << 10);
         assert_eq!(used_bytes(&file), 100 + AHEAD_BYTES, "up to there it is prepared already");
-        ahead.prepare(&RealDisk, &file, 101 + AHEAD_BYTES, 200 << 10);
+        ahead.prepare(&RealDisk, &file, LITTLE, 101 + AHEAD_BYTES, 200 << 10);
         assert_eq!(used_bytes(&file), 200 << 10);
 
         ahead.sync_begins(Position(1 << 20));
         ahead.segment_begins();
         file.set_len(0).unwrap();
-        ahead.prepare(&RealDisk, &file, 100, 200 << 10);
+        ahead.prepare(&RealDisk, &file, Position(1 << 20), 100, 200 << 10);
         assert_eq!(used_bytes(&file), 0, "the last sync was large");
+    }
+
+    #[test]
+    fn no_zeros_are_written_where_nobody_asks_for_syncs() {
+        let file = tempfile::tempfile().unwrap();
+        let mut ahead = Ahead::new(Position(0));
+        ahead.sync_begins(Position(100));
+
+        ahead.prepare(&RealDisk, &file, Position(100 + SMALL_SYNC_BYTES), 100 + SMALL_SYNC_BYTES, 200 << 10);
+        assert_eq!(used_bytes(&file), 0, "much was written since the one small sync");
+
+        ahead.sync_begins(Position(100 + SMALL_SYNC_BYTES));
+        ahead.sync_begins(Position(200 + SMALL_SYNC_BYTES));
+        ahead.prepare(&RealDisk, &file, Position(200 + SMALL_SYNC_BYTES), 200 + SMALL_SYNC_BYTES, 200 << 10);
+        assert_eq!(used_bytes(&file), 200 + SMALL_SYNC_BYTES + AHEAD_BYTES, "they are small again");
     }
 }

@@ -253,9 +253,10 @@ impl Log {
         }
         let bytes = self.tail.len() as u64;
         segment.set_readable(offset + bytes);
-        self.ahead.prepare(self.options.disk.as_ref(), &self.active.file, offset + bytes, self.active.reserved);
         self.write_behind = false;
         self.written.0 += bytes;
+        let (disk, end) = (self.options.disk.as_ref(), offset + bytes);
+        self.ahead.prepare(disk, &self.active.file, self.written, end, self.active.reserved);
         self.bytes_written += bytes;
         self.tail.clear();
         if self.tail.capacity() > 4 * TAIL_BYTES_KEPT {
