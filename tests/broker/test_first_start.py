@@ -6,6 +6,7 @@ import pytest
 
 import penstock
 from support import Broker
+from support.waiting import eventually
 
 
 class Reachable(Broker):
@@ -23,7 +24,7 @@ def test_the_first_start_makes_up_a_password_and_says_once_where_it_is(tmp_path:
     path = tmp_path / "data" / "admin-password"
     with Reachable(tmp_path / "data") as broker:
         password = path.read_text().strip()
-        assert broker.log.count(str(path)) == 1
+        eventually(lambda: broker.log.count(str(path)), 1)
         with penstock.connect(broker.uri(user="admin", password=password)) as connection:
             connection.declare_queue("mine")
             assert [user.name for user in connection.list_users()] == ["admin"]
@@ -31,6 +32,7 @@ def test_the_first_start_makes_up_a_password_and_says_once_where_it_is(tmp_path:
             penstock.connect(broker.uri())
 
         broker.restart()
+        broker.stop()
         assert broker.log.count(str(path)) == 1
         assert password not in broker.log
         assert "cross the network in clear" in broker.log
