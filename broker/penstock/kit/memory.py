@@ -5,12 +5,13 @@ left is given back soon after."""
 
 import asyncio
 import ctypes
+import mmap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_STATUS = Path("/proc/self/status")
+_STATM = Path("/proc/self/statm")
 LARGE_BYTES = 4 * 1024 * 1024  # above what the message path allocates and frees all the time
 TRIM_BYTES = 8 * 1024 * 1024
 LOOK_SECONDS: Final = 10.0
@@ -37,7 +38,8 @@ def trim() -> None:
 
 def private_bytes() -> int:
     """What the process holds that is no file's: mapped segments are the page cache's."""
-    return int(_STATUS.read_text().split("RssAnon:")[1].split()[0]) * 1_024
+    _, resident, of_files, *_ = _STATM.read_text().split()
+    return (int(resident) - int(of_files)) * mmap.PAGESIZE
 
 
 async def trim_now_and_then(
