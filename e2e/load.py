@@ -16,6 +16,8 @@ from penstock.client.errors import PenstockError
 BATCH = 50
 PAUSE_SECONDS = 0.02
 IDLE_SECONDS = 5.0
+# A batch takes milliseconds; one that waits this long has met a broker that was away.
+INTERRUPTED_SECONDS = 1.0
 
 
 class History:
@@ -25,6 +27,7 @@ class History:
         self.confirmed: set[int] = set()
         self.received: dict[int, int] = {}
         self.failures = 0
+        self.interruptions = 0
         self.is_over = threading.Event()
 
     def verdict(self) -> dict[str, int]:
@@ -35,6 +38,7 @@ class History:
             "twice": sum(1 for count in self.received.values() if count > 1),
             "unconfirmed_received": len(set(self.received) - self.confirmed),
             "failures": self.failures,
+            "interruptions": self.interruptions,
         }
 
 
@@ -47,10 +51,12 @@ def publish(uri: str, queue: str, stop: Path, history: History) -> None:
                 while not stop.exists():
                     numbers = range(number, number + BATCH)
                     number += BATCH
+                    started = time.monotonic()
                     broker.publish_many(
                         [struct.pack("<Q", each) for each in numbers], routing_key=queue, mandatory=True
                     )
                     history.confirmed.update(numbers)
+                    history.interruptions += time.monotonic() - started > INTERRUPTED_SECONDS
                     time.sleep(PAUSE_SECONDS)
         except PenstockError:
             history.failures += 1

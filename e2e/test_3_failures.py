@@ -124,7 +124,9 @@ def test_nothing_that_was_confirmed_is_lost(load: Load, capsys: pytest.CaptureFi
     with capsys.disabled():
         print(f"\nhistory: {json.dumps(found)}")
     assert found["confirmed"] > 1_000
-    assert found["failures"] > 0, "the broker was never away: the scenarios before did nothing"
+    # The client reconnects by itself, so an absence is an error to it or only a long wait.
+    away = found["failures"] + found["interruptions"]
+    assert away > 0, "the broker was never away: the scenarios before did nothing"
     assert found["lost"] == 0
 
 
