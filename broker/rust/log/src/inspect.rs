@@ -273,7 +273,7 @@ impl Inspection {
 
 fn add_damaged(report: &mut SegmentReport, segment: &Segment, at: u64, why: DecodeError) -> Result<(), LogError> {
     fail(report, at, &why.to_string());
-    let directory = Directory::new(segment.directory_path(), segment.id());
+    let directory = Directory::of(segment);
     let directory = directory.is_usable()?.then_some(&directory);
     let targets = targets_at(segment, directory, at)?;
     let position = segment.claimed_position(at);
@@ -282,11 +282,10 @@ fn add_damaged(report: &mut SegmentReport, segment: &Segment, at: u64, why: Deco
 }
 
 fn verify_directory(report: &mut SegmentReport, segment: &Segment) {
-    let path = segment.directory_path();
-    if !path.exists() {
+    if !segment.directory_path().exists() {
         return;
     }
-    if let Err(error) = Directory::new(path, segment.id()).verify() {
+    if let Err(error) = Directory::of(segment).verify() {
         fail(report, 0, &error.to_string());
     }
 }
