@@ -124,6 +124,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk) -> Result<Recovered, Lo
     let mut log_id = None;
     let (checkpoints, state) = Checkpoints::load(directory, &names.checkpoints, &mut log_id)?;
     let manifest = Manifest::load(directory, &mut log_id)?;
+    manifest.mend(disk, directory, log_id)?;
     let mut synced = SyncedFile::load(directory)?;
     let mut reader = Reader {
         directory,
