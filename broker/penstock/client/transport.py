@@ -27,6 +27,9 @@ __all__ = [
 # first, last, code, reason: code 0 is confirmed, -1 returned, others a gRPC code.
 Outcome: TypeAlias = tuple[int, int, int, str]
 
+# What the broker takes at most, whatever it was told, and a little more.
+MESSAGE_BYTES_MAX = 513 * 1024 * 1024
+
 
 class StatusError(Exception):
     """A call ended with a gRPC status. `args` is (code: int, message: str, details: bytes)."""
@@ -37,7 +40,7 @@ class TransportOptions:
     """Bounds of one connection."""
 
     connect_timeout_ms: int = 5_000
-    message_bytes_max: int = 513 * 1024 * 1024
+    message_bytes_max: int = MESSAGE_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class PublisherOptions:
     batch_max: int = 1_000
     reconnect: bool = True
     producer: str = ""
+    message_bytes_max: int = MESSAGE_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)

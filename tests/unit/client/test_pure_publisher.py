@@ -1,6 +1,7 @@
 """The publisher over grpcio, with streams whose other end is the test."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def streams() -> FakeStreams:
 
 @pytest.fixture
 def publisher(streams: FakeStreams) -> Iterator[PurePublisher]:
-    options = PublisherOptions("/", level=1, in_flight_max=100, batch_max=10)
+    options = PublisherOptions("/", level=1, in_flight_max=100, batch_max=10, message_bytes_max=1_000)
     publisher = PurePublisher(streams, options, Backoff(lambda: 0.0, first=0.0))
     yield publisher
     publisher.close()
@@ -157,6 +158,56 @@ def test_a_name_too_long_is_refused_and_the_publisher_goes_on(publisher: PurePub
         publisher.publish(b"a", "", "k" * 300)
 
     assert publisher.publish(b"b") == 1
+
+
+@pytest.mark.parametrize("body", ["text", {"a": 1}, bytearray(b"a"), None, 7])
+def test_a_body_that_is_not_bytes_is_refused_and_the_publisher_goes_on(
+    publisher: PurePublisher, streams: FakeStreams, body: Any
+) -> None:
+    with pytest.raises(TypeError, match="a body must be bytes, not"):
+        publisher.publish(body)
+    with pytest.raises(TypeError, match="a body must be bytes, not"):
+        publisher.publish_many([b"a", body])
+
+    stream = streams.next_stream()
+    publisher.publish(b"b")
+    assert bodies(stream, 1) == [b"b"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [(b"e",), ("e", b"k"), ("e", "k", "properties"), ("e", "k", None, False, "key"), ("", "\ud800")],
+)
+def test_fields_that_cannot_be_sent_are_refused_and_the_publisher_goes_on(
+    publisher: PurePublisher, streams: FakeStreams, fields: Any
+) -> None:
+    with pytest.raises((TypeError, UnicodeEncodeError)):
+        publisher.publish(b"a", *fields)
+
+    stream = streams.next_stream()
+    publisher.publish(b"b")
+    assert bodies(stream, 1) == [b"b"]
+
+
+def test_a_sequence_beyond_64_bits_is_refused_and_the_publisher_goes_on(
+    publisher: PurePublisher, streams: FakeStreams
+) -> None:
+    for sequence in (-1, 2**64):
+        with pytest.raises(OverflowError, match="64 bits"):
+            publisher.publish(b"a", sequence=sequence)
+
+    stream = streams.next_stream()
+    publisher.publish(b"b")
+    assert bodies(stream, 1) == [b"b"]
+
+
+def test_a_body_too_large_is_refused_and_the_publisher_goes_on(publisher: PurePublisher, streams: FakeStreams) -> None:
+    with pytest.raises(StatusError, match="1001 bytes; at most 1000"):
+        publisher.publish(bytes(1_001))
+
+    stream = streams.next_stream()
+    publisher.publish(b"b")
+    assert bodies(stream, 1) == [b"b"]
 
 
 def test_mandatory_messages_do_not_share_a_batch_with_others(publisher: PurePublisher, streams: FakeStreams) -> None:
