@@ -20,6 +20,8 @@ __all__ = ["PureConsumer", "PureMessage"]
 
 METHOD = "/penstock.v1.MessagingService/Consume"
 CLOSE_SECONDS = 5.0
+# What may wait here besides the last response that came: a prefetch says nothing about the size of messages.
+WAITING_BYTES_MAX = 16 << 20
 
 
 class PureMessage(ReceivedMessage):
@@ -37,7 +39,8 @@ class PureMessage(ReceivedMessage):
 
 
 class PureConsumer:
-    """Invariant, under `_changed`: deliveries and settlements waiting here belong to the stream of `_life`."""
+    """Invariants, under `_changed`: deliveries and settlements waiting here belong to the stream of `_life`; those
+    deliveries have `_bytes` bytes of bodies, never more than WAITING_BYTES_MAX and one response."""
 
     def __init__(self, streams: Streams, options: ConsumerOptions, backoff: Backoff) -> None:
         self._streams = streams
@@ -46,6 +49,7 @@ class PureConsumer:
         self._wake = Wake()
         self._changed = Condition()
         self._arrived: deque[PureMessage] = deque()
+        self._bytes = 0
         self._settlements: list[tuple[int, int]] = []
         self._prefetch = options.prefetch
         self._is_flow_due = False
@@ -117,6 +121,7 @@ class PureConsumer:
             self._wake.clear()
         else:
             taken = [arrived.popleft() for _ in range(count_max)]
+        self._bytes -= sum(len(message.body) for message in taken)
         self._changed.notify_all()
         return taken
 
@@ -173,6 +178,7 @@ class PureConsumer:
                     return
                 # What was not taken yet returned to the queue, and comes again.
                 self._arrived.clear()
+                self._bytes = 0
                 self._changed.wait_for(lambda: self._is_closed, self._backoff.delay())
 
     def _read_stream(self) -> StatusError:
@@ -206,13 +212,15 @@ class PureConsumer:
             self._changed.wait_for(lambda: self._has_room() or self._is_closed)
             if not self._is_closed:
                 self._arrived.extend(PureMessage(self, delivery, life) for delivery in response.deliveries.deliveries)
+                self._bytes += sum(len(delivery.body) for delivery in response.deliveries.deliveries)
                 self._changed.notify_all()
                 self._wake.set()
         return None
 
     def _has_room(self) -> bool:
-        # With acks the prefetch bounds what is here; without, only not reading does.
-        return not self._options.auto_ack or len(self._arrived) < max(self._options.prefetch, 1)
+        # With acks the prefetch bounds how many are here; without, only not reading does.
+        is_room = not self._options.auto_ack or len(self._arrived) < max(self._options.prefetch, 1)
+        return is_room and self._bytes < WAITING_BYTES_MAX
 
 
 def _gather(settlements: list[tuple[int, int]]) -> list[messaging_pb2.Settlement]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from penstock.client import pure_consumer
 from penstock.client.backoff import Backoff
 from penstock.client.pure_consumer import PureConsumer, PureMessage
 from penstock.client.transport import ConsumerOptions, StatusError
@@ -140,3 +141,15 @@ def test_a_changed_prefetch_is_sent_and_kept_for_the_next_connection(
     stream.fail(14, "connection reset")
     resumed = streams.next_stream()
     assert messaging_pb2.ConsumeRequest.FromString(resumed.sent(1)[0]).open.prefetch == 20
+
+
+def test_a_full_consumer_reads_on_when_something_was_taken(
+    consumer: PureConsumer, stream: FakeStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pure_consumer, "WAITING_BYTES_MAX", 1)
+    for sequence in range(1, 6):
+        deliver(stream, sequence)
+
+    batches = [consumer.wait(1_000, WAIT_MS) for _ in range(5)]
+
+    assert [[message.body for message in batch] for batch in batches] == [[b"1"], [b"2"], [b"3"], [b"4"], [b"5"]]

@@ -3,11 +3,13 @@
 
 mod fake;
 
-use fake::{Broker, ConsumePlan};
-use penstock_client::{Consumer, ConsumerSettings, Delivery, perf};
+use std::sync::Arc;
 
-fn consumer(broker: &Broker, change: impl FnOnce(&mut ConsumerSettings)) -> Consumer {
-    let mut settings = ConsumerSettings {
+use fake::{Broker, ConsumePlan};
+use penstock_client::{Consumer, ConsumerSettings, Delivery, Message, Publisher, PublisherSettings, perf};
+
+fn settings() -> ConsumerSettings {
+    ConsumerSettings {
         vhost: "v".to_owned(),
         queue: "q".to_owned(),
         consumer_tag: String::new(),
@@ -15,7 +17,22 @@ fn consumer(broker: &Broker, change: impl FnOnce(&mut ConsumerSettings)) -> Cons
         auto_ack: false,
         exclusive: false,
         reconnect: true,
-    };
+    }
+}
+
+fn publisher_settings() -> PublisherSettings {
+    PublisherSettings {
+        vhost: "v".to_owned(),
+        level: 1,
+        in_flight_max: 1_000,
+        batch_max: 100,
+        reconnect: true,
+        producer: String::new(),
+    }
+}
+
+fn consumer(broker: &Broker, change: impl FnOnce(&mut ConsumerSettings)) -> Consumer {
+    let mut settings = settings();
     change(&mut settings);
     Consumer::new(broker.channel(), settings).unwrap()
 }
@@ -161,6 +178,27 @@ fn with_auto_ack_no_more_than_the_prefetch_is_taken_off_the_stream_by_much() {
     let deliveries = take(&consumer, 1_000);
 
     assert!(deliveries.iter().map(|delivery| delivery.sequence).eq(1..=1_000));
+}
+
+#[test]
+fn consumers_that_nobody_reads_do_not_keep_a_confirm_from_coming() {
+    const CONSUMERS: usize = 8;
+    let plan = ConsumePlan::Large { count: 40, bytes: 1 << 18 };
+    let broker = Broker::start(|seen| seen.consume_plans.extend(vec![plan; CONSUMERS]));
+    let channel = broker.channel();
+    let settings = ConsumerSettings { prefetch: 2, auto_ack: true, ..settings() };
+    let consumers: Vec<_> =
+        (0..CONSUMERS).map(|_| Consumer::new(Arc::clone(&channel), settings.clone()).unwrap()).collect();
+    for consumer in &consumers {
+        // Something came; it stays where it is.
+        assert!(consumer.wait(0, 10_000).is_ok_and(|taken| taken.is_empty()));
+    }
+    let publisher = Publisher::new(channel, publisher_settings()).unwrap();
+
+    for round in 0..100 {
+        publisher.publish(b"answer", &Message::default()).unwrap();
+        assert!(publisher.flush(10_000), "no confirm in round {round}");
+    }
 }
 
 #[test]

@@ -47,6 +47,11 @@ pub enum ConsumePlan {
         sequences: Vec<u64>,
         batch: usize,
     },
+    /// Delivers so many messages of so many bytes, in a response each.
+    Large {
+        count: u64,
+        bytes: usize,
+    },
     /// Delivers, then ends with UNAVAILABLE.
     Break {
         sequences: Vec<u64>,
@@ -338,6 +343,11 @@ fn perform(plan: Option<ConsumePlan>, answers: &Answers) {
     match plan {
         None => {}
         Some(ConsumePlan::Deliver { sequences, batch }) => deliver(&sequences, batch),
+        Some(ConsumePlan::Large { count, bytes }) => {
+            for sequence in 1..=count {
+                let _ = answers.send(Ok(encoded(&[(sequence, vec![b'x'; bytes])])));
+            }
+        }
         Some(ConsumePlan::Break { sequences }) => {
             deliver(&sequences, 1);
             let _ = answers.send(Err(Status::unavailable("broken by plan")));
@@ -352,14 +362,20 @@ fn perform(plan: Option<ConsumePlan>, answers: &Answers) {
 
 /// The body is the sequence in decimal; even ones have properties.
 fn deliveries(sequences: &[u64]) -> Vec<u8> {
+    let messages: Vec<_> = sequences.iter().map(|sequence| (*sequence, sequence.to_string().into_bytes())).collect();
+    encoded(&messages)
+}
+
+fn encoded(messages: &[(u64, Vec<u8>)]) -> Vec<u8> {
     let mut response = Vec::new();
     let mut encoder = DeliveriesEncoder::begin(&mut response);
-    for &sequence in sequences {
+    for (sequence, body) in messages {
+        let sequence = *sequence;
         let properties: &[u8] = if sequence % 2 == 0 { b"\x08\x00\x07" } else { b"" };
         encoder
             .push(&DeliveryRef {
                 sequence,
-                body: sequence.to_string().as_bytes(),
+                body,
                 exchange: b"e",
                 routing_key: b"k.k",
                 properties_amqp: properties,
