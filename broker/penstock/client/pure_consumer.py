@@ -11,7 +11,7 @@ from threading import Condition, Thread
 from penstock.client.backoff import Backoff
 from penstock.client.errors import CANCELLED, UNAVAILABLE
 from penstock.client.messages import ReceivedMessage
-from penstock.client.streams import Stream, Streams, is_passing
+from penstock.client.streams import Stream, Streams, may_come_back
 from penstock.client.transport import ConsumerOptions, StatusError
 from penstock.client.wake import Wake
 from penstock.v1 import messaging_pb2
@@ -57,6 +57,7 @@ class PureConsumer:
         self._stream: Stream | None = None
         self._life = 0
         self._ended: StatusError | None = None
+        self._was_open = False
         self._is_cancelled = False
         self._is_closed = False
         self._thread = Thread(target=self._run, name="penstock-consumer", daemon=True)
@@ -171,7 +172,8 @@ class PureConsumer:
                 self._settlements.clear()
                 if self._is_closed:
                     return
-                if self._is_cancelled or not is_passing(ended.args[0]) or not self._options.reconnect:
+                is_passing = not self._is_cancelled and may_come_back(ended, self._was_open)
+                if not is_passing or not self._options.reconnect:
                     self._ended = ended
                     self._changed.notify_all()
                     self._wake.set()
@@ -207,6 +209,7 @@ class PureConsumer:
                 return StatusError(CANCELLED, f"the broker cancelled the consumer: {response.cancelled.reason}", b"")
             if response.HasField("opened"):
                 self._tag = response.opened.consumer_tag
+                self._was_open = True
                 self._backoff.reset()
                 return None
             self._changed.wait_for(lambda: self._has_room() or self._is_closed)

@@ -156,6 +156,10 @@ impl Channel {
         *lock(&self.inner) = None;
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        lock(&self.inner).is_none()
+    }
+
     fn grpc(&self) -> Result<Grpc<tonic::transport::Channel>, RpcError> {
         let Some(inner) = lock(&self.inner).clone() else {
             return Err(RpcError::new(Code::FailedPrecondition, "the channel is closed; connect again"));

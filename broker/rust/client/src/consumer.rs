@@ -76,6 +76,8 @@ struct State {
     /// The reader, when too many deliveries wait.
     full_reader: Option<Waker>,
     connection: u64,
+    /// Whether the broker ever let it consume.
+    was_open: bool,
     is_closing: bool,
     ended: Option<RpcError>,
 }
@@ -92,6 +94,7 @@ impl Consumer {
             idle_stream: None,
             full_reader: None,
             connection: 0,
+            was_open: false,
             is_closing: false,
             ended: None,
         };
@@ -286,7 +289,9 @@ impl Shared {
     fn receive(&self, response: &Bytes, connection: u64, count_expected: usize) -> Result<usize, RpcError> {
         match parse_consume_response(response).map_err(|error| unreadable(&error))? {
             ConsumeEvent::Opened { consumer_tag } => {
-                lock(&self.state).consumer_tag = consumer_tag.to_owned();
+                let mut state = lock(&self.state);
+                state.consumer_tag = consumer_tag.to_owned();
+                state.was_open = true;
                 Ok(0)
             }
             ConsumeEvent::Cancelled { reason } => {
@@ -458,19 +463,28 @@ async fn run(shared: Arc<Shared>) {
     loop {
         let connection = shared.restart();
         let error = converse(&shared, connection, &mut back_off).await;
-        let is_closing = {
+        let (is_closing, was_open) = {
             let mut state = lock(&shared.state);
             // What this connection brought can no longer be settled.
             state.connection += 1;
-            state.is_closing
+            (state.is_closing, state.was_open)
         };
-        let is_final = error.is_final() || error.code == Code::Aborted as i32;
+        let is_final = is_final(&error, was_open && !shared.channel.is_closed());
         if is_closing || is_final || !shared.settings.reconnect {
             shared.end(if is_closing { closed() } else { error });
             return;
         }
         shared.pause(back_off.next()).await;
     }
+}
+
+/// Whether the consumer ends with this. One that consumed before comes back through more than one that just begins, whose
+/// application should be told.
+fn is_final(error: &RpcError, was_open: bool) -> bool {
+    if was_open && error.may_be_own_past() {
+        return false;
+    }
+    error.is_final() || error.code == Code::Aborted as i32 || (!was_open && error.is_limit())
 }
 
 /// One connection, until it ends; why it did.

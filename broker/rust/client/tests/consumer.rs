@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use fake::{Broker, ConsumePlan};
 use penstock_client::{Consumer, ConsumerSettings, Delivery, Message, Publisher, PublisherSettings, perf};
+use tonic::Code;
 
 fn settings() -> ConsumerSettings {
     ConsumerSettings {
@@ -168,6 +169,54 @@ fn a_cancelled_consumer_tells_why() {
 
     assert!(error.message.contains("queue 'q' was deleted"));
     assert_eq!(broker.seen(|seen| seen.opens.len()), 1);
+}
+
+/// Refusals that one's own last connection may be the cause of.
+const OF_OWN_PAST: [(Code, &str); 2] = [(Code::FailedPrecondition, ""), (Code::ResourceExhausted, "LIMIT_REACHED")];
+
+#[test]
+fn a_consumer_comes_back_when_the_broker_has_let_go_of_its_old_connection() {
+    for (code, reason) in OF_OWN_PAST {
+        let broker = Broker::start(|seen| {
+            seen.consume_plans.push_back(ConsumePlan::Break { sequences: vec![1] });
+            seen.consume_plans.extend(vec![ConsumePlan::Refuse(code, reason); 3]);
+            seen.consume_plans.push_back(deliver([2]));
+        });
+        let consumer = consumer(&broker, |settings| (settings.exclusive, settings.auto_ack) = (true, true));
+
+        let sequences: Vec<_> = take(&consumer, 2).iter().map(|taken| taken.sequence).collect();
+
+        assert_eq!((sequences, broker.seen(|seen| seen.opens.len())), (vec![1, 2], 5));
+    }
+}
+
+#[test]
+fn a_consumer_that_never_was_open_is_told_of_a_refusal_at_once() {
+    for (code, reason) in OF_OWN_PAST {
+        let broker = Broker::start(|seen| seen.consume_plans.push_back(ConsumePlan::Refuse(code, reason)));
+        let consumer = consumer(&broker, |_| {});
+
+        let error = consumer.wait(1, 10_000).unwrap_err();
+
+        assert_eq!((error.code, broker.seen(|seen| seen.opens.len())), (code as i32, 1));
+    }
+}
+
+#[test]
+fn a_consumer_of_a_full_broker_goes_on_trying() {
+    let full = ConsumePlan::Refuse(Code::ResourceExhausted, "DISK_FULL");
+    let broker = Broker::start(|seen| seen.consume_plans.extend([full, deliver([1])]));
+    let consumer = consumer(&broker, |_| {});
+
+    assert_eq!(take(&consumer, 1).len(), 1);
+}
+
+#[test]
+fn without_reconnecting_a_refusal_after_a_break_is_not_waited_for() {
+    let broker = Broker::start(|seen| seen.consume_plans.push_back(ConsumePlan::Break { sequences: vec![] }));
+    let consumer = consumer(&broker, |settings| settings.reconnect = false);
+
+    assert_eq!(consumer.wait(1, 10_000).unwrap_err().code, Code::Unavailable as i32);
 }
 
 #[test]

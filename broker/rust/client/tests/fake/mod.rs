@@ -57,6 +57,8 @@ pub enum ConsumePlan {
         sequences: Vec<u64>,
     },
     Cancel(&'static str),
+    /// Ends at once, without being opened.
+    Refuse(tonic::Code, &'static str),
 }
 
 #[derive(Debug, Default)]
@@ -323,6 +325,9 @@ impl StreamingService<Vec<u8>> for Consume {
                     plan = seen.consume_plans.pop_front();
                 });
             }
+            if let Some(ConsumePlan::Refuse(code, reason)) = plan {
+                return Err(Status::with_details(code, "refused by plan", Bytes::from_static(reason.as_bytes())));
+            }
             let (answers, stream) = answer_stream();
             let mut opened = Vec::new();
             encode_consume_opened(&mut opened, "made-up");
@@ -341,7 +346,7 @@ fn perform(plan: Option<ConsumePlan>, answers: &Answers) {
         }
     };
     match plan {
-        None => {}
+        None | Some(ConsumePlan::Refuse(..)) => {}
         Some(ConsumePlan::Deliver { sequences, batch }) => deliver(&sequences, batch),
         Some(ConsumePlan::Large { count, bytes }) => {
             for sequence in 1..=count {
