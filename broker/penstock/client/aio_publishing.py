@@ -3,22 +3,31 @@
 What is published in one turn of the loop goes to the publisher at its end, or sooner when it is much, so that the
 broker works while the loop does. It goes in runs of messages to one address: a call and a batch for many. All runs on
 the loop's thread, so numbers come in the order of the calls and no lock is needed.
+
+When no outcome comes for the time limit although some are due, everything that waits fails, and the publisher is given
+up.
 """
 
 import asyncio
-from asyncio import AbstractEventLoop, Future
+import logging
+from asyncio import AbstractEventLoop, Future, TimerHandle
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-from penstock.client.errors import CANCELLED, MESSAGE_REFUSALS, from_status
+from penstock.client.closing import Grace, silence
+from penstock.client.errors import CANCELLED, MESSAGE_REFUSALS, UNAVAILABLE, from_status
 from penstock.client.outcomes import PendingFutures
-from penstock.client.transport import PublisherPort
+from penstock.client.transport import PublisherOptions, PublisherPort
 
 __all__ = ["AsyncPublishing"]
 
+_log = logging.getLogger("penstock")
+
+# How often a close looks whether the connection was lost meanwhile.
+LOOK_SECONDS = 0.1
 # A run of this many messages does not wait for the end of the loop's turn; each costs the broker a wake-up.
 RUN_SENT = 500
 
@@ -45,13 +54,18 @@ class AsyncPublishing:
         self,
         open_port: Callable[[], PublisherPort],
         rpc_error: type[Exception],
-        in_flight_max: int,
+        options: PublisherOptions,
+        timeout: float,
         loop: AbstractEventLoop,
     ) -> None:
+        """`options` are those of the ports; without an outcome for `timeout` seconds what waits fails."""
         self._open_port = open_port
         self._rpc_error = rpc_error
-        self._in_flight_max = in_flight_max
+        self._in_flight_max = options.in_flight_max
+        self._timeout = timeout
         self._loop = loop
+        self._timer: TimerHandle | None = None
+        self._heard_at = 0.0
         self._create_future = _future_maker(loop)
         self._port: PublisherPort | None = None
         self._is_watched = False
@@ -89,16 +103,29 @@ class AsyncPublishing:
             self._send()
         return future
 
-    async def close(self, timeout: float) -> None:
-        """Waits for the outcomes of what was published, at most `timeout` seconds."""
+    async def close(self, grace: Grace) -> None:
+        """Waits for the outcomes of what was published, as long as `grace` has it."""
         self._send()
         waiting = [*self._pending.waiting(), *(future for run in self._runs for future in run.futures)]
+        while waiting and (left := grace.confirms_left(self._lost is not None)):
+            _, pending = await asyncio.wait(waiting, timeout=min(left, LOOK_SECONDS))
+            waiting = list(pending)
+        error = (CANCELLED, "the connection was closed before the broker answered", b"")
+        if self._lost is not None:
+            text = f"the connection to the broker is lost ({self._lost}); it was closed before the broker answered"
+            error = (UNAVAILABLE, text, b"")
         if waiting:
-            await asyncio.wait(waiting, timeout=timeout)
-        self._fail_waiting((CANCELLED, "the connection was closed before the broker answered", b""))
-        self._retire((CANCELLED, "the connection was closed before the broker answered", b""))
+            _log.warning("closed without the confirms of %d messages: %s", len(waiting), error[1])
+        self._retire(error, grace)
+        self._fail_waiting(error)
+        if self._timer is not None:
+            self._timer.cancel()
         if self._closing:
-            await asyncio.wait(self._closing, timeout=timeout)
+            await asyncio.wait(self._closing)
+
+    @property
+    def _lost(self) -> str | None:
+        return self._port.lost if self._port is not None else None
 
     def _begin_run(self, address: Address) -> None:
         self._address = address
@@ -107,15 +134,34 @@ class AsyncPublishing:
 
     def _send(self) -> None:
         """Hands over what waits, as far as there is room; what is left goes when outcomes made room."""
+        if not len(self._pending):
+            self._heard_at = self._loop.time()
         while self._runs:
             room = self._in_flight_max - len(self._pending)
             if room <= 0:
-                return
-            self._send_run(self._runs[0], room)
-            if not self._runs[0].bodies:
+                break
+            run = self._runs[0]
+            self._send_run(run, room)
+            if not run.bodies and self._runs and self._runs[0] is run:
                 self._runs.popleft()
-        self._address = None
-        self._is_due = False
+        else:
+            self._address = None
+            self._is_due = False
+        if self._timer is None and len(self._pending):
+            self._timer = self._loop.call_later(self._timeout, self._on_timer)
+
+    def _on_timer(self) -> None:
+        """Fails what waits when nothing at all was heard for the time limit; else looks again when that may be so."""
+        self._timer = None
+        if not len(self._pending):
+            return
+        due = self._heard_at + self._timeout
+        if self._loop.time() < due:
+            self._timer = self._loop.call_at(due, self._on_timer)
+            return
+        error = silence(self._lost, self._timeout)
+        self._retire(error)
+        self._fail_waiting(error)
 
     def _send_run(self, run: _Run, room: int) -> None:
         count = min(room, len(run.bodies))
@@ -166,6 +212,7 @@ class AsyncPublishing:
             code, message, details = error.args
             self._retire((code, message, details))
         else:
+            self._heard_at = self._loop.time()
             self._pending.apply(outcomes)
             if not outcomes:
                 # A publisher that ended with nothing to tell stays readable: watch it again with the next message.
@@ -178,7 +225,7 @@ class AsyncPublishing:
             self._is_watched = False
             self._loop.remove_reader(port.wake_fd)
 
-    def _retire(self, error: tuple[int, str, bytes]) -> None:
+    def _retire(self, error: tuple[int, str, bytes], grace: Grace | None = None) -> None:
         """The publisher ended: what it still owes an outcome gets `error`, unless it gives one now."""
         port, self._port = self._port, None
         if port is None:
@@ -188,7 +235,9 @@ class AsyncPublishing:
         with suppress(self._rpc_error):
             self._pending.apply(port.take())
         self._pending.fail_all(error)
-        closing = self._loop.run_in_executor(None, port.close)
+        self._pending = PendingFutures()
+        left = grace or Grace()
+        closing = self._loop.run_in_executor(None, lambda: port.close(left.hang_up_ms()))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 
@@ -198,6 +247,7 @@ class AsyncPublishing:
                 _fail(future, error)
         self._runs.clear()
         self._address = None
+        self._is_due = False
 
 
 def _future_maker(loop: AbstractEventLoop) -> "Callable[[], Future[None]]":

@@ -46,6 +46,10 @@ class Outcomes:
         index = bisect_left(self._ahead, (first + 1, 0)) - 1
         return index >= 0 and self._ahead[index][1] >= last
 
+    def count_unsettled(self, last: int) -> int:
+        """How many numbers up to `last` have no outcome."""
+        return last - self.settled_through - sum(high - low + 1 for low, high in self._ahead)
+
     def take_failures(self, first: int, last: int) -> list[tuple[int, str]]:
         """Code and reason of each number from first to last that was not confirmed, in order; forgets them."""
         if not self._failures:

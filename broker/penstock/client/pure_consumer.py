@@ -19,7 +19,7 @@ from penstock.v1 import messaging_pb2
 __all__ = ["PureConsumer", "PureMessage"]
 
 METHOD = "/penstock.v1.MessagingService/Consume"
-CLOSE_SECONDS = 5.0
+CLOSE_MS = 5_000
 # What may wait here besides the last response that came: a prefetch says nothing about the size of messages.
 WAITING_BYTES_MAX = 16 << 20
 
@@ -99,12 +99,15 @@ class PureConsumer:
             if len(self._settlements) == 1:
                 self._changed.notify_all()
 
-    def close(self) -> None:
+    def begin_close(self) -> None:
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
+
+    def close(self, timeout_ms: int = CLOSE_MS) -> None:
+        self.begin_close()
         # The sending side ends by itself once the last settlements are out; then the broker ends the stream.
-        self._thread.join(CLOSE_SECONDS)
+        self._thread.join(timeout_ms / 1_000)
         if self._stream is not None:
             self._stream.cancel()
         self._wake.close()

@@ -23,7 +23,7 @@ __all__ = ["PurePublisher"]
 
 METHOD = "/penstock.v1.MessagingService/Publish"
 BATCH_BYTES_MAX = 256 * 1024
-CLOSE_SECONDS = 5.0
+CLOSE_MS = 5_000
 NAME_BYTES_MAX = 255
 KEY_BYTES_MAX = 65_535
 
@@ -57,6 +57,7 @@ class PurePublisher:
         self._numbering = Numbering()
         self._stream: Stream | None = None
         self._life = 0
+        self._lost: str | None = None
         self._ended: StatusError | None = None
         self._is_closed = False
         self._thread = Thread(target=self._run, name="penstock-publisher", daemon=True)
@@ -65,6 +66,14 @@ class PurePublisher:
     @property
     def wake_fd(self) -> int:
         return self._wake.fileno()
+
+    @property
+    def lost(self) -> str | None:
+        return self._lost
+
+    @property
+    def is_ended(self) -> bool:
+        return self._ended is not None
 
     def publish(
         self,
@@ -139,14 +148,14 @@ class PurePublisher:
         with self._changed:
             return self._changed.wait_for(self._is_idle, timeout_ms / 1000)
 
-    def close(self) -> None:
+    def close(self, timeout_ms: int = CLOSE_MS) -> None:
         with self._changed:
             self._is_closed = True
             stream = self._stream
             self._changed.notify_all()
         if stream is not None:
             stream.cancel()
-        self._thread.join(CLOSE_SECONDS)
+        self._thread.join(timeout_ms / 1_000)
         self._wake.close()
 
     # ------------------------------------------------------------ under the lock
@@ -202,6 +211,10 @@ class PurePublisher:
         opening = messaging_pb2.PublishOpen(vhost=options.vhost, producer=options.producer)
         opening.level = messaging_pb2.Level.Name(options.level)  # type: ignore[assignment]
         yield messaging_pb2.PublishRequest(open=opening).SerializeToString()
+        with self._changed:
+            if not self._is_over(life):
+                # grpcio asks for more once the opening went into a connection.
+                self._lost = None
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._is_over(life) or len(self._kept) > self._sent)
@@ -237,10 +250,11 @@ class PurePublisher:
                 if self._is_closed:
                     return
                 if not is_passing(ended.args[0]) or not self._options.reconnect:
-                    self._ended = ended
+                    self._ended, self._lost = ended, None
                     self._changed.notify_all()
                     self._wake.set()
                     return
+                self._lost = ended.args[1]
                 self._changed.wait_for(lambda: self._is_closed, self._backoff.delay())
 
     def _read_stream(self) -> StatusError:

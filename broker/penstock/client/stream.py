@@ -243,7 +243,7 @@ class StreamPublisher:
     def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
-            self._publishing.close(0)
+            self._publishing.close()
 
     def __enter__(self) -> Self:
         return self

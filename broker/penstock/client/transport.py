@@ -85,6 +85,14 @@ class PublisherPort(Protocol):
 
     @property
     def wake_fd(self) -> int: ...
+    @property
+    def lost(self) -> str | None:
+        """Why there is no connection, while another one is tried; None while there is one."""
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether it ended for good."""
+
     def publish(
         self,
         body: bytes,
@@ -116,7 +124,8 @@ class PublisherPort(Protocol):
         """The same, but waits for at least one; empty at the time limit."""
 
     def flush(self, timeout_ms: int) -> bool: ...
-    def close(self) -> None: ...
+    def close(self, timeout_ms: int = ...) -> None:
+        """Waits no longer than this for the broker to end the stream."""
 
 
 class ConsumerPort(Protocol):
@@ -132,7 +141,11 @@ class ConsumerPort(Protocol):
     def wait(self, count_max: int, timeout_ms: int) -> Sequence[Message]: ...
     def flow(self, prefetch: int) -> None: ...
     def flush(self) -> None: ...
-    def close(self) -> None: ...
+    def begin_close(self) -> None:
+        """Sends what is gathered and lets the stream end, without waiting for it."""
+
+    def close(self, timeout_ms: int = ...) -> None:
+        """The same, and waits no longer than this for the broker."""
 
 
 class ReaderPort(Protocol):

@@ -10,6 +10,7 @@ from penstock.client.pure_publisher import PurePublisher
 from penstock.client.transport import Outcome, PublisherOptions, StatusError
 from penstock.v1 import messaging_pb2
 from support.fake_streams import FakeStream, FakeStreams
+from support.waiting import eventually
 
 WAIT_MS = 5_000
 
@@ -141,6 +142,22 @@ def test_a_broken_connection_is_tried_again_and_again(publisher: PurePublisher, 
     assert bodies(stream, 1) == [b"a"]
     confirm(stream, 1, 1)
     assert outcomes(publisher, 1) == [(1, 1, 0, "")]
+
+
+def test_a_lost_connection_says_why_until_there_is_another_one(streams: FakeStreams) -> None:
+    publisher = PurePublisher(streams, PublisherOptions("/"), Backoff(lambda: 0.0, first=60.0))
+    assert publisher.lost is None
+    streams.next_stream().fail(14, "connection refused")
+
+    eventually(lambda: publisher.lost, "connection refused")
+    publisher.close()
+
+
+def test_a_new_connection_is_not_lost(publisher: PurePublisher, streams: FakeStreams) -> None:
+    streams.next_stream().fail(14, "connection refused")
+    streams.next_stream().sent(1)
+
+    eventually(lambda: publisher.lost, None)
 
 
 def test_a_refused_stream_ends_the_publisher_for_good(publisher: PurePublisher, streams: FakeStreams) -> None:

@@ -160,11 +160,21 @@ impl Consumer {
         wake_stream(state);
     }
 
+    /// Sends what is gathered and lets the stream end, without waiting for it.
+    pub fn begin_close(&self) {
+        self.shared.begin_close();
+    }
+
     /// Sends what is gathered and ends the stream.
     pub fn close(&self) {
+        self.close_within(CLOSE_TIMEOUT);
+    }
+
+    /// The same, but waits no longer than this for the broker.
+    pub fn close_within(&self, timeout: Duration) {
         self.shared.begin_close();
         let is_ended = |state: &State| state.ended.is_some();
-        let state = wait_until(&self.shared.changed, lock(&self.shared.state), Some(CLOSE_TIMEOUT), is_ended);
+        let state = wait_until(&self.shared.changed, lock(&self.shared.state), Some(timeout), is_ended);
         let was_ended = state.ended.is_some();
         drop(state);
         if !was_ended {
@@ -475,6 +485,9 @@ async fn run(shared: Arc<Shared>) {
             return;
         }
         shared.pause(back_off.next()).await;
+        if lock(&shared.state).is_closing {
+            return shared.end(closed());
+        }
     }
 }
 
