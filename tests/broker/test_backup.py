@@ -3,7 +3,7 @@
 import json
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -188,6 +188,20 @@ def test_a_backup_that_is_cut_short_by_others_does_the_broker_no_harm(working: B
                 path.write_bytes(b"")
 
         assert [message.body for message in connection.consume("work", auto_ack=True, idle_timeout=1)] == bodies
+
+
+def test_a_backup_that_finds_no_room_names_the_file_leaves_nothing_and_the_broker_goes_on(
+    working: Broker, tmp_path: Path, small_disk: Callable[..., Path]
+) -> None:
+    full = small_disk(tmp_path / "full", kilobytes=256)
+    with penstock.connect(working.uri()) as connection:
+        connection.declare_queue("work")
+        connection.publish_many([b"x" * 1_000] * 1_000, routing_key="work")
+        with pytest.raises(penstock.PenstockError, match=rf"cannot write {full}/copy/\S+: No space left on device"):
+            connection.backup(str(full / "copy"))
+        assert list(full.iterdir()) == []
+        connection.publish(b"more", routing_key="work")
+        assert connection.backup(str(tmp_path / "copy")) > 1_000_000
 
 
 def test_a_backup_is_for_administrators_and_outside_the_data(broker: Broker, tmp_path: Path) -> None:
