@@ -1,6 +1,6 @@
 """A copy of a data directory, and the way back. `backup.json` is the last file that a backup gets: without it a copy is
-not whole and is not restored. Nothing in a backup is shared with the broker in a way that lets either change the other:
-hard links are made of files that are never written to again, and restoring copies."""
+not whole and is not restored. A backup and the broker share no file, so that neither can change the other;
+restoring copies."""
 
 import shutil
 from collections.abc import Sequence

@@ -58,7 +58,7 @@ pub struct Damage {
     pub queues: Vec<String>,
 }
 
-/// A copy of a shard's log to be made, and of those of its queues' own. While it exists the logs fold nothing and remove no file.
+/// A copy of a shard's log to be made, and of those of its queues' own. While it exists the logs keep the files that it names, and fold on.
 pub struct Backup {
     ticket: BackupTicket,
     shard: Arc<Shard>,
@@ -79,7 +79,7 @@ impl Backup {
     /// Makes the copy in an empty directory. Blocks.
     ///
     /// # Errors
-    /// `Log` when a file cannot be linked, copied or synced.
+    /// `Log` when a file cannot be copied or synced.
     pub fn write(self, directory: &Path) -> Result<(), EngineError> {
         let written = self.ticket.perform(directory);
         self.shard.request_fold();

@@ -93,6 +93,8 @@ pub struct LogStats {
     pub bytes_written: u64,
     /// What compaction wrote, directories not included.
     pub bytes_rewritten: u64,
+    /// Sealed segments whose index is in memory, as no fold took them yet.
+    pub unfolded_segments: u64,
 }
 
 /// A shard's log.
@@ -383,11 +385,13 @@ impl Log {
     pub fn stats(&self) -> LogStats {
         let segments = self.sealed.iter().map(|sealed| &sealed.segment).chain(std::iter::once(&self.active.segment));
         let mapped = segments.filter(|segment| segment.is_mapped()).map(|segment| segment.bytes()).sum::<u64>();
+        let unfolded = self.sealed.iter().filter(|sealed| matches!(sealed.lookup, Lookup::Memory(_))).count();
         LogStats {
             segments: self.sealed.len() as u64 + 1,
             mapped_bytes: mapped + self.sealed.iter().map(|sealed| sealed.lookup.mapped_bytes()).sum::<u64>(),
             bytes_written: self.bytes_written,
             bytes_rewritten: self.bytes_rewritten,
+            unfolded_segments: unfolded as u64,
         }
     }
 }
