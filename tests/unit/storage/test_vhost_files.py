@@ -75,6 +75,7 @@ def test_a_deletion_that_was_interrupted_before_the_list_did_not_happen(path, tm
 
 def test_a_directory_without_the_mark_of_deletion_stays(path, tmp_path):
     create_vhost_directory(path, "sales")
+    opened(path, "sales")
 
     assert remove_strays(tmp_path, set()) == []
     assert path.exists()
