@@ -1,4 +1,4 @@
-"""`penstock log`: looks into the log of a stopped broker's vhost, without a broker, and mends it."""
+"""`penstock log`: looks into the logs of a stopped broker, without a broker, and mends them."""
 
 from dataclasses import asdict
 from importlib import import_module
@@ -11,12 +11,14 @@ from penstock.cli.output import print_json, print_rows
 
 __all__ = ["app"]
 
-app = typer.Typer(help="The log of a stopped broker's vhost.", no_args_is_help=True)
+app = typer.Typer(help="The logs of a stopped broker.", no_args_is_help=True)
 COLUMNS = ("file", "first_position", "bytes", "records", "messages", "settles", "error")
 DAMAGED = 1
+# The entry of messages that live and have no record.
+NO_FILE = "no segment"
 
 Directory = Annotated[
-    Path, typer.Argument(help="A vhost's folder in the data directory.", exists=True, file_okay=False)
+    Path, typer.Argument(help="A data directory, or a vhost's directory in it.", exists=True, file_okay=False)
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print nothing but JSON on stdout.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -70,6 +72,8 @@ def _logs() -> Any:
 
 def _damage_of(segment: dict[str, Any]) -> list[str]:
     file = segment["file"]
+    if file.endswith(NO_FILE):
+        return [f"{each['error']} ({_queues(each['queues'])})" for each in segment["damaged"]]
     lines = [
         f"{file} is damaged at {each['at']} (position {each['position']}, {_queues(each['queues'])}): {each['error']}"
         for each in segment["damaged"]

@@ -158,6 +158,32 @@ def hold_lock(path: Path) -> Iterator[None]:
         os.close(lock)
 
 
+@contextmanager
+def share_lock(path: Path) -> Iterator[None]:
+    """Keeps brokers away from a data directory that is only read: raises StorageError when one uses it. A directory
+    without a lock was never a broker's."""
+    try:
+        lock = os.open(path / ".lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise _in_use(path, lock, "stop that one first, or read a restored backup") from error
+        yield
+    finally:
+        os.close(lock)
+
+
+def _in_use(path: Path, lock: int, fix: str) -> StorageError:
+    holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
+    return StorageError(
+        Thing("data directory", str(path)), f"is in use by another broker (process {holder} holds its .lock)", fix
+    )
+
+
 def _missing(path: Path, last_resort: str) -> StorageError:
     return StorageError(
         Thing("file", str(path)),
@@ -193,13 +219,9 @@ def _locked(path: Path) -> int:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        refusal = _in_use(path.parent, descriptor, "stop that one first or name another directory with --data-dir")
         os.close(descriptor)
-        raise StorageError(
-            Thing("data directory", str(path.parent)),
-            f"is in use by another broker (process {holder} holds its .lock)",
-            "stop that one first or name another directory with --data-dir",
-        ) from error
+        raise refusal from error
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)  # for the message above only: the lock is the kernel's
     return descriptor

@@ -13,13 +13,19 @@ from penstock.native import StorageError as NativeStorageError
 from penstock.native import inspect_log, repair_log
 from penstock.storage.amqp_frames import Declared
 from penstock.storage.definitions_amqp import read_changes
-from penstock.storage.directory import hold_lock
+from penstock.storage.directory import hold_lock, share_lock
 
 # The segment that a repair appends to: small, for it holds a few settlements.
 _SEGMENT_BYTES_MIN = 1024 * 1024
 _SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 # In a vhost's folder: the logs that queues have of their own, each in a folder named by the queue's number.
 OWN_LOGS = "shards"
+# Any of these names a directory with a log.
+_OF_A_LOG = ("definitions.amqp", "msgs.*", "checkpoint.*")
+# A virtual host's directory is named by a digest.
+_DIGEST_LENGTH = 40
+# A data directory, a virtual host, `shards`, a log.
+_DEPTH_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +46,24 @@ class Repaired:
 
 
 def inspect(directory: Path, *, verify: bool) -> list[dict[str, Any]]:
-    """One entry a segment; with `verify` every byte of every record is checked. The logs that queues of the vhost
-    have of their own come after its own. Raises StorageError."""
+    """One entry a segment; with `verify` every byte of every record is checked. A data directory stands for all its
+    virtual hosts; the logs that queues of a virtual host have of their own come after its own. Raises StorageError,
+    also while a broker uses the directory."""
     segments: list[dict[str, Any]] = []
-    for log in _logs(directory):
+    vhosts = _vhosts(directory)
+    with share_lock(_data_directory(directory)):
+        for vhost in vhosts:
+            segments += _inspect_vhost(directory, vhost, verify)
+    return segments
+
+
+def _inspect_vhost(directory: Path, vhost: Path, verify: bool) -> list[dict[str, Any]]:
+    segments: list[dict[str, Any]] = []
+    for log in _logs(vhost):
         with _faults(log, "read"):
             found = inspect_log(str(log), verify=verify)
         segments += ({**segment, "file": _place(directory, log, segment["file"])} for segment in found)
-    names = _queue_names(directory)
+    names = _queue_names(vhost)
     for damaged in (each for segment in segments for each in segment["damaged"]):
         targets: list[tuple[int, int]] = damaged.pop("targets")
         damaged["messages"] = [
@@ -59,18 +75,45 @@ def inspect(directory: Path, *, verify: bool) -> list[dict[str, Any]]:
 
 def repair(directory: Path) -> Repaired:
     """Drops what lives and cannot be read. Raises StorageError, also while a broker uses the directory."""
-    names = _queue_names(directory)
     dropped: list[Dropped] = []
     set_aside: list[str] = []
-    with hold_lock(directory.absolute().parent):
-        for log in _logs(directory):
-            with _faults(log, "repaired"):
-                found, files = repair_log(
-                    str(log), segment_bytes_min=_SEGMENT_BYTES_MIN, segment_bytes_max=_SEGMENT_BYTES_MAX
-                )
-            dropped += (Dropped(_name(names, queue_id), sequence, error) for queue_id, sequence, error in found)
-            set_aside += (_place(directory, log, file) for file in files)
+    vhosts = _vhosts(directory)
+    with hold_lock(_data_directory(directory)):
+        for vhost in vhosts:
+            names = _queue_names(vhost)
+            for log in _logs(vhost):
+                with _faults(log, "repaired"):
+                    found, files = repair_log(
+                        str(log), segment_bytes_min=_SEGMENT_BYTES_MIN, segment_bytes_max=_SEGMENT_BYTES_MAX
+                    )
+                dropped += (Dropped(_name(names, queue_id), sequence, error) for queue_id, sequence, error in found)
+                set_aside += (_place(directory, log, file) for file in files)
     return Repaired(tuple(dropped), tuple(set_aside))
+
+
+def _vhosts(directory: Path) -> list[Path]:
+    """The directory itself when a log lies in it, else those in it that have one. Raises StorageError without any."""
+    if _has_log(directory):
+        return [directory]
+    within = sorted(path for path in directory.iterdir() if len(path.name) == _DIGEST_LENGTH and _has_log(path))
+    if not within:
+        raise StorageError(
+            Thing("directory", str(directory)),
+            "has no log here: neither segments nor directories of virtual hosts",
+            "name a data directory, or the directory of a virtual host in it",
+        )
+    return within
+
+
+def _has_log(path: Path) -> bool:
+    return path.is_dir() and any(next(path.glob(pattern), None) for pattern in _OF_A_LOG)
+
+
+def _data_directory(directory: Path) -> Path:
+    """The nearest directory with a lock: a broker's data directory. Without one nothing can use the log."""
+    directory = directory.absolute()
+    above = [directory, *directory.parents[:_DEPTH_MAX]]
+    return next((path for path in above if (path / ".lock").exists()), directory)
 
 
 def _logs(directory: Path) -> list[Path]:
@@ -105,5 +148,7 @@ def _faults(directory: Path, action: str) -> Iterator[None]:
         yield
     except NativeStorageError as error:
         raise StorageError(
-            Thing("log", str(directory)), f"cannot be {action}: {error}", "name the directory of a vhost"
+            Thing("log", str(directory)),
+            f"cannot be {action}: {error}",
+            "name a data directory, or the directory of a virtual host in it",
         ) from error

@@ -75,6 +75,11 @@ impl Checkpoints {
         self.kept.last().map_or(Position(0), |&(_, position)| position)
     }
 
+    /// The number of the newest one.
+    pub(crate) fn newest_number(&self) -> Option<u64> {
+        self.kept.last().map(|&(number, _)| number)
+    }
+
     /// Writes the state as the newest checkpoint; everything it counts on is on the disk already. Gives how long it is.
     pub(crate) fn save(
         &mut self,

@@ -1,9 +1,12 @@
 //! The directory of a sealed segment: which messages of which queues lie where. Drawn in `docs/format.md`, "Directories".
 //!
-//! What must stay true: a directory says no more than its segment's records do, so it can be made again from them, and it
-//! is on the disk before a checkpoint counts on it. Nothing is read from one whose checksums do not match.
+//! What must stay true: a directory says no more than its segment's records do, and it is on the disk before a checkpoint
+//! counts on it. One that is gone, has bad sectors or a checksum that does not match is derived again from its segment and
+//! kept in memory until the next fold writes it. Pages are populated before they are touched, and entries that had to be
+//! read from the disk again are checked again.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -11,10 +14,10 @@ use penstock_queue::{QueueId, Sequence};
 
 use crate::disk::Disk;
 use crate::error::{Damage, LogError};
-use crate::index::{MemoryIndex, Reach};
-use crate::map::Map;
+use crate::index::{MemoryIndex, Reach, of_segment};
+use crate::map::{Map, is_bad_sector};
 use crate::record::{Target, le_u32, le_u64};
-use crate::segment::FORMAT;
+use crate::segment::{FORMAT, Segment};
 
 const MAGIC: &[u8; 8] = b"PNSTKIDX";
 const HEADER_BYTES: usize = 64;
@@ -37,8 +40,20 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
-    segment_id: u64,
+    /// Without a map: what the directory is derived from.
+    segment: Segment,
     map: OnceLock<Map>,
+    /// The bytes that the file should have, once it was found not to have them.
+    derived: Arc<OnceLock<Vec<u8>>>,
+}
+
+/// A directory's bytes, of which header and entries can be touched.
+#[derive(Clone, Copy)]
+struct View<'a> {
+    bytes: &'a [u8],
+    entries_end: usize,
+    /// Of the file; nothing for derived bytes.
+    map: Option<&'a Map>,
 }
 
 /// How the messages of a sealed segment are found.
@@ -130,7 +145,8 @@ impl Lookup {
     pub(crate) fn apart(&self) -> Lookup {
         match self {
             Lookup::File(directory) => {
-                Lookup::File(Arc::new(Directory::new(directory.path.clone(), directory.segment_id)))
+                let derived = Arc::clone(&directory.derived);
+                Lookup::File(Arc::new(Directory { derived, ..Directory::of(&directory.segment) }))
             }
             other => other.clone(),
         }
@@ -141,6 +157,15 @@ impl Lookup {
         match self {
             Lookup::File(directory) if directory.map.get().is_some() => Some(self.apart()),
             _ => None,
+        }
+    }
+
+    /// Whether it has to be written: it is in memory alone.
+    pub(crate) fn is_unwritten(&self) -> bool {
+        match self {
+            Lookup::Memory(_) => true,
+            Lookup::File(directory) => directory.derived.get().is_some(),
+            Lookup::Nothing => false,
         }
     }
 
@@ -157,33 +182,71 @@ fn first_at(from: Sequence, first: Sequence, count: u64) -> Option<Sequence> {
     (first.0.saturating_add(count) > from.0).then(|| first.max(from))
 }
 
+impl<'a> View<'a> {
+    fn entries(&self) -> &'a [u8] {
+        self.bytes.get(HEADER_BYTES..self.entries_end).unwrap_or_default()
+    }
+
+    fn entry(&self, index: usize) -> Option<Entry> {
+        self.entries().get(index * ENTRY_BYTES..(index + 1) * ENTRY_BYTES).map(Entry::decode)
+    }
+
+    /// How many entries begin at or below a number of a queue.
+    fn entries_up_to(&self, queue: QueueId, from: Sequence) -> usize {
+        let (mut low, mut high) = (0, self.entries().len() / ENTRY_BYTES);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.entry(middle) {
+                Some(entry) if (entry.queue, entry.first) <= (queue, from) => low = middle + 1,
+                _ => high = middle,
+            }
+        }
+        low
+    }
+}
+
 impl Directory {
-    pub(crate) fn new(path: PathBuf, segment_id: u64) -> Directory {
-        Directory { path, segment_id, map: OnceLock::new() }
+    /// The directory of a segment.
+    pub(crate) fn of(segment: &Segment) -> Directory {
+        Directory {
+            path: segment.directory_path(),
+            segment: segment.unmapped(),
+            map: OnceLock::new(),
+            derived: Arc::default(),
+        }
     }
 
     /// The file's entries, by queue and first number.
     pub(crate) fn entries(&self) -> Result<impl ExactSizeIterator<Item = Entry> + '_, LogError> {
-        Ok(self.parts()?.0.chunks_exact(ENTRY_BYTES).map(Entry::decode))
+        Ok(self.view()?.entries().chunks_exact(ENTRY_BYTES).map(Entry::decode))
     }
 
     /// Where the records of `count` messages of an entry begin, from the one with the number `first` on.
-    pub(crate) fn offsets(
-        &self,
-        entry: &Entry,
-        first: Sequence,
-        count: usize,
-    ) -> Result<impl Iterator<Item = u32> + '_, LogError> {
-        let from = entry.place as usize + first.0.saturating_sub(entry.first.0) as usize;
-        let found = self.parts()?.1.get(from * 4..(from + count) * 4).ok_or_else(|| self.damaged())?;
-        Ok(found.chunks_exact(4).map(le_u32))
+    pub(crate) fn offsets(&self, entry: &Entry, first: Sequence, count: usize) -> Result<Vec<u32>, LogError> {
+        let found = self.find(entry.queue, first, count)?;
+        found.filter(|offsets| offsets.len() == count).ok_or_else(|| self.damaged(Damage::Directory))
     }
 
-    /// Whether the checksum of the offsets holds too, which no look-up checks.
+    /// Whether all checksums of the file hold, that of the offsets too, which no look-up checks.
     pub(crate) fn verify(&self) -> Result<(), LogError> {
-        let (_, offsets) = self.parts()?;
-        let stored = self.map()?.bytes().get(36..40).map_or(0, le_u32);
-        if crc32c::crc32c(offsets) == stored { Ok(()) } else { Err(self.damaged()) }
+        let map = self.map()?;
+        let bytes = map.bytes();
+        self.populate(map, 0, bytes.len())?;
+        let view = View { bytes, entries_end: self.check(bytes)?, map: None };
+        let stored = bytes.get(36..40).map_or(0, le_u32);
+        let offsets = bytes.get(view.entries_end..).unwrap_or_default();
+        if crc32c::crc32c(offsets) == stored { Ok(()) } else { Err(self.damaged(Damage::Directory)) }
+    }
+
+    /// Derives it from its segment when any checksum does not hold; says whether it had to.
+    pub(crate) fn mend(&self) -> Result<bool, LogError> {
+        if self.derived.get().is_some() {
+            return Ok(false);
+        }
+        match self.verify() {
+            Err(LogError::Damaged { .. }) => self.derive().map(|_| true),
+            verified => verified.map(|()| false),
+        }
     }
 
     /// The messages whose record begins at an offset. It looks at everything.
@@ -194,12 +257,11 @@ impl Directory {
     }
 
     fn each(&self, mut each: impl FnMut(Target, u32)) -> Result<(), LogError> {
-        let (_, offsets) = self.parts()?;
+        let count_max = usize::MAX;
         for entry in self.entries()? {
-            let first = entry.place as usize * 4;
-            let own = offsets.get(first..first + entry.count as usize * 4).unwrap_or_default();
-            for (place, number) in own.chunks_exact(4).zip(entry.first.0..) {
-                each(Target { queue: entry.queue, sequence: Sequence(number) }, le_u32(place));
+            let offsets = self.find(entry.queue, entry.first, count_max)?.unwrap_or_default();
+            for (offset, number) in offsets.into_iter().zip(entry.first.0..) {
+                each(Target { queue: entry.queue, sequence: Sequence(number) }, offset);
             }
         }
         Ok(())
@@ -207,8 +269,10 @@ impl Directory {
 
     /// The queue's first number at or above `from` that stands in the file.
     fn next_stored(&self, queue: QueueId, from: Sequence) -> Result<Option<Sequence>, LogError> {
-        let own = self.entries()?.filter(|entry| entry.queue == queue);
-        Ok(own.filter_map(|entry| first_at(from, entry.first, u64::from(entry.count))).min())
+        Ok(match self.reach(queue, from)? {
+            Reach::At(first) => Some(first),
+            Reach::Absent | Reach::Below => None,
+        })
     }
 
     /// The same by a binary search, and whether there is any message of the queue.
@@ -229,41 +293,44 @@ impl Directory {
         queue: QueueId,
         from: Sequence,
     ) -> Result<impl Iterator<Item = Entry> + '_, LogError> {
-        let (entries, _) = self.parts()?;
-        let entry_at = |index: usize| entries.get(index * ENTRY_BYTES..(index + 1) * ENTRY_BYTES).map(Entry::decode);
-        let (mut low, mut high) = (0, entries.len() / ENTRY_BYTES);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match entry_at(middle) {
-                Some(entry) if (entry.queue, entry.first) <= (queue, from) => low = middle + 1,
-                _ => high = middle,
-            }
-        }
-        let begin = low - usize::from(low.checked_sub(1).and_then(entry_at).is_some_and(|entry| entry.queue == queue));
-        Ok((begin..).map_while(entry_at).take_while(move |entry| entry.queue == queue))
+        let view = self.view()?;
+        let after = view.entries_up_to(queue, from);
+        let before = after.checked_sub(1).and_then(|at| view.entry(at));
+        let begin = after - usize::from(before.is_some_and(|entry| entry.queue == queue));
+        Ok((begin..).map_while(move |at| view.entry(at)).take_while(move |entry| entry.queue == queue))
     }
 
     fn find(&self, queue: QueueId, from: Sequence, count_max: usize) -> Result<Option<Vec<u32>>, LogError> {
-        let (entries, offsets) = self.parts()?;
-        let entry_at = |index: usize| entries.get(index * ENTRY_BYTES..(index + 1) * ENTRY_BYTES).map(Entry::decode);
-        let (mut low, mut high) = (0, entries.len() / ENTRY_BYTES);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match entry_at(middle) {
-                Some(entry) if (entry.queue, entry.first) <= (queue, from) => low = middle + 1,
-                _ => high = middle,
+        match self.find_in(self.view()?, queue, from, count_max) {
+            // Entries and offsets of the file do not fit those that are derived: all of it again.
+            Err(LogError::Damaged { .. }) if self.derived.get().is_none() => {
+                self.derive()?;
+                self.find_in(self.view()?, queue, from, count_max)
             }
+            found => found,
         }
-        let Some(entry) = low.checked_sub(1).and_then(entry_at).filter(|entry| entry.queue == queue) else {
-            return Ok(None);
-        };
+    }
+
+    fn find_in(
+        &self,
+        view: View<'_>,
+        queue: QueueId,
+        from: Sequence,
+        count_max: usize,
+    ) -> Result<Option<Vec<u32>>, LogError> {
+        let last = view.entries_up_to(queue, from).checked_sub(1).and_then(|at| view.entry(at));
+        let Some(entry) = last.filter(|entry| entry.queue == queue) else { return Ok(None) };
         let skipped = from.0 - entry.first.0;
         if skipped >= u64::from(entry.count) {
             return Ok(None);
         }
         let first = entry.place as usize + skipped as usize;
         let count = count_max.min(entry.count as usize - skipped as usize);
-        let found = offsets.get(first * 4..(first + count) * 4).ok_or_else(|| self.damaged())?;
+        let (begin, length) = (view.entries_end + first * 4, count * 4);
+        if let Some(map) = view.map {
+            self.bring_in(map, begin, length)?;
+        }
+        let found = view.bytes.get(begin..begin + length).ok_or_else(|| self.damaged(Damage::Directory))?;
         Ok(Some(found.chunks_exact(4).map(le_u32).collect()))
     }
 
@@ -274,57 +341,110 @@ impl Directory {
         }
     }
 
-    /// The bytes of the entries and of the offsets.
-    fn parts(&self) -> Result<(&[u8], &[u8]), LogError> {
-        let bytes = self.map()?.bytes();
-        let (header, rest) = bytes.split_at_checked(HEADER_BYTES).ok_or_else(|| self.damaged())?;
-        let entries = le_u32(header.get(24..28).unwrap_or_default()) as usize;
-        rest.split_at_checked(entries * ENTRY_BYTES).ok_or_else(|| self.damaged())
+    /// What look-ups read: of the file, or derived when the file does not hold.
+    fn view(&self) -> Result<View<'_>, LogError> {
+        if self.derived.get().is_none() {
+            match self.view_of_file() {
+                Err(LogError::Damaged { .. }) => {}
+                view => return view,
+            }
+        }
+        let bytes = self.derive()?;
+        Ok(View { bytes, entries_end: entries_end(bytes), map: None })
+    }
+
+    /// Header and entries are checked when they had to be read from the disk.
+    fn view_of_file(&self) -> Result<View<'_>, LogError> {
+        let is_first = self.map.get().is_none();
+        let map = self.map()?;
+        let bytes = map.bytes();
+        let mut is_cold = self.bring_in(map, 0, HEADER_BYTES)?;
+        let entries_end = entries_end(bytes).min(bytes.len());
+        is_cold |= self.bring_in(map, 0, entries_end)?;
+        let entries_end = if is_first || is_cold { self.check(bytes)? } else { entries_end };
+        Ok(View { bytes, entries_end, map: Some(map) })
+    }
+
+    /// Makes the bytes of the file from the records of the segment.
+    fn derive(&self) -> Result<&[u8], LogError> {
+        if self.derived.get().is_none() {
+            let bytes = encode(self.segment.id(), &of_segment(&self.segment.unmapped())?);
+            let _ = self.derived.set(bytes);
+        }
+        Ok(self.derived.get().map(Vec::as_slice).unwrap_or_default())
     }
 
     fn map(&self) -> Result<&Map, LogError> {
         if let Some(map) = self.map.get() {
             return Ok(map);
         }
-        let file = File::open(&self.path).map_err(|error| LogError::io("open", &self.path, error))?;
-        let map = Map::of(&file).map_err(|error| LogError::io("map", &self.path, error))?;
-        self.check(map.bytes())?;
+        let map =
+            File::open(&self.path).and_then(|file| Map::of(&file)).map_err(|error| self.unusable("map", error))?;
         Ok(self.map.get_or_init(|| map))
     }
 
-    fn check(&self, bytes: &[u8]) -> Result<(), LogError> {
-        let header: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or_else(|| self.damaged())?;
+    /// Makes sure that a range can be touched; says whether it had to be read from the disk.
+    fn bring_in(&self, map: &Map, from: usize, length: usize) -> Result<bool, LogError> {
+        if map.is_resident(from, length) {
+            return Ok(false);
+        }
+        self.populate(map, from, length)?;
+        Ok(true)
+    }
+
+    fn populate(&self, map: &Map, from: usize, length: usize) -> Result<(), LogError> {
+        if from.saturating_add(length) > map.bytes().len() {
+            return Err(self.damaged(Damage::Directory));
+        }
+        map.populate(from, length).map_err(|error| self.unusable("read", error))
+    }
+
+    /// Checks header and entries; gives where the entries end.
+    fn check(&self, bytes: &[u8]) -> Result<usize, LogError> {
+        let damaged = || self.damaged(Damage::Directory);
+        let header: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or_else(damaged)?;
         if &header[..8] != MAGIC || le_u32(&header[60..]) != crc32c::crc32c(&header[..60]) {
-            return Err(self.damaged());
+            return Err(damaged());
         }
         let found = le_u32(&header[8..12]);
         if found > FORMAT {
             return Err(LogError::NewerFormat { path: self.path.clone(), found, supported: FORMAT });
         }
-        let (entries, offsets) = (le_u32(&header[24..28]) as usize, le_u32(&header[28..32]) as usize);
-        let entries_end = HEADER_BYTES + entries * ENTRY_BYTES;
-        let entries = bytes.get(HEADER_BYTES..entries_end).ok_or_else(|| self.damaged())?;
-        let is_whole = bytes.len() == entries_end + offsets * 4
-            && le_u64(&header[16..24]) == self.segment_id
+        let entries_end = entries_end(bytes);
+        let entries = bytes.get(HEADER_BYTES..entries_end).ok_or_else(damaged)?;
+        let is_whole = bytes.len() == entries_end + le_u32(&header[28..32]) as usize * 4
+            && le_u64(&header[16..24]) == self.segment.id()
             && le_u32(&header[32..36]) == crc32c::crc32c(entries);
-        if is_whole { Ok(()) } else { Err(self.damaged()) }
+        if is_whole { Ok(entries_end) } else { Err(damaged()) }
     }
 
     /// Whether the file is there and usable.
     pub(crate) fn is_usable(&self) -> Result<bool, LogError> {
-        match self.map() {
+        match self.view_of_file() {
             Ok(_) => Ok(true),
             Err(LogError::Damaged { .. }) => Ok(false),
-            Err(LogError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(false),
-            // An empty file cannot be mapped.
-            Err(LogError::Io { source, .. }) if source.kind() == std::io::ErrorKind::InvalidInput => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    fn damaged(&self) -> LogError {
-        LogError::damaged(&self.path, 0, Damage::Directory)
+    /// What an error says of the file: that it does not hold, or that something else went wrong.
+    fn unusable(&self, action: &'static str, error: std::io::Error) -> LogError {
+        match error.kind() {
+            // An empty file cannot be mapped.
+            ErrorKind::NotFound | ErrorKind::InvalidInput => self.damaged(Damage::Directory),
+            _ if is_bad_sector(&error) => self.damaged(Damage::Unreadable),
+            _ => LogError::io(action, &self.path, error),
+        }
     }
+
+    fn damaged(&self, why: Damage) -> LogError {
+        LogError::damaged(&self.path, 0, why)
+    }
+}
+
+/// Where the entries end, as the header says.
+fn entries_end(bytes: &[u8]) -> usize {
+    HEADER_BYTES + bytes.get(24..28).map_or(0, le_u32) as usize * ENTRY_BYTES
 }
 
 impl Entry {
@@ -341,12 +461,21 @@ impl Entry {
 }
 
 /// Writes the directory of a segment under a temporary name, syncs it and gives it its name.
-pub(crate) fn save(disk: &dyn Disk, path: &Path, segment_id: u64, index: &MemoryIndex) -> Result<Directory, LogError> {
-    let bytes = encode(segment_id, index);
+pub(crate) fn save(disk: &dyn Disk, segment: &Segment, index: &MemoryIndex) -> Result<Directory, LogError> {
+    save_bytes(disk, segment, &encode(segment.id(), index))
+}
+
+/// Writes one that is derived in the place of the file that does not hold.
+pub(crate) fn save_derived(disk: &dyn Disk, directory: &Directory) -> Result<Directory, LogError> {
+    save_bytes(disk, &directory.segment, directory.derive()?)
+}
+
+fn save_bytes(disk: &dyn Disk, segment: &Segment, bytes: &[u8]) -> Result<Directory, LogError> {
+    let path = segment.directory_path();
     let temporary = path.with_extension("idx.tmp");
-    write_whole(disk, &temporary, &bytes)?;
-    disk.rename(&temporary, path).map_err(|error| LogError::io("rename", &temporary, error))?;
-    Ok(Directory::new(path.to_owned(), segment_id))
+    write_whole(disk, &temporary, bytes)?;
+    disk.rename(&temporary, &path).map_err(|error| LogError::io("rename", &temporary, error))?;
+    Ok(Directory::of(segment))
 }
 
 /// Makes a file with these bytes and syncs it; what an earlier attempt left under that name goes.

@@ -207,9 +207,11 @@ fn keep(part: &mut FoldPart, disk: &dyn Disk, stopped: &AtomicBool) -> Result<()
             LogError::io("sync", part.segment.path(), error)
         })?;
     }
-    if let Lookup::Memory(index) = &part.lookup {
-        let written = directory::save(disk, &part.segment.directory_path(), part.segment.id(), index)?;
-        part.lookup = Lookup::File(Arc::new(written));
-    }
+    let written = match &part.lookup {
+        Lookup::Memory(index) => directory::save(disk, &part.segment, index)?,
+        Lookup::File(found) if part.lookup.is_unwritten() => directory::save_derived(disk, found)?,
+        Lookup::File(_) | Lookup::Nothing => return Ok(()),
+    };
+    part.lookup = Lookup::File(Arc::new(written));
     Ok(())
 }

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 
 use memmap2::{Advice, Mmap, MmapOptions, UncheckedAdvice};
+use rustix::io::Errno;
 
 /// A whole file, mapped for reading.
 #[derive(Debug)]
@@ -51,10 +52,16 @@ impl Map {
     pub(crate) fn populate(&self, offset: usize, len: usize) -> io::Result<()> {
         match self.map.advise_range(Advice::PopulateRead, offset, len) {
             // Kernels before 5.14 do not know the advice; the first touch then reads.
-            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => Ok(()),
+            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(()),
             other => other,
         }
     }
+}
+
+/// Whether an error is what the kernel says of sectors that the disk does not give back; all else may pass.
+pub(crate) fn is_bad_sector(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::FAULT | Errno::IO | Errno::HWPOISON))
 }
 
 #[cfg(test)]

@@ -382,7 +382,7 @@ impl Reader<'_> {
     }
 
     fn directory_file(&self, segment: &Segment) -> Result<Option<Lookup>, LogError> {
-        let directory = Directory::new(segment.directory_path(), segment.id());
+        let directory = Directory::of(segment);
         Ok(directory.is_usable()?.then(|| Lookup::File(Arc::new(directory))))
     }
 

@@ -136,7 +136,7 @@ impl Rewriting {
     pub(crate) fn seal(&self, disk: &dyn Disk, directory: &Path) -> Result<(Segment, Lookup), LogError> {
         let number = self.numbers().0;
         let segment = Segment::rewritten(directory, (number, self.edition), &self.header, self.written, self.end);
-        let written = directory::save(disk, &segment.directory_path(), segment.id(), &self.index)?;
+        let written = directory::save(disk, &segment, &self.index)?;
         Ok((segment, Lookup::File(Arc::new(written))))
     }
 
@@ -208,13 +208,15 @@ type Found = (u32, u32, Target);
 
 fn list(source: u32, lookup: &Lookup, state: &FoldState, found: &mut Vec<Found>) -> Result<(), LogError> {
     let Lookup::File(directory) = lookup else { return Ok(()) };
-    directory.verify()?;
+    directory.mend()?;
     for entry in directory.entries()? {
         for run in state.live_runs(entry.queue, entry.first, u64::from(entry.count)) {
             let offsets = directory.offsets(&entry, run.first, run.count() as usize)?;
             let target = |sequence| Target { queue: entry.queue, sequence };
             let sequences = std::iter::successors(Some(run.first), |sequence| Some(sequence.next()));
-            found.extend(offsets.zip(sequences).map(|(offset, sequence)| (source, offset, target(sequence))));
+            found.extend(
+                offsets.into_iter().zip(sequences).map(|(offset, sequence)| (source, offset, target(sequence))),
+            );
         }
     }
     Ok(())

@@ -1,7 +1,5 @@
 //! What a log does about bytes that changed: it tells what is still stored, makes directories again, and keeps damaged files.
 
-use std::sync::Arc;
-
 use penstock_queue::{QueueId, Sequence};
 
 use super::Log;
@@ -55,17 +53,12 @@ impl Log {
     /// of either.
     pub fn mend_directory(&mut self, file: &str) -> Result<bool, LogError> {
         let file = file.trim_end_matches(".idx");
-        let Some(sealed) = self.sealed.iter_mut().find(|sealed| file_name(&sealed.segment) == file) else {
+        let Some(sealed) = self.sealed.iter().find(|sealed| file_name(&sealed.segment) == file) else {
             return Ok(false);
         };
-        let Lookup::File(directory) = &sealed.lookup else { return Ok(false) };
-        match directory.verify() {
-            Ok(()) => Ok(false),
-            Err(LogError::Damaged { .. }) => {
-                sealed.lookup = Lookup::Memory(Arc::new(of_segment(&sealed.segment)?));
-                Ok(true)
-            }
-            Err(error) => Err(error),
+        match &sealed.lookup {
+            Lookup::File(directory) => directory.mend(),
+            Lookup::Memory(_) | Lookup::Nothing => Ok(false),
         }
     }
 }

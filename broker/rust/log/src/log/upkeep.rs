@@ -10,7 +10,6 @@ use super::{LARGE_TIMES, Log, LogOptions};
 use crate::backup::{BackupTicket, Hold};
 use crate::catalog::Sizes;
 use crate::compaction::{Compacted, CompactionTicket};
-use crate::directory::Lookup;
 use crate::error::LogError;
 use crate::fold_ticket::{FoldPart, FoldTicket, Folded, Retired, Running};
 use crate::manifest::{Entry, Manifest};
@@ -129,8 +128,8 @@ impl Log {
         if boundary <= self.folded || self.folding.swap(true, Ordering::SeqCst) {
             return None;
         }
-        // The others have been folded, and the keeper knows them.
-        let is_new = |sealed: &Sealed| matches!(sealed.lookup, Lookup::Memory(_));
+        // The others have been folded, and the keeper knows them. What was derived again is written by the way.
+        let is_new = |sealed: &Sealed| sealed.lookup.is_unwritten();
         let part = |sealed: &Sealed| {
             let number = sealed.segment.number();
             let unsynced = self.unsynced.iter().find(|unsynced| unsynced.number == number);

@@ -1,0 +1,101 @@
+//! Index files that are gone, shortened or changed under a log at work: they are derived from their segments again.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+
+use penstock_log::{Log, Outcome, inspect};
+use support::{Model, compact, fold, message, open};
+
+fn indexes(directory: &Path) -> Vec<PathBuf> {
+    let paths = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let mut found: Vec<PathBuf> = paths.filter(|path| path.extension().is_some_and(|part| part == "idx")).collect();
+    found.sort();
+    found
+}
+
+/// A log whose sealed segments have their index files, all of them mapped.
+fn log_with_indexes(directory: &Path) -> (Log, Model) {
+    let mut log = open(directory).log;
+    let mut model = Model::default();
+    for seed in 0..60 {
+        model.publish(&mut log, &[1, 3], message(100, seed)).unwrap();
+    }
+    log.close().unwrap();
+    drop(log);
+    let log = open(directory).log;
+    model.check_messages(&log);
+    assert!(indexes(directory).len() > 3);
+    (log, model)
+}
+
+/// Goes on until what was derived has been written, and looks at all of it.
+fn check_rewritten(directory: &Path, mut log: Log, mut model: Model) {
+    model.check_messages(&log);
+    for seed in 0..60 {
+        model.publish(&mut log, &[1], message(100, seed)).unwrap();
+        model.settle(&mut log, 3, Outcome::Ack, &[0]);
+    }
+    log.write().unwrap();
+    while fold(&mut log).is_some_and(|retired| retired.perform().is_ok()) {}
+    while compact(&mut log, 1 << 20).unwrap() {}
+    model.check_messages(&log);
+    log.close().unwrap();
+    let wrong: Vec<_> = inspect(directory, true).unwrap().into_iter().filter(|report| report.error.is_some()).collect();
+    assert_eq!(wrong, []);
+    assert!(indexes(directory).iter().all(|path| path.metadata().unwrap().len() > 64), "one is not written again");
+}
+
+#[test]
+fn one_whose_pages_cannot_be_read_any_more_is_derived() {
+    let directory = tempfile::tempdir().unwrap();
+    let (log, model) = log_with_indexes(directory.path());
+    // To a map, a sector that cannot be read and a page behind the file's end are the same.
+    for path in indexes(directory.path()) {
+        OpenOptions::new().write(true).open(path).unwrap().set_len(0).unwrap();
+    }
+
+    check_rewritten(directory.path(), log, model);
+}
+
+#[test]
+fn one_that_is_gone_is_derived() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut log, model) = log_with_indexes(directory.path());
+    for _ in 0..2 {
+        drop(log.unmap_idle());
+    }
+    for path in indexes(directory.path()) {
+        std::fs::remove_file(path).unwrap();
+    }
+
+    check_rewritten(directory.path(), log, model);
+}
+
+#[test]
+fn one_whose_checksum_does_not_match_is_derived() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut log, model) = log_with_indexes(directory.path());
+    for _ in 0..2 {
+        drop(log.unmap_idle());
+    }
+    for (at, path) in indexes(directory.path()).into_iter().enumerate() {
+        let mut bytes = std::fs::read(&path).unwrap();
+        // In turn an entry, which look-ups check, and an offset, which leads to no record of the message.
+        let place = if at % 2 == 0 { 64 + 8 } else { bytes.len() - 3 };
+        bytes[place] ^= 1;
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+    }
+    let files: Vec<String> =
+        indexes(directory.path()).iter().map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect();
+    let mut log = log;
+    for file in files {
+        // What a reader does that met no record of its message.
+        let _ = log.mend_directory(&file).unwrap();
+    }
+
+    check_rewritten(directory.path(), log, model);
+}
