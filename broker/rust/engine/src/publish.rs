@@ -207,8 +207,11 @@ impl State {
         if self.targets.is_empty() {
             return Ok(Fate::Unroutable);
         }
-        for targets in self.targets.chunks(TARGETS_MAX) {
-            self.log.append_message(&publication.payload, self.stored_at_ms, targets)?;
+        let last = self.targets.len().div_ceil(TARGETS_MAX) - 1;
+        for (place, targets) in self.targets.chunks(TARGETS_MAX).enumerate() {
+            // A log may end after any record: the sequence counts as stored with the last of them.
+            let payload = if place == last { publication.payload } else { publication.payload.without_producer() };
+            self.log.append_message(&payload, self.stored_at_ms, targets)?;
         }
         if let Some(producer) = publication.payload.producer() {
             self.producers.stored(producer, self.stored_at_ms);
