@@ -4,11 +4,16 @@
 mod house;
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
-use house::{House, open_queue};
+use house::{House, open, open_on, open_queue, read_all, reader};
 use penstock_engine::{
-    Destination, ExchangeKind, Fate, Level, Payload, Producer, ProducerSession, Publication, QueueId,
+    Destination, EngineError, ExchangeKind, Fate, Level, Payload, Producer, ProducerSession, Publication, QueueId,
+    ReadFrom,
 };
+use penstock_log::FaultyDisk;
 
 const STORED: Fate = Fate::Stored(Level::Os);
 
@@ -25,6 +30,113 @@ fn send(house: &House, session: &ProducerSession, sent: &[(&str, &str, u64)]) ->
     let mut fates = Vec::new();
     house.shard.publish_as(Some(session), &batch, None, 1, &mut fates).unwrap();
     fates
+}
+
+fn bodies(house: &House) -> Vec<String> {
+    read_all(&mut reader(house, ReadFrom::First)).into_iter().map(|said| said.body).collect()
+}
+
+#[test]
+fn nothing_overtakes_what_was_refused_until_it_comes_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open(directory.path());
+    let session = house.shard.open_producer("p").unwrap();
+    assert_eq!(send(&house, &session, &[("", "s", 4)]), [STORED]);
+
+    let fates = send(&house, &session, &[("late", "", 5), ("", "s", 6)]);
+    assert_eq!(fates, [Fate::NoExchange, Fate::Behind(5)]);
+    assert_eq!(send(&house, &session, &[("", "s", 7), ("", "s", 4)]), [Fate::Behind(5), STORED], "4 is stored already");
+    house.shard.put_exchange("late", ExchangeKind::Fanout, None).unwrap();
+    house.shard.add_route("late", "", None, Destination::Queue("s")).unwrap();
+
+    assert_eq!(send(&house, &session, &[("late", "", 5), ("", "s", 6), ("", "s", 7)]), [STORED; 3]);
+    assert_eq!(bodies(&house), ["4", "5", "6", "7"]);
+    house.close();
+}
+
+#[test]
+fn a_refusal_outlives_the_stream_that_met_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open(directory.path());
+    let session = house.shard.open_producer("p").unwrap();
+    assert_eq!(send(&house, &session, &[("", "nobody", 1)]), [Fate::Returned]);
+
+    let session = house.shard.open_producer("p").unwrap();
+    assert_eq!(send(&house, &session, &[("", "s", 2)]), [Fate::Behind(1)]);
+    let other = house.shard.open_producer("q").unwrap();
+    assert_eq!(send(&house, &other, &[("", "s", 2)]), [STORED], "it is another producer's");
+
+    assert_eq!(send(&house, &session, &[("", "s", 1), ("", "s", 2)]), [STORED; 2]);
+    house.close();
+}
+
+#[test]
+fn the_lowest_refused_sequence_counts_and_one_below_it_lifts_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open(directory.path());
+    let session = house.shard.open_producer("p").unwrap();
+
+    assert_eq!(send(&house, &session, &[("", "nobody", 9), ("", "nobody", 7)]), [Fate::Returned; 2]);
+    assert_eq!(send(&house, &session, &[("", "s", 3), ("", "s", 8)]), [STORED, Fate::Behind(7)]);
+    assert_eq!(send(&house, &session, &[("", "s", 7), ("", "s", 9)]), [STORED; 2]);
+
+    assert_eq!(bodies(&house), ["3", "7", "9"]);
+    house.close();
+}
+
+#[test]
+fn what_a_caller_refuses_itself_holds_back_what_follows_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open(directory.path());
+    let session = house.shard.open_producer("p").unwrap();
+    send(&house, &session, &[("", "s", 1)]);
+
+    house.shard.refuse(&session, 1).unwrap();
+    assert_eq!(send(&house, &session, &[("", "s", 2)]), [STORED], "1 is stored, whatever became of its copy");
+    house.shard.refuse(&session, 3).unwrap();
+
+    assert_eq!(send(&house, &session, &[("", "s", 4)]), [Fate::Behind(3)]);
+    let newer = house.shard.open_producer("p").unwrap();
+    let taken = house.shard.refuse(&session, 2);
+    assert!(matches!(taken, Err(EngineError::ProducerTaken(_))));
+    assert_eq!(send(&house, &newer, &[("", "s", 3), ("", "s", 4)]), [STORED; 2]);
+    house.close();
+}
+
+/// Publishes one message; nothing when it was refused for want of room.
+fn send_large(house: &House, session: &ProducerSession, sequence: u64) -> Option<Fate> {
+    let payload = Payload::new(b"", b"s", b"", &[7; 20_000]).unwrap();
+    let payload = payload.with_producer(Producer { id: session.id(), sequence });
+    let publication =
+        Publication { payload, exchange: b"", key: b"s", headers: None, persistent: false, mandatory: true };
+    let mut fates = Vec::new();
+    house.shard.publish_as(Some(session), &[publication], None, 1, &mut fates).unwrap();
+    fates.pop()
+}
+
+#[test]
+fn what_found_no_room_holds_back_what_follows_once_there_is_room_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Arc::new(FaultyDisk::default());
+    let house = open_on(directory.path(), Arc::clone(&disk) as _);
+    let session = house.shard.open_producer("p").unwrap();
+    disk.free_bytes.store(1, Ordering::SeqCst);
+    let refused = (1..).find(|&sequence| send_large(&house, &session, sequence).is_none()).unwrap();
+    disk.free_bytes.store(0, Ordering::SeqCst);
+
+    let started = Instant::now();
+    let after = loop {
+        assert!(started.elapsed() < Duration::from_secs(60), "there is room, and it was not seen");
+        match send_large(&house, &session, refused + 1) {
+            Some(fate) => break fate,
+            None => std::thread::yield_now(),
+        }
+    };
+
+    assert_eq!(after, Fate::Behind(refused));
+    assert_eq!(send_large(&house, &session, refused), Some(STORED));
+    assert_eq!(send_large(&house, &session, refused + 1), Some(STORED));
+    house.close();
 }
 
 /// As many queues behind one exchange, from the number 2 on.

@@ -315,6 +315,9 @@ impl PublishStream {
                 Some(Fate::Returned) => outcomes.give_back(number),
                 Some(Fate::NoExchange) => outcomes.reject(number, &no_exchange(publication)),
                 Some(Fate::SeveralLogs) => outcomes.reject(number, &several_logs()),
+                Some(Fate::Behind(refused)) => {
+                    outcomes.reject(number, &not_stored(Some(&EngineError::ProducerBehind(*refused))));
+                }
                 None => outcomes.reject(number, &not_stored(refused.as_ref())),
             }
         }
