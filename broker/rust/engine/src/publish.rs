@@ -17,6 +17,10 @@ use crate::state::State;
 /// A record names at most this many queues; a wider message is stored again for the rest (docs/format.md).
 const TARGETS_MAX: usize = 1024;
 
+/// One hold of the lock stores at most so many messages, and none after so many targets: others of the vhost wait for no more.
+pub const MESSAGES_AT_ONCE: usize = 1024;
+const TARGETS_AT_ONCE: usize = 1024;
+
 /// One message on its way in. The payload's CRC was computed before any lock.
 #[derive(Clone, Copy)]
 pub struct Publication<'a> {
@@ -80,7 +84,7 @@ impl Published {
 }
 
 impl Shard {
-    /// Routes and stores a batch, in order; `fates` gets one entry a message, up to the first that there was no room for.
+    /// Routes and stores a batch, in order and in bounded holds of the lock; `fates` gets one entry a message, up to the first that there was no room for.
     /// Everything stored is in the page cache and visible to consumers when this returns. Of a batch that ended early, messages
     /// without a fate may be stored in the logs that had room.
     ///
@@ -102,6 +106,34 @@ impl Shard {
     /// # Errors
     /// As [`Shard::publish`]; `ProducerTaken` once another session has the name.
     pub fn publish_as(
+        &self,
+        producer: Option<&ProducerSession>,
+        batch: &[Publication<'_>],
+        level: Option<Level>,
+        now_ms: u64,
+        fates: &mut Vec<Fate>,
+    ) -> Result<Published, EngineError> {
+        let mut all = Published { end: Position(0), elsewhere: Places::default(), refused: None };
+        let mut rest = batch;
+        loop {
+            let before = fates.len();
+            let published = self.publish_round(producer, rest, level, now_ms, fates)?;
+            all.end = all.end.max(published.end);
+            all.elsewhere.add_all(&published.elsewhere);
+            all.refused = published.refused;
+            rest = rest.get(fates.len() - before..).unwrap_or_default();
+            if rest.is_empty() || all.refused.is_some() {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// The same for as many of the first messages as one hold of the lock should take: those that `fates` got an entry for, at
+    /// least one unless it was refused.
+    ///
+    /// # Errors
+    /// As [`Shard::publish_as`].
+    pub fn publish_round(
         &self,
         producer: Option<&ProducerSession>,
         batch: &[Publication<'_>],
@@ -161,6 +193,8 @@ struct Stored {
     bytes: u64,
     /// Messages whose queues all have logs of their own.
     elsewhere_count: usize,
+    /// Places of messages in queues, here and elsewhere.
+    targets: usize,
 }
 
 impl State {
@@ -190,6 +224,9 @@ impl State {
                 self.producers.note(producer, fate);
             }
             fates.push(fate);
+            if stored.targets >= TARGETS_AT_ONCE || place + 1 >= MESSAGES_AT_ONCE {
+                break;
+            }
         }
         Ok((stored, None))
     }
@@ -217,6 +254,7 @@ impl State {
         if self.matched.queues.is_empty() {
             return Ok(if publication.mandatory { Fate::Returned } else { Fate::Unroutable });
         }
+        stored.targets += self.matched.queues.len();
         if !self.elsewhere.is_empty() {
             match self.set_apart(publication, place) {
                 Apart::Nothing => {}

@@ -200,3 +200,27 @@ fn a_message_for_very_many_queues_is_stored_again_when_the_log_ends_amid_its_rec
     assert_eq!(house.shard.producer_sequence("p").unwrap(), Some(1_234_567));
     house.close();
 }
+
+#[test]
+fn one_hold_of_the_lock_ends_after_so_many_places_in_queues_and_the_rest_follows() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open_queue(directory.path());
+    let queues = put_wide(&house, 300);
+    let payload = Payload::new(b"all", b"", b"", b"body").unwrap();
+    let one = Publication { payload, exchange: b"all", key: b"", headers: None, persistent: false, mandatory: true };
+    let batch = vec![one; 2_000];
+    let mut fates = Vec::new();
+
+    house.shard.publish_round(None, &batch, None, 1, &mut fates).unwrap();
+    assert_eq!(fates, [STORED; 4], "4 x 300 are more than 1,024");
+    house.shard.publish_as(None, &batch[4..10], None, 1, &mut fates).unwrap();
+    assert_eq!(fates, [STORED; 10]);
+    assert!(house.shard.queue_counts(&queues).unwrap().iter().all(|counts| counts.ready_count == 10));
+
+    let payload = Payload::new(b"", b"q2", b"", b"body").unwrap();
+    let narrow = vec![Publication { payload, exchange: b"", key: b"q2", ..one }; 2_000];
+    fates.clear();
+    house.shard.publish_round(None, &narrow, None, 1, &mut fates).unwrap();
+    assert_eq!(fates.len(), 1_024);
+    house.close();
+}
