@@ -5,7 +5,7 @@ broker works while the loop does. It goes in runs of messages to one address: a 
 the loop's thread, so numbers come in the order of the calls and no lock is needed.
 
 When no outcome comes for the time limit although some are due, everything that waits fails, and the publisher is given
-up.
+up. A named publisher sends nothing past a message that failed, for whatever cause, before that was sent again.
 """
 
 import asyncio
@@ -18,9 +18,10 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from penstock.client.closing import Grace, silence
-from penstock.client.errors import CANCELLED, MESSAGE_REFUSALS, UNAVAILABLE, from_status
+from penstock.client.errors import CANCELLED, FAILED_PRECONDITION, MESSAGE_REFUSALS, UNAVAILABLE, from_status
+from penstock.client.failed_order import FailedOrder
 from penstock.client.outcomes import PendingFutures
-from penstock.client.transport import PublisherOptions, PublisherPort
+from penstock.client.transport import Outcome, PublisherOptions, PublisherPort
 
 __all__ = ["AsyncPublishing"]
 
@@ -64,8 +65,11 @@ class AsyncPublishing:
         self._in_flight_max = options.in_flight_max
         self._timeout = timeout
         self._loop = loop
+        self._failed_order = FailedOrder() if options.producer else None
         self._timer: TimerHandle | None = None
         self._heard_at = 0.0
+        # Of a named publisher: the sequence behind each number of the port that has no outcome.
+        self._sequences: dict[int, int] = {}
         self._create_future = _future_maker(loop)
         self._port: PublisherPort | None = None
         self._is_watched = False
@@ -90,8 +94,11 @@ class AsyncPublishing:
         if type(body) is not bytes:
             raise TypeError(f"a body must be bytes, not {type(body).__name__}")
         address = (exchange, routing_key, properties, mandatory, *keyed)
-        if address != self._address:
+        # A producer's messages have a sequence each, also one that is sent twice.
+        if address != self._address or self._failed_order is not None:
             self._begin_run(address)
+            if self._failed_order is not None:
+                self._failed_order.sent(_sequence(address))
         future = self._create_future()
         bodies = self._bodies
         bodies.append(body)
@@ -101,6 +108,15 @@ class AsyncPublishing:
             self._loop.call_soon(self._send)
         elif len(bodies) == RUN_SENT:
             self._send()
+        return future
+
+    def refused(self, sequence: int) -> "Future[None] | None":
+        """A future that failed, where a named publisher must not send this sequence now: a lower one failed before."""
+        refusal = self._failed_order.refusal(sequence) if self._failed_order is not None else None
+        if refusal is None:
+            return None
+        future = self._create_future()
+        _fail(future, refusal)
         return future
 
     async def close(self, grace: Grace) -> None:
@@ -174,11 +190,18 @@ class AsyncPublishing:
             if code in MESSAGE_REFUSALS:
                 count = self._take_over(run, port.publish_many([]) - self._pending.last)
                 _fail(run.futures[count], (code, message, details))
+                if self._failed_order is not None:
+                    self._failed_order.fail(_sequence(run.address))
+                    self._fail_behind()
+                    return
                 count += 1
             else:
                 # It had ended and took nothing. A new one may take it; if not even that does, why is the answer.
                 self._retire((code, message, details))
                 if not is_new:
+                    return
+                if self._failed_order is not None:
+                    self._fail_waiting((code, message, details))
                     return
                 count = len(run.futures)
                 for future in run.futures:
@@ -191,6 +214,8 @@ class AsyncPublishing:
     def _take_over(self, run: _Run, count: int) -> int:
         """The publisher has the first `count` messages of the run."""
         self._pending.extend(run.futures[:count])
+        if self._failed_order is not None and count:
+            self._sequences[self._pending.last] = _sequence(run.address)
         return count
 
     def _watched_port(self) -> PublisherPort:
@@ -198,6 +223,7 @@ class AsyncPublishing:
         if port is None:
             port = self._port = self._open_port()
             self._pending = PendingFutures()
+            self._sequences = {}
         if not self._is_watched:
             self._is_watched = True
             self._loop.add_reader(port.wake_fd, self._on_wake)
@@ -213,7 +239,7 @@ class AsyncPublishing:
             self._retire((code, message, details))
         else:
             self._heard_at = self._loop.time()
-            self._pending.apply(outcomes)
+            self._apply(outcomes)
             if not outcomes:
                 # A publisher that ended with nothing to tell stays readable: watch it again with the next message.
                 self._unwatch(self._port)
@@ -225,6 +251,27 @@ class AsyncPublishing:
             self._is_watched = False
             self._loop.remove_reader(port.wake_fd)
 
+    def _apply(self, outcomes: list[Outcome]) -> None:
+        self._pending.apply(outcomes)
+        if self._failed_order is None:
+            return
+        failed = False
+        for first, last, code, _ in outcomes:
+            for number in range(first, last + 1):
+                sequence = self._sequences.pop(number, 0)
+                if code and sequence:
+                    self._failed_order.fail(sequence)
+                    failed = True
+        if failed:
+            self._fail_behind()
+
+    def _fail_behind(self) -> None:
+        """A named publisher's message failed: nothing that waits behind it may be sent before it is."""
+        if self._failed_order is None:
+            return
+        text = f"not sent: sequence {self._failed_order.first} failed before it; send both again, in their order"
+        self._fail_waiting((FAILED_PRECONDITION, text, b""))
+
     def _retire(self, error: tuple[int, str, bytes], grace: Grace | None = None) -> None:
         """The publisher ended: what it still owes an outcome gets `error`, unless it gives one now."""
         port, self._port = self._port, None
@@ -233,9 +280,15 @@ class AsyncPublishing:
         self._unwatch(port)
         # If it raises, it says again what `error` says.
         with suppress(self._rpc_error):
-            self._pending.apply(port.take())
+            self._apply(port.take())
         self._pending.fail_all(error)
         self._pending = PendingFutures()
+        if self._failed_order is not None and self._sequences:
+            # Whether these are stored, nobody knows here: they count as failed.
+            for sequence in self._sequences.values():
+                self._failed_order.fail(sequence)
+            self._sequences = {}
+            self._fail_behind()
         left = grace or Grace()
         closing = self._loop.run_in_executor(None, lambda: port.close(left.hang_up_ms()))
         self._closing.add(closing)
@@ -244,10 +297,18 @@ class AsyncPublishing:
     def _fail_waiting(self, error: tuple[int, str, bytes]) -> None:
         for run in self._runs:
             for future in run.futures:
+                if self._failed_order is not None and not future.done():
+                    self._failed_order.fail(_sequence(run.address))
                 _fail(future, error)
         self._runs.clear()
         self._address = None
         self._is_due = False
+
+
+def _sequence(address: Address) -> int:
+    """A named publisher's messages have one, behind their key."""
+    sequence: int = address[-1]
+    return sequence
 
 
 def _future_maker(loop: AbstractEventLoop) -> "Callable[[], Future[None]]":

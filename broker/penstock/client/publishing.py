@@ -45,11 +45,24 @@ class Publishing:
         self._reading = False
         self._outcomes = Outcomes()
         self._ended: tuple[int, str, bytes] | None = None
+        # The numbers that the last call found refused when all of its messages had an outcome, for a caller who has the
+        # publisher for himself.
+        self.refused: list[int] = []
         self._is_closed = False
 
     @property
     def is_ended(self) -> bool:
         return self._ended is not None
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether the broker can still answer: else its outcomes may be the publisher's own, for what had none."""
+        return self._ended is None and not self._port.is_ended
+
+    @property
+    def last_number(self) -> int:
+        """The last number that was given out; numbers count from 1, without gaps."""
+        return self._port.publish_many([])
 
     def publish(
         self,
@@ -192,9 +205,10 @@ class Publishing:
     def _raise_failures(self, spans: list[tuple[int, int]]) -> None:
         with self._changed:
             failures = [failure for first, last in spans for failure in self._outcomes.take_failures(first, last)]
+        self.refused = [number for number, _, _ in failures]
         if not failures:
             return
-        code, reason = failures[0]
+        _, code, reason = failures[0]
         error = from_status(code, reason)
         count = sum(last - first + 1 for first, last in spans)
         if count > 1:

@@ -44,9 +44,9 @@ class Streams(Protocol):
 
 
 def may_come_back(error: StatusError, was_open: bool) -> bool:
-    """Whether a consumer should be opened again though the broker refused it. One that was at work before may have met
-    its own past: the broker does not know yet that the last connection is broken, which holds the queue exclusively or
-    takes up a limit. One that just begins should be told, of a limit too."""
+    """Whether a consumer or a reader should be opened again though the broker refused it. One that was at work before
+    may have met its own past: the broker does not know yet that the last connection is broken, which holds the queue
+    exclusively or takes up a limit. One that just begins should be told, of a limit too."""
     code, message, details = error.args
     if code == FAILED_PRECONDITION:
         return was_open
