@@ -69,7 +69,7 @@ test-rust: ## the crates' tests
 	cargo test --workspace --features penstock-serve/flight --locked --quiet
 
 test-python: setup ## the quick Python tests
-	$(PYTEST) tests --ignore tests/crash --ignore tests/conformance --ignore tests/spark --ignore tests/hostile
+	$(PYTEST) tests --ignore tests/crash --ignore tests/conformance --ignore tests/spark --ignore tests/hostile --ignore tests/repro
 
 test-spark: setup .venv/.spark ## the Spark connector in one shared session (needs Java 17; installs PySpark)
 	$(PYTEST) tests/spark -s --timeout 500
@@ -88,6 +88,12 @@ test-crash: setup ## 100 kills under load, every crash of recorded runs, every f
 	REPLAY_CASES=$${REPLAY_CASES:-12000} cargo test --locked --quiet -p penstock-log --test replay --test faults --test fault_sweep
 	cargo test --locked --quiet -p penstock-engine --test faulty_disk --test full_disk
 	$(PYTEST) tests/crash -s --timeout 1200
+
+test-repro: setup ## five faults of earlier versions, tried again on a real broker (REPRO_COUNT=5, REPRO_SEED)
+	REPRO_COUNT=$${REPRO_COUNT:-5} $(PYTEST) tests/repro -s --timeout 900
+
+long-repro: setup ## all of them
+	$(PYTEST) tests/repro -s --timeout 900
 
 test-conformance: setup ## foreign clients: reflection, health, the Go example (needs Go)
 	$(PYTEST) tests/conformance --timeout 600

@@ -262,7 +262,14 @@ class Publisher:
         """The same, but waits (without the GIL) for at least one; empty at the time limit."""
     def flush(self, timeout_ms: int) -> bool:
         """Waits until every number has an outcome (which `take` still gives)."""
-    def close(self) -> None: ...
+    @property
+    def lost(self) -> str | None:
+        """Why there is no connection, while another one is tried."""
+    @property
+    def is_ended(self) -> bool:
+        """Whether the stream ended for good."""
+    def close(self, timeout_ms: int = ...) -> None:
+        """Sends what waits, and waits no longer than this for the broker to end the stream."""
 
 @final
 class Delivery:
@@ -348,7 +355,10 @@ class Reader:
         """What has arrived, at most count_max. Raises RpcError when nothing is left and the stream ended for good."""
     def store(self, offset: int) -> None:
         """The group is done with everything up to here; told in passing."""
-    def close(self) -> None: ...
+    def begin_close(self) -> None:
+        """Sends what is gathered and lets the stream end, without waiting for it."""
+    def close(self, timeout_ms: int = ...) -> None:
+        """The same, and waits no longer than this for the broker."""
 
 def perf_throughput(options: str) -> str:
     """Runs the load generator (blocking, without the GIL): JSON in, JSON out; see broker/rust/client/src/perf.rs."""

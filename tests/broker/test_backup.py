@@ -3,7 +3,7 @@
 import json
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -111,6 +111,7 @@ def test_a_backup_under_load_holds_all_that_was_confirmed_before_and_agrees_with
 
 def assert_whole(copy: Path, data_dir: Path, confirmed_before: int) -> None:
     restore(copy, data_dir)
+    verify(data_dir)
     with Broker(data_dir) as broker, penstock.connect(broker.uri()) as connection:
         assert [vhost.name for vhost in connection.list_vhosts()] == ["/", "other"]
         assert {user.name for user in connection.list_users()} == {"guest", "ada"}
@@ -134,6 +135,13 @@ def restore(copy: Path, data_dir: Path) -> None:
     done = subprocess.run(command, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     assert json.loads(done.stdout)["vhosts"] == ["/", "other"]
+
+
+def verify(data_dir: Path) -> None:
+    for vhost in data_dir.glob("*/.vhost"):
+        command = [penstock_command(), "log", "verify", str(vhost.parent)]
+        done = subprocess.run(command, capture_output=True, check=False, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_restoring_over_something_is_refused_in_one_line(working: Broker, tmp_path: Path) -> None:
@@ -165,6 +173,35 @@ def test_what_happens_after_a_backup_does_not_reach_it(working: Broker, tmp_path
         connection.publish_many([b"y" * 1_000] * 2_000, routing_key="later")
 
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == files
+
+
+def test_a_backup_that_is_cut_short_by_others_does_the_broker_no_harm(working: Broker, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    bodies = [str(number).encode() * 100 for number in range(2_000)]
+    with penstock.connect(working.uri()) as connection:
+        connection.declare_queue("work")
+        connection.publish_many(bodies, routing_key="work")
+        connection.backup(str(copy))
+        for path in copy.rglob("*"):
+            if path.is_file():
+                assert path.stat().st_nlink == 1
+                path.write_bytes(b"")
+
+        assert [message.body for message in connection.consume("work", auto_ack=True, idle_timeout=1)] == bodies
+
+
+def test_a_backup_that_finds_no_room_names_the_file_leaves_nothing_and_the_broker_goes_on(
+    working: Broker, tmp_path: Path, small_disk: Callable[..., Path]
+) -> None:
+    full = small_disk(tmp_path / "full", kilobytes=256)
+    with penstock.connect(working.uri()) as connection:
+        connection.declare_queue("work")
+        connection.publish_many([b"x" * 1_000] * 1_000, routing_key="work")
+        with pytest.raises(penstock.PenstockError, match=rf"cannot write {full}/copy/\S+: No space left on device"):
+            connection.backup(str(full / "copy"))
+        assert list(full.iterdir()) == []
+        connection.publish(b"more", routing_key="work")
+        assert connection.backup(str(tmp_path / "copy")) > 1_000_000
 
 
 def test_a_backup_is_for_administrators_and_outside_the_data(broker: Broker, tmp_path: Path) -> None:

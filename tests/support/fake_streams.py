@@ -42,8 +42,8 @@ class FakeStream:
     def say(self, response: Message) -> None:
         self._responses.put(response.SerializeToString())
 
-    def fail(self, code: int, message: str) -> None:
-        self._responses.put(StatusError(code, message, b""))
+    def fail(self, code: int, message: str, details: bytes = b"") -> None:
+        self._responses.put(StatusError(code, message, details))
 
     def finish(self) -> None:
         self._responses.put(None)

@@ -168,6 +168,7 @@ class FakePublisher:
         self.keyed: list[tuple[bytes, str, str, bytes | None, int]] = []
         self.is_holding = False
         self.is_closed = False
+        self.lost: str | None = None
         self.ended: StatusError | None = None
         self.is_quiet = False
         self.on_held: Callable[[], None] = lambda: None
@@ -175,6 +176,10 @@ class FakePublisher:
     @property
     def wake_fd(self) -> int:
         return self._wake.fileno()
+
+    @property
+    def is_ended(self) -> bool:
+        return self.ended is not None
 
     def publish(
         self,
@@ -253,7 +258,7 @@ class FakePublisher:
         with self._broker.changed:
             return self._broker.changed.wait_for(lambda: not self._held, timeout_ms / 1000)
 
-    def close(self) -> None:
+    def close(self, timeout_ms: int = 0) -> None:
         self.is_closed = True
         self._wake.close()
 
@@ -304,7 +309,8 @@ class FakeConsumer:
         self._wake = Wake()
         self._held: list[int] = []
         self.consumer_tag = options.consumer_tag or "ctag-1"
-        self.is_closed = False
+        self.is_closing = self.is_closed = False
+        self.on_close: Callable[[int], None] = lambda _: None
         self.ended: StatusError | None = None
         # Readable once is enough: whoever watches takes until nothing is left.
         self._wake.set()
@@ -337,8 +343,12 @@ class FakeConsumer:
         """Makes the descriptor readable, as a delivery does."""
         self._wake.set()
 
-    def close(self) -> None:
+    def begin_close(self) -> None:
+        self.is_closing = True
+
+    def close(self, timeout_ms: int = 0) -> None:
         with self._broker.changed:
+            self.on_close(timeout_ms)
             self.is_closed = True
             queue = self._broker.queues.get(self.options.queue)
             for sequence in self._held if queue is not None else ():

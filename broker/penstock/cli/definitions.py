@@ -1,8 +1,10 @@
 """`penstock definitions`: users, vhosts, permissions, exchanges, queues and bindings as JSON, out and in."""
 
 import sys
+from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,6 +12,10 @@ from penstock.cli.options import DEFAULT_URI, Json, Uri, connected
 from penstock.cli.output import print_done, print_note, progress
 
 __all__ = ["app"]
+
+Directory = Annotated[
+    Path, typer.Argument(help="A vhost's folder in the data directory.", exists=True, file_okay=False)
+]
 
 app = typer.Typer(help="Definitions, as the JSON of RabbitMQ and LavinMQ.", no_args_is_help=True)
 
@@ -54,3 +60,36 @@ def load(
         print_note("everything in it was there already")
     text = "added " + (", ".join(f"{count:,} {kind}" for kind, count in sorted(added.items())) or "nothing")
     print_done(text, {"added": added}, is_json)
+
+
+@app.command()
+def repair(
+    directory: Directory,
+    is_yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    is_json: Json = False,
+) -> None:
+    """Accept a definitions.amqp that starts refuse, when no better copy is to be had.
+
+    What stands before the first place that cannot be read stays. The next start DELETES the queues that are then no
+    longer named, with their messages. The file as it was stays as definitions.amqp.damaged. A broker must not run
+    meanwhile.
+    """
+    repairing: Any = import_module("penstock.storage.definitions_repair")
+    if not is_yes:
+        _tell(repairing.look(directory))
+        typer.confirm("Let the next start delete every other queue of this folder?", abort=True, err=True)
+    readable = repairing.accept(directory)
+    kept = ", ".join(f"'{name}'" for name in readable.queues) or "none"
+    print_done(f"accepted; queues that stay: {kept}", asdict(readable), is_json)
+
+
+def _tell(readable: Any) -> None:
+    if readable.problem is not None:
+        typer.echo(f"penstock: {readable.problem}", err=True)
+    typer.echo(
+        f"penstock: {len(readable.queues):,} queues, {len(readable.exchanges):,} exchanges and "
+        f"{readable.binding_count:,} bindings can be read; the queues:",
+        err=True,
+    )
+    for name in readable.queues:
+        typer.echo(f"penstock:   {name}", err=True)

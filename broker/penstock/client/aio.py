@@ -18,6 +18,7 @@ from penstock.client import limits as limit_calls
 from penstock.client.admin import Call, Steps
 from penstock.client.aio_publishing import AsyncPublishing
 from penstock.client.aio_stream import AsyncStream
+from penstock.client.closing import Grace
 from penstock.client.consuming import AsyncConsumption
 from penstock.client.errors import ClosedError, PenstockError, from_status
 from penstock.client.got import GotMessage, get_call, read_got
@@ -94,20 +95,23 @@ class Connection:
         await self.close()
 
     async def close(self) -> None:
-        """Ends consumers, waits for outstanding confirms, and hangs up."""
+        """Ends consumers, waits for outstanding confirms, and hangs up. One that is gone is waited for two seconds at
+        most; confirms that did not come are told by a warning in the log."""
         if self._is_closed:
             return
         self._is_closed = True
-        await self._streams.close()
-        for consumption in list(self._consumptions):
-            await consumption.close()
+        grace, consumptions = Grace(self._options.timeout), list(self._consumptions)
+        for consumption in consumptions:
+            consumption.begin_close()
+        await self._streams.close(grace)
         if self._behind:
             await asyncio.wait(self._behind, timeout=self._options.timeout)
         publishing, self._publishing = self._publishing, None
         if publishing is not None:
-            await publishing.close(self._options.timeout)
+            await publishing.close(grace)
         if self._bulk is not None:
-            await self._in_thread(self._bulk.close, self._options.timeout_ms)
+            await self._in_thread(self._bulk.close, grace)
+        await asyncio.gather(*(consumption.close(grace) for consumption in consumptions))
         await self._in_thread(self._transport.close)
         self._threads.shutdown(wait=False)
 
@@ -493,7 +497,8 @@ class Connection:
         self._publishing = AsyncPublishing(
             lambda: transport.publisher(options),
             transport.rpc_error,
-            options.in_flight_max,
+            options,
+            self._options.timeout,
             asyncio.get_running_loop(),
         )
         return self._publishing

@@ -3,22 +3,32 @@
 What is published in one turn of the loop goes to the publisher at its end, or sooner when it is much, so that the
 broker works while the loop does. It goes in runs of messages to one address: a call and a batch for many. All runs on
 the loop's thread, so numbers come in the order of the calls and no lock is needed.
+
+When no outcome comes for the time limit although some are due, everything that waits fails, and the publisher is given
+up. A named publisher sends nothing past a message that failed, for whatever cause, before that was sent again.
 """
 
 import asyncio
-from asyncio import AbstractEventLoop, Future
+import logging
+from asyncio import AbstractEventLoop, Future, TimerHandle
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-from penstock.client.errors import CANCELLED, MESSAGE_REFUSALS, from_status
+from penstock.client.closing import Grace, silence
+from penstock.client.errors import CANCELLED, FAILED_PRECONDITION, MESSAGE_REFUSALS, UNAVAILABLE, from_status
+from penstock.client.failed_order import FailedOrder
 from penstock.client.outcomes import PendingFutures
-from penstock.client.transport import PublisherPort
+from penstock.client.transport import Outcome, PublisherOptions, PublisherPort
 
 __all__ = ["AsyncPublishing"]
 
+_log = logging.getLogger("penstock")
+
+# How often a close looks whether the connection was lost meanwhile.
+LOOK_SECONDS = 0.1
 # A run of this many messages does not wait for the end of the loop's turn; each costs the broker a wake-up.
 RUN_SENT = 500
 
@@ -45,13 +55,21 @@ class AsyncPublishing:
         self,
         open_port: Callable[[], PublisherPort],
         rpc_error: type[Exception],
-        in_flight_max: int,
+        options: PublisherOptions,
+        timeout: float,
         loop: AbstractEventLoop,
     ) -> None:
+        """`options` are those of the ports; without an outcome for `timeout` seconds what waits fails."""
         self._open_port = open_port
         self._rpc_error = rpc_error
-        self._in_flight_max = in_flight_max
+        self._in_flight_max = options.in_flight_max
+        self._timeout = timeout
         self._loop = loop
+        self._failed_order = FailedOrder() if options.producer else None
+        self._timer: TimerHandle | None = None
+        self._heard_at = 0.0
+        # Of a named publisher: the sequence behind each number of the port that has no outcome.
+        self._sequences: dict[int, int] = {}
         self._create_future = _future_maker(loop)
         self._port: PublisherPort | None = None
         self._is_watched = False
@@ -76,8 +94,11 @@ class AsyncPublishing:
         if type(body) is not bytes:
             raise TypeError(f"a body must be bytes, not {type(body).__name__}")
         address = (exchange, routing_key, properties, mandatory, *keyed)
-        if address != self._address:
+        # A producer's messages have a sequence each, also one that is sent twice.
+        if address != self._address or self._failed_order is not None:
             self._begin_run(address)
+            if self._failed_order is not None:
+                self._failed_order.sent(_sequence(address))
         future = self._create_future()
         bodies = self._bodies
         bodies.append(body)
@@ -89,16 +110,38 @@ class AsyncPublishing:
             self._send()
         return future
 
-    async def close(self, timeout: float) -> None:
-        """Waits for the outcomes of what was published, at most `timeout` seconds."""
+    def refused(self, sequence: int) -> "Future[None] | None":
+        """A future that failed, where a named publisher must not send this sequence now: a lower one failed before."""
+        refusal = self._failed_order.refusal(sequence) if self._failed_order is not None else None
+        if refusal is None:
+            return None
+        future = self._create_future()
+        _fail(future, refusal)
+        return future
+
+    async def close(self, grace: Grace) -> None:
+        """Waits for the outcomes of what was published, as long as `grace` has it."""
         self._send()
         waiting = [*self._pending.waiting(), *(future for run in self._runs for future in run.futures)]
+        while waiting and (left := grace.confirms_left(self._lost is not None)):
+            _, pending = await asyncio.wait(waiting, timeout=min(left, LOOK_SECONDS))
+            waiting = list(pending)
+        error = (CANCELLED, "the connection was closed before the broker answered", b"")
+        if self._lost is not None:
+            text = f"the connection to the broker is lost ({self._lost}); it was closed before the broker answered"
+            error = (UNAVAILABLE, text, b"")
         if waiting:
-            await asyncio.wait(waiting, timeout=timeout)
-        self._fail_waiting((CANCELLED, "the connection was closed before the broker answered", b""))
-        self._retire((CANCELLED, "the connection was closed before the broker answered", b""))
+            _log.warning("closed without the confirms of %d messages: %s", len(waiting), error[1])
+        self._retire(error, grace)
+        self._fail_waiting(error)
+        if self._timer is not None:
+            self._timer.cancel()
         if self._closing:
-            await asyncio.wait(self._closing, timeout=timeout)
+            await asyncio.wait(self._closing)
+
+    @property
+    def _lost(self) -> str | None:
+        return self._port.lost if self._port is not None else None
 
     def _begin_run(self, address: Address) -> None:
         self._address = address
@@ -107,15 +150,34 @@ class AsyncPublishing:
 
     def _send(self) -> None:
         """Hands over what waits, as far as there is room; what is left goes when outcomes made room."""
+        if not len(self._pending):
+            self._heard_at = self._loop.time()
         while self._runs:
             room = self._in_flight_max - len(self._pending)
             if room <= 0:
-                return
-            self._send_run(self._runs[0], room)
-            if not self._runs[0].bodies:
+                break
+            run = self._runs[0]
+            self._send_run(run, room)
+            if not run.bodies and self._runs and self._runs[0] is run:
                 self._runs.popleft()
-        self._address = None
-        self._is_due = False
+        else:
+            self._address = None
+            self._is_due = False
+        if self._timer is None and len(self._pending):
+            self._timer = self._loop.call_later(self._timeout, self._on_timer)
+
+    def _on_timer(self) -> None:
+        """Fails what waits when nothing at all was heard for the time limit; else looks again when that may be so."""
+        self._timer = None
+        if not len(self._pending):
+            return
+        due = self._heard_at + self._timeout
+        if self._loop.time() < due:
+            self._timer = self._loop.call_at(due, self._on_timer)
+            return
+        error = silence(self._lost, self._timeout)
+        self._retire(error)
+        self._fail_waiting(error)
 
     def _send_run(self, run: _Run, room: int) -> None:
         count = min(room, len(run.bodies))
@@ -128,11 +190,18 @@ class AsyncPublishing:
             if code in MESSAGE_REFUSALS:
                 count = self._take_over(run, port.publish_many([]) - self._pending.last)
                 _fail(run.futures[count], (code, message, details))
+                if self._failed_order is not None:
+                    self._failed_order.fail(_sequence(run.address))
+                    self._fail_behind()
+                    return
                 count += 1
             else:
                 # It had ended and took nothing. A new one may take it; if not even that does, why is the answer.
                 self._retire((code, message, details))
                 if not is_new:
+                    return
+                if self._failed_order is not None:
+                    self._fail_waiting((code, message, details))
                     return
                 count = len(run.futures)
                 for future in run.futures:
@@ -145,6 +214,8 @@ class AsyncPublishing:
     def _take_over(self, run: _Run, count: int) -> int:
         """The publisher has the first `count` messages of the run."""
         self._pending.extend(run.futures[:count])
+        if self._failed_order is not None and count:
+            self._sequences[self._pending.last] = _sequence(run.address)
         return count
 
     def _watched_port(self) -> PublisherPort:
@@ -152,6 +223,7 @@ class AsyncPublishing:
         if port is None:
             port = self._port = self._open_port()
             self._pending = PendingFutures()
+            self._sequences = {}
         if not self._is_watched:
             self._is_watched = True
             self._loop.add_reader(port.wake_fd, self._on_wake)
@@ -166,7 +238,8 @@ class AsyncPublishing:
             code, message, details = error.args
             self._retire((code, message, details))
         else:
-            self._pending.apply(outcomes)
+            self._heard_at = self._loop.time()
+            self._apply(outcomes)
             if not outcomes:
                 # A publisher that ended with nothing to tell stays readable: watch it again with the next message.
                 self._unwatch(self._port)
@@ -178,7 +251,28 @@ class AsyncPublishing:
             self._is_watched = False
             self._loop.remove_reader(port.wake_fd)
 
-    def _retire(self, error: tuple[int, str, bytes]) -> None:
+    def _apply(self, outcomes: list[Outcome]) -> None:
+        self._pending.apply(outcomes)
+        if self._failed_order is None:
+            return
+        failed = False
+        for first, last, code, _ in outcomes:
+            for number in range(first, last + 1):
+                sequence = self._sequences.pop(number, 0)
+                if code and sequence:
+                    self._failed_order.fail(sequence)
+                    failed = True
+        if failed:
+            self._fail_behind()
+
+    def _fail_behind(self) -> None:
+        """A named publisher's message failed: nothing that waits behind it may be sent before it is."""
+        if self._failed_order is None:
+            return
+        text = f"not sent: sequence {self._failed_order.first} failed before it; send both again, in their order"
+        self._fail_waiting((FAILED_PRECONDITION, text, b""))
+
+    def _retire(self, error: tuple[int, str, bytes], grace: Grace | None = None) -> None:
         """The publisher ended: what it still owes an outcome gets `error`, unless it gives one now."""
         port, self._port = self._port, None
         if port is None:
@@ -186,18 +280,35 @@ class AsyncPublishing:
         self._unwatch(port)
         # If it raises, it says again what `error` says.
         with suppress(self._rpc_error):
-            self._pending.apply(port.take())
+            self._apply(port.take())
         self._pending.fail_all(error)
-        closing = self._loop.run_in_executor(None, port.close)
+        self._pending = PendingFutures()
+        if self._failed_order is not None and self._sequences:
+            # Whether these are stored, nobody knows here: they count as failed.
+            for sequence in self._sequences.values():
+                self._failed_order.fail(sequence)
+            self._sequences = {}
+            self._fail_behind()
+        left = grace or Grace()
+        closing = self._loop.run_in_executor(None, lambda: port.close(left.hang_up_ms()))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 
     def _fail_waiting(self, error: tuple[int, str, bytes]) -> None:
         for run in self._runs:
             for future in run.futures:
+                if self._failed_order is not None and not future.done():
+                    self._failed_order.fail(_sequence(run.address))
                 _fail(future, error)
         self._runs.clear()
         self._address = None
+        self._is_due = False
+
+
+def _sequence(address: Address) -> int:
+    """A named publisher's messages have one, behind their key."""
+    sequence: int = address[-1]
+    return sequence
 
 
 def _future_maker(loop: AbstractEventLoop) -> "Callable[[], Future[None]]":

@@ -176,12 +176,17 @@ class AsyncStreamPublisher:
         headers: Mapping[str, Value] | None = None,
         sequence: int | None = None,
     ) -> "Future[None]":
-        """Sends the message, in the order of the calls; awaiting the future waits for its confirm."""
+        """Sends the message, in the order of the calls; awaiting the future waits for its confirm.
+
+        Nothing is sent past a message that failed: what failed is sent again first, with its `sequence`.
+        """
         chosen = self.last_sequence + 1 if sequence is None else sequence
         if not 0 < chosen < 2**64:
             raise ValueError(f"a sequence is {chosen}; it must be at least 1 and fit into 64 bits")
-        self.last_sequence = max(self.last_sequence, chosen)
         publishing = self._host.keyed_publishing(self._producer)
+        if (refused := publishing.refused(chosen)) is not None:
+            return refused
+        self.last_sequence = max(self.last_sequence, chosen)
         return publishing.publish(body, *self._fields(properties, headers), key_bytes(key), chosen)
 
     async def publish_many(self, bodies: Iterable[bytes], key: "bytes | str | None" = None) -> int:

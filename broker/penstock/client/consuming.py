@@ -11,6 +11,7 @@ from itertools import chain
 from types import TracebackType
 from typing import Self
 
+from penstock.client.closing import Grace
 from penstock.client.errors import from_status
 from penstock.client.messages import Message
 from penstock.client.transport import ConsumerPort
@@ -34,6 +35,7 @@ class Consumption:
         self._rpc_error = rpc_error
         self._idle_ms_max = None if idle_timeout is None else int(idle_timeout * 1000)
         self._is_closed = False
+        self._is_hung_up = False
         self._is_entered = False
         self._batch: Iterator[Message] = iter(())
 
@@ -66,10 +68,17 @@ class Consumption:
             if not self._is_entered:
                 self.close()
 
-    def close(self) -> None:
+    def begin_close(self) -> None:
+        """Ends the iteration and lets the stream end; `close` waits for that."""
         if not self._is_closed:
             self._is_closed = True
-            self._port.close()
+            self._port.begin_close()
+
+    def close(self, grace: Grace | None = None) -> None:
+        self.begin_close()
+        if not self._is_hung_up:
+            self._is_hung_up = True
+            self._port.close((grace or Grace()).hang_up_ms())
 
     def __enter__(self) -> Self:
         self._is_entered = True
@@ -105,6 +114,7 @@ class AsyncConsumption:
         self._idle_timeout = idle_timeout
         self._loop = loop
         self._is_closed = False
+        self._is_hung_up = False
         self._wakening: Future[bool] | None = None
         self._watched: int | None = None
         self._is_entered = False
@@ -135,7 +145,8 @@ class AsyncConsumption:
             if not self._is_entered:
                 await self.close()
 
-    async def close(self) -> None:
+    def begin_close(self) -> None:
+        """Ends the iteration and lets the stream end; `close` waits for that."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -143,7 +154,15 @@ class AsyncConsumption:
             self._wakening.set_result(False)
         # Before the descriptor is closed: its number may soon be somebody else's.
         self._unwatch()
-        await self._loop.run_in_executor(None, self._port.close)
+        self._port.begin_close()
+
+    async def close(self, grace: Grace | None = None) -> None:
+        self.begin_close()
+        if not self._is_hung_up:
+            self._is_hung_up = True
+            left = grace or Grace()
+            # What is left counts when a thread is free for it.
+            await self._loop.run_in_executor(None, lambda: self._port.close(left.hang_up_ms()))
 
     async def __aenter__(self) -> Self:
         self._is_entered = True

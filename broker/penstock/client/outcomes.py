@@ -10,7 +10,7 @@ from bisect import bisect_left
 from penstock.client.errors import PenstockError, from_status
 from penstock.client.transport import Outcome
 
-__all__ = ["Outcomes", "PendingFutures"]
+__all__ = ["FAILURES_MAX", "Outcomes", "PendingFutures"]
 
 FAILURES_MAX = 65_536
 DONE_KEPT_MAX = 4_096
@@ -46,12 +46,16 @@ class Outcomes:
         index = bisect_left(self._ahead, (first + 1, 0)) - 1
         return index >= 0 and self._ahead[index][1] >= last
 
-    def take_failures(self, first: int, last: int) -> list[tuple[int, str]]:
-        """Code and reason of each number from first to last that was not confirmed, in order; forgets them."""
+    def count_unsettled(self, last: int) -> int:
+        """How many numbers up to `last` have no outcome."""
+        return last - self.settled_through - sum(high - low + 1 for low, high in self._ahead)
+
+    def take_failures(self, first: int, last: int) -> list[tuple[int, int, str]]:
+        """Number, code and reason of each from first to last that was not confirmed, in order; forgets them."""
         if not self._failures:
             return []
         found = sorted(number for number in self._failures if first <= number <= last)
-        return [self._failures.pop(number) for number in found]
+        return [(number, *self._failures.pop(number)) for number in found]
 
     def _remember(self, first: int, last: int, code: int, reason: str) -> None:
         for number in range(first, last + 1):

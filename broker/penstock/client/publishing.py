@@ -4,16 +4,21 @@ Numbers are given under one lock, so that a call's numbers are known ranges. Who
 thread to be told what it could have read itself.
 """
 
+import logging
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from threading import Condition, Lock
 from typing import Any, TypeAlias
 
-from penstock.client.errors import MESSAGE_REFUSALS, DeadlineError, PenstockError, from_status
+from penstock.client.closing import Grace, silence
+from penstock.client.errors import MESSAGE_REFUSALS, PenstockError, from_status
 from penstock.client.outcomes import Outcomes
 from penstock.client.transport import Outcome, PublisherPort
 
 __all__ = ["Keyed", "NothingSentError", "Publishing"]
+
+_log = logging.getLogger("penstock")
 
 # Long enough to cost nothing, short enough that a pending signal is handled soon.
 WAIT_MS = 200
@@ -40,10 +45,24 @@ class Publishing:
         self._reading = False
         self._outcomes = Outcomes()
         self._ended: tuple[int, str, bytes] | None = None
+        # The numbers that the last call found refused when all of its messages had an outcome, for a caller who has the
+        # publisher for himself.
+        self.refused: list[int] = []
+        self._is_closed = False
 
     @property
     def is_ended(self) -> bool:
         return self._ended is not None
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether the broker can still answer: else its outcomes may be the publisher's own, for what had none."""
+        return self._ended is None and not self._port.is_ended
+
+    @property
+    def last_number(self) -> int:
+        """The last number that was given out; numbers count from 1, without gaps."""
+        return self._port.publish_many([])
 
     def publish(
         self,
@@ -104,10 +123,34 @@ class Publishing:
         self._raise_failures(spans)
         return count
 
-    def close(self, timeout_ms: int) -> None:
-        if not self.is_ended:
-            self._port.flush(timeout_ms)
-        self._port.close()
+    def close(self, grace: Grace | None = None) -> None:
+        """Waits for confirms as long as `grace` has it, not at all without it, and tells of those that did not come."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if grace is not None and not self.is_ended and not self._flush(grace):
+            self._tell_unconfirmed()
+        self._port.close((grace or Grace()).hang_up_ms())
+
+    def _flush(self, grace: Grace) -> bool:
+        """In steps, as the connection may be lost meanwhile; whether everything has an outcome."""
+        while True:
+            left_ms = int(1_000 * grace.confirms_left(self._port.lost is not None))
+            if self._port.flush(min(left_ms, WAIT_MS)):
+                return True
+            if not left_ms or self._port.is_ended:
+                return False
+
+    def _tell_unconfirmed(self) -> None:
+        """Whoever waited for a confirm was told before; this is for who only closes."""
+        lost, last = self._port.lost, self._port.publish_many([])
+        # What ended it for good is told to those who wait.
+        with suppress(self._rpc_error):
+            for outcome in self._port.take():
+                self._outcomes.apply(outcome)
+        if count := self._outcomes.count_unsettled(last):
+            why = "the broker did not confirm in time" if lost is None else f"the connection is lost ({lost})"
+            _log.warning("closed without the confirms of %d messages: %s; they may have been stored", count, why)
 
     def _queue(self, body: bytes, address: tuple[Any, ...]) -> int:
         while True:
@@ -134,9 +177,7 @@ class Publishing:
             if self._ended is not None:
                 raise from_status(*self._ended)
             if quiet_ms >= self._timeout_ms:
-                raise DeadlineError(
-                    f"no confirm within {self._timeout_ms / 1000:g} s; the message may have been stored all the same"
-                )
+                raise from_status(*silence(self._port.lost, self._timeout_ms / 1_000))
             try:
                 quiet_ms = 0 if self._read(first, last) else quiet_ms + WAIT_MS
             except self._rpc_error as error:
@@ -164,9 +205,10 @@ class Publishing:
     def _raise_failures(self, spans: list[tuple[int, int]]) -> None:
         with self._changed:
             failures = [failure for first, last in spans for failure in self._outcomes.take_failures(first, last)]
+        self.refused = [number for number, _, _ in failures]
         if not failures:
             return
-        code, reason = failures[0]
+        _, code, reason = failures[0]
         error = from_status(code, reason)
         count = sum(last - first + 1 for first, last in spans)
         if count > 1:

@@ -30,6 +30,8 @@ from penstock.client.uri import Address
 
 __all__ = ["PureTransport"]
 
+# What a request or a response may hold beside one message of the largest size.
+REQUEST_BYTES_EXTRA = 4 << 20
 DETAILS_KEY = "grpc-status-details-bin"
 
 
@@ -72,8 +74,8 @@ def _channel(address: Address, options: TransportOptions) -> Any:
     settings: list[tuple[str, Any]] = [
         # Else two connections to one broker would share one HTTP/2 connection.
         ("grpc.use_local_subchannel_pool", 1),
-        ("grpc.max_receive_message_length", options.message_bytes_max),
-        ("grpc.max_send_message_length", options.message_bytes_max),
+        ("grpc.max_receive_message_length", options.message_bytes_max + REQUEST_BYTES_EXTRA),
+        ("grpc.max_send_message_length", options.message_bytes_max + REQUEST_BYTES_EXTRA),
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.initial_reconnect_backoff_ms", 50),

@@ -11,7 +11,7 @@ from threading import Condition, Thread
 from penstock.client.backoff import Backoff
 from penstock.client.errors import CANCELLED, UNAVAILABLE
 from penstock.client.messages import ReceivedMessage
-from penstock.client.streams import Stream, Streams, is_passing
+from penstock.client.streams import Stream, Streams, may_come_back
 from penstock.client.transport import ConsumerOptions, StatusError
 from penstock.client.wake import Wake
 from penstock.v1 import messaging_pb2
@@ -19,7 +19,9 @@ from penstock.v1 import messaging_pb2
 __all__ = ["PureConsumer", "PureMessage"]
 
 METHOD = "/penstock.v1.MessagingService/Consume"
-CLOSE_SECONDS = 5.0
+CLOSE_MS = 5_000
+# What may wait here besides the last response that came: a prefetch says nothing about the size of messages.
+WAITING_BYTES_MAX = 16 << 20
 
 
 class PureMessage(ReceivedMessage):
@@ -37,7 +39,8 @@ class PureMessage(ReceivedMessage):
 
 
 class PureConsumer:
-    """Invariant, under `_changed`: deliveries and settlements waiting here belong to the stream of `_life`."""
+    """Invariants, under `_changed`: deliveries and settlements waiting here belong to the stream of `_life`; those
+    deliveries have `_bytes` bytes of bodies, never more than WAITING_BYTES_MAX and one response."""
 
     def __init__(self, streams: Streams, options: ConsumerOptions, backoff: Backoff) -> None:
         self._streams = streams
@@ -46,6 +49,7 @@ class PureConsumer:
         self._wake = Wake()
         self._changed = Condition()
         self._arrived: deque[PureMessage] = deque()
+        self._bytes = 0
         self._settlements: list[tuple[int, int]] = []
         self._prefetch = options.prefetch
         self._is_flow_due = False
@@ -53,6 +57,7 @@ class PureConsumer:
         self._stream: Stream | None = None
         self._life = 0
         self._ended: StatusError | None = None
+        self._was_open = False
         self._is_cancelled = False
         self._is_closed = False
         self._thread = Thread(target=self._run, name="penstock-consumer", daemon=True)
@@ -94,12 +99,15 @@ class PureConsumer:
             if len(self._settlements) == 1:
                 self._changed.notify_all()
 
-    def close(self) -> None:
+    def begin_close(self) -> None:
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
+
+    def close(self, timeout_ms: int = CLOSE_MS) -> None:
+        self.begin_close()
         # The sending side ends by itself once the last settlements are out; then the broker ends the stream.
-        self._thread.join(CLOSE_SECONDS)
+        self._thread.join(timeout_ms / 1_000)
         if self._stream is not None:
             self._stream.cancel()
         self._wake.close()
@@ -117,6 +125,7 @@ class PureConsumer:
             self._wake.clear()
         else:
             taken = [arrived.popleft() for _ in range(count_max)]
+        self._bytes -= sum(len(message.body) for message in taken)
         self._changed.notify_all()
         return taken
 
@@ -166,13 +175,15 @@ class PureConsumer:
                 self._settlements.clear()
                 if self._is_closed:
                     return
-                if self._is_cancelled or not is_passing(ended.args[0]) or not self._options.reconnect:
+                is_passing = not self._is_cancelled and may_come_back(ended, self._was_open)
+                if not is_passing or not self._options.reconnect:
                     self._ended = ended
                     self._changed.notify_all()
                     self._wake.set()
                     return
                 # What was not taken yet returned to the queue, and comes again.
                 self._arrived.clear()
+                self._bytes = 0
                 self._changed.wait_for(lambda: self._is_closed, self._backoff.delay())
 
     def _read_stream(self) -> StatusError:
@@ -201,18 +212,21 @@ class PureConsumer:
                 return StatusError(CANCELLED, f"the broker cancelled the consumer: {response.cancelled.reason}", b"")
             if response.HasField("opened"):
                 self._tag = response.opened.consumer_tag
+                self._was_open = True
                 self._backoff.reset()
                 return None
             self._changed.wait_for(lambda: self._has_room() or self._is_closed)
             if not self._is_closed:
                 self._arrived.extend(PureMessage(self, delivery, life) for delivery in response.deliveries.deliveries)
+                self._bytes += sum(len(delivery.body) for delivery in response.deliveries.deliveries)
                 self._changed.notify_all()
                 self._wake.set()
         return None
 
     def _has_room(self) -> bool:
-        # With acks the prefetch bounds what is here; without, only not reading does.
-        return not self._options.auto_ack or len(self._arrived) < max(self._options.prefetch, 1)
+        # With acks the prefetch bounds how many are here; without, only not reading does.
+        is_room = not self._options.auto_ack or len(self._arrived) < max(self._options.prefetch, 1)
+        return is_room and self._bytes < WAITING_BYTES_MAX
 
 
 def _gather(settlements: list[tuple[int, int]]) -> list[messaging_pb2.Settlement]:

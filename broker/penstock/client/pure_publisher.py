@@ -11,7 +11,7 @@ from threading import Condition, Thread
 from typing import NamedTuple
 
 from penstock.client.backoff import Backoff
-from penstock.client.errors import INVALID_ARGUMENT, RETURNED, UNAVAILABLE
+from penstock.client.errors import INVALID_ARGUMENT, RESOURCE_EXHAUSTED, RETURNED, UNAVAILABLE
 from penstock.client.numbering import Numbering
 from penstock.client.outcomes import Outcomes
 from penstock.client.streams import Stream, Streams, is_passing
@@ -23,7 +23,7 @@ __all__ = ["PurePublisher"]
 
 METHOD = "/penstock.v1.MessagingService/Publish"
 BATCH_BYTES_MAX = 256 * 1024
-CLOSE_SECONDS = 5.0
+CLOSE_MS = 5_000
 NAME_BYTES_MAX = 255
 KEY_BYTES_MAX = 65_535
 
@@ -57,6 +57,7 @@ class PurePublisher:
         self._numbering = Numbering()
         self._stream: Stream | None = None
         self._life = 0
+        self._lost: str | None = None
         self._ended: StatusError | None = None
         self._is_closed = False
         self._thread = Thread(target=self._run, name="penstock-publisher", daemon=True)
@@ -65,6 +66,14 @@ class PurePublisher:
     @property
     def wake_fd(self) -> int:
         return self._wake.fileno()
+
+    @property
+    def lost(self) -> str | None:
+        return self._lost
+
+    @property
+    def is_ended(self) -> bool:
+        return self._ended is not None
 
     def publish(
         self,
@@ -76,7 +85,7 @@ class PurePublisher:
         key: bytes | None = None,
         sequence: int = 0,
     ) -> int:
-        _refuse_long_names(exchange, routing_key, key)
+        self._refuse([body], exchange, routing_key, properties, key, sequence)
         with self._changed:
             self._check()
             if self._last - self._settled.settled_through >= self._options.in_flight_max:
@@ -93,7 +102,7 @@ class PurePublisher:
         key: bytes | None = None,
         sequence: int = 0,
     ) -> int:
-        _refuse_long_names(exchange, routing_key, key)
+        self._refuse(bodies, exchange, routing_key, properties, key, sequence)
         step = 1 if sequence else 0
         with self._changed:
             for body in bodies:
@@ -104,6 +113,26 @@ class PurePublisher:
                 self._keep(body, exchange, routing_key, properties, mandatory, key, sequence)
                 sequence += step
             return self._last
+
+    def _refuse(
+        self,
+        bodies: Sequence[bytes],
+        exchange: str,
+        routing_key: str,
+        properties: bytes | None,
+        key: bytes | None,
+        sequence: int,
+    ) -> None:
+        """What cannot be encoded, or what the broker would end the stream for, must not get as far as the stream: it
+        would break it, and again whenever it is sent again, for all messages behind it."""
+        _refuse_types(bodies, properties, key, sequence)
+        _refuse_long_names(exchange, routing_key, key)
+        beside = len(properties or b"") + len(key or b"")
+        most = self._options.message_bytes_max
+        for body in bodies:
+            if len(body) + beside > most:
+                text = f"a message has {len(body) + beside} bytes; at most {most} are allowed (message_bytes_max)"
+                raise StatusError(RESOURCE_EXHAUSTED, text, b"")
 
     def take(self) -> list[Outcome]:
         with self._changed:
@@ -119,14 +148,14 @@ class PurePublisher:
         with self._changed:
             return self._changed.wait_for(self._is_idle, timeout_ms / 1000)
 
-    def close(self) -> None:
+    def close(self, timeout_ms: int = CLOSE_MS) -> None:
         with self._changed:
             self._is_closed = True
             stream = self._stream
             self._changed.notify_all()
         if stream is not None:
             stream.cancel()
-        self._thread.join(CLOSE_SECONDS)
+        self._thread.join(timeout_ms / 1_000)
         self._wake.close()
 
     # ------------------------------------------------------------ under the lock
@@ -182,6 +211,10 @@ class PurePublisher:
         opening = messaging_pb2.PublishOpen(vhost=options.vhost, producer=options.producer)
         opening.level = messaging_pb2.Level.Name(options.level)  # type: ignore[assignment]
         yield messaging_pb2.PublishRequest(open=opening).SerializeToString()
+        with self._changed:
+            if not self._is_over(life):
+                # grpcio asks for more once the opening went into a connection.
+                self._lost = None
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._is_over(life) or len(self._kept) > self._sent)
@@ -217,10 +250,11 @@ class PurePublisher:
                 if self._is_closed:
                     return
                 if not is_passing(ended.args[0]) or not self._options.reconnect:
-                    self._ended = ended
+                    self._ended, self._lost = ended, None
                     self._changed.notify_all()
                     self._wake.set()
                     return
+                self._lost = ended.args[1]
                 self._changed.wait_for(lambda: self._is_closed, self._backoff.delay())
 
     def _read_stream(self) -> StatusError:
@@ -265,12 +299,25 @@ def _follows(message: _Message, before: _Message) -> bool:
     return message.mandatory == before.mandatory and message.sequence == sequence
 
 
+def _refuse_types(bodies: Sequence[bytes], properties: bytes | None, key: bytes | None, sequence: int) -> None:
+    for body in bodies:
+        if not isinstance(body, bytes):
+            raise TypeError(f"a body must be bytes, not {type(body).__name__}")
+    for what, part in (("a message's key", key), ("encoded properties", properties)):
+        if part is not None and not isinstance(part, bytes):
+            raise TypeError(f"{what} must be bytes, not {type(part).__name__}")
+    if not 0 <= sequence < 2**64:
+        raise OverflowError(f"a sequence is {sequence}; it must fit into 64 bits")
+
+
 def _refuse_long_names(exchange: str, routing_key: str, key: bytes | None) -> None:
     """The broker would end the stream, and with it the messages of others."""
     if key is not None and len(key) > KEY_BYTES_MAX:
         text = f"a message's key has {len(key)} bytes; at most {KEY_BYTES_MAX} fit"
         raise StatusError(INVALID_ARGUMENT, text, b"")
     for name in (exchange, routing_key):
+        if not isinstance(name, str):
+            raise TypeError(f"an exchange's name and a routing key must be str, not {type(name).__name__}")
         if len(name.encode()) > NAME_BYTES_MAX:
             text = f"an exchange's name or a routing key has {len(name.encode())} bytes; at most {NAME_BYTES_MAX} fit"
             raise StatusError(INVALID_ARGUMENT, text, b"")

@@ -12,7 +12,7 @@ from threading import Condition, Thread
 from penstock.client.backoff import Backoff
 from penstock.client.errors import CANCELLED, UNAVAILABLE
 from penstock.client.stream_messages import ReceivedStreamMessage
-from penstock.client.streams import Stream, Streams, is_passing
+from penstock.client.streams import Stream, Streams, may_come_back
 from penstock.client.transport import ReaderOptions, StatusError
 from penstock.client.wake import Wake
 from penstock.v1 import streams_pb2
@@ -139,7 +139,8 @@ class PureReader:
                 if self._is_closed or self._is_finished:
                     self._wake.set()
                     return
-                if self._is_cancelled or not is_passing(ended.args[0]) or not self._options.reconnect:
+                is_passing = not self._is_cancelled and may_come_back(ended, self._next is not None)
+                if not is_passing or not self._options.reconnect:
                     self._ended = ended
                     self._wake.set()
                     return

@@ -3,6 +3,7 @@ until it is asked to."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from threading import Lock
 from types import TracebackType
@@ -10,6 +11,8 @@ from typing import Protocol, Self, TypeAlias, TypeVar
 
 from penstock.client import stream_calls
 from penstock.client.admin import Steps
+from penstock.client.failed_order import UnknownOutcomes
+from penstock.client.outcomes import FAILURES_MAX
 from penstock.client.places import Place
 from penstock.client.properties import Properties, encode_properties
 from penstock.client.publishing import NothingSentError, Publishing
@@ -179,7 +182,12 @@ class Stream:
 
 
 class StreamPublisher:
-    """A named publisher. Its sequences go on from `last_sequence`, the highest that the broker has stored."""
+    """A named publisher. Its sequences go on from `last_sequence`, the highest that the broker has stored.
+
+    The broker stores nothing of a name below the highest sequence it has, and confirms it all the same. So a sequence
+    that may be stored is never given to another message: where a failure leaves that open, the messages have to be sent
+    again with their sequences, or the publisher opened again.
+    """
 
     def __init__(
         self,
@@ -191,6 +199,7 @@ class StreamPublisher:
         self._fields = fields
         self._order = Lock()
         self._is_closed = False
+        self._unknown = UnknownOutcomes()
         self.last_sequence = last_sequence
 
     def publish(
@@ -203,10 +212,8 @@ class StreamPublisher:
     ) -> int:
         """Returns the message's sequence once the broker confirmed that one with it is stored."""
         fields = self._fields(properties, headers)
-        with self._order:
-            chosen = self._next(sequence)
+        with self._sending(sequence) as chosen:
             self._publishing.publish_keyed([(key_bytes(key), body)], fields, chosen)
-            self.last_sequence = max(self.last_sequence, chosen)
         return chosen
 
     def publish_many(
@@ -219,11 +226,8 @@ class StreamPublisher:
     ) -> int:
         """The same for many; `sequence` is the first one's, the others count up. Returns their number."""
         fields = self._fields(properties, headers)
-        with self._order:
-            first = self._next(sequence)
-            count = self._publishing.publish_many(bodies, *fields, (key_bytes(key), first))
-            self.last_sequence = max(self.last_sequence, first + count - 1)
-        return count
+        with self._sending(sequence) as first:
+            return self._publishing.publish_many(bodies, *fields, (key_bytes(key), first))
 
     def publish_keyed(
         self,
@@ -234,16 +238,13 @@ class StreamPublisher:
     ) -> int:
         """The same for pairs of key and body."""
         fields = self._fields(properties, headers)
-        with self._order:
-            first = self._next(sequence)
-            count = self._publishing.publish_keyed(key_pairs(messages), fields, first)
-            self.last_sequence = max(self.last_sequence, first + count - 1)
-        return count
+        with self._sending(sequence) as first:
+            return self._publishing.publish_keyed(key_pairs(messages), fields, first)
 
     def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
-            self._publishing.close(0)
+            self._publishing.close()
 
     def __enter__(self) -> Self:
         return self
@@ -253,8 +254,42 @@ class StreamPublisher:
     ) -> None:
         self.close()
 
+    @contextmanager
+    def _sending(self, sequence: int | None) -> Iterator[int]:
+        """Gives the first sequence of a call, and afterwards sees which of them are stored."""
+        with self._order:
+            first = self._next(sequence)
+            before = self._publishing.last_number
+            self._publishing.refused = []
+            try:
+                yield first
+            except BaseException:
+                self._see_failure(first, before)
+                raise
+            self._advance(first, first + self._publishing.last_number - before - 1)
+
+    def _see_failure(self, first: int, before: int) -> None:
+        publishing = self._publishing
+        refused, last = publishing.refused, publishing.last_number
+        if last == before:
+            # Nothing was sent.
+            return
+        is_known = 0 < len(refused) < FAILURES_MAX and publishing.is_at_work
+        if is_known and refused == list(range(refused[0], last + 1)):
+            # Everything from there on was refused, so the next message may have that one's sequence.
+            self._advance(first, first + refused[0] - before - 2)
+        else:
+            self._unknown.add(first, first + last - before - 1)
+
+    def _advance(self, first: int, last: int) -> None:
+        """Sequences `first` to `last` are stored."""
+        if first <= last:
+            self.last_sequence = max(self.last_sequence, last)
+            self._unknown.confirm(first, last)
+
     def _next(self, sequence: int | None) -> int:
         if sequence is None:
+            self._unknown.check()
             return self.last_sequence + 1
         if not 0 < sequence < 2**64:
             raise ValueError(f"a sequence is {sequence}; it must be at least 1 and fit into 64 bits")

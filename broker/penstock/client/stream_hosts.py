@@ -10,6 +10,7 @@ from weakref import WeakSet
 
 from penstock.client.admin import Steps
 from penstock.client.aio_publishing import AsyncPublishing
+from penstock.client.closing import Grace
 from penstock.client.opening import Options
 from penstock.client.publishing import Publishing
 from penstock.client.reading import AsyncStreamReader
@@ -41,6 +42,7 @@ class StreamHost:
         self._lock = Lock()
         self._keyed: Publishing | None = None
         self._kept: WeakSet[Closing] = WeakSet()
+        self._named: WeakSet[Publishing] = WeakSet()
 
     @property
     def vhost(self) -> str:
@@ -58,13 +60,16 @@ class StreamHost:
         with self._lock:
             if self._keyed is None or self._keyed.is_ended:
                 if self._keyed is not None:
-                    self._keyed.close(0)
+                    self._keyed.close()
                 self._keyed = self.named_publishing("")
             return self._keyed
 
     def named_publishing(self, producer: str) -> Publishing:
         port = self._transport.publisher(replace(self._options.publisher, producer=producer))
-        return Publishing(port, self._transport.rpc_error, self._options.timeout_ms)
+        publishing = Publishing(port, self._transport.rpc_error, self._options.timeout_ms)
+        if producer:
+            self._named.add(publishing)
+        return publishing
 
     def open_reader(self, options: ReaderOptions) -> ReaderPort:
         return self._transport.reader(options)
@@ -72,13 +77,15 @@ class StreamHost:
     def keep(self, closing: Closing) -> None:
         self._kept.add(closing)
 
-    def close(self, timeout_ms: int) -> None:
-        for closing in list(self._kept):
-            closing.close()
+    def close(self, grace: Grace) -> None:
         with self._lock:
             keyed, self._keyed = self._keyed, None
         if keyed is not None:
-            keyed.close(timeout_ms)
+            keyed.close(grace)
+        for publishing in list(self._named):
+            publishing.close(grace)
+        for closing in list(self._kept):
+            closing.close()
 
 
 class AsyncStreamHost:
@@ -117,15 +124,16 @@ class AsyncStreamHost:
             found = self._keyed[producer] = AsyncPublishing(
                 lambda: transport.publisher(options),
                 transport.rpc_error,
-                options.in_flight_max,
+                options,
+                self._options.timeout,
                 asyncio.get_running_loop(),
             )
         return found
 
-    async def end_publishing(self, producer: str) -> None:
+    async def end_publishing(self, producer: str, grace: Grace | None = None) -> None:
         publishing = self._keyed.pop(producer, None)
         if publishing is not None:
-            await publishing.close(self._options.timeout)
+            await publishing.close(grace or Grace(self._options.timeout))
 
     def open_reader(self, options: ReaderOptions) -> ReaderPort:
         return self._transport.reader(options)
@@ -133,8 +141,8 @@ class AsyncStreamHost:
     def keep(self, reader: AsyncStreamReader) -> None:
         self._readers.add(reader)
 
-    async def close(self) -> None:
+    async def close(self, grace: Grace) -> None:
         for reader in list(self._readers):
             await reader.close()
         for producer in list(self._keyed):
-            await self.end_publishing(producer)
+            await self.end_publishing(producer, grace)

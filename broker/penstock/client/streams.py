@@ -13,13 +13,19 @@ from penstock.client.errors import (
     CANCELLED,
     DATA_LOSS,
     DEADLINE_EXCEEDED,
+    FAILED_PRECONDITION,
     INTERNAL,
     RESOURCE_EXHAUSTED,
     UNAVAILABLE,
     UNKNOWN,
+    from_status,
 )
+from penstock.client.transport import StatusError
 
-__all__ = ["Stream", "Streams", "is_passing"]
+__all__ = ["Stream", "Streams", "is_passing", "may_come_back"]
+
+# The reason that the details of a reached limit give.
+LIMIT_REACHED = "LIMIT_REACHED"
 
 # The world's doing: it may have passed when the stream is opened again. Everything else is an answer.
 _PASSING = frozenset(
@@ -35,6 +41,17 @@ class Stream(Protocol):
 class Streams(Protocol):
     def open(self, method: str, requests: Iterator[bytes]) -> Stream:
         """Starts a bidirectional call on the connection."""
+
+
+def may_come_back(error: StatusError, was_open: bool) -> bool:
+    """Whether a consumer or a reader should be opened again though the broker refused it. One that was at work before
+    may have met its own past: the broker does not know yet that the last connection is broken, which holds the queue
+    exclusively or takes up a limit. One that just begins should be told, of a limit too."""
+    code, message, details = error.args
+    if code == FAILED_PRECONDITION:
+        return was_open
+    is_limit = code == RESOURCE_EXHAUSTED and from_status(code, message, details).detail.reason == LIMIT_REACHED
+    return is_passing(code) and (was_open or not is_limit)
 
 
 def is_passing(code: int) -> bool:

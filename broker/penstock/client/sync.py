@@ -12,6 +12,7 @@ from weakref import WeakSet
 from penstock.client import admin, lease_calls, policies, staging, stream_calls
 from penstock.client import limits as limit_calls
 from penstock.client.admin import Call, Steps
+from penstock.client.closing import Grace
 from penstock.client.consuming import Consumption
 from penstock.client.errors import ClosedError, from_status
 from penstock.client.got import GotMessage, get_call, read_got
@@ -91,17 +92,21 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Ends consumers, waits for outstanding confirms, and hangs up."""
+        """Ends consumers, waits for outstanding confirms, and hangs up. One that is gone is waited for two seconds at
+        most; confirms that did not come are told by a warning in the log."""
         with self._lock:
             if self._is_closed:
                 return
             self._is_closed = True
             publishing, self._publishing = self._publishing, None
-        self._streams.close(self._options.timeout_ms)
-        for consumption in list(self._consumptions):
-            consumption.close()
+        grace, consumptions = Grace(self._options.timeout), list(self._consumptions)
+        for consumption in consumptions:
+            consumption.begin_close()
+        self._streams.close(grace)
         if publishing is not None:
-            publishing.close(self._options.timeout_ms)
+            publishing.close(grace)
+        for consumption in consumptions:
+            consumption.close(grace)
         self._transport.close()
 
     # ------------------------------------------------------------ messages
@@ -449,7 +454,7 @@ class Connection:
             self._check_open()
             if self._publishing is None or self._publishing.is_ended:
                 if self._publishing is not None:
-                    self._publishing.close(0)
+                    self._publishing.close()
                 port = self._transport.publisher(self._options.publisher)
                 self._publishing = Publishing(port, self._transport.rpc_error, self._options.timeout_ms)
             return self._publishing

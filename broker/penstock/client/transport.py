@@ -27,6 +27,9 @@ __all__ = [
 # first, last, code, reason: code 0 is confirmed, -1 returned, others a gRPC code.
 Outcome: TypeAlias = tuple[int, int, int, str]
 
+# What the broker takes at most, whatever it was told, and a little more.
+MESSAGE_BYTES_MAX = 513 * 1024 * 1024
+
 
 class StatusError(Exception):
     """A call ended with a gRPC status. `args` is (code: int, message: str, details: bytes)."""
@@ -37,7 +40,7 @@ class TransportOptions:
     """Bounds of one connection."""
 
     connect_timeout_ms: int = 5_000
-    message_bytes_max: int = 513 * 1024 * 1024
+    message_bytes_max: int = MESSAGE_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class PublisherOptions:
     batch_max: int = 1_000
     reconnect: bool = True
     producer: str = ""
+    message_bytes_max: int = MESSAGE_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,14 @@ class PublisherPort(Protocol):
 
     @property
     def wake_fd(self) -> int: ...
+    @property
+    def lost(self) -> str | None:
+        """Why there is no connection, while another one is tried; None while there is one."""
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether it ended for good."""
+
     def publish(
         self,
         body: bytes,
@@ -112,7 +124,8 @@ class PublisherPort(Protocol):
         """The same, but waits for at least one; empty at the time limit."""
 
     def flush(self, timeout_ms: int) -> bool: ...
-    def close(self) -> None: ...
+    def close(self, timeout_ms: int = ...) -> None:
+        """Waits no longer than this for the broker to end the stream."""
 
 
 class ConsumerPort(Protocol):
@@ -128,7 +141,11 @@ class ConsumerPort(Protocol):
     def wait(self, count_max: int, timeout_ms: int) -> Sequence[Message]: ...
     def flow(self, prefetch: int) -> None: ...
     def flush(self) -> None: ...
-    def close(self) -> None: ...
+    def begin_close(self) -> None:
+        """Sends what is gathered and lets the stream end, without waiting for it."""
+
+    def close(self, timeout_ms: int = ...) -> None:
+        """The same, and waits no longer than this for the broker."""
 
 
 class ReaderPort(Protocol):

@@ -4,7 +4,6 @@ new or empty, and names the virtual hosts last, so that an import that was inter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from struct import Struct
 from typing import Final
 
 from penstock.metadata.effects import PersistLimits, PersistPolicies
@@ -13,22 +12,21 @@ from penstock.node.accounts import records_of
 from penstock.node.entries import change_of, record_of
 from penstock.node.import_plan import Plan, VhostPlan, make_plan
 from penstock.storage import write_users, write_vhosts
-from penstock.storage.amqp_frames import encode
-from penstock.storage.directory import directory_name
-from penstock.storage.jsonfiles import sync_directory, write_file
+from penstock.storage.definitions_amqp import create_definitions
+from penstock.storage.directory import NODE, directory_name, listed_files
+from penstock.storage.jsonfiles import sync_directory, write_json
 from penstock.storage.lavinmq import FoundMessage, LavinDirectory, QueueFolder
 from penstock.storage.limits_json import LIMITS, write_limits_file
 from penstock.storage.log_writer import LogWriter
 from penstock.storage.new_directory import new_directory
 from penstock.storage.policies_json import OPERATOR_POLICIES, POLICIES, write_policies
-from penstock.storage.vhost_files import create_vhost_directory
+from penstock.storage.vhost_files import DEFINITIONS, create_vhost_directory, unmark_deleted
 
 Progress = Callable[[int, int], None]
 """Bytes read, of how many."""
 
 FIRST_SEQUENCE: Final = 1
 MESSAGES_A_STEP: Final = 4_096
-_VERSION: Final = Struct("<i").pack(1)
 
 
 @dataclass(slots=True)
@@ -111,13 +109,15 @@ def _write(plan: Plan, reading: _Reading, target: Path) -> None:
         path = target / directory_name(vhost.name)
         create_vhost_directory(path, vhost.name)
         changes = (entry for entry in vhost.entries if not isinstance(entry, PersistPolicies | PersistLimits))
-        frames = b"".join(encode(change_of(entry)) for entry in changes)
-        write_file(path / "definitions.amqp", _VERSION + frames)
+        create_definitions(path / DEFINITIONS, map(change_of, changes))
         _write_policies(vhost, path)
         _write_messages(vhost, reading, path)
+        unmark_deleted(path)
         sync_directory(path)
     write_users(target / "users.json", records_of(plan.users))
-    write_vhosts(target / "vhosts.json", [vhost.name for vhost in plan.vhosts])
+    names: list[str] = [vhost.name for vhost in plan.vhosts]
+    write_json(target / NODE, {"format": 1, "boot_id": "", "files": listed_files(names)})
+    write_vhosts(target / "vhosts.json", names)
     sync_directory(target.parent)
 
 

@@ -1,5 +1,7 @@
-"""Starts a broker and stops it: the one place that knows all rooms. The order is the point: lock, users, vhosts with
-their logs, and only then listeners; a stop goes the way back, and says `clean` only when everything is on the disk."""
+"""Starts a broker and stops it: the one place that knows all rooms. The order is the point: the lock; everything that
+can be wrong is read; the logs are opened, and what they must skip after a power failure is on the disk; only then is
+the last run forgotten, and only then are there listeners for messages. A stop goes the way back, and says `clean` only
+when everything is on the disk."""
 
 import asyncio
 import errno
@@ -110,6 +112,8 @@ class Broker:
         self._accounts = await asyncio.to_thread(Accounts.open, directory.users_file, first.name, first.password)
         self._undo.callback(self._accounts.close)
         self._undo.push_async_callback(self._accounts.settled)
+        self._limits = await asyncio.to_thread(LimitsOfUsers.open, directory.user_limits_file)
+        self._archives = self._open_archives()
         self._engine = Engine(
             segment_bytes_min=settings.segment_bytes_min,
             segment_bytes_max=settings.segment_bytes_max,
@@ -126,6 +130,7 @@ class Broker:
         await self._vhosts.open_all()
         if not directory.vhosts_file.exists():
             await self._vhosts.make(DEFAULT_VHOST)
+        await asyncio.to_thread(directory.begin, self._vhosts.names())
         self.state.opened(self._engine, self._vhosts, self._storage.recovery(), self._storage.damages)
         self._undo.callback(listen(self._engine, self.state.reason_not_live).cancel)
 
@@ -171,10 +176,9 @@ class Broker:
             )
         if self._tls is not None:
             self._undo.callback(spawn(self._tls.watch(server.set_tls), name="certificates").cancel)
-        limits = await asyncio.to_thread(LimitsOfUsers.open, self._directory.user_limits_file)
-        quotas = Quotas(server, self._vhosts.all, limits)
+        quotas = Quotas(server, self._vhosts.all, self._limits)
         quotas.apply()
-        users, backups = DefinitionsUsers(self._accounts, limits), Backups(self._directory, self._vhosts)
+        users, backups = DefinitionsUsers(self._accounts, self._limits), Backups(self._directory, self._vhosts)
         asking, clock = Asking(self._settings.auth_timeout_seconds), SystemClock()
         self._undo.push_async_callback(asking.close)
         sign_in = make_sign_in(self._settings, self._accounts, asking, clock)
@@ -192,9 +196,9 @@ class Broker:
                 sign_in,
                 sessions,
                 Connections(),
-                limits,
+                self._limits,
                 quotas,
-                self._archives(),
+                self._archives,
             ),
         )
         frontend.start()
@@ -202,7 +206,7 @@ class Broker:
         self._undo.push_async_callback(self._stop_server, server)
         self.state.listeners["grpc"] = server.address
 
-    def _archives(self) -> Archives | None:
+    def _open_archives(self) -> Archives | None:
         if self._settings.archive_dir is None:
             return None
         try:

@@ -187,8 +187,14 @@ class CarefulBackup:
         return self._backup.position
 
     def write(self, directory: str) -> None:
-        with _faults(self._name, "free space where the copy goes, or mend that disk, and try again"):
+        try:
             self._backup.write(directory)
+        except NativeStorageError as error:
+            raise StorageError(
+                Thing("backup", directory),
+                f"of virtual host '{self._name}' failed: {error}",
+                "free space there or repair that disk, and try again; the broker goes on",
+            ) from error
 
     def close(self) -> None:
         self._backup.close()

@@ -4,9 +4,11 @@ changed by one thread, one change after another; a vhost exists once it is named
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.frontends.ports import Damage
+from penstock.kit.logging import logger
 from penstock.metadata.effects import Entry, PersistLimits, PersistPolicies
 from penstock.model.errors import StorageError, Thing
 from penstock.model.names import VhostName
@@ -20,6 +22,7 @@ from penstock.storage.policies_json import OPERATOR_POLICIES, POLICIES, write_po
 from penstock.storage.vhost_files import (
     create_vhost_directory,
     delete_vhost_directory,
+    is_marked_deleted,
     mark_deleted,
     open_vhost_directory,
     remove_strays,
@@ -27,6 +30,7 @@ from penstock.storage.vhost_files import (
 from penstock.vhost.ports import OpenedVhost
 
 OPENING_THREADS = 4
+_log = logger("node")
 
 
 class VhostsStorage:
@@ -38,16 +42,23 @@ class VhostsStorage:
         self._names: list[str] = []
         self._files: dict[str, DefinitionsFile] = {}
         self._shards: dict[str, Shard] = {}
+        self._read: dict[str, _Read] = {}
         self._opening: dict[str, asyncio.Future[OpenedVhost]] = {}
         self._openers = ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="open")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="vhosts")
 
     async def names(self) -> list[VhostName]:
-        """In the file's order. All of them begin to open at once, in threads."""
+        """In the file's order. All files are read before the first log is opened, which changes it; then all logs begin
+        to open at once, in threads."""
         loop = asyncio.get_running_loop()
         self._names = await loop.run_in_executor(self._writer, self._read_names)
         names = [VhostName(name) for name in self._names]
+        reading = [loop.run_in_executor(self._openers, self._read_files, name) for name in names]
+        for fault in await asyncio.gather(*reading, return_exceptions=True):
+            if isinstance(fault, BaseException):
+                raise fault
         self._opening = {name: loop.run_in_executor(self._openers, self._open, name) for name in names}
+        await loop.run_in_executor(self._writer, self._remove_strays)
         return names
 
     async def open(self, name: VhostName) -> OpenedVhost:
@@ -93,12 +104,18 @@ class VhostsStorage:
         ]
 
     def _read_names(self) -> list[str]:
-        names = read_vhosts(self._directory.vhosts_file) or []
-        remove_strays(self._directory.path, {self._directory.vhost_directory(name).name for name in names})
-        return names
+        return read_vhosts(self._directory.vhosts_file) or []
+
+    def _remove_strays(self) -> None:
+        remove_strays(self._directory.path, {self._directory.vhost_directory(name).name for name in self._names})
 
     def _create(self, name: VhostName) -> None:
-        create_vhost_directory(self._directory.vhost_directory(name), name)
+        path = self._directory.vhost_directory(name)
+        if name in self._names and path.is_dir() and not is_marked_deleted(path):
+            return  # it was made before, and only its log could not be opened
+        if name in self._names:  # its deletion failed half-way
+            self._write_names([other for other in self._names if other != name])
+        create_vhost_directory(path, name)
         self._write_names([*self._names, name])
 
     def _delete(self, name: VhostName) -> None:
@@ -110,22 +127,43 @@ class VhostsStorage:
     def _write_names(self, names: list[str]) -> None:
         write_vhosts(self._directory.vhosts_file, names)
         self._names = names
+        try:
+            self._directory.note_vhosts(names)
+        except StorageError as error:  # the next start lists them, and has the proofs without being told of them
+            _log.warning("the list of files was not brought up to date", reason=str(error))
+
+    def _read_files(self, name: VhostName) -> None:
+        """What is beside the log. Nothing of it may be wrong when the first log is changed."""
+        path = self._directory.vhost_directory(name)
+        file, changes = open_vhost_directory(path, name, is_proven=self._directory.has_proof(name))
+        self._files[name] = file
+        entries: list[Entry] = [entry_of(change) for change in changes]
+        entries.append(policies_of(path / POLICIES, name, is_operator=False))
+        entries.append(policies_of(path / OPERATOR_POLICIES, name, is_operator=True))
+        entries.append(limits_of(path / LIMITS, name))
+        self._read[name] = _Read(file, entries)
 
     def _open(self, name: VhostName) -> OpenedVhost:
         path = self._directory.vhost_directory(name)
-        file, changes = open_vhost_directory(path, name)
+        if name not in self._read:
+            self._read_files(name)
+        read = self._read.pop(name)
         try:
             shard = self._engine.open_shard(name, str(path), page_cache_lost=self._directory.may_have_lost_page_cache)
         except NativeStorageError as error:
             raise StorageError(
                 Thing("log", str(path)), f"cannot be opened: {error}", "mend the disk, or look into it with log verify"
             ) from error
-        self._files[name], self._shards[name] = file, shard
-        entries: list[Entry] = [entry_of(change) for change in changes]
-        entries.append(policies_of(path / POLICIES, name, is_operator=False))
-        entries.append(policies_of(path / OPERATOR_POLICIES, name, is_operator=True))
-        entries.append(limits_of(path / LIMITS, name))
-        return OpenedVhost(name, _Definitions(file, path, name), CarefulShard(shard), entries)
+        self._shards[name] = shard
+        return OpenedVhost(name, _Definitions(read.file, path, name), CarefulShard(shard), read.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A vhost's files before its log is opened."""
+
+    file: DefinitionsFile
+    entries: list[Entry]
 
 
 class _Definitions:

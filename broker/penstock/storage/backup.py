@@ -1,6 +1,6 @@
 """A copy of a data directory, and the way back. `backup.json` is the last file that a backup gets: without it a copy is
-not whole and is not restored. Nothing in a backup is shared with the broker in a way that lets either change the other:
-hard links are made of files that are never written to again, and restoring copies."""
+not whole and is not restored. A backup and the broker share no file, so that neither can change the other;
+restoring copies."""
 
 import shutil
 from collections.abc import Sequence
@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from penstock.model.errors import PreconditionFailedError, StorageError, Thing
-from penstock.storage.directory import DataDirectory, directory_name
+from penstock.storage.definitions_proof import PROOF
+from penstock.storage.directory import NODE, DataDirectory, directory_name, listed_files
 from penstock.storage.jsonfiles import read_json, sync_directory, write_file, write_json
 from penstock.storage.new_directory import new_directory, sync_all
 from penstock.storage.records_json import write_vhosts
@@ -66,7 +67,8 @@ def restore_backup(source: Path, target: Path) -> list[str]:
         if (source / USER_LIMITS).exists():
             shutil.copy(source / USER_LIMITS, target / USER_LIMITS)
         # An unknown boot makes the first start skip numbers that consumers may have seen after the copy was made.
-        write_json(target / "node.json", {"format": 1, "boot_id": ""})
+        proven = [name for name in names if (target / directory_name(name) / PROOF).exists()]
+        write_json(target / NODE, {"format": 1, "boot_id": "", "files": listed_files(proven)})
         sync_all(target)
         write_vhosts(target / "vhosts.json", names)  # last: a directory without it is refused
         sync_directory(target.parent)

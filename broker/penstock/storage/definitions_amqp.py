@@ -1,12 +1,13 @@
 """The definitions file of one vhost: the truth about its durable exchanges, queues and bindings. What `append`
-returned from is on the disk; after a failed write or sync nothing is appended any more, because the file's end cannot
-be trusted: only a full disk leaves it as it was. A torn last frame was never answered and is cut; any other bad frame
-stops the start and drops nothing."""
+returned from is on the disk and proven by `definitions.crc`; after a failed write or sync nothing is appended any more,
+because the file's end cannot be trusted: only a full disk leaves it as it was. Behind what is proven a torn last frame
+was never answered and is cut; anything else that is not as it was written stops the start and drops nothing: what this
+file does not name is deleted."""
 
 import asyncio
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from penstock.kit.settings import DEAD_FRAMES_MAX
@@ -23,11 +24,13 @@ from penstock.storage.amqp_frames import (
     frame_size,
 )
 from penstock.storage.definitions_fold import Fold
+from penstock.storage.definitions_proof import PROOF, Proof, ProofFile, write_proof
 from penstock.storage.jsonfiles import kind_of, write_all, write_file
 
 _VERSION = struct.Struct("<i")
 VERSION = 1
 _HEAD = _VERSION.pack(VERSION)
+_WAY_OUT = "put a copy in its place, or see what `penstock definitions repair` keeps; nothing was changed"
 _NEXT_FRAME = b"\xce\x01\0\0"  # the end of one frame and the head of the next
 
 _Waiting = tuple[Sequence[Change], asyncio.Future[None]]
@@ -36,10 +39,11 @@ _Waiting = tuple[Sequence[Change], asyncio.Future[None]]
 class DefinitionsFile:
     """Open from `open` to `close`. One write at a time: what arrives meanwhile shares the next one and its sync."""
 
-    def __init__(self, path: Path, descriptor: int, frame_count: int, dead_frames_max: int) -> None:
+    def __init__(self, path: Path, descriptor: int, proof: ProofFile, dead_frames_max: int) -> None:
         self.path = path
-        self.frame_count = frame_count
+        self.frame_count = 0
         self.deleted_count = 0
+        self._proof = proof
         self._descriptor: int | None = descriptor
         self._dead_frames_max = dead_frames_max
         self._waiting: list[_Waiting] = []
@@ -47,20 +51,28 @@ class DefinitionsFile:
         self._failure: str = ""
 
     @classmethod
-    def open(cls, path: Path, dead_frames_max: int = DEAD_FRAMES_MAX) -> "tuple[DefinitionsFile, list[Change]]":
-        """Reads the file to its end, or makes an empty one; gives all of its changes. Blocks. Raises StorageError."""
+    def open(
+        cls, path: Path, dead_frames_max: int = DEAD_FRAMES_MAX, *, is_proven: bool = False
+    ) -> "tuple[DefinitionsFile, list[Change]]":
+        """Reads the file to its end; gives all of its changes. `is_proven` says that it has a proof: it is refused
+        without, where one of an earlier version gets it now. Blocks. Raises StorageError."""
         try:
-            if not path.exists():
-                write_file(path, _HEAD)
             content = path.read_bytes()
             changes, end = read_changes(path, content)
+            proof = _proof_of(path, content[:end], is_proven)
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
             if end < len(content):
                 os.ftruncate(descriptor, end)
-                os.fsync(descriptor)
+            found = Proof.of(content[:end])
+            if proof is None or proof.proofs != (found,):
+                os.fsync(descriptor)  # the kernel may have had what no broker has synced
+                proof = _proven(path, proof, found)
+        except FileNotFoundError as error:
+            raise _missing(path) from error
         except OSError as error:
             raise _unusable(path, "opened", error) from error
-        opened = cls(path, descriptor, len(changes), dead_frames_max)
+        opened = cls(path, descriptor, proof, dead_frames_max)
+        opened.frame_count = len(changes)
         opened.deleted_count = sum(_is_deletion(change) for change in changes)
         return opened, changes
 
@@ -81,7 +93,10 @@ class DefinitionsFile:
         file before it and the one after it mean the same."""
         self._check_open()
         try:
-            return DefinitionsCopy(self.path)
+            before = self._proof.proofs
+            copy = DefinitionsCopy(self.path)
+            copy.proofs = {*before, *self._proof.proofs}
+            return copy
         except OSError as error:
             raise _unusable(self.path, "opened", error) from error
 
@@ -124,10 +139,12 @@ class DefinitionsFile:
 
     def _write(self, changes: list[Change]) -> None:
         assert self._descriptor is not None
+        frames = b"".join(map(encode, changes))
         try:
             end = os.fstat(self._descriptor).st_size
-            self._write_frames(b"".join(map(encode, changes)), end)
+            self._write_frames(frames, end)
             os.fdatasync(self._descriptor)
+            self._proof.put(self._proof.proofs[-1].extended(frames))
         except OSError as error:
             raise _unusable(self.path, "written", error) from error
 
@@ -163,10 +180,14 @@ class DefinitionsFile:
     def _rewrite(self) -> int:
         try:
             content = self.path.read_bytes()
+            old = self._proof.proofs[-1]
+            if Proof.of(content) != old:
+                raise _changed(self.path, content, (old,))
             fold = Fold()
             fold.apply_all(read_changes(self.path, content)[0])
             kept = fold.changes()
-            write_file(self.path, _HEAD + b"".join(map(encode, kept)))
+            rewritten = _HEAD + b"".join(map(encode, kept))
+            self._replace(rewritten, old)
             descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         except OSError as error:
             raise _unusable(self.path, "rewritten", error) from error
@@ -174,6 +195,13 @@ class DefinitionsFile:
         os.close(self._descriptor)
         self._descriptor = descriptor
         return len(kept)
+
+    def _replace(self, content: bytes, old: Proof) -> None:
+        """At every instant the newest slot holds a proof of the file that is there."""
+        new = Proof.of(content)
+        self._proof.put(new, old)  # the last one is that of the file until it is replaced
+        write_file(self.path, content)
+        self._proof.put(new)
 
     def _check_open(self) -> None:
         if self._failure:
@@ -188,26 +216,66 @@ class DefinitionsFile:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+            self._proof.close()
 
 
 class DefinitionsCopy:
     """The first bytes of a definitions file, also when it is appended to or replaced meanwhile."""
 
     def __init__(self, path: Path) -> None:
+        self.proofs: set[Proof] = set()
+        """One of them must hold for all of these bytes."""
         self._path = path
         self._file = path.open("rb")
         self._bytes = os.fstat(self._file.fileno()).st_size
 
     def write(self, path: Path) -> None:
-        """Blocks until the copy is on the disk. Raises StorageError."""
+        """Blocks until the copy and its proof are on the disk. Raises StorageError."""
         try:
             content = self._file.read(self._bytes)
         except OSError as error:
             raise _unusable(self._path, "read", error) from error
+        proof = Proof.of(content)
+        if proof not in self.proofs:
+            raise _changed(self._path, content, tuple(self.proofs))
         write_file(path, content)
+        write_proof(proof_path(path), proof)
 
     def close(self) -> None:
         self._file.close()
+
+
+def create_definitions(path: Path, changes: Iterable[Change] = ()) -> None:
+    """A new file with its proof, in place of one that may be there. Blocks. Raises StorageError."""
+    content = _HEAD + b"".join(map(encode, changes))
+    write_file(path, content)
+    write_proof(proof_path(path), Proof.of(content))
+
+
+def proof_path(path: Path) -> Path:
+    """Where the proof of a definitions file lies."""
+    return path.with_name(PROOF)
+
+
+def _proof_of(path: Path, content: bytes, is_proven: bool) -> ProofFile | None:
+    """Raises StorageError unless the content is whole; None for a file of an earlier version, which has no proof."""
+    try:
+        proof = ProofFile.open(proof_path(path))
+    except FileNotFoundError:
+        if is_proven:
+            raise _missing(proof_path(path)) from None
+        return None
+    if not any(one.holds_for(content) for one in proof.proofs):
+        proof.close()
+        raise _changed(path, content, proof.proofs)
+    return proof
+
+
+def _proven(path: Path, proof: ProofFile | None, found: Proof) -> ProofFile:
+    if proof is None:
+        return ProofFile.create(proof_path(path), found)
+    proof.put(found)
+    return proof
 
 
 def _answer(waiting: Sequence[_Waiting], failure: StorageError | None) -> None:
@@ -222,10 +290,30 @@ def _answer(waiting: Sequence[_Waiting], failure: StorageError | None) -> None:
 
 def read_changes(path: Path, content: bytes) -> tuple[list[Change], int]:
     """All changes, and where the last whole frame ends. Raises StorageError naming the byte of what is wrong."""
+    _check_version(path, content)
+    changes: list[Change] = []
+    return changes, _read_frames(path, content, changes)
+
+
+def readable_changes(path: Path, content: bytes) -> tuple[list[Change], StorageError | None]:
+    """Those before the first frame that cannot be read, and what is wrong with that one."""
+    changes: list[Change] = []
+    try:
+        _check_version(path, content)
+        _read_frames(path, content, changes)
+    except StorageError as error:
+        return changes, error
+    return changes, None
+
+
+def _check_version(path: Path, content: bytes) -> None:
     if len(content) < _VERSION.size or _VERSION.unpack_from(content)[0] != VERSION:
         found = _VERSION.unpack_from(content)[0] if len(content) >= _VERSION.size else "none"
         raise _damaged(path, 0, f"its version is {found}, and this broker reads version {VERSION}")
-    changes: list[Change] = []
+
+
+def _read_frames(path: Path, content: bytes, changes: list[Change]) -> int:
+    """Adds to the changes; gives where the last whole frame ends."""
     offset = _VERSION.size
     while offset < len(content):
         try:
@@ -239,7 +327,7 @@ def read_changes(path: Path, content: bytes) -> tuple[list[Change], int]:
                 break  # the file had grown, and nothing of the frame had reached the disk
             raise _damaged(path, offset + error.offset, f"{error} (frame at byte {offset})") from error
         offset += size
-    return changes, offset
+    return offset
 
 
 def _check_torn(content: bytes, offset: int) -> None:
@@ -267,11 +355,27 @@ def _is_deletion(change: Change) -> bool:
     return isinstance(change, ExchangeDeleted | QueueDeleted | Unbound)
 
 
+def _missing(path: Path) -> StorageError:
+    return StorageError(
+        Thing("file", str(path)), "is missing, and without it queues would be deleted that are still wanted", _WAY_OUT
+    )
+
+
+def _changed(path: Path, content: bytes, proofs: tuple[Proof, ...]) -> StorageError:
+    """Its frames can be read, and yet it is not what was written."""
+    length = max(proof.length for proof in proofs)
+    if len(content) < length:
+        rule = f"is damaged at byte {len(content)}: it ends there, and {length} bytes were written"
+    else:
+        rule = f"is damaged before byte {length}: its checksum is not that of {PROOF}"
+    return StorageError(Thing("file", str(path)), rule, _WAY_OUT)
+
+
 def _damaged(path: Path, offset: int, reason: str) -> StorageError:
     return StorageError(
         Thing("file", str(path)),
         f"is damaged at byte {offset}: {reason}",
-        "put a copy in its place, or cut it there if what follows may be lost; nothing was changed",
+        _WAY_OUT,
     )
 
 

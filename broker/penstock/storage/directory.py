@@ -1,5 +1,7 @@
 """The data directory: who may use it, what lies where, and how the last run ended. One process at a time holds the
-lock; `clean` exists only between a clean stop and the next start. It does not know what is in the logs."""
+lock. Opening it only reads: `clean` and the boot in `node.json` tell of the last run until `begin`, which a start calls
+when every log is open, so that a start that fails on the way takes no knowledge away. It does not know what is in the
+logs."""
 
 import fcntl
 import hashlib
@@ -7,7 +9,7 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +17,13 @@ from types import TracebackType
 from typing import Self
 
 from penstock.model.errors import StorageError, Thing
+from penstock.storage.definitions_proof import PROOF
 from penstock.storage.jsonfiles import read_json, sync_directory, write_file, write_json
 from penstock.storage.user_limits_json import USER_LIMITS
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
+NODE = "node.json"
+_USERS, _VHOSTS = "users.json", "vhosts.json"
 _DATA_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -34,12 +39,17 @@ class LastRun:
 class DataDirectory:
     """Holds the lock from `open` to `close`; every path below the directory is made here."""
 
-    def __init__(self, path: Path, lock: int, last_run: LastRun, data_id: str) -> None:
+    def __init__(self, path: Path, lock: int, boot_id: str, node: "_Node | None") -> None:
         self.path = path
-        self.last_run = last_run
-        self.data_id = data_id
-        """Made once, with the directory: another one means that this is another directory, whatever it is called."""
         self._lock: int | None = lock
+        self._boot_id = boot_id
+        self._files = node.files if node is not None else frozenset[str]()
+        self._has_begun = False
+        is_same_boot = node is not None and node.boot_id == boot_id and boot_id != ""
+        is_new = node is None and not self.vhosts_file.exists()
+        self.last_run = LastRun(is_new, self._clean_file.exists(), is_same_boot)
+        self.data_id = node.data_id if node is not None and node.data_id else str(uuid.uuid4())
+        """Made once, with the directory: another one means that this is another directory, whatever it is called."""
 
     @classmethod
     def open(cls, path: Path, boot_id_file: Path = BOOT_ID_FILE) -> "DataDirectory":
@@ -55,14 +65,14 @@ class DataDirectory:
                 "make it writable for the broker's user or name another one with --data-dir",
             ) from error
         try:
-            return cls(path, lock, *_begin(path, _boot_id(boot_id_file)))
+            return cls(path, lock, _boot_id(boot_id_file), _read_node(path / NODE))
         except BaseException:
             os.close(lock)
             raise
 
     @property
     def users_file(self) -> Path:
-        return self.path / "users.json"
+        return self.path / _USERS
 
     @property
     def user_limits_file(self) -> Path:
@@ -70,7 +80,11 @@ class DataDirectory:
 
     @property
     def vhosts_file(self) -> Path:
-        return self.path / "vhosts.json"
+        return self.path / _VHOSTS
+
+    @property
+    def _clean_file(self) -> Path:
+        return self.path / "clean"
 
     def vhost_directory(self, name: str) -> Path:
         """Where a vhost lives: a digest, because a vhost's name may hold what a path cannot."""
@@ -84,15 +98,36 @@ class DataDirectory:
     def check_whole(self) -> None:
         """A file that is missing beside others is an accident, not a new broker. Raises StorageError."""
         has_vhosts = self.vhosts_file.exists()
-        has_data = any((entry / "definitions.amqp").exists() for entry in self.path.iterdir() if len(entry.name) == 40)
-        if has_data and not has_vhosts:
-            raise _missing(self.vhosts_file)
-        if has_vhosts and not self.users_file.exists():
-            raise _missing(self.users_file)
+        has_data = any(_is_in_use(entry) for entry in self.path.iterdir() if len(entry.name) == 40)
+        if not has_vhosts and (has_data or _VHOSTS in self._files):
+            raise _missing(self.vhosts_file, "to begin without virtual hosts, make one that holds []")
+        is_expected = _USERS in self._files if self._files else has_vhosts
+        if is_expected and not self.users_file.exists():
+            raise _missing(self.users_file, f"to make the first user again, take it out of `files` in {NODE}")
+
+    def has_proof(self, vhost: str) -> bool:
+        """Whether the definitions of a vhost had a proof beside them, so that they are refused without."""
+        return _proof_name(vhost) in self._files
+
+    def begin(self, vhosts: Sequence[str]) -> None:
+        """When all logs are open and what a lost page cache made them skip is on the disk: only now may the last run
+        be forgotten. Raises StorageError."""
+        if self.last_run.was_clean:
+            self._clean_file.unlink(missing_ok=True)
+            sync_directory(self.path)  # from here on a power loss must not find `clean`
+        self._has_begun = True
+        self.note_vhosts(vhosts)
+
+    def note_vhosts(self, vhosts: Sequence[str]) -> None:
+        """From `begin` on: lists what must be there at the next start. Raises StorageError."""
+        if not self._has_begun:
+            return
+        node = {"format": 1, "boot_id": self._boot_id, "data_id": self.data_id, "files": listed_files(vhosts)}
+        write_json(self.path / NODE, node)
 
     def mark_clean(self) -> None:
         """The last step of a stop: everything is on the disk, so the next start need not doubt it."""
-        write_file(self.path / "clean", b"")
+        write_file(self._clean_file, b"")
 
     def close(self) -> None:
         """Gives the lock back."""
@@ -149,12 +184,26 @@ def _in_use(path: Path, lock: int, fix: str) -> StorageError:
     )
 
 
-def _missing(path: Path) -> StorageError:
+def _missing(path: Path, last_resort: str) -> StorageError:
     return StorageError(
         Thing("file", str(path)),
         "is missing, but what it describes is there",
-        "put it back, or name an empty directory",
+        f"put it back, also from a backup, or name an empty directory; {last_resort}",
     )
+
+
+def listed_files(vhosts: Sequence[str]) -> list[str]:
+    """What `node.json` lists: without one of these the next start is refused."""
+    return [_USERS, _VHOSTS, *map(_proof_name, vhosts)]
+
+
+def _proof_name(vhost: str) -> str:
+    return f"{directory_name(vhost)}/{PROOF}"
+
+
+def _is_in_use(path: Path) -> bool:
+    """Not one that is just being made or deleted."""
+    return (path / "definitions.amqp").exists() and not (path / ".deleted").exists()
 
 
 def directory_name(vhost: str) -> str:
@@ -178,22 +227,30 @@ def _locked(path: Path) -> int:
     return descriptor
 
 
-def _begin(path: Path, boot_id: str) -> tuple[LastRun, str]:
-    node_file, clean_file = path / "node.json", path / "clean"
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """What `node.json` holds; ids are empty where it has none that can be used."""
+
+    boot_id: str
+    data_id: str
+    files: frozenset[str]
+
+
+def _read_node(path: Path) -> _Node | None:
+    """Keys may be missing: versions wrote fewer, and a backup is restored without a boot."""
     try:
-        before = read_json(node_file)
+        found = read_json(path)
     except FileNotFoundError:
-        before = None
-    known = before if isinstance(before, dict) else {}
-    last_boot_id, data_id = known.get("boot_id"), known.get("data_id")
+        return None
+    files = found.get("files", []) if isinstance(found, dict) else None
+    if not isinstance(found, dict) or not isinstance(files, list) or not all(isinstance(name, str) for name in files):
+        raise StorageError(
+            Thing("file", str(path)), "must hold an object, and `files` in it a list of names", "mend it, then start"
+        )
+    boot_id, data_id = found.get("boot_id"), found.get("data_id")
     if not isinstance(data_id, str) or _DATA_ID.fullmatch(data_id) is None:
-        data_id = str(uuid.uuid4())  # new, restored from a backup, or of a version that gave none
-    last_run = LastRun(before is None, clean_file.exists(), last_boot_id == boot_id and boot_id != "")
-    if last_run.was_clean:
-        clean_file.unlink()
-        sync_directory(path)  # from here on a power loss must not find `clean`
-    write_json(node_file, {"format": 1, "boot_id": boot_id, "data_id": data_id})
-    return last_run, data_id
+        data_id = ""
+    return _Node(boot_id if isinstance(boot_id, str) else "", data_id, frozenset(files))
 
 
 def _boot_id(path: Path) -> str:

@@ -1,6 +1,7 @@
 """Makes a directory that is whole or not there: claimed when it is empty, filled, synced, and emptied again when
 filling it failed. It does not know what goes into it."""
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -50,18 +51,20 @@ def _claim(target: Path) -> bool:
 
 
 def _discard(target: Path, *, keep: bool) -> None:
-    for path in target.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-    if not keep:
-        target.rmdir()
+    # A disk that refused to take it may refuse this too; the first error is the one to report.
+    with contextlib.suppress(OSError):
+        for path in target.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        if not keep:
+            target.rmdir()
 
 
 def _failed(target: Path, error: OSError) -> StorageError:
     return StorageError(
         Thing("directory", str(target)),
         f"could not be written: {error.strerror or error}",
-        "make it writable for the broker's user and free space; nothing was left in it",
+        "make it writable for the broker's user, free space, and empty it",
     )

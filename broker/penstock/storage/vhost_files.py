@@ -1,14 +1,19 @@
 """The directory of one vhost: its name, its definitions, its policies. Making one is complete on the disk before
-`vhosts.json` names it; deleting one happens after `vhosts.json` forgot it, so a directory nobody names is rubbish."""
+`vhosts.json` names it; deleting one happens after `vhosts.json` forgot it. Meanwhile it is marked by `.deleted`: marked
+and named by nobody it is rubbish. What it should hold and does not is an accident, never a reason to begin anew."""
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
 
 from penstock.model.errors import StorageError, Thing
 from penstock.storage.amqp_frames import Change
-from penstock.storage.definitions_amqp import DefinitionsFile
+from penstock.storage.definitions_amqp import DefinitionsFile, create_definitions, proof_path
 from penstock.storage.jsonfiles import sync_directory, write_file, write_json
+
+DEFINITIONS = "definitions.amqp"
+_DELETED = ".deleted"
 
 
 def create_vhost_directory(path: Path, name: str) -> None:
@@ -18,15 +23,18 @@ def create_vhost_directory(path: Path, name: str) -> None:
             _check_rubbish(path, name)
             shutil.rmtree(path)
         path.mkdir(mode=0o750)
+        mark_deleted(path)  # until `vhosts.json` names it
         write_file(path / ".vhost", name.encode())
         write_json(path / "policies.json", [])
+        create_definitions(path / DEFINITIONS)
         sync_directory(path.parent)
     except OSError as error:
         raise _unusable(path, "made", error) from error
 
 
-def open_vhost_directory(path: Path, name: str) -> tuple[DefinitionsFile, list[Change]]:
-    """Reads what is there and refuses what cannot be honoured. Blocks. Raises StorageError."""
+def open_vhost_directory(path: Path, name: str, *, is_proven: bool = False) -> tuple[DefinitionsFile, list[Change]]:
+    """Reads what is there and refuses what cannot be honoured. `is_proven` says that its definitions have a proof.
+    Blocks. Raises StorageError."""
     if not path.is_dir():
         raise StorageError(
             Thing("vhost", name), f"has no directory {path}", "put it back, or remove the vhost from vhosts.json"
@@ -43,14 +51,24 @@ def open_vhost_directory(path: Path, name: str) -> tuple[DefinitionsFile, list[C
         raise StorageError(
             Thing("vhost", name), f"has a directory {path} of vhost {shown!r}", "put the right one there"
         )
-    _unmark_deleted(path)
-    return DefinitionsFile.open(path / "definitions.amqp")
+    unmark_deleted(path)
+    definitions = path / DEFINITIONS
+    if not is_proven and not definitions.exists() and not proof_path(definitions).exists() and not _has_log(path):
+        create_definitions(definitions)  # an earlier version was interrupted between `vhosts.json` and this file
+    return DefinitionsFile.open(definitions, is_proven=is_proven)
 
 
 def delete_vhost_directory(path: Path) -> None:
     """Blocks. A directory that is gone already is fine."""
     try:
-        shutil.rmtree(path)
+        for entry in list(os.scandir(path)):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
+            elif entry.name != _DELETED:
+                Path(entry.path).unlink(missing_ok=True)
+        # The mark goes last: what is left of a removal that fails is known for rubbish.
+        (path / _DELETED).unlink(missing_ok=True)
+        path.rmdir()
         sync_directory(path.parent)
     except FileNotFoundError:
         return
@@ -59,31 +77,41 @@ def delete_vhost_directory(path: Path) -> None:
 
 
 def remove_strays(data_directory: Path, names_of_directories: set[str]) -> list[str]:
-    """Removes vhost directories that an interrupted deletion left. Blocks. Only what has the look of one goes."""
+    """Removes vhost directories that an interrupted creation or deletion left. Blocks. Only what has the look of one
+    goes, and one that cannot be removed waits for the next start."""
     removed: list[str] = []
     for entry in os.scandir(data_directory):
         is_vhost = len(entry.name) == 40 and entry.is_dir(follow_symlinks=False)
-        if is_vhost and entry.name not in names_of_directories and (Path(entry.path) / ".deleted").exists():
-            delete_vhost_directory(Path(entry.path))
-            removed.append(entry.name)
+        if is_vhost and entry.name not in names_of_directories and is_marked_deleted(Path(entry.path)):
+            with contextlib.suppress(StorageError):
+                delete_vhost_directory(Path(entry.path))
+                removed.append(entry.name)
     return removed
 
 
 def mark_deleted(path: Path) -> None:
     """Says, before its files go, that this directory may be finished off at the next start."""
-    write_file(path / ".deleted", b"")
+    write_file(path / _DELETED, b"")
 
 
-def _unmark_deleted(path: Path) -> None:
-    """The vhost is named, so its deletion was interrupted before it was answered: it is not deleted."""
-    if (path / ".deleted").exists():
-        (path / ".deleted").unlink()
+def is_marked_deleted(path: Path) -> bool:
+    return (path / _DELETED).exists()
+
+
+def unmark_deleted(path: Path) -> None:
+    """The vhost is named, so it was made to the end, or its deletion was interrupted before it was answered."""
+    if is_marked_deleted(path):
+        (path / _DELETED).unlink()
         sync_directory(path)
 
 
+def _has_log(path: Path) -> bool:
+    return any(any(path.glob(pattern)) for pattern in ("msgs.*", "checkpoint.*", "shards/*"))
+
+
 def _check_rubbish(path: Path, name: str) -> None:
-    is_used = (path / "definitions.amqp").exists() or any(path.glob("msgs.*"))
-    if is_used and not (path / ".deleted").exists():
+    is_used = (path / DEFINITIONS).exists() or _has_log(path)
+    if is_used and not is_marked_deleted(path):
         raise StorageError(
             Thing("vhost", name),
             f"is not in vhosts.json, yet its directory {path} holds data",

@@ -194,8 +194,9 @@ class Owner:
         assert callable(waiting.work)
         try:
             return waiting.work()
-        except RefusedError as refusal:
-            waiting.refuse(refusal)
+        except (RefusedError, FaultError) as error:
+            # It changed nothing: a fault is that of whoever looks, as it is when no round is under way.
+            waiting.refuse(error)
             return None
 
     def _with_counts(self, command: Command) -> Command:

@@ -47,7 +47,8 @@ class Permissions(Protocol):
 
 
 class LogBackup(Protocol):
-    """A copy of a log, fixed at one position. While it is neither written nor closed the log keeps all its files."""
+    """A copy of a log, fixed at one position. While it is neither written nor closed the log keeps the files
+    that it names."""
 
     @property
     def position(self) -> int: ...

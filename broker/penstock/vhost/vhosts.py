@@ -4,10 +4,10 @@ nobody's hands meanwhile, and two such changes of one name never overlap.
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from penstock.metadata import changes_of, restore
-from penstock.model.errors import NotFoundError, PreconditionFailedError, StoppedError, Thing
+from penstock.model.errors import NotFoundError, PreconditionFailedError, StoppedError, StorageError, Thing
 from penstock.model.names import ConnectionId, VhostName, vhost_name
 from penstock.vhost.actor import Actor
 from penstock.vhost.apply import apply_changes
@@ -67,7 +67,8 @@ class Vhosts:
             del self._vhosts[name]
             shard = self._shards.pop(name)
             await vhost.close("it was deleted")
-            await asyncio.to_thread(shard.close, delete=False)
+            with suppress(StorageError):  # what cannot be written to it any more is deleted all the same
+                await asyncio.to_thread(shard.close, delete=False)
             await self._storage.delete(name)
 
     async def connection_closed(self, connection: ConnectionId) -> None:

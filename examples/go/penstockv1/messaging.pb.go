@@ -221,7 +221,8 @@ type PublishOpen struct {
 	Vhost string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
 	Level Level                  `protobuf:"varint,2,opt,name=level,proto3,enum=penstock.v1.Level" json:"level,omitempty"`
 	// With a name, messages may carry sequences, and one whose sequence is not above the highest stored of this producer is
-	// confirmed without being stored again. One stream at a time may use a name.
+	// confirmed without being stored again. After a message was refused or returned, those with higher sequences are refused with
+	// FAILED_PRECONDITION until its sequence comes again. One stream at a time may use a name.
 	Producer      string `protobuf:"bytes,3,opt,name=producer,proto3" json:"producer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

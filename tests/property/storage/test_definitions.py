@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.model.errors import StorageError
 from penstock.storage import DefinitionsFile, Fold
 from penstock.storage.amqp_frames import FrameError, decode, encode, frame_size
-from penstock.storage.definitions_amqp import read_changes
+from penstock.storage.definitions_amqp import create_definitions, read_changes
 from support.changes import changes
 
 
@@ -53,6 +53,7 @@ def test_folding_what_a_fold_gives_changes_nothing(all_changes):
 @given(st.lists(st.lists(changes, max_size=4), max_size=4), st.integers(0, 8))
 def test_whatever_is_appended_is_read_again(rounds, dead_frames_max):
     async def run(path):
+        create_definitions(path)
         file, _ = DefinitionsFile.open(path, dead_frames_max)
         for each in rounds:
             await file.append(each)

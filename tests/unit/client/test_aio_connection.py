@@ -9,12 +9,14 @@ from typing import TypeVar
 import pytest
 
 import penstock
+from penstock.client import aio
 from penstock.client.aio import Connection
 from penstock.client.aio_publishing import RUN_SENT, AsyncPublishing
+from penstock.client.closing import Grace
 from penstock.client.opening import Options
 from penstock.client.transport import PublisherOptions, StatusError
 from penstock.client.uri import Address
-from support.fake_transport import FakeBroker, FakeQueue, FakeTransport
+from support.fake_transport import FakeBroker, FakePublisher, FakeQueue, FakeTransport
 
 T = TypeVar("T")
 
@@ -88,7 +90,9 @@ def test_what_does_not_fit_waits_in_order(transport: FakeTransport) -> None:
         transport.broker.queues["jobs"] = FakeQueue()
         publisher = transport.publisher(PublisherOptions("/"))
         publisher.hold()
-        publishing = AsyncPublishing(lambda: publisher, StatusError, 3, asyncio.get_running_loop())
+        publishing = AsyncPublishing(
+            lambda: publisher, StatusError, PublisherOptions("/", in_flight_max=3), 5.0, asyncio.get_running_loop()
+        )
         futures = [publishing.publish(str(number).encode(), "", "jobs", None, False) for number in range(5)]
         await asyncio.sleep(0)
         assert len(transport.broker.queues["jobs"].ready) == 3
@@ -98,7 +102,7 @@ def test_what_does_not_fit_waits_in_order(transport: FakeTransport) -> None:
         publisher.is_holding = False
         publisher.release()
         await asyncio.gather(*futures)
-        await publishing.close(5.0)
+        await publishing.close(Grace(5.0))
         return found
 
     assert asyncio.run(main()) == [True, False, False, False, False]
@@ -134,13 +138,82 @@ def test_closing_fails_what_has_no_outcome_in_time(transport: FakeTransport) -> 
     async def main() -> BaseException | None:
         publisher = transport.publisher(PublisherOptions("/"))
         publisher.hold()
-        publishing = AsyncPublishing(lambda: publisher, StatusError, 3, asyncio.get_running_loop())
+        publishing = AsyncPublishing(
+            lambda: publisher, StatusError, PublisherOptions("/", in_flight_max=3), 5.0, asyncio.get_running_loop()
+        )
         future = publishing.publish(b"a", "", "jobs", None, False)
-        await publishing.close(0.0)
+        await publishing.close(Grace())
         assert publisher.is_closed
         return future.exception()
 
     assert isinstance(asyncio.run(main()), penstock.PenstockError)
+
+
+def test_closing_without_a_broker_says_so_to_what_waits(
+    transport: FakeTransport, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> BaseException | None:
+        publisher = transport.publisher(PublisherOptions("/"))
+        publisher.hold()
+        publisher.lost = "Connection refused"
+        options = PublisherOptions("/", in_flight_max=3)
+        publishing = AsyncPublishing(lambda: publisher, StatusError, options, 600.0, asyncio.get_running_loop())
+        future = publishing.publish(b"a", "", "jobs", None, False)
+        seconds = count()
+        await publishing.close(Grace(86_400.0, lambda: float(next(seconds))))
+        assert next(seconds) < 10
+        return future.exception()
+
+    error = asyncio.run(main())
+
+    assert isinstance(error, penstock.ConnectionLostError)
+    assert "lost (Connection refused)" in str(error)
+    assert "without the confirms of 1 messages" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("lost", "kind"), [("Connection refused", penstock.ConnectionLostError), (None, penstock.DeadlineError)]
+)
+def test_no_confirm_in_time_fails_what_waits_and_says_why(
+    transport: FakeTransport, lost: str | None, kind: type[Exception]
+) -> None:
+    async def main() -> None:
+        async with Connection(transport, Options(Address(), None, None, 0.01)) as connection:
+            await connection.declare_queue("jobs")
+            await connection.publish(b"warm", routing_key="jobs")
+            transport.publishers[0].hold()
+            transport.publishers[0].lost = lost
+            futures = [connection.publish(b"a", routing_key="jobs") for _ in range(3)]
+            found = await asyncio.gather(*futures, return_exceptions=True)
+            assert [type(error) for error in found] == [kind] * 3
+            assert (lost or "no confirm within 0.01 s") in str(found[0])
+            await connection.publish(b"b", routing_key="jobs")
+
+    asyncio.run(main())
+    assert len(transport.publishers) == 2
+    assert transport.publishers[0].is_closed
+
+
+def test_consumers_that_do_not_end_are_waited_for_together(
+    transport: FakeTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(aio, "Grace", lambda timeout: Grace(timeout, lambda: now[0]))
+
+    async def body(connection: Connection) -> None:
+        kept = [connection.consume("jobs") for _ in range(50)]
+
+        def end(timeout_ms: int) -> None:
+            assert all(each.is_closing for each in transport.consumers)
+            now[0] = max(now[0], 2.0)
+
+        for consumer in transport.consumers:
+            consumer.on_close = end
+        await connection.close()
+        assert len(kept) == 50
+
+    run(transport, body)
+    assert all(consumer.is_closed for consumer in transport.consumers)
 
 
 def test_a_thousand_tasks_publish_at_once(transport: FakeTransport) -> None:
@@ -182,6 +255,44 @@ def test_a_publisher_that_ended_for_good_fails_all_that_wait_and_the_next_one_wo
     run(transport, body)
     assert len(transport.publishers) == 2
     assert transport.publishers[0].is_closed
+
+
+def test_a_publisher_that_ended_behind_some_confirms_is_replaced(transport: FakeTransport) -> None:
+    async def body(connection: Connection) -> None:
+        await connection.publish(b"0", routing_key="jobs")
+        publisher = transport.publishers[0]
+        publisher.hold()
+        futures = [connection.publish(b"a", routing_key="jobs") for _ in range(3)]
+        await asyncio.sleep(0)
+        publisher.release(2)
+        await futures[0]
+        publisher.end(7, "no longer allowed")
+        await asyncio.gather(*futures, return_exceptions=True)
+        await asyncio.wait_for(connection.publish(b"b", routing_key="jobs"), 60)
+
+    run(transport, body)
+    assert len(transport.publishers) == 2
+
+
+def test_what_did_not_fit_fails_too_and_the_next_message_is_sent(transport: FakeTransport) -> None:
+    async def main() -> list[type[BaseException]]:
+        ports: list[FakePublisher] = []
+
+        def open_port() -> FakePublisher:
+            ports.append(transport.publisher(PublisherOptions("/")))
+            if len(ports) == 1:
+                ports[0].hold()
+            return ports[-1]
+
+        options = PublisherOptions("/", in_flight_max=3)
+        publishing = AsyncPublishing(open_port, StatusError, options, 0.01, asyncio.get_running_loop())
+        futures = [publishing.publish(b"a", "", "jobs", None, False) for _ in range(5)]
+        found = await asyncio.gather(*futures, return_exceptions=True)
+        await asyncio.wait_for(publishing.publish(b"b", "", "jobs", None, False), 60)
+        await publishing.close(Grace(60.0))
+        return [type(error) for error in found]
+
+    assert asyncio.run(main()) == [penstock.DeadlineError] * 5
 
 
 def test_a_message_the_publisher_refuses_leaves_the_others_alone(transport: FakeTransport) -> None:

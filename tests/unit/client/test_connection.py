@@ -1,14 +1,17 @@
 """The connection for threads, over a broker in memory."""
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import count, islice
 from threading import Thread, Timer
 
 import pytest
 
 import penstock
+from penstock.client import sync
+from penstock.client.closing import Grace
+from penstock.client.publishing import Publishing
 from penstock.client.sync import Connection
-from penstock.client.transport import StatusError
+from penstock.client.transport import PublisherOptions, StatusError
 from penstock.v1 import admin_pb2
 from support.fake_transport import FakeBroker, FakeTransport, connect_to
 
@@ -96,6 +99,75 @@ def test_no_confirm_in_time_is_a_deadline(transport: FakeTransport) -> None:
 
         with pytest.raises(penstock.DeadlineError, match="may have been stored"):
             connection.publish(b"body", routing_key="jobs")
+
+
+def test_no_confirm_from_a_broker_that_is_gone_says_so(transport: FakeTransport) -> None:
+    with connect_to(transport, timeout=0.001) as connection:
+        connection.declare_queue("jobs")
+        connection.publish(b"warm", routing_key="jobs")
+        transport.publishers[0].hold()
+        transport.publishers[0].lost = "Connection refused"
+
+        with pytest.raises(penstock.ConnectionLostError, match=r"lost \(Connection refused\).*may have been stored"):
+            connection.publish(b"body", routing_key="jobs")
+
+
+def test_a_close_without_a_broker_does_not_wait_for_confirms_and_tells_what_has_none(
+    transport: FakeTransport, caplog: pytest.LogCaptureFixture
+) -> None:
+    publisher = transport.publisher(PublisherOptions("/"))
+    publisher.hold()
+    publisher.publish_many([b"a", b"b", b"c"])
+    publisher.release(2)
+    publisher.lost = "Connection refused"
+    seconds = count()
+
+    # The clock moves with each look at it, so that a day goes by at once; two seconds of it are waited for.
+    Publishing(publisher, StatusError, 1_000).close(Grace(86_400.0, lambda: float(next(seconds))))
+
+    assert next(seconds) < 10
+    assert publisher.is_closed
+    assert "without the confirms of 2 messages: the connection is lost (Connection refused)" in caplog.text
+
+
+def test_a_close_waits_for_the_confirms_of_a_broker_that_is_there(
+    transport: FakeTransport, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection = connect_to(transport, timeout=600.0)
+    connection.declare_queue("jobs")
+    connection.publish(b"warm", routing_key="jobs")
+    publisher = transport.publishers[0]
+    publisher.hold()
+    publisher.publish(b"a", "", "jobs")
+    Timer(0.05, publisher.release).start()
+
+    connection.close()
+
+    assert publisher.is_closed
+    assert not caplog.records
+
+
+def test_consumers_that_do_not_end_are_waited_for_together(
+    transport: FakeTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(sync, "Grace", lambda timeout: Grace(timeout, lambda: now[0]))
+    connection = connect_to(transport)
+    connection.declare_queue("jobs")
+    kept = [connection.consume("jobs") for _ in range(50)]
+    for consumer in transport.consumers:
+
+        def end(timeout_ms: int) -> None:
+            assert all(each.is_closing for each in transport.consumers)
+            now[0] += timeout_ms / 1_000
+
+        consumer.on_close = end
+
+    connection.close()
+
+    assert now[0] == 2.0
+    assert all(consumer.is_closed for consumer in transport.consumers)
+    assert len(kept) == 50
 
 
 def test_threads_that_publish_at_once_each_get_their_own_outcome(

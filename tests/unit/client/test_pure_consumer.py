@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 import pytest
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped, unused-ignore]
 
+from penstock.client import pure_consumer
 from penstock.client.backoff import Backoff
 from penstock.client.pure_consumer import PureConsumer, PureMessage
 from penstock.client.transport import ConsumerOptions, StatusError
@@ -131,6 +133,50 @@ def test_a_missing_queue_ends_the_consumer_for_good(consumer: PureConsumer, stre
         consumer.wait(1, WAIT_MS)
 
 
+def reached_limit() -> bytes:
+    info = error_details_pb2.ErrorInfo(reason="LIMIT_REACHED", domain="penstock")
+    status = status_pb2.Status(code=8)
+    status.details.add().Pack(info)
+    encoded: bytes = status.SerializeToString()
+    return encoded
+
+
+# Refusals that one's own last connection may be the cause of.
+OF_OWN_PAST = [(9, "consumed exclusively", b""), (8, "as many connections as it may", reached_limit())]
+
+
+@pytest.mark.parametrize("refusal", OF_OWN_PAST, ids=["exclusive", "limit"])
+def test_a_consumer_comes_back_when_the_broker_has_let_go_of_its_old_connection(
+    consumer: PureConsumer, streams: FakeStreams, stream: FakeStream, refusal: tuple[int, str, bytes]
+) -> None:
+    deliver(stream, 1)
+    taken(consumer, 1)
+    stream.fail(14, "connection reset")
+
+    for _ in range(3):
+        streams.next_stream().fail(*refusal)
+    deliver(streams.next_stream(), 1)
+
+    assert len(taken(consumer, 1)) == 1
+
+
+@pytest.mark.parametrize("refusal", OF_OWN_PAST, ids=["exclusive", "limit"])
+def test_a_consumer_that_never_was_open_is_told_of_a_refusal_at_once(
+    consumer: PureConsumer, streams: FakeStreams, refusal: tuple[int, str, bytes]
+) -> None:
+    streams.next_stream().fail(*refusal)
+
+    with pytest.raises(StatusError, match=refusal[1]):
+        consumer.wait(1, WAIT_MS)
+
+
+def test_a_consumer_of_a_full_broker_goes_on_trying(consumer: PureConsumer, streams: FakeStreams) -> None:
+    streams.next_stream().fail(8, "the disk is full")
+    deliver(streams.next_stream(), 1)
+
+    assert len(taken(consumer, 1)) == 1
+
+
 def test_a_changed_prefetch_is_sent_and_kept_for_the_next_connection(
     consumer: PureConsumer, streams: FakeStreams, stream: FakeStream
 ) -> None:
@@ -140,3 +186,15 @@ def test_a_changed_prefetch_is_sent_and_kept_for_the_next_connection(
     stream.fail(14, "connection reset")
     resumed = streams.next_stream()
     assert messaging_pb2.ConsumeRequest.FromString(resumed.sent(1)[0]).open.prefetch == 20
+
+
+def test_a_full_consumer_reads_on_when_something_was_taken(
+    consumer: PureConsumer, stream: FakeStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pure_consumer, "WAITING_BYTES_MAX", 1)
+    for sequence in range(1, 6):
+        deliver(stream, sequence)
+
+    batches = [consumer.wait(1_000, WAIT_MS) for _ in range(5)]
+
+    assert [[message.body for message in batch] for batch in batches] == [[b"1"], [b"2"], [b"3"], [b"4"], [b"5"]]

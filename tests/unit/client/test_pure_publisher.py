@@ -1,6 +1,7 @@
 """The publisher over grpcio, with streams whose other end is the test."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from penstock.client.pure_publisher import PurePublisher
 from penstock.client.transport import Outcome, PublisherOptions, StatusError
 from penstock.v1 import messaging_pb2
 from support.fake_streams import FakeStream, FakeStreams
+from support.waiting import eventually
 
 WAIT_MS = 5_000
 
@@ -20,7 +22,7 @@ def streams() -> FakeStreams:
 
 @pytest.fixture
 def publisher(streams: FakeStreams) -> Iterator[PurePublisher]:
-    options = PublisherOptions("/", level=1, in_flight_max=100, batch_max=10)
+    options = PublisherOptions("/", level=1, in_flight_max=100, batch_max=10, message_bytes_max=1_000)
     publisher = PurePublisher(streams, options, Backoff(lambda: 0.0, first=0.0))
     yield publisher
     publisher.close()
@@ -142,6 +144,22 @@ def test_a_broken_connection_is_tried_again_and_again(publisher: PurePublisher, 
     assert outcomes(publisher, 1) == [(1, 1, 0, "")]
 
 
+def test_a_lost_connection_says_why_until_there_is_another_one(streams: FakeStreams) -> None:
+    publisher = PurePublisher(streams, PublisherOptions("/"), Backoff(lambda: 0.0, first=60.0))
+    assert publisher.lost is None
+    streams.next_stream().fail(14, "connection refused")
+
+    eventually(lambda: publisher.lost, "connection refused")
+    publisher.close()
+
+
+def test_a_new_connection_is_not_lost(publisher: PurePublisher, streams: FakeStreams) -> None:
+    streams.next_stream().fail(14, "connection refused")
+    streams.next_stream().sent(1)
+
+    eventually(lambda: publisher.lost, None)
+
+
 def test_a_refused_stream_ends_the_publisher_for_good(publisher: PurePublisher, streams: FakeStreams) -> None:
     publisher.publish(b"a")
     streams.next_stream().fail(16, "wrong password")
@@ -157,6 +175,56 @@ def test_a_name_too_long_is_refused_and_the_publisher_goes_on(publisher: PurePub
         publisher.publish(b"a", "", "k" * 300)
 
     assert publisher.publish(b"b") == 1
+
+
+@pytest.mark.parametrize("body", ["text", {"a": 1}, bytearray(b"a"), None, 7])
+def test_a_body_that_is_not_bytes_is_refused_and_the_publisher_goes_on(
+    publisher: PurePublisher, streams: FakeStreams, body: Any
+) -> None:
+    with pytest.raises(TypeError, match="a body must be bytes, not"):
+        publisher.publish(body)
+    with pytest.raises(TypeError, match="a body must be bytes, not"):
+        publisher.publish_many([b"a", body])
+
+    stream = streams.next_stream()
+    publisher.publish(b"b")
+    assert bodies(stream, 1) == [b"b"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [(b"e",), ("e", b"k"), ("e", "k", "properties"), ("e", "k", None, False, "key"), ("", "\ud800")],
+)
+def test_fields_that_cannot_be_sent_are_refused_and_the_publisher_goes_on(
+    publisher: PurePublisher, streams: FakeStreams, fields: Any
+) -> None:
+    with pytest.raises((TypeError, UnicodeEncodeError)):
+        publisher.publish(b"a", *fields)
+
+    stream = streams.next_stream()
+    publisher.publish(b"b")
+    assert bodies(stream, 1) == [b"b"]
+
+
+def test_a_sequence_beyond_64_bits_is_refused_and_the_publisher_goes_on(
+    publisher: PurePublisher, streams: FakeStreams
+) -> None:
+    for sequence in (-1, 2**64):
+        with pytest.raises(OverflowError, match="64 bits"):
+            publisher.publish(b"a", sequence=sequence)
+
+    stream = streams.next_stream()
+    publisher.publish(b"b")
+    assert bodies(stream, 1) == [b"b"]
+
+
+def test_a_body_too_large_is_refused_and_the_publisher_goes_on(publisher: PurePublisher, streams: FakeStreams) -> None:
+    with pytest.raises(StatusError, match="1001 bytes; at most 1000"):
+        publisher.publish(bytes(1_001))
+
+    stream = streams.next_stream()
+    publisher.publish(b"b")
+    assert bodies(stream, 1) == [b"b"]
 
 
 def test_mandatory_messages_do_not_share_a_batch_with_others(publisher: PurePublisher, streams: FakeStreams) -> None:

@@ -13,7 +13,7 @@ from penstock.v1 import streams_pb2 as wire
 from support.fake_streams import FakeStream, FakeStreams
 from support.waiting import eventually
 
-UNAVAILABLE, NOT_FOUND, CANCELLED = 14, 5, 1
+UNAVAILABLE, NOT_FOUND, CANCELLED, FAILED_PRECONDITION = 14, 5, 1, 9
 START = wire.Start(place=wire.PLACE_FIRST)
 
 
@@ -53,6 +53,31 @@ def taken(reader: PureReader, count: int) -> list[int]:
         assert watched.poll(5_000), f"only {len(found)} arrived"
         found += reader.take(2)
     return [message.offset for message in found]
+
+
+def test_a_reader_comes_back_when_the_broker_has_let_go_of_its_old_connection(
+    reader: PureReader, streams: FakeStreams
+) -> None:
+    stream = streams.next_stream()
+    opened(stream)
+    deliver(stream, 1)
+    assert taken(reader, 1) == [1]
+    stream.fail(UNAVAILABLE, "connection reset")
+
+    for _ in range(3):
+        streams.next_stream().fail(FAILED_PRECONDITION, "another reader of the group reads the partition")
+    stream = streams.next_stream()
+    opened(stream, begin=2)
+    deliver(stream, 2)
+
+    assert taken(reader, 1) == [2]
+
+
+def test_a_reader_that_never_was_open_is_told_of_a_refusal_at_once(reader: PureReader, streams: FakeStreams) -> None:
+    streams.next_stream().fail(FAILED_PRECONDITION, "another reader of the group reads the partition")
+
+    with pytest.raises(StatusError, match="another reader"):
+        taken(reader, 1)
 
 
 def requests(stream: FakeStream, count: int) -> list[wire.ReadRequest]:

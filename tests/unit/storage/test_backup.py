@@ -1,5 +1,7 @@
 """Writing and restoring backups, with logs and definitions that are plain files."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,8 @@ from penstock.storage import (
     write_users,
     write_vhosts,
 )
+from penstock.storage.definitions_amqp import create_definitions
+from penstock.storage.new_directory import new_directory
 from penstock.storage.vhost_files import create_vhost_directory
 
 
@@ -32,7 +36,7 @@ class PlainLog:
 
 class PlainDefinitions:
     def write(self, path: Path) -> None:
-        path.write_bytes(b"\x01\0\0\0")
+        create_definitions(path)
 
 
 @pytest.fixture
@@ -58,6 +62,7 @@ def test_a_restored_backup_has_every_file_and_makes_the_first_start_skip_numbers
     assert sorted(path.name for path in folder.iterdir()) == [
         ".vhost",
         "definitions.amqp",
+        "definitions.crc",
         "msgs.0000000001",
         "policies.json",
     ]
@@ -65,6 +70,19 @@ def test_a_restored_backup_has_every_file_and_makes_the_first_start_skip_numbers
     assert read_vhosts(tmp_path / "new" / "vhosts.json") == ["a/b"]
     with DataDirectory.open(tmp_path / "new") as opened:
         assert opened.may_have_lost_page_cache
+        assert opened.has_proof("a/b")
+
+
+def test_a_target_that_cannot_be_emptied_either_is_reported_by_its_first_error(tmp_path):
+    target = tmp_path / "copy"
+
+    def fill():
+        with new_directory(target):
+            target.rename(tmp_path / "elsewhere")
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with pytest.raises(StorageError, match="Input/output error"):
+        fill()
 
 
 def test_a_backup_that_fails_leaves_nothing(data, tmp_path):

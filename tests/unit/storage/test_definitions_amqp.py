@@ -12,6 +12,7 @@ from penstock.model.names import ExchangeName, QueueId, QueueName, RoutingKey
 from penstock.model.records import Binding, DestinationKind, Exchange, ExchangeKind, Queue
 from penstock.storage import Bound, Declared, DefinitionsFile, Fold, QueueDeleted
 from penstock.storage.amqp_frames import encode
+from penstock.storage.definitions_amqp import create_definitions
 
 HEAD = b"\x01\0\0\0"
 EXCHANGE = Declared(Exchange(ExchangeName("logs"), ExchangeKind.TOPIC))
@@ -26,6 +27,9 @@ def written(path, *changes):
 
 
 def append(path, *rounds, dead_frames_max=8192):
+    if not path.exists():
+        create_definitions(path)
+
     async def run():
         file, _ = DefinitionsFile.open(path, dead_frames_max)
         await asyncio.gather(*(file.append(changes) for changes in rounds))
@@ -43,6 +47,7 @@ def read(path):
 
 def test_a_new_file_holds_its_version_and_nothing_else(tmp_path):
     path = tmp_path / "definitions.amqp"
+    create_definitions(path)
 
     assert read(path) == []
     assert path.read_bytes() == HEAD
@@ -156,6 +161,7 @@ def test_a_file_of_deletions_is_rewritten_and_means_the_same(tmp_path):
 
 def test_a_rewritten_file_takes_more(tmp_path):
     path = tmp_path / "definitions.amqp"
+    create_definitions(path)
 
     async def run():
         file, _ = DefinitionsFile.open(path, dead_frames_max=2)
@@ -174,6 +180,7 @@ def test_a_rewritten_file_takes_more(tmp_path):
 
 def test_nothing_is_taken_after_a_failed_write(tmp_path):
     path = tmp_path / "definitions.amqp"
+    create_definitions(path)
 
     async def run():
         file, _ = DefinitionsFile.open(path)
@@ -193,6 +200,8 @@ def test_nothing_is_taken_after_a_failed_write(tmp_path):
 
 
 def test_a_closed_file_takes_nothing(tmp_path):
+    create_definitions(tmp_path / "definitions.amqp")
+
     async def run():
         file, _ = DefinitionsFile.open(tmp_path / "definitions.amqp")
         await file.close()
@@ -205,6 +214,7 @@ def test_a_closed_file_takes_nothing(tmp_path):
 def test_a_full_disk_leaves_the_file_as_it_was_and_it_takes_more_when_there_is_room(tmp_path, small_disk):
     disk = small_disk(tmp_path / "disk", kilobytes=64)
     path = disk / "definitions.amqp"
+    create_definitions(path)
     filler = disk / "filler"
 
     async def run():
@@ -226,3 +236,134 @@ def test_a_full_disk_leaves_the_file_as_it_was_and_it_takes_more_when_there_is_r
     asyncio.run(run())
 
     assert read(path) == [EXCHANGE, *[QUEUE] * 200]
+
+
+def proof(path):
+    return path.with_name("definitions.crc")
+
+
+@pytest.mark.parametrize("place", range(len(HEAD) + sum(len(encode(change)) for change in ALL)))
+def test_a_flipped_bit_anywhere_is_refused_and_nothing_is_changed(tmp_path, place):
+    path = tmp_path / "definitions.amqp"
+    append(path, ALL)
+    content = bytearray(path.read_bytes())
+    content[place] ^= 0x10
+    path.write_bytes(content)
+    before = proof(path).read_bytes()
+
+    with pytest.raises(StorageError, match=r"definitions\.amqp' is damaged (at|before) byte .*definitions repair"):
+        read(path)
+
+    assert (path.read_bytes(), proof(path).read_bytes()) == (bytes(content), before)
+
+
+def test_a_file_that_lost_its_end_is_refused_wherever_it_ends(tmp_path):
+    path = tmp_path / "definitions.amqp"
+    append(path, ALL)
+    whole = path.read_bytes()
+
+    for left in range(len(whole)):
+        for lost in (b"", bytes(len(whole) - left)):
+            if whole[left:] == lost:
+                continue
+            path.write_bytes(whole[:left] + lost)
+            with pytest.raises(StorageError, match=r"definitions\.amqp' is damaged"):
+                read(path)
+            assert path.read_bytes() == whole[:left] + lost
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    path = tmp_path / "definitions.amqp"
+    append(path, ALL)
+    path.unlink()
+
+    with pytest.raises(StorageError, match=r"definitions\.amqp' is missing"):
+        read(path)
+
+    assert not path.exists()
+
+
+def test_a_missing_proof_is_refused_where_there_was_one_and_made_for_a_file_of_an_earlier_version(tmp_path):
+    path = written(tmp_path / "definitions.amqp", *ALL)
+
+    with pytest.raises(StorageError, match=r"definitions\.crc' is missing"):
+        DefinitionsFile.open(path, is_proven=True)
+    assert not proof(path).exists()
+
+    assert read(path) == ALL
+    file, _ = DefinitionsFile.open(path, is_proven=True)
+    asyncio.run(file.close())
+
+
+def test_a_proof_of_which_no_slot_is_whole_is_refused(tmp_path):
+    path = tmp_path / "definitions.amqp"
+    append(path, [EXCHANGE], [QUEUE], [BOUND])
+    content = bytearray(proof(path).read_bytes())
+    for at in (3, 515):
+        content[at] ^= 1
+    proof(path).write_bytes(content)
+
+    with pytest.raises(StorageError, match=r"definitions\.crc' is damaged at byte 0"):
+        read(path)
+
+
+def test_one_slot_that_is_damaged_leaves_the_other(tmp_path):
+    path = tmp_path / "definitions.amqp"
+    for change in ALL:
+        append(path, [change])
+    whole = proof(path).read_bytes()
+
+    for at in (3, 515):
+        content = bytearray(whole)
+        content[at] ^= 1
+        proof(path).write_bytes(content)
+        assert read(path) == ALL
+
+
+def test_a_copy_has_its_proof_and_a_file_that_changed_is_not_copied(tmp_path):
+    path, target = tmp_path / "definitions.amqp", tmp_path / "copy"
+    append(path, ALL)
+    target.mkdir()
+
+    async def run():
+        file, _ = DefinitionsFile.open(path)
+        copy = file.begin_backup()
+        await file.append([QUEUE])
+        copy.write(target / path.name)
+        copy.close()
+        bad = file.begin_backup()
+        content = bytearray(path.read_bytes())
+        content[-3] ^= 1
+        path.write_bytes(content)
+        with pytest.raises(StorageError, match="damaged before byte"):
+            bad.write(target / path.name)
+        bad.close()
+        await file.close()
+
+    asyncio.run(run())
+
+    file, changes = DefinitionsFile.open(target / path.name, is_proven=True)
+    asyncio.run(file.close())
+    assert changes == ALL
+
+
+def test_a_file_that_changed_is_not_rewritten(tmp_path):
+    path = tmp_path / "definitions.amqp"
+    append(path, ALL)
+
+    async def run():
+        file, _ = DefinitionsFile.open(path, dead_frames_max=1)
+        content = bytearray(path.read_bytes())
+        content[content.index(b"errors")] ^= 1
+        path.write_bytes(content)
+        for _ in range(4):
+            with suppress(StorageError):
+                await file.append([QUEUE, QueueDeleted(QueueName("errors"))])
+        with pytest.raises(StorageError, match="takes no more"):
+            await file.append([QUEUE])
+        await file.close()
+        return bytes(content)
+
+    changed = asyncio.run(run())
+
+    assert path.read_bytes().startswith(changed)

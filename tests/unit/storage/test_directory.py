@@ -48,6 +48,7 @@ def test_clean_is_gone_as_soon_as_the_next_run_begins(tmp_path, boot):
 
     with DataDirectory.open(tmp_path / "d", boot) as directory:
         assert directory.last_run.was_clean
+        directory.begin([])
         assert not (tmp_path / "d" / "clean").exists()
     with DataDirectory.open(tmp_path / "d", boot) as directory:
         assert not directory.last_run.was_clean
@@ -56,6 +57,7 @@ def test_clean_is_gone_as_soon_as_the_next_run_begins(tmp_path, boot):
 def test_a_directory_keeps_the_id_it_was_made_with(tmp_path, boot):
     with DataDirectory.open(tmp_path / "d", boot) as directory:
         made = directory.data_id
+        directory.begin([])
 
     boot.write_text("second-boot\n")
     with DataDirectory.open(tmp_path / "d", boot) as directory:
@@ -65,6 +67,7 @@ def test_a_directory_keeps_the_id_it_was_made_with(tmp_path, boot):
 def test_a_directory_that_was_emptied_gets_another_id(tmp_path, boot):
     with DataDirectory.open(tmp_path / "d", boot) as directory:
         before = directory.data_id
+        directory.begin([])
     for path in (tmp_path / "d").iterdir():
         path.unlink()
 
@@ -79,19 +82,22 @@ def test_a_directory_without_an_id_that_can_be_used_gets_one_for_good(tmp_path, 
 
     with DataDirectory.open(tmp_path / "d", boot) as directory:
         given = directory.data_id
+        directory.begin([])
         assert not directory.last_run.is_new
     with DataDirectory.open(tmp_path / "d", boot) as directory:
         assert directory.data_id == given
 
 
 def test_the_page_cache_may_be_lost_only_after_another_boot_without_a_clean_stop(tmp_path, boot):
-    DataDirectory.open(tmp_path / "d", boot).close()
+    with DataDirectory.open(tmp_path / "d", boot) as directory:
+        directory.begin([])
 
     with DataDirectory.open(tmp_path / "d", boot) as directory:
         assert not directory.may_have_lost_page_cache
     boot.write_text("second-boot\n")
     with DataDirectory.open(tmp_path / "d", boot) as directory:
         assert directory.may_have_lost_page_cache
+        directory.begin([])
         directory.mark_clean()
     boot.write_text("third-boot\n")
     with DataDirectory.open(tmp_path / "d", boot) as directory:
@@ -99,7 +105,8 @@ def test_the_page_cache_may_be_lost_only_after_another_boot_without_a_clean_stop
 
 
 def test_an_unknown_boot_counts_as_another_one(tmp_path):
-    DataDirectory.open(tmp_path / "d", tmp_path / "none").close()
+    with DataDirectory.open(tmp_path / "d", tmp_path / "none") as directory:
+        directory.begin([])
 
     with DataDirectory.open(tmp_path / "d", tmp_path / "none") as directory:
         assert directory.may_have_lost_page_cache
@@ -131,6 +138,74 @@ def test_a_missing_users_file_is_no_empty_broker(tmp_path, boot):
 
         write_users(directory.users_file, [])
         directory.check_whole()
+
+
+@pytest.mark.parametrize("gone", [["users.json"], ["vhosts.json"], ["users.json", "vhosts.json"]])
+def test_files_that_were_there_at_the_last_start_are_missed(tmp_path, boot, gone):
+    with DataDirectory.open(tmp_path / "d", boot) as directory:
+        write_users(directory.users_file, [])
+        write_vhosts(directory.vhosts_file, [])
+        directory.begin([])
+    for name in gone:
+        (tmp_path / "d" / name).unlink()
+
+    with (
+        DataDirectory.open(tmp_path / "d", boot) as directory,
+        pytest.raises(StorageError, match=r"\.json' is missing.*to (make the first user again|begin without)"),
+    ):
+        directory.check_whole()
+
+
+def test_a_start_that_fails_before_its_logs_are_open_takes_nothing_away(tmp_path, boot):
+    with DataDirectory.open(tmp_path / "d", boot) as directory:
+        directory.begin([])
+    boot.write_text("second-boot\n")
+
+    for _ in range(2):
+        with DataDirectory.open(tmp_path / "d", boot) as directory:
+            assert directory.may_have_lost_page_cache
+    with DataDirectory.open(tmp_path / "d", boot) as directory:
+        directory.begin([])
+    with DataDirectory.open(tmp_path / "d", boot) as directory:
+        assert not directory.may_have_lost_page_cache
+
+
+def test_a_clean_stop_is_known_until_the_logs_are_open(tmp_path, boot):
+    with DataDirectory.open(tmp_path / "d", boot) as directory:
+        directory.begin([])
+        directory.mark_clean()
+
+    for _ in range(2):
+        with DataDirectory.open(tmp_path / "d", boot) as directory:
+            assert directory.last_run.was_clean
+
+
+def test_without_node_json_the_boot_is_unknown(tmp_path, boot):
+    with DataDirectory.open(tmp_path / "d", boot) as directory:
+        write_vhosts(directory.vhosts_file, [])
+        directory.begin([])
+    (tmp_path / "d" / "node.json").unlink()
+
+    with DataDirectory.open(tmp_path / "d", boot) as directory:
+        assert directory.may_have_lost_page_cache
+
+
+def test_vhosts_made_and_deleted_later_are_listed_too(tmp_path, boot):
+    with DataDirectory.open(tmp_path / "d", boot) as directory:
+        directory.begin(["a", "b"])
+        directory.note_vhosts(["b", "c"])
+
+    with DataDirectory.open(tmp_path / "d", boot) as directory:
+        assert [directory.has_proof(name) for name in "abc"] == [False, True, True]
+
+
+@pytest.mark.parametrize("content", ["[]", '{"files": "users.json"}', '{"files": [1]}'])
+def test_a_list_that_cannot_be_read_is_refused(tmp_path, boot, content):
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "node.json").write_text(content)
+
+    with pytest.raises(StorageError, match=r"node\.json"):
+        DataDirectory.open(tmp_path / "d", boot)
 
 
 def test_a_vhosts_directory_is_the_sha1_of_its_name():

@@ -1,6 +1,10 @@
 """A vhost's directory, interrupted at every step of its making and its end."""
 
 import asyncio
+import errno
+import itertools
+import os
+from pathlib import Path
 
 import pytest
 
@@ -75,9 +79,61 @@ def test_a_deletion_that_was_interrupted_before_the_list_did_not_happen(path, tm
 
 def test_a_directory_without_the_mark_of_deletion_stays(path, tmp_path):
     create_vhost_directory(path, "sales")
+    opened(path, "sales")
 
     assert remove_strays(tmp_path, set()) == []
     assert path.exists()
+
+
+@pytest.mark.parametrize("fails_at", range(5))
+def test_a_removal_that_fails_anywhere_is_finished_later(path, tmp_path, monkeypatch, fails_at):
+    create_vhost_directory(path, "sales")
+    opened(path, "sales")
+    (path / "shards").mkdir()
+    mark_deleted(path)
+    removed, really = itertools.count(), Path.unlink
+
+    def unlink(self, missing_ok=False):
+        if next(removed) == fails_at:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        really(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", unlink)
+        with pytest.raises(StorageError, match="cannot be removed"):
+            delete_vhost_directory(path)
+        assert (path / ".deleted").exists()
+        removed = itertools.count(fails_at)
+        assert remove_strays(tmp_path, set()) == []
+
+    assert remove_strays(tmp_path, set()) == [path.name]
+    create_vhost_directory(path, "sales")
+    assert opened(path, "sales") == []
+
+
+def test_a_creation_that_no_list_came_to_name_is_rubbish(path, tmp_path):
+    create_vhost_directory(path, "sales")
+
+    assert remove_strays(tmp_path, set()) == [path.name]
+
+
+@pytest.mark.parametrize("left", ["msgs.0000000001", "checkpoint.0000000001", "definitions.crc"])
+def test_definitions_that_are_missing_beside_a_log_or_a_proof_are_refused(path, left):
+    create_vhost_directory(path, "sales")
+    opened(path, "sales")
+    for file in ("definitions.amqp", "definitions.crc"):
+        (path / file).unlink()
+    (path / left).write_bytes(b"")
+
+    with pytest.raises(StorageError, match=r"definitions\.amqp' is missing"):
+        opened(path, "sales")
+
+
+def test_a_vhost_that_an_earlier_version_had_only_named_is_begun(path):
+    path.mkdir()
+    (path / ".vhost").write_text("sales")
+
+    assert opened(path, "sales") == []
 
 
 def test_deleting_what_is_gone_is_fine(path):

@@ -8,7 +8,7 @@ import pytest
 from penstock.metadata import VhostTopology
 from penstock.metadata.commands import Command, ConnectionClosed, DeclareQueue, DeleteQueue, QueueUnused
 from penstock.metadata.effects import Done
-from penstock.model.errors import NotFoundError, PreconditionFailedError, StoppedError
+from penstock.model.errors import NotFoundError, PreconditionFailedError, StoppedError, StorageError, Thing
 from penstock.model.names import ConnectionId, QueueName, VhostName
 from penstock.vhost.owner import COMMANDS_WAITING_MAX, Owner
 from support.vhost_fakes import FakeDefinitions, FakeShard, FakeShardError, Tasks
@@ -174,6 +174,27 @@ def test_a_look_during_a_sync_waits_until_topology_and_engine_agree() -> None:
 
         assert await looked == [(0, 0, 0, 0, 0)]
         await declared
+
+    play(scenario)
+
+
+def test_a_look_that_meets_a_fault_during_a_sync_does_not_stop_the_vhost() -> None:
+    def look() -> None:
+        raise StorageError(Thing("log", "/"), "failed: no file descriptors", "try again")
+
+    async def scenario(world: World) -> None:
+        world.definitions.hold()
+        declared = asyncio.ensure_future(world.owner.submit(declare("a")))
+        await world.definitions.entered.wait()
+        looked = asyncio.ensure_future(world.owner.read(look))
+        await asyncio.sleep(0)
+        world.definitions.go()
+
+        with pytest.raises(StorageError, match="no file descriptors"):
+            await looked
+        await declared
+        await world.owner.submit(declare("b"))
+        assert world.owner.stopped is None
 
     play(scenario)
 

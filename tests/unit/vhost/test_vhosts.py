@@ -12,6 +12,8 @@ from penstock.model.errors import (
     NotFoundError,
     PreconditionFailedError,
     StoppedError,
+    StorageError,
+    Thing,
 )
 from penstock.model.names import ConnectionId, ExchangeName, QueueName, RoutingKey, VhostName
 from penstock.model.records import Binding, DestinationKind
@@ -144,6 +146,24 @@ def test_a_deleted_vhost_is_gone_and_can_be_made_afresh() -> None:
             await old.declare_queue(actor(), queue("b"))
         await world.vhosts.create(actor(), "blue")
         assert await world.vhosts.get(BLUE).list_queues(actor()) == []
+
+    play(scenario)
+
+
+def test_a_vhost_whose_log_cannot_be_closed_is_deleted_all_the_same() -> None:
+    async def scenario(world: World) -> None:
+        await world.vhosts.create(actor(), "blue")
+        shard = world.storage.shards[BLUE]
+
+        def close(*, delete: bool) -> None:
+            shard.is_closed = True
+            raise StorageError(Thing("log", "blue"), "failed: a sync failed", "mend the disk")
+
+        shard.close = close  # type: ignore[method-assign]
+
+        await world.vhosts.delete(actor(), BLUE)
+
+        assert world.storage.order == []
 
     play(scenario)
 

@@ -18,11 +18,14 @@ use crate::error::RpcError;
 use crate::lock::lock;
 use crate::runtime;
 
-/// Windows that let a megabyte and more be under way at once, as the bodies are taken off the socket at once anyway.
-const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+/// Lets a megabyte and more of one stream be under way at once. It is also what a stream may hold in this process's memory
+/// beside what its consumer took over, when nobody reads it.
+const STREAM_WINDOW_BYTES: u32 = 2 << 20;
 /// A response of deliveries fits into one frame, which is one system call of the broker.
 const FRAME_BYTES_MAX: u32 = 64 << 10;
-const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+/// The most that HTTP/2 has, which a thousand full streams do not use up: streams that nobody reads must leave the others
+/// (confirms, answers) their way.
+const CONNECTION_WINDOW_BYTES: u32 = (1 << 31) - 1;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// What a response may hold beside one message of the largest size.
@@ -151,6 +154,10 @@ impl Channel {
     /// No further call or stream begins; the connection ends with its last stream.
     pub fn close(&self) {
         *lock(&self.inner) = None;
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        lock(&self.inner).is_none()
     }
 
     fn grpc(&self) -> Result<Grpc<tonic::transport::Channel>, RpcError> {

@@ -1,6 +1,7 @@
 //! A consume stream that connects again after a broken connection. A reader turns responses into deliveries that wait here,
-//! at most as many as the prefetch allows; settlements are gathered and go up the same stream. What a broken connection had
-//! delivered goes back to the queue, so it is dropped here too, unless the broker counts it as acknowledged already.
+//! at most as many as the prefetch allows and no more than `WAITING_BYTES_MAX` and one response; settlements are gathered and
+//! go up the same stream. What a broken connection had delivered goes back to the queue, so it is dropped here too, unless the
+//! broker counts it as acknowledged already.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -30,6 +31,8 @@ use crate::wake::Wake;
 const METHOD: &str = "/penstock.v1.MessagingService/Consume";
 /// What the broker takes a prefetch of 0 for.
 const PREFETCH_DEFAULT: u32 = 1_000;
+/// What may wait here besides the last response that came: a prefetch says nothing about the size of messages.
+const WAITING_BYTES_MAX: usize = 16 << 20;
 /// How long `close` waits for the broker to end the stream.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -73,6 +76,8 @@ struct State {
     /// The reader, when too many deliveries wait.
     full_reader: Option<Waker>,
     connection: u64,
+    /// Whether the broker ever let it consume.
+    was_open: bool,
     is_closing: bool,
     ended: Option<RpcError>,
 }
@@ -89,6 +94,7 @@ impl Consumer {
             idle_stream: None,
             full_reader: None,
             connection: 0,
+            was_open: false,
             is_closing: false,
             ended: None,
         };
@@ -154,11 +160,21 @@ impl Consumer {
         wake_stream(state);
     }
 
+    /// Sends what is gathered and lets the stream end, without waiting for it.
+    pub fn begin_close(&self) {
+        self.shared.begin_close();
+    }
+
     /// Sends what is gathered and ends the stream.
     pub fn close(&self) {
+        self.close_within(CLOSE_TIMEOUT);
+    }
+
+    /// The same, but waits no longer than this for the broker.
+    pub fn close_within(&self, timeout: Duration) {
         self.shared.begin_close();
         let is_ended = |state: &State| state.ended.is_some();
-        let state = wait_until(&self.shared.changed, lock(&self.shared.state), Some(CLOSE_TIMEOUT), is_ended);
+        let state = wait_until(&self.shared.changed, lock(&self.shared.state), Some(timeout), is_ended);
         let was_ended = state.ended.is_some();
         drop(state);
         if !was_ended {
@@ -195,11 +211,13 @@ fn allowed(prefetch: u32) -> u32 {
     if prefetch == 0 { PREFETCH_DEFAULT } else { prefetch }
 }
 
-/// Deliveries that nobody took yet. Invariant: `count` is how many messages the batches hold together.
+/// Deliveries that nobody took yet. Invariant: `count` is how many messages the batches hold together, `bytes` how long the
+/// responses are that they lie in.
 #[derive(Debug, Default)]
 struct Waiting {
     batches: VecDeque<Deliveries>,
     count: usize,
+    bytes: usize,
 }
 
 impl Waiting {
@@ -209,7 +227,13 @@ impl Waiting {
 
     fn push(&mut self, batch: Deliveries) {
         self.count += batch.len();
+        self.bytes += batch.response_bytes();
         self.batches.push_back(batch);
+    }
+
+    /// Whether so much waits that nothing more is to be read.
+    fn is_full(&self, prefetch: u32) -> bool {
+        self.count >= allowed(prefetch) as usize || self.bytes >= WAITING_BYTES_MAX
     }
 
     fn take(&mut self, count_max: usize) -> Vec<Deliveries> {
@@ -222,6 +246,7 @@ impl Waiting {
             left -= front.len();
             self.count -= front.len();
             if first.is_empty() {
+                self.bytes -= first.response_bytes();
                 self.batches.pop_front();
             }
             taken.push(front);
@@ -237,7 +262,7 @@ impl Waiting {
 impl State {
     /// Whether so many deliveries wait that the reader is to stop reading.
     fn is_full(&self) -> bool {
-        self.waiting.count >= allowed(self.prefetch) as usize
+        self.waiting.is_full(self.prefetch)
     }
 }
 
@@ -274,7 +299,9 @@ impl Shared {
     fn receive(&self, response: &Bytes, connection: u64, count_expected: usize) -> Result<usize, RpcError> {
         match parse_consume_response(response).map_err(|error| unreadable(&error))? {
             ConsumeEvent::Opened { consumer_tag } => {
-                lock(&self.state).consumer_tag = consumer_tag.to_owned();
+                let mut state = lock(&self.state);
+                state.consumer_tag = consumer_tag.to_owned();
+                state.was_open = true;
                 Ok(0)
             }
             ConsumeEvent::Cancelled { reason } => {
@@ -446,19 +473,31 @@ async fn run(shared: Arc<Shared>) {
     loop {
         let connection = shared.restart();
         let error = converse(&shared, connection, &mut back_off).await;
-        let is_closing = {
+        let (is_closing, was_open) = {
             let mut state = lock(&shared.state);
             // What this connection brought can no longer be settled.
             state.connection += 1;
-            state.is_closing
+            (state.is_closing, state.was_open)
         };
-        let is_final = error.is_final() || error.code == Code::Aborted as i32;
+        let is_final = is_final(&error, was_open && !shared.channel.is_closed());
         if is_closing || is_final || !shared.settings.reconnect {
             shared.end(if is_closing { closed() } else { error });
             return;
         }
         shared.pause(back_off.next()).await;
+        if lock(&shared.state).is_closing {
+            return shared.end(closed());
+        }
     }
+}
+
+/// Whether the consumer ends with this. One that consumed before comes back through more than one that just begins, whose
+/// application should be told.
+fn is_final(error: &RpcError, was_open: bool) -> bool {
+    if was_open && error.may_be_own_past() {
+        return false;
+    }
+    error.is_final() || error.code == Code::Aborted as i32 || (!was_open && error.is_limit())
 }
 
 /// One connection, until it ends; why it did.
@@ -482,5 +521,54 @@ async fn converse(shared: &Arc<Shared>, connection: u64, back_off: &mut BackOff)
             Ok(None) => return RpcError::new(Code::Unavailable, "the broker ended the consume stream"),
             Err(status) => return status.into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use penstock_wire::grpc::{DeliveriesEncoder, DeliveryRef};
+
+    use super::*;
+
+    /// A response of `count` messages of `size` bytes each.
+    fn batch(count: u64, size: usize) -> Deliveries {
+        let (body, mut response) = (vec![0; size], Vec::new());
+        let mut encoder = DeliveriesEncoder::begin(&mut response);
+        for sequence in 1..=count {
+            let delivery = DeliveryRef {
+                sequence,
+                body: &body,
+                exchange: b"",
+                routing_key: b"q",
+                properties_amqp: b"",
+                redelivered: false,
+                delivery_count: 0,
+                stored_at_ms: 0,
+                key: None,
+            };
+            encoder.push(&delivery).unwrap();
+        }
+        encoder.finish();
+        let response = Bytes::from(response);
+        let ConsumeEvent::Deliveries(view) = parse_consume_response(&response).unwrap() else {
+            panic!("no deliveries")
+        };
+        Deliveries::read(&response, view, 1, 0).unwrap()
+    }
+
+    #[test]
+    fn what_waits_is_bounded_in_messages_and_in_bytes() {
+        let mut waiting = Waiting::default();
+        waiting.push(batch(3, 10));
+        assert!(waiting.is_full(3) && !waiting.is_full(4));
+
+        waiting.push(batch(2, WAITING_BYTES_MAX / 2));
+        assert!(waiting.is_full(1_000));
+        waiting.take(4);
+        assert!(waiting.is_full(1_000), "the response is held until the last of its messages was taken");
+        waiting.take(1);
+        assert!(!waiting.is_full(1_000) && waiting.bytes == 0);
     }
 }

@@ -63,6 +63,11 @@ impl Deliveries {
         self.range.is_empty()
     }
 
+    /// The bytes of the response that brought them, which stay in memory until the last of it was looked at.
+    pub(crate) fn response_bytes(&self) -> usize {
+        self.response.chunk.len()
+    }
+
     /// Which of the consumer's connections brought them.
     pub fn connection(&self) -> u64 {
         self.response.connection

@@ -2,6 +2,9 @@
 
 use tonic::{Code, Status};
 
+/// The reason that the details of a reached limit give.
+const LIMIT: &[u8] = b"LIMIT_REACHED";
+
 /// A gRPC status: `code` is its number, `details` a serialised `google.rpc.Status` (often empty).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -14,6 +17,17 @@ pub struct RpcError {
 impl RpcError {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code: code as i32, message: message.into(), details: Vec::new() }
+    }
+
+    /// Whether a limit (of a user's or a virtual host's connections) stands against it.
+    pub(crate) fn is_limit(&self) -> bool {
+        self.code == Code::ResourceExhausted as i32 && self.details.windows(LIMIT.len()).any(|found| found == LIMIT)
+    }
+
+    /// Whether a consumer that was at work before should go on trying. The broker may not know yet that the connection it had is
+    /// broken: then the queue is held exclusively, or a limit is reached, by that connection.
+    pub(crate) fn may_be_own_past(&self) -> bool {
+        self.code == Code::FailedPrecondition as i32
     }
 
     /// Whether trying again on a new connection cannot help: the broker said no, or does not understand.

@@ -71,6 +71,8 @@ struct State {
     idle_stream: Option<Waker>,
     /// Counts connections, so that the request stream of a broken one ends.
     connection: u64,
+    /// Why there is no connection, while another one is tried.
+    lost: Option<String>,
     is_closing: bool,
     ended: Option<RpcError>,
 }
@@ -88,6 +90,7 @@ impl Publisher {
             outcomes: Outcomes::default(),
             idle_stream: None,
             connection: 0,
+            lost: None,
             is_closing: false,
             ended: None,
         };
@@ -172,10 +175,20 @@ impl Publisher {
         lock(&self.shared.state).ended.clone()
     }
 
+    /// Why there is no connection at the moment; nothing while there is one, and once the stream ended for good.
+    pub fn lost(&self) -> Option<String> {
+        lock(&self.shared.state).lost.clone()
+    }
+
     /// Sends what waits, waits a little for its outcomes, and ends the stream.
     pub fn close(&self) {
+        self.close_within(CLOSE_TIMEOUT);
+    }
+
+    /// The same, but waits no longer than this for the broker.
+    pub fn close_within(&self, timeout: Duration) {
         let state = self.shared.begin_close();
-        let state = wait_until(&self.shared.changed, state, Some(CLOSE_TIMEOUT), |state| state.ended.is_some());
+        let state = wait_until(&self.shared.changed, state, Some(timeout), |state| state.ended.is_some());
         let is_ended = state.ended.is_some();
         drop(state);
         if !is_ended {
@@ -304,6 +317,7 @@ impl Shared {
         in_flight.abandon(|first, last| outcomes.push(first, last, error.code, &error.message));
         *unresolved_count = 0;
         state_ref.ended = Some(error);
+        state_ref.lost = None;
         let idle = state_ref.idle_stream.take();
         self.wake.set();
         drop(state);
@@ -386,7 +400,11 @@ async fn run(shared: Arc<Shared>) {
             shared.end(if is_closing && !error.is_final() { closed() } else { error });
             return;
         }
+        lock(&shared.state).lost = Some(error.message);
         shared.pause(back_off.next()).await;
+        if lock(&shared.state).is_closing {
+            return shared.end(closed());
+        }
     }
 }
 
@@ -397,6 +415,7 @@ async fn converse(shared: &Arc<Shared>, connection: u64, back_off: &mut BackOff)
         Ok(responses) => responses,
         Err(error) => return error,
     };
+    lock(&shared.state).lost = None;
     loop {
         match responses.message().await {
             Ok(Some(response)) => {

@@ -87,6 +87,18 @@ enum End {
     Passing(RpcError),
 }
 
+impl End {
+    /// The same for a reader that was at work before: the broker may not know yet that its last connection is broken, which
+    /// may hold its group's place or take up a limit. One that begins is told of a limit.
+    fn after_work(self, was_open: bool) -> End {
+        match self {
+            End::Passing(error) if !was_open && error.is_limit() => End::Final(error),
+            End::Final(error) if was_open && error.may_be_own_past() => End::Passing(error),
+            end => end,
+        }
+    }
+}
+
 impl From<RpcError> for End {
     fn from(error: RpcError) -> End {
         if error.is_final() { End::Final(error) } else { End::Passing(error) }
@@ -348,7 +360,9 @@ async fn run(shared: Arc<Shared>) {
             state.connection += 1;
             state.connection
         };
-        match converse(&shared, connection, &mut back_off).await {
+        let end = converse(&shared, connection, &mut back_off).await;
+        let was_open = lock(&shared.state).next.is_some() && !shared.channel.is_closed();
+        match end.after_work(was_open) {
             End::Finished => return shared.end(None),
             End::Final(error) => return shared.end(Some(error)),
             End::Passing(error) if !shared.settings.reconnect => return shared.end(Some(error)),
@@ -383,5 +397,22 @@ async fn converse(shared: &Arc<Shared>, connection: u64, back_off: &mut BackOff)
             Ok(None) => return End::Passing(RpcError::new(Code::Unavailable, "the broker ended the read stream")),
             Err(status) => return RpcError::from(status).into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_was_at_work_takes_its_own_past_as_passing() {
+        let end = |code| End::from(RpcError::new(code, "refused"));
+
+        assert!(matches!(end(Code::FailedPrecondition).after_work(true), End::Passing(_)));
+        assert!(matches!(end(Code::FailedPrecondition).after_work(false), End::Final(_)));
+        let limit = || RpcError { details: b"LIMIT_REACHED".to_vec(), ..RpcError::new(Code::ResourceExhausted, "") };
+        assert!(matches!(End::from(limit()).after_work(true), End::Passing(_)));
+        assert!(matches!(End::from(limit()).after_work(false), End::Final(_)));
+        assert!(matches!(end(Code::NotFound).after_work(true), End::Final(_)));
     }
 }

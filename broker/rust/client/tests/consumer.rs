@@ -3,11 +3,14 @@
 
 mod fake;
 
-use fake::{Broker, ConsumePlan};
-use penstock_client::{Consumer, ConsumerSettings, Delivery, perf};
+use std::sync::Arc;
 
-fn consumer(broker: &Broker, change: impl FnOnce(&mut ConsumerSettings)) -> Consumer {
-    let mut settings = ConsumerSettings {
+use fake::{Broker, ConsumePlan};
+use penstock_client::{Consumer, ConsumerSettings, Delivery, Message, Publisher, PublisherSettings, perf};
+use tonic::Code;
+
+fn settings() -> ConsumerSettings {
+    ConsumerSettings {
         vhost: "v".to_owned(),
         queue: "q".to_owned(),
         consumer_tag: String::new(),
@@ -15,7 +18,22 @@ fn consumer(broker: &Broker, change: impl FnOnce(&mut ConsumerSettings)) -> Cons
         auto_ack: false,
         exclusive: false,
         reconnect: true,
-    };
+    }
+}
+
+fn publisher_settings() -> PublisherSettings {
+    PublisherSettings {
+        vhost: "v".to_owned(),
+        level: 1,
+        in_flight_max: 1_000,
+        batch_max: 100,
+        reconnect: true,
+        producer: String::new(),
+    }
+}
+
+fn consumer(broker: &Broker, change: impl FnOnce(&mut ConsumerSettings)) -> Consumer {
+    let mut settings = settings();
     change(&mut settings);
     Consumer::new(broker.channel(), settings).unwrap()
 }
@@ -153,6 +171,54 @@ fn a_cancelled_consumer_tells_why() {
     assert_eq!(broker.seen(|seen| seen.opens.len()), 1);
 }
 
+/// Refusals that one's own last connection may be the cause of.
+const OF_OWN_PAST: [(Code, &str); 2] = [(Code::FailedPrecondition, ""), (Code::ResourceExhausted, "LIMIT_REACHED")];
+
+#[test]
+fn a_consumer_comes_back_when_the_broker_has_let_go_of_its_old_connection() {
+    for (code, reason) in OF_OWN_PAST {
+        let broker = Broker::start(|seen| {
+            seen.consume_plans.push_back(ConsumePlan::Break { sequences: vec![1] });
+            seen.consume_plans.extend(vec![ConsumePlan::Refuse(code, reason); 3]);
+            seen.consume_plans.push_back(deliver([2]));
+        });
+        let consumer = consumer(&broker, |settings| (settings.exclusive, settings.auto_ack) = (true, true));
+
+        let sequences: Vec<_> = take(&consumer, 2).iter().map(|taken| taken.sequence).collect();
+
+        assert_eq!((sequences, broker.seen(|seen| seen.opens.len())), (vec![1, 2], 5));
+    }
+}
+
+#[test]
+fn a_consumer_that_never_was_open_is_told_of_a_refusal_at_once() {
+    for (code, reason) in OF_OWN_PAST {
+        let broker = Broker::start(|seen| seen.consume_plans.push_back(ConsumePlan::Refuse(code, reason)));
+        let consumer = consumer(&broker, |_| {});
+
+        let error = consumer.wait(1, 10_000).unwrap_err();
+
+        assert_eq!((error.code, broker.seen(|seen| seen.opens.len())), (code as i32, 1));
+    }
+}
+
+#[test]
+fn a_consumer_of_a_full_broker_goes_on_trying() {
+    let full = ConsumePlan::Refuse(Code::ResourceExhausted, "DISK_FULL");
+    let broker = Broker::start(|seen| seen.consume_plans.extend([full, deliver([1])]));
+    let consumer = consumer(&broker, |_| {});
+
+    assert_eq!(take(&consumer, 1).len(), 1);
+}
+
+#[test]
+fn without_reconnecting_a_refusal_after_a_break_is_not_waited_for() {
+    let broker = Broker::start(|seen| seen.consume_plans.push_back(ConsumePlan::Break { sequences: vec![] }));
+    let consumer = consumer(&broker, |settings| settings.reconnect = false);
+
+    assert_eq!(consumer.wait(1, 10_000).unwrap_err().code, Code::Unavailable as i32);
+}
+
 #[test]
 fn with_auto_ack_no_more_than_the_prefetch_is_taken_off_the_stream_by_much() {
     let broker = Broker::start(|seen| seen.consume_plans.push_back(deliver(1..=1_000)));
@@ -161,6 +227,27 @@ fn with_auto_ack_no_more_than_the_prefetch_is_taken_off_the_stream_by_much() {
     let deliveries = take(&consumer, 1_000);
 
     assert!(deliveries.iter().map(|delivery| delivery.sequence).eq(1..=1_000));
+}
+
+#[test]
+fn consumers_that_nobody_reads_do_not_keep_a_confirm_from_coming() {
+    const CONSUMERS: usize = 8;
+    let plan = ConsumePlan::Large { count: 40, bytes: 1 << 18 };
+    let broker = Broker::start(|seen| seen.consume_plans.extend(vec![plan; CONSUMERS]));
+    let channel = broker.channel();
+    let settings = ConsumerSettings { prefetch: 2, auto_ack: true, ..settings() };
+    let consumers: Vec<_> =
+        (0..CONSUMERS).map(|_| Consumer::new(Arc::clone(&channel), settings.clone()).unwrap()).collect();
+    for consumer in &consumers {
+        // Something came; it stays where it is.
+        assert!(consumer.wait(0, 10_000).is_ok_and(|taken| taken.is_empty()));
+    }
+    let publisher = Publisher::new(channel, publisher_settings()).unwrap();
+
+    for round in 0..100 {
+        publisher.publish(b"answer", &Message::default()).unwrap();
+        assert!(publisher.flush(10_000), "no confirm in round {round}");
+    }
 }
 
 #[test]

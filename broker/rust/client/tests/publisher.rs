@@ -3,19 +3,40 @@
 
 mod fake;
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use fake::{Broker, PublishPlan};
-use penstock_client::{Message, OutcomeRange, Publisher, PublisherSettings, RETURNED};
+use penstock_client::{Channel, ChannelSettings, Message, OutcomeRange, Publisher, PublisherSettings, RETURNED};
 use tonic::Code;
 
-fn publisher(broker: &Broker, change: impl FnOnce(&mut PublisherSettings)) -> Publisher {
-    let mut settings = PublisherSettings {
+fn settings() -> PublisherSettings {
+    PublisherSettings {
         vhost: "v".to_owned(),
         level: 1,
         in_flight_max: 1_000,
         batch_max: 100,
         reconnect: true,
         producer: String::new(),
+    }
+}
+
+/// A channel to an address where nobody listens.
+fn unanswered() -> Arc<Channel> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = listener.local_addr().unwrap().to_string();
+    let settings = ChannelSettings {
+        target,
+        authorization: String::new(),
+        connect_timeout_ms: 1_000,
+        message_bytes_max: 1 << 20,
+        tls: None,
     };
+    Arc::new(Channel::new(&settings).unwrap())
+}
+
+fn publisher(broker: &Broker, change: impl FnOnce(&mut PublisherSettings)) -> Publisher {
+    let mut settings = settings();
     change(&mut settings);
     Publisher::new(broker.channel(), settings).unwrap()
 }
@@ -179,6 +200,47 @@ fn after_a_broken_connection_only_what_has_no_outcome_is_sent_again() {
 }
 
 #[test]
+fn a_lost_connection_says_why_until_there_is_another_one() {
+    let broker = Broker::start(|seen| seen.publish_plans.push_back(PublishPlan::Refuse(Code::Unavailable)));
+    let publisher = publisher(&broker, |_| {});
+    publisher.publish(b"x", &to("", "k")).unwrap();
+
+    assert!(publisher.flush(10_000));
+    assert_eq!(publisher.lost(), None);
+
+    let nobody = Publisher::new(unanswered(), settings()).unwrap();
+    let reason = (0..10_000).find_map(|_| {
+        nobody.wait(1);
+        nobody.lost()
+    });
+    assert!(reason.is_some_and(|reason| reason.contains("refused")));
+}
+
+#[test]
+fn a_publisher_without_a_connection_ends_when_it_is_closed() {
+    let publisher = Publisher::new(unanswered(), settings()).unwrap();
+    publisher.publish(b"x", &to("", "k")).unwrap();
+    while publisher.lost().is_none() {
+        publisher.wait(1);
+    }
+
+    publisher.close_within(Duration::from_secs(60));
+
+    assert_eq!(publisher.take().first().map(|outcome| outcome.code), Some(Code::Cancelled as i32));
+}
+
+#[test]
+fn a_close_waits_no_longer_than_it_is_told() {
+    let broker = Broker::start(|seen| seen.publish_plans.push_back(PublishPlan::Silent));
+    let publisher = publisher(&broker, |_| {});
+    publisher.publish(b"x", &to("", "k")).unwrap();
+
+    publisher.close_within(Duration::ZERO);
+
+    assert_eq!(publisher.take().first().map(|outcome| outcome.code), Some(Code::Cancelled as i32));
+}
+
+#[test]
 fn refused_credentials_end_the_publisher_for_good() {
     let broker = Broker::start(|seen| seen.publish_plans.push_back(PublishPlan::Refuse(Code::Unauthenticated)));
     let publisher = publisher(&broker, |_| {});
@@ -265,17 +327,7 @@ fn a_call_is_answered_or_refused_or_late() {
 
 #[test]
 fn nobody_listening_is_told_by_its_cause() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let target = listener.local_addr().unwrap().to_string();
-    drop(listener);
-    let settings = penstock_client::ChannelSettings {
-        target,
-        authorization: String::new(),
-        connect_timeout_ms: 1_000,
-        message_bytes_max: 1 << 20,
-        tls: None,
-    };
-    let channel = penstock_client::Channel::new(&settings).unwrap();
+    let channel = unanswered();
 
     let error = channel.call("/penstock.v1.AdminService/GetStatus", Vec::new(), 5_000).unwrap_err();
 

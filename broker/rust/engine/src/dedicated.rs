@@ -287,8 +287,10 @@ impl Shard {
             };
             published.elsewhere.add(&home, stored.end);
             for (&place, fate) in places.iter().zip(&found) {
-                if let (Some(Fate::Stored(known)), Fate::Stored(level)) = (fates.get_mut(base + place), fate) {
-                    *known = (*known).max(*level);
+                match (fates.get_mut(base + place), fate) {
+                    (Some(Fate::Stored(known)), Fate::Stored(level)) => *known = (*known).max(*level),
+                    (Some(known), Fate::Behind(_)) => *known = *fate,
+                    _ => {}
                 }
             }
             if let (Some(refused), Some(&first)) = (stored.refused, places.get(found.len())) {

@@ -47,6 +47,11 @@ pub enum EngineError {
     ProducerTaken(String),
     #[error("producers whose names begin with '{0}' are the broker's own; choose another name")]
     ProducerReserved(&'static str),
+    #[error(
+        "sequence {0} of this producer was refused and did not come again; send it again, or another message with its number, and \
+         then what follows"
+    )]
+    ProducerBehind(u64),
     #[error("another call decides about this stage; wait until it has ended")]
     StageBusy,
     #[error(

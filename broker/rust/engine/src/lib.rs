@@ -50,7 +50,7 @@ pub use penstock_log::{
 pub use penstock_queue::{Destination, ExchangeKind, QueueId, Sequence, SequenceRange, Settle, Taken};
 pub use places::Places;
 pub use producers::{PRODUCERS_MAX, ProducerSession, ProducerStanding};
-pub use publish::{Fate, Publication, Published};
+pub use publish::{Fate, MESSAGES_AT_ONCE, Publication, Published};
 pub use reader::{Progress, ReadFrom, ReadRange, ReadSettings, StreamReader, Turn};
 pub use shard::{Backup, Damage, QueueCounts, Shard};
 pub use signal::Signal;

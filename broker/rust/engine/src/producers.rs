@@ -1,8 +1,11 @@
 //! Named producers: which number each has, how far it came, which publish stream speaks for it, and when it was last heard of.
 //!
-//! What must stay true: a sequence counts as stored only once its message is in the log's tail, so that what is refused may
-//! come again; of several sessions of a name the last one opened has it; a name that a session holds is not forgotten. When a
-//! name was used is written down now and then, not with each message: a start may find it used longer ago than it was.
+//! What must stay true: a sequence counts as stored only once its message is in the log's tail. After a refusal nothing with a
+//! higher sequence is stored until the refused one is taken, or else the refused one would pass for stored when it comes again;
+//! new sessions of the name do not change that. Of several sessions of a name the last one opened has it; a name that a session
+//! holds is not forgotten. When a name was used is written down now and then, not with each message: a start may find it used
+//! longer ago than it was. Refusals are not written down: after a start the client must know that what followed a refusal
+//! comes after it again.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -14,6 +17,7 @@ use rustc_hash::FxHashMap;
 
 use crate::background::clock_ms;
 use crate::error::EngineError;
+use crate::publish::{Fate, Publication};
 use crate::shard::Shard;
 use crate::state::State;
 
@@ -69,6 +73,8 @@ pub struct ProducerStanding {
 #[derive(Debug, Default)]
 struct Standing {
     highest: u64,
+    /// The lowest sequence that was refused and did not come again; always above `highest`.
+    refused: Option<NonZeroU64>,
     session: u64,
     /// 0 while nobody knows: an older broker did not write it down.
     used_at_ms: u64,
@@ -135,6 +141,40 @@ impl Producers {
         producer.sequence <= self.highest(producer.id)
     }
 
+    /// The refused sequence that has to come before this one.
+    pub fn behind(&self, producer: Producer) -> Option<u64> {
+        let refused = self.standing.get(&producer.id)?.refused?.get();
+        (refused < producer.sequence).then_some(refused)
+    }
+
+    /// Nothing above it is stored until it comes again. What is stored already cannot be refused any more.
+    fn refused(&mut self, producer: Producer) {
+        let standing = self.standing.entry(producer.id).or_default();
+        if let Some(sequence) = NonZeroU64::new(producer.sequence).filter(|one| one.get() > standing.highest) {
+            standing.refused = Some(standing.refused.map_or(sequence, |before| before.min(sequence)));
+        }
+    }
+
+    /// A message is stored, goes to a log that says more, or has no queue to lie in: what follows it may come.
+    fn taken(&mut self, producer: Producer) {
+        let Some(standing) = self.standing.get_mut(&producer.id) else { return };
+        standing.refused = standing.refused.filter(|refused| refused.get() != producer.sequence);
+    }
+
+    /// Notes what became of a message.
+    pub fn note(&mut self, producer: Producer, fate: Fate) {
+        match fate {
+            Fate::Stored(_) | Fate::Unroutable => self.taken(producer),
+            Fate::Returned | Fate::NoExchange | Fate::SeveralLogs => self.refused(producer),
+            Fate::Behind(_) => {}
+        }
+    }
+
+    /// Notes that these messages were not stored.
+    pub fn refuse_all(&mut self, batch: &[Publication<'_>]) {
+        batch.iter().filter_map(|publication| publication.payload.producer()).for_each(|one| self.refused(one));
+    }
+
     pub fn highest(&self, id: NonZeroU64) -> u64 {
         self.standing.get(&id).map_or(0, |standing| standing.highest)
     }
@@ -155,6 +195,10 @@ impl Producers {
         let standing = self.standing.entry(id).or_default();
         standing.session = self.last_session;
         standing.used_at_ms = now_ms;
+        if name.starts_with(STAGE_PREFIX) {
+            // Rows of a stage come in their order from the first that is left, whatever was refused before.
+            standing.refused = None;
+        }
         ProducerSession { name: name.to_owned(), id, session: self.last_session, held: Arc::clone(&standing.held) }
     }
 
@@ -233,6 +277,18 @@ impl Shard {
             standing.noted_at_ms = now_ms;
         }
         Ok(session)
+    }
+
+    /// Holds back what a producer sends with higher sequences, after its message with this one was refused outside the engine.
+    ///
+    /// # Errors
+    /// `ProducerTaken`; `Stopped` and `Closed`.
+    pub fn refuse(&self, session: &ProducerSession, sequence: u64) -> Result<(), EngineError> {
+        let mut guard = self.lock()?;
+        guard.check(self.name())?;
+        guard.producers.check(session)?;
+        guard.producers.refused(Producer { id: session.id, sequence });
+        Ok(())
     }
 
     /// The highest sequence stored of a producer; `None` when nothing is.

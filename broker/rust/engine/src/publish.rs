@@ -17,6 +17,10 @@ use crate::state::State;
 /// A record names at most this many queues; a wider message is stored again for the rest (docs/format.md).
 const TARGETS_MAX: usize = 1024;
 
+/// One hold of the lock stores at most so many messages, and none after so many targets: others of the vhost wait for no more.
+pub const MESSAGES_AT_ONCE: usize = 1024;
+const TARGETS_AT_ONCE: usize = 1024;
+
 /// One message on its way in. The payload's CRC was computed before any lock.
 #[derive(Clone, Copy)]
 pub struct Publication<'a> {
@@ -43,6 +47,19 @@ pub enum Fate {
     NoExchange,
     /// It has a producer's sequence, and its queues, or what the producer sent before, lie in several logs: nothing was stored.
     SeveralLogs,
+    /// This lower sequence of its producer was refused and did not come again: nothing was stored.
+    Behind(u64),
+}
+
+impl Fate {
+    /// Why it was not stored, when a refusal before it is the reason.
+    #[must_use]
+    pub fn behind(&self) -> Option<EngineError> {
+        match self {
+            Fate::Behind(refused) => Some(EngineError::ProducerBehind(*refused)),
+            _ => None,
+        }
+    }
 }
 
 /// Where the logs stood after a batch: what `disk` waits for.
@@ -67,7 +84,7 @@ impl Published {
 }
 
 impl Shard {
-    /// Routes and stores a batch, in order; `fates` gets one entry a message, up to the first that there was no room for.
+    /// Routes and stores a batch, in order and in bounded holds of the lock; `fates` gets one entry a message, up to the first that there was no room for.
     /// Everything stored is in the page cache and visible to consumers when this returns. Of a batch that ended early, messages
     /// without a fate may be stored in the logs that had room.
     ///
@@ -83,11 +100,40 @@ impl Shard {
         self.publish_as(None, batch, level, now_ms, fates)
     }
 
-    /// The same for a named producer. A message whose sequence is not above the highest stored of it is not stored again.
+    /// The same for a named producer. A message whose sequence is not above the highest stored of it is not stored again; one
+    /// above the lowest refused is refused too.
     ///
     /// # Errors
     /// As [`Shard::publish`]; `ProducerTaken` once another session has the name.
     pub fn publish_as(
+        &self,
+        producer: Option<&ProducerSession>,
+        batch: &[Publication<'_>],
+        level: Option<Level>,
+        now_ms: u64,
+        fates: &mut Vec<Fate>,
+    ) -> Result<Published, EngineError> {
+        let mut all = Published { end: Position(0), elsewhere: Places::default(), refused: None };
+        let mut rest = batch;
+        loop {
+            let before = fates.len();
+            let published = self.publish_round(producer, rest, level, now_ms, fates)?;
+            all.end = all.end.max(published.end);
+            all.elsewhere.add_all(&published.elsewhere);
+            all.refused = published.refused;
+            rest = rest.get(fates.len() - before..).unwrap_or_default();
+            if rest.is_empty() || all.refused.is_some() {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// The same for as many of the first messages as one hold of the lock should take: those that `fates` got an entry for, at
+    /// least one unless it was refused.
+    ///
+    /// # Errors
+    /// As [`Shard::publish_as`].
+    pub fn publish_round(
         &self,
         producer: Option<&ProducerSession>,
         batch: &[Publication<'_>],
@@ -104,6 +150,7 @@ impl Shard {
             producer.map_or(Ok(()), |session| state.producers.check(session))?;
             state.stored_at_ms = state.stored_at_ms.max(now_ms);
             let (stored, refused) = if self.is_full() {
+                state.producers.refuse_all(batch);
                 (Stored::default(), Some(self.full()))
             } else {
                 state.store_all(batch, level, fates)?
@@ -146,6 +193,8 @@ struct Stored {
     bytes: u64,
     /// Messages whose queues all have logs of their own.
     elsewhere_count: usize,
+    /// Places of messages in queues, here and elsewhere.
+    targets: usize,
 }
 
 impl State {
@@ -159,47 +208,69 @@ impl State {
         let mut stored = Stored::default();
         self.passed_on.clear();
         for (place, publication) in batch.iter().enumerate() {
-            if !self.find_targets(publication) {
-                fates.push(Fate::NoExchange);
-                continue;
-            }
-            if self.matched.queues.is_empty() {
-                fates.push(if publication.mandatory { Fate::Returned } else { Fate::Unroutable });
-                continue;
-            }
-            if !self.elsewhere.is_empty() {
-                match self.set_apart(publication, place) {
-                    Apart::Nothing => {}
-                    Apart::All => {
-                        // Its own log says more.
-                        fates.push(Fate::Stored(Level::Os));
-                        stored.elsewhere_count += 1;
-                        continue;
-                    }
-                    Apart::Refused => {
-                        fates.push(Fate::SeveralLogs);
-                        continue;
-                    }
+            let found = match self.fate_before(publication, level) {
+                Some(fate) => Ok(fate),
+                None => self.route_and_store(publication, (place, level), &mut stored),
+            };
+            let fate = match found {
+                Ok(fate) => fate,
+                Err(error) if self.stopped.is_some() => return Err(error),
+                Err(refused) => {
+                    self.producers.refuse_all(batch.get(place..).unwrap_or_default());
+                    return Ok((stored, Some(refused)));
                 }
+            };
+            if let Some(producer) = publication.payload.producer() {
+                self.producers.note(producer, fate);
             }
-            if publication.payload.producer().is_some_and(|producer| self.producers.has_stored(producer)) {
-                fates.push(Fate::Stored(Level::of(level, self.matched_level(), publication.persistent)));
-                continue;
+            fates.push(fate);
+            if stored.targets >= TARGETS_AT_ONCE || place + 1 >= MESSAGES_AT_ONCE {
+                break;
             }
-            if let Err(refused) = self.log.reserve(&publication.payload, self.matched.queues.len()) {
-                return Ok((stored, Some(refused.into())));
-            }
-            match self.store(publication, level) {
-                Ok(fate) => fates.push(fate),
-                Err(error) => {
-                    self.stopped = Some(error.to_string());
-                    return Err(error);
-                }
-            }
-            stored.count += 1;
-            stored.bytes += publication.payload.body_bytes();
         }
         Ok((stored, None))
+    }
+
+    /// What is known of a producer's message by its sequence alone, wherever it would go.
+    fn fate_before(&mut self, publication: &Publication<'_>, level: Option<Level>) -> Option<Fate> {
+        let producer = publication.payload.producer()?;
+        if self.producers.has_stored(producer) {
+            let queues_level = if self.find_targets(publication) { self.matched_level() } else { None };
+            return Some(Fate::Stored(Level::of(level, queues_level, publication.persistent)));
+        }
+        self.producers.behind(producer).map(Fate::Behind)
+    }
+
+    /// An error without `stopped` means that there is no room for it.
+    fn route_and_store(
+        &mut self,
+        publication: &Publication<'_>,
+        (place, level): (usize, Option<Level>),
+        stored: &mut Stored,
+    ) -> Result<Fate, EngineError> {
+        if !self.find_targets(publication) {
+            return Ok(Fate::NoExchange);
+        }
+        if self.matched.queues.is_empty() {
+            return Ok(if publication.mandatory { Fate::Returned } else { Fate::Unroutable });
+        }
+        stored.targets += self.matched.queues.len();
+        if !self.elsewhere.is_empty() {
+            match self.set_apart(publication, place) {
+                Apart::Nothing => {}
+                Apart::All => {
+                    stored.elsewhere_count += 1;
+                    // Its own log says more.
+                    return Ok(Fate::Stored(Level::Os));
+                }
+                Apart::Refused => return Ok(Fate::SeveralLogs),
+            }
+        }
+        self.log.reserve(&publication.payload, self.matched.queues.len())?;
+        let fate = self.store(publication, level).inspect_err(|error| self.stopped = Some(error.to_string()))?;
+        stored.count += 1;
+        stored.bytes += publication.payload.body_bytes();
+        Ok(fate)
     }
 
     fn store(&mut self, publication: &Publication<'_>, level: Option<Level>) -> Result<Fate, EngineError> {
@@ -207,8 +278,11 @@ impl State {
         if self.targets.is_empty() {
             return Ok(Fate::Unroutable);
         }
-        for targets in self.targets.chunks(TARGETS_MAX) {
-            self.log.append_message(&publication.payload, self.stored_at_ms, targets)?;
+        let last = self.targets.len().div_ceil(TARGETS_MAX) - 1;
+        for (place, targets) in self.targets.chunks(TARGETS_MAX).enumerate() {
+            // A log may end after any record: the sequence counts as stored with the last of them.
+            let payload = if place == last { publication.payload } else { publication.payload.without_producer() };
+            self.log.append_message(&payload, self.stored_at_ms, targets)?;
         }
         if let Some(producer) = publication.payload.producer() {
             self.producers.stored(producer, self.stored_at_ms);

@@ -4,7 +4,7 @@ mod rounds;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use penstock_log::{BackupTicket, Log, LogError, LogOptions, LogStats, Position, Recovery, Room};
@@ -58,7 +58,7 @@ pub struct Damage {
     pub queues: Vec<String>,
 }
 
-/// A copy of a shard's log to be made, and of those of its queues' own. While it exists the logs fold nothing and remove no file.
+/// A copy of a shard's log to be made, and of those of its queues' own. While it exists the logs keep the files that it names, and fold on.
 pub struct Backup {
     ticket: BackupTicket,
     shard: Arc<Shard>,
@@ -79,7 +79,7 @@ impl Backup {
     /// Makes the copy in an empty directory. Blocks.
     ///
     /// # Errors
-    /// `Log` when a file cannot be linked, copied or synced.
+    /// `Log` when a file cannot be copied or synced.
     pub fn write(self, directory: &Path) -> Result<(), EngineError> {
         let written = self.ticket.perform(directory);
         self.shard.request_fold();
@@ -93,6 +93,8 @@ pub struct Shard {
     me: Weak<Shard>,
     name: String,
     directory: PathBuf,
+    /// Who waits for `state` next holds it, so that one who lets go of `state` and comes back is behind them.
+    next: Mutex<()>,
     state: Mutex<State>,
     synced: AtomicU64,
     sync_done: Notify,
@@ -144,6 +146,7 @@ impl Shard {
             me: Weak::clone(me),
             name: name.to_owned(),
             directory: directory.to_owned(),
+            next: Mutex::new(()),
             state: Mutex::new(state),
             synced: AtomicU64::new(synced.0),
             sync_done: Notify::new(),
@@ -409,6 +412,7 @@ impl Shard {
     // ---- inside
 
     pub(crate) fn lock(&self) -> Result<MutexGuard<'_, State>, EngineError> {
+        let _next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         self.state
             .lock()
             .map_err(|_| EngineError::Stopped(self.name.clone(), "a bug ended an operation half way".to_owned()))

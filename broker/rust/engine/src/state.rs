@@ -65,7 +65,8 @@ impl QueueEntry {
         self.stream.iter().for_each(|stream| stream.cancel(reason));
     }
 
-    /// Rings as many consumers as `fresh_count` new ready messages can feed, turn by turn.
+    /// Rings as many waiting consumers as `fresh_count` new ready messages can feed, turn by turn. Whoever is rung takes, and
+    /// rings the next one when that leaves something ready, so that nothing stays beside one that waits.
     pub fn wake(&mut self, fresh_count: u64) {
         if let Some(stream) = &mut self.stream {
             stream.wake();

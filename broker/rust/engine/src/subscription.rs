@@ -108,13 +108,21 @@ impl Subscription {
         self.options.auto_ack
     }
 
-    /// Takes what is this consumer's turn, at most `count_max` messages.
+    /// Takes what is this consumer's turn, at most `count_max` messages. When there is nothing for it, its signal rings once
+    /// there is: it has to listen then, and take again when it hears it.
     ///
     /// # Errors
     /// `NoQueue` once the queue is gone; `Log` when a message's record cannot be found.
     pub fn fill(&self, count_max: u32, filled: &mut Vec<Filled>) -> Result<(), EngineError> {
         let mut guard = self.shard.lock()?;
         let taken = self.take(&mut guard, count_max, filled);
+        if let Ok(entry) = self.shard.entry(&mut guard, self.queue) {
+            if filled.is_empty() {
+                entry.machine.wait(self.id);
+            }
+            // It may have been rung for what it left: somebody else is, who does the same.
+            entry.wake(1);
+        }
         let passed = guard.log.take_passed();
         // Letting go of pages takes its time.
         drop(guard);
@@ -354,7 +362,7 @@ impl Subscription {
         let mut guard = self.shard.lock()?;
         let entry = self.shard.entry(&mut guard, self.queue)?;
         entry.machine.set_prefetch(self.id, prefetch);
-        // Nobody else's credit has changed.
+        // With credit it takes; without it passes a ring on that it cannot use any more.
         self.signal.ring();
         Ok(())
     }

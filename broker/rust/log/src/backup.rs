@@ -1,15 +1,19 @@
 //! A copy of a log as it stands at one position, made while the log goes on.
 //!
-//! What must stay true: what a copy was promised stays on the disk until the copy is done, also what a fold finds dead
-//! meanwhile; nothing of the log is written to; a copy is on the disk when it is called done, and says so in `synced`.
+//! What must stay true: the files that a copy names stay on the disk until it is done, whatever folds find dead meanwhile;
+//! nothing else waits for a copy: folds go on, and files that it does not name are removed as ever. Nothing of the log is
+//! written to, and no file is shared with it: segments are mapped, and a copy's files may be cut short. A copy is on the
+//! disk when it is called done, and says so in `synced`.
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::checkpoint::checkpoint_path;
+use rustc_hash::FxHashMap;
+
+use crate::checkpoint::{checkpoint_path, unlink_if_there};
 use crate::disk::Disk;
 use crate::error::LogError;
 use crate::fold_ticket::set_aside;
@@ -20,63 +24,98 @@ use crate::sync::{SyncedFile, save_position};
 
 const COPY_BYTES: usize = 1 << 20;
 
-/// How many copies are under way, and the files to remove once none is.
+/// The files that copies under way need, and those of them to remove afterwards.
 #[derive(Debug, Default)]
 pub(crate) struct Holds(Mutex<Held>);
 
 #[derive(Debug, Default)]
 struct Held {
-    count: usize,
-    waiting: Vec<PathBuf>,
-    /// Damaged segments, to be set aside then.
-    kept: Vec<PathBuf>,
+    copies: usize,
+    /// By how many copies a file is needed.
+    needed: FxHashMap<PathBuf, usize>,
+    waiting: Vec<Gone>,
+}
+
+/// A file that the log no longer needs.
+#[derive(Debug)]
+struct Gone {
+    path: PathBuf,
+    /// A damaged segment gets another name instead.
+    is_kept: bool,
+}
+
+impl Gone {
+    fn remove(&self, disk: &dyn Disk) -> Result<(), LogError> {
+        if self.is_kept { set_aside(disk, &self.path) } else { unlink_if_there(disk, &self.path) }
+    }
 }
 
 impl Holds {
     pub(crate) fn is_held(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).count > 0
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).copies > 0
     }
 
-    /// Takes over the removal of files while a copy is under way; says whether it did.
-    pub(crate) fn postpone(&self, files: &[PathBuf], kept: &[PathBuf]) -> bool {
+    /// Removes a file, or gives it another name: now, or once no copy needs it.
+    pub(crate) fn remove(&self, disk: &dyn Disk, path: &Path, is_kept: bool) -> Result<(), LogError> {
+        let gone = Gone { path: path.to_owned(), is_kept };
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.count > 0 {
-            held.waiting.extend_from_slice(files);
-            held.kept.extend_from_slice(kept);
+        if held.needed.contains_key(path) {
+            held.waiting.push(gone);
+            return Ok(());
         }
-        held.count > 0
+        drop(held);
+        gone.remove(disk)
     }
 }
 
-/// Keeps every file of the log until it is dropped.
+/// Keeps the files of one copy until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Hold {
     holds: Arc<Holds>,
     disk: Arc<dyn Disk>,
+    files: Vec<PathBuf>,
 }
 
 impl Hold {
-    pub(crate) fn take(holds: &Arc<Holds>, disk: &Arc<dyn Disk>) -> Hold {
-        holds.0.lock().unwrap_or_else(PoisonError::into_inner).count += 1;
-        Hold { holds: Arc::clone(holds), disk: Arc::clone(disk) }
+    /// Also holds the checkpoints that are there, and gives them. The log's lock is held: no fold begins between the list of
+    /// sealed segments and this, and one that is under way lets go of no more than the oldest checkpoint listed.
+    pub(crate) fn take(
+        holds: &Arc<Holds>,
+        disk: &Arc<dyn Disk>,
+        directory: &Path,
+        sealed: &[(PathBuf, PathBuf)],
+    ) -> Result<(Hold, Vec<PathBuf>), LogError> {
+        let mut held = holds.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = Names::list(directory)?;
+        let checkpoints: Vec<_> = names.checkpoints.iter().map(|&number| checkpoint_path(directory, number)).collect();
+        let segments = sealed.iter().flat_map(|(segment, index)| [segment, index]);
+        let files: Vec<_> = segments.chain(&checkpoints).cloned().collect();
+        for file in &files {
+            *held.needed.entry(file.clone()).or_default() += 1;
+        }
+        held.copies += 1;
+        Ok((Hold { holds: Arc::clone(holds), disk: Arc::clone(disk), files }, checkpoints))
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
         let mut held = self.holds.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.count -= 1;
-        if held.count > 0 {
-            return;
+        let Held { copies, needed, waiting } = &mut *held;
+        *copies -= 1;
+        for file in &self.files {
+            if let Some(count) = needed.get_mut(file) {
+                *count -= 1;
+            }
         }
-        let (files, kept) = (std::mem::take(&mut held.waiting), std::mem::take(&mut held.kept));
+        needed.retain(|_, count| *count > 0);
+        let (kept, gone) = std::mem::take(waiting).into_iter().partition(|gone| needed.contains_key(&gone.path));
+        *waiting = kept;
         drop(held);
-        for path in kept {
-            let _ = set_aside(self.disk.as_ref(), &path);
-        }
-        for path in files {
+        let gone: Vec<Gone> = gone;
+        for file in gone {
             // One that stays is dead at the checkpoint; the next start's first fold removes it.
-            let _ = self.disk.unlink(&path);
+            let _ = file.remove(self.disk.as_ref());
         }
     }
 }
@@ -96,6 +135,10 @@ pub struct BackupTicket {
     /// How much of the active segment's file is below the position, and how large the file is.
     pub(crate) active_bytes: (u64, u64),
     pub(crate) hold: Hold,
+    /// Those of before the copy began: a later one stands above its position.
+    pub(crate) checkpoints: Vec<PathBuf>,
+    /// What draining the log needs of its disk, which a copy on the same one leaves.
+    pub(crate) room_needed: u64,
 }
 
 impl BackupTicket {
@@ -105,16 +148,15 @@ impl BackupTicket {
         self.position
     }
 
-    /// Makes the copy in an empty directory. Sealed segments become hard links where that is possible.
+    /// Makes the copy in an empty directory, of any file system. Where that can share blocks of files, it does.
     pub fn perform(self, target: &Path) -> Result<(), LogError> {
         for (segment, index) in &self.sealed {
-            link(segment, target)?;
-            link_if_there(index, target)?;
+            self.copy(segment, target)?;
+            self.copy_if_there(index, target)?;
         }
-        let names = Names::list(&self.directory)?;
-        for number in names.checkpoints {
-            // The oldest may go just now; the one after it stays, as no fold begins while the files are held.
-            link_if_there(&checkpoint_path(&self.directory, number), target)?;
+        for checkpoint in &self.checkpoints {
+            // The oldest may have gone when the copy began; the one after it stays.
+            self.copy_if_there(checkpoint, target)?;
         }
         // Its own: the log's may name by now what was rewritten after the list of segments was made.
         if !self.manifest.entries.is_empty() {
@@ -126,16 +168,50 @@ impl BackupTicket {
         let synced = Mutex::new(SyncedFile::load(target)?);
         save_position(&synced, self.hold.disk.as_ref(), self.position)?;
         sync(&target.join("synced"))?;
-        File::open(target).and_then(|file| file.sync_all()).map_err(|error| LogError::io("sync", target, error))
+        sync(target)
     }
 
     fn copy_active(&self, target: &Path) -> Result<(), LogError> {
         let (path, file) = &self.active;
         let (used, bytes) = self.active_bytes;
+        self.check_room(target, used)?;
         let copy = in_directory(path, target);
-        copy_bytes(file, used, &copy)
-            .and_then(|copied| copied.set_len(bytes).and_then(|()| copied.sync_all()))
-            .map_err(|error| LogError::io("write", &copy, error))
+        let copied = copy_bytes((file, path), used, &copy)?;
+        copied.set_len(bytes).and_then(|()| copied.sync_all()).map_err(|error| LogError::io("write", &copy, error))
+    }
+
+    /// Copies a file that does not change any more; then it is on the disk.
+    fn copy(&self, path: &Path, target: &Path) -> Result<(), LogError> {
+        let opened = File::open(path).and_then(|file| file.metadata().map(|found| (file, found.len())));
+        let (file, bytes) = opened.map_err(|error| LogError::io("open", path, error))?;
+        self.check_room(target, bytes)?;
+        let copy = in_directory(path, target);
+        let copied = copy_bytes((&file, path), bytes, &copy)?;
+        copied.sync_all().map_err(|error| LogError::io("sync", &copy, error))
+    }
+
+    fn copy_if_there(&self, path: &Path, target: &Path) -> Result<(), LogError> {
+        match self.copy(path, target) {
+            Err(LogError::Io { source, path: missing, .. })
+                if source.kind() == io::ErrorKind::NotFound && missing == path =>
+            {
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// A copy on the log's own disk leaves what the log needs to be drained.
+    fn check_room(&self, target: &Path, bytes: u64) -> Result<(), LogError> {
+        let device = |path: &Path| std::fs::metadata(path).map(|found| found.dev()).ok();
+        if device(target) != device(&self.directory) {
+            return Ok(());
+        }
+        let free = self.hold.disk.space(target).map_or(u64::MAX, |space| space.free);
+        if free < self.room_needed.saturating_add(bytes) {
+            return Err(LogError::io("write", target, io::ErrorKind::StorageFull.into()));
+        }
+        Ok(())
     }
 }
 
@@ -144,48 +220,59 @@ fn in_directory(path: &Path, target: &Path) -> PathBuf {
     target.join(path.file_name().unwrap_or_default())
 }
 
-/// Links a file that does not change any more, or copies it to another file system; then it is on the disk.
-fn link(path: &Path, target: &Path) -> Result<(), LogError> {
-    let copy = in_directory(path, target);
-    match std::fs::hard_link(path, &copy) {
-        Ok(()) => return sync(&copy),
-        Err(error) if is_no_link(&error) => {}
-        Err(error) => return Err(LogError::io("link", path, error)),
-    }
-    let file = File::open(path).map_err(|error| LogError::io("open", path, error))?;
-    let bytes = file.metadata().map_err(|error| LogError::io("open", path, error))?.len();
-    let copied = copy_bytes(&file, bytes, &copy).and_then(|copied| copied.sync_all());
-    copied.map_err(|error| LogError::io("write", &copy, error))
-}
-
-fn link_if_there(path: &Path, target: &Path) -> Result<(), LogError> {
-    match link(path, target) {
-        Err(LogError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
-}
-
-/// Whether links cannot be made there at all, as between file systems.
-fn is_no_link(error: &io::Error) -> bool {
-    use io::ErrorKind::{CrossesDevices, PermissionDenied, TooManyLinks, Unsupported};
-    matches!(error.kind(), CrossesDevices | PermissionDenied | TooManyLinks | Unsupported)
-}
-
 fn sync(path: &Path) -> Result<(), LogError> {
-    File::open(path).and_then(|file| file.sync_data()).map_err(|error| LogError::io("sync", path, error))
+    File::open(path).and_then(|file| file.sync_all()).map_err(|error| LogError::io("sync", path, error))
 }
 
-/// Copies the first `bytes` of a file into a new one.
-fn copy_bytes(from: &File, bytes: u64, to: &Path) -> io::Result<File> {
-    let copy = OpenOptions::new().write(true).create_new(true).open(to)?;
-    let mut buffer = vec![0; COPY_BYTES];
-    let mut at = 0;
+/// Copies the first bytes of a file into a new one.
+fn copy_bytes(from: (&File, &Path), bytes: u64, to: &Path) -> Result<File, LogError> {
+    let copy = OpenOptions::new().write(true).create_new(true).open(to);
+    let copy = copy.map_err(|error| LogError::io("create", to, error))?;
+    copy_into(from, bytes, (&copy, to))?;
+    Ok(copy)
+}
+
+/// By the kernel, which may share blocks. Where it cannot or meets an error, by reading and writing, which says which of
+/// the two disks it was.
+fn copy_into((from, path): (&File, &Path), bytes: u64, (copy, to): (&File, &Path)) -> Result<(), LogError> {
+    let (mut at, mut copied) = (0, 0);
+    while at < bytes {
+        let length = usize::try_from(bytes - at).unwrap_or(usize::MAX);
+        match rustix::fs::copy_file_range(from, Some(&mut at), copy, Some(&mut copied), length) {
+            Ok(0) | Err(_) => break,
+            Ok(_) => {}
+        }
+    }
+    let mut buffer = vec![0; if at < bytes { COPY_BYTES } else { 0 }];
     while at < bytes {
         let length = usize::try_from(bytes - at).unwrap_or(usize::MAX).min(COPY_BYTES);
         let Some(part) = buffer.get_mut(..length) else { break };
-        from.read_exact_at(part, at)?;
-        copy.write_all_at(part, at)?;
+        from.read_exact_at(part, at).map_err(|error| LogError::io("read", path, error))?;
+        copy.write_all_at(part, at).map_err(|error| LogError::io("write", to, error))?;
         at += length as u64;
     }
-    Ok(copy)
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_file_it_was_met_in() {
+        let directory = tempfile::tempdir().unwrap();
+        let (source, copy) = (directory.path().join("source"), directory.path().join("copy"));
+        std::fs::write(&source, [1; 100]).unwrap();
+        let file = File::open(&source).unwrap();
+        let full = Path::new("/dev/full");
+        let device = OpenOptions::new().write(true).open(full).unwrap();
+
+        let no_room = copy_into((&file, &source), 100, (&device, full)).unwrap_err();
+        let too_short = copy_bytes((&file, &source), 101, &copy).unwrap_err();
+
+        assert!(no_room.is_full());
+        assert_eq!(no_room.to_string(), "cannot write /dev/full: No space left on device (os error 28)");
+        assert!(too_short.to_string().starts_with(&format!("cannot read {}: ", source.display())));
+    }
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 
+use crate::backup::Holds;
 use crate::directory::write_whole;
 use crate::disk::Disk;
 use crate::error::{Damage, LogError};
@@ -95,11 +96,16 @@ impl Checkpoints {
         disk.rename(&temporary, &path).map_err(|error| LogError::io("rename", &temporary, error))?;
         disk.sync_directory(directory).map_err(|error| LogError::io("sync", directory, error))?;
         self.kept.push((number, state.position));
+        Ok(bytes.len() as u64)
+    }
+
+    /// Lets go of all but the newest two. A copy under way keeps those that it needs until it is done.
+    pub(crate) fn trim(&mut self, disk: &dyn Disk, directory: &Path, holds: &Holds) -> Result<(), LogError> {
         while self.kept.len() > KEPT {
             let (oldest, _) = self.kept.remove(0);
-            unlink_if_there(disk, &checkpoint_path(directory, oldest))?;
+            holds.remove(disk, &checkpoint_path(directory, oldest), false)?;
         }
-        Ok(bytes.len() as u64)
+        Ok(())
     }
 }
 
@@ -335,6 +341,7 @@ mod tests {
         for position in [10, 20, 30] {
             let state = FoldState { position: Position(position), ..FoldState::default() };
             checkpoints.save(&RealDisk, directory.path(), &LOG_ID, &state).unwrap();
+            checkpoints.trim(&RealDisk, directory.path(), &Holds::default()).unwrap();
             floors.push(checkpoints.floor().0);
         }
 

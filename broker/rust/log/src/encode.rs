@@ -61,6 +61,12 @@ impl<'a> Payload<'a> {
         Payload { producer: Some(producer), ..self }
     }
 
+    /// The same for a record that says nothing of who published it.
+    #[must_use]
+    pub fn without_producer(self) -> Payload<'a> {
+        Payload { producer: None, ..self }
+    }
+
     #[must_use]
     pub fn key(&self) -> Option<&'a [u8]> {
         self.key

@@ -70,6 +70,7 @@ pub struct FoldTicket {
     pub(crate) synced_file: Arc<Mutex<SyncedFile>>,
     pub(crate) keeper: Arc<Mutex<Keeper>>,
     pub(crate) stopped: Arc<AtomicBool>,
+    pub(crate) holds: Arc<Holds>,
     pub(crate) running: Running,
 }
 
@@ -96,8 +97,8 @@ pub struct Retired {
     /// Damaged segments: they get another name instead.
     pub(crate) kept: Vec<PathBuf>,
     pub(crate) disk: Option<Arc<dyn Disk>>,
-    /// A copy under way keeps the files until it is done.
-    pub(crate) holds: Option<Arc<Holds>>,
+    /// Copies under way keep the files that they need.
+    pub(crate) holds: Arc<Holds>,
     pub(crate) segments: Vec<Arc<Segment>>,
     pub(crate) lookups: Vec<Lookup>,
 }
@@ -113,14 +114,9 @@ impl Retired {
 
     pub fn perform(self) -> Result<(), LogError> {
         let Some(disk) = &self.disk else { return Ok(()) };
-        // Damaged segments keep their names too while a copy looks for them.
-        if self.holds.as_ref().is_some_and(|holds| holds.postpone(&self.files, &self.kept)) {
-            return Ok(());
-        }
-        for path in &self.kept {
-            set_aside(disk.as_ref(), path)?;
-        }
-        self.files.iter().try_for_each(|path| unlink_if_there(disk.as_ref(), path))
+        let remove = |path: &PathBuf, is_kept| self.holds.remove(disk.as_ref(), path, is_kept);
+        self.kept.iter().try_for_each(|path| remove(path, true))?;
+        self.files.iter().try_for_each(|path| remove(path, false))
     }
 }
 
@@ -148,14 +144,16 @@ impl FoldTicket {
         let names_synced = self.disk.sync_directory(&self.directory);
         names_synced.map_err(|error| self.stop(LogError::io("sync", &self.directory, error)))?;
         let Keeper { state, checkpoints, catalog, .. } = &mut *keeper;
-        let disk = self.disk.as_ref();
+        let (disk, holds) = (self.disk.as_ref(), self.holds.as_ref());
         let checkpoint_bytes = checkpoints.save(disk, &self.directory, &self.log_id, state)?;
+        checkpoints.trim(disk, &self.directory, holds)?;
         // What died since the older checkpoint would stay until the next: saved twice, the same state is both.
         if state.position.0 - checkpoints.floor().0 > COPY_BYTES_MIN.max(COPY_TIMES * checkpoint_bytes) {
             match checkpoints.save(disk, &self.directory, &self.log_id, state) {
                 Err(error) if error.is_full() => {}
                 copied => copied.map(|_| ())?,
             }
+            checkpoints.trim(disk, &self.directory, holds)?;
         }
         save_position(&self.synced_file, self.disk.as_ref(), self.boundary)?;
         for part in &self.parts {

@@ -55,8 +55,9 @@ const TAIL_BYTES_KEPT: usize = 1 << 20;
 pub struct LogOptions {
     pub segment_bytes_min: u64,
     pub segment_bytes_max: u64,
-    /// Whether numbers may have been handed out that the disk does not know of: every queue's next number is raised. A
-    /// start that cuts a torn tail raises by itself.
+    /// Whether the page cache may have been lost since the last write: numbers may have been handed out that the disk does
+    /// not know of, so every queue's next number is raised, and writes may be there without those before them, so what
+    /// follows a bad record above `synced` does not count. A start that cuts a torn tail raises by itself.
     pub raise: bool,
     /// Messages are refused rather than leave less room than this on the disk.
     pub free_bytes_min: u64,
@@ -93,6 +94,8 @@ pub struct LogStats {
     pub bytes_written: u64,
     /// What compaction wrote, directories not included.
     pub bytes_rewritten: u64,
+    /// Sealed segments whose index is in memory, as no fold took them yet.
+    pub unfolded_segments: u64,
 }
 
 /// A shard's log.
@@ -142,7 +145,7 @@ impl Log {
         options.segment_bytes_max = options.segment_bytes_max.clamp(2 * SEGMENT_HEADER_BYTES, RECORD_BYTES_MAX);
         options.segment_bytes_min =
             options.segment_bytes_min.clamp(2 * SEGMENT_HEADER_BYTES, options.segment_bytes_max);
-        let recovered = recover(directory, options.disk.as_ref())?;
+        let recovered = recover(directory, options.disk.as_ref(), !options.raise)?;
         let recovery = recovered.recovery;
         let mut state = recovered.state.clone();
         let quarantined = recovered.quarantined.clone();
@@ -383,11 +386,13 @@ impl Log {
     pub fn stats(&self) -> LogStats {
         let segments = self.sealed.iter().map(|sealed| &sealed.segment).chain(std::iter::once(&self.active.segment));
         let mapped = segments.filter(|segment| segment.is_mapped()).map(|segment| segment.bytes()).sum::<u64>();
+        let unfolded = self.sealed.iter().filter(|sealed| matches!(sealed.lookup, Lookup::Memory(_))).count();
         LogStats {
             segments: self.sealed.len() as u64 + 1,
             mapped_bytes: mapped + self.sealed.iter().map(|sealed| sealed.lookup.mapped_bytes()).sum::<u64>(),
             bytes_written: self.bytes_written,
             bytes_rewritten: self.bytes_rewritten,
+            unfolded_segments: unfolded as u64,
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Starting from what the directory holds: the newest whole checkpoint, and the fold of the records after it.
 //!
 //! What must stay true: what cannot be read below `synced` is passed over, reported with its place, and never deleted;
-//! above it the log ends at the first bad record, and segments after that are set aside. No old segment is written to.
+//! above it the log ends at the first bad record, and segments after that are set aside. While the page cache is known to
+//! be that of the last writer, records arrived in order: one behind a bad record proves corruption, not a torn tail. No old
+//! segment is written to.
 
 use std::fs::File;
 use std::io;
@@ -115,8 +117,9 @@ struct Found {
     limit: Option<Position>,
 }
 
-/// Reads the directory up to the log's end and syncs what lies past `synced`.
-pub(crate) fn recover(directory: &Path, disk: &dyn Disk) -> Result<Recovered, LogError> {
+/// Reads the directory up to the log's end and syncs what lies past `synced`. `keeps_order` says that the page cache was not
+/// lost since the last write, so that no byte is there without all that were written before it.
+pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> Result<Recovered, LogError> {
     let names = Names::list(directory)?;
     for path in &names.temporary {
         unlink_if_there(disk, path)?;
@@ -129,6 +132,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk) -> Result<Recovered, Lo
     let mut reader = Reader {
         directory,
         disk,
+        keeps_order,
         floor: state.position,
         synced: synced.position().max(state.position),
         state,
@@ -176,6 +180,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk) -> Result<Recovered, Lo
 struct Reader<'a> {
     directory: &'a Path,
     disk: &'a dyn Disk,
+    keeps_order: bool,
     state: FoldState,
     /// Where the checkpoint stands.
     floor: Position,
@@ -308,7 +313,7 @@ impl Reader<'_> {
             return self.read_below(segment, end);
         }
         if segment.first() > self.state.position {
-            if self.state.position >= self.synced {
+            if self.state.position >= self.synced && !self.keeps_order {
                 return self.end_before(segment);
             }
             self.pass_gap(&segment);
@@ -335,7 +340,12 @@ impl Reader<'_> {
 
     /// A segment with records after the checkpoint.
     fn read_above(&mut self, segment: Segment, epoch: u64, limit: Option<Position>) -> Result<(), LogError> {
-        let owed = limit.map_or(self.synced, |limit| limit.min(self.synced));
+        let owed = match limit {
+            // The next segment was begun after all of this one was written.
+            Some(limit) if self.keeps_order => limit,
+            Some(limit) => limit.min(self.synced),
+            None => self.synced,
+        };
         let walked = self.walk(&segment, owed, Some(epoch))?;
         self.quarantined.extend(walked.damaged);
         self.state.position = self.state.position.max(walked.end);
@@ -387,8 +397,8 @@ impl Reader<'_> {
         Ok(directory.is_usable()?.then(|| Lookup::File(Arc::new(directory))))
     }
 
-    /// Indexes the records up to the first bad one at or above `owed`, and passes over what is bad below it. With the epoch
-    /// in which the segment was begun, those above the state's position are folded.
+    /// Indexes the records up to the torn tail, which begins with a bad one at or above `owed`, and passes over what is bad
+    /// before it. With the epoch in which the segment was begun, those above the state's position are folded.
     fn walk(&mut self, segment: &Segment, owed: Position, fold: Option<u64>) -> Result<Walked, LogError> {
         let mut walked = Walked { index: MemoryIndex::default(), end: owed, damaged: Vec::new() };
         // Records of a rewritten one keep their positions: its end is that of its file.
@@ -411,13 +421,14 @@ impl Reader<'_> {
                     let end = segment.position_of(walk.offset());
                     self.take_in(&mut walked, offset, &decoded, fold.map(|_| end));
                 }
-                Err(_) if !is_owed => {
-                    walked.end = segment.position_of(at);
-                    return Ok(walked);
-                }
                 Err(error) => {
+                    let goes_on = (is_owed || self.keeps_order) && walk.resume();
+                    if !is_owed && !goes_on {
+                        walked.end = segment.position_of(at);
+                        return Ok(walked);
+                    }
                     self.note_lost(segment, at, error.into(), fold, &mut walked.damaged);
-                    if !walk.resume() || walk.offset() > owed_to {
+                    if !goes_on {
                         return Ok(walked);
                     }
                 }

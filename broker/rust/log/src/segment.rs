@@ -403,13 +403,7 @@ impl Segment {
     pub(crate) fn bytes_written_above(&self, offset: u64) -> Result<u64, LogError> {
         let whole = self.map()?.bytes();
         self.populate_range(offset as usize, whole.len())?;
-        let above = whole.get(offset as usize..).unwrap_or_default();
-        // By blocks from the end: nearly all of them are zeros, and a block is compared by wide words.
-        let is_written = |block: &[u8]| block.iter().fold(0, |any, &byte| any | byte) != 0;
-        let Some(last) = above.chunks(4096).rposition(is_written) else { return Ok(0) };
-        let block = above.get(last * 4096..).unwrap_or_default();
-        let block = block.get(..4096).unwrap_or(block);
-        Ok((last * 4096) as u64 + block.iter().rposition(|&byte| byte != 0).map_or(0, |at| at as u64 + 1))
+        Ok(written_in(whole.get(offset as usize..).unwrap_or_default()) as u64)
     }
 
     pub(crate) fn map(&self) -> Result<&Map, LogError> {
@@ -448,6 +442,16 @@ impl Segment {
             _ => LogError::io("read", &self.place.path, error),
         })
     }
+}
+
+/// How many bytes there are up to the last one that is not zero, that one included.
+fn written_in(bytes: &[u8]) -> usize {
+    // By blocks from the end: nearly all of them are zeros, and a block is compared by wide words.
+    let is_written = |block: &[u8]| block.iter().fold(0, |any, &byte| any | byte) != 0;
+    let Some(last) = bytes.chunks(4096).rposition(is_written) else { return 0 };
+    let block = bytes.get(last * 4096..).unwrap_or_default();
+    let block = block.get(..4096).unwrap_or(block);
+    last * 4096 + block.iter().rposition(|&byte| byte != 0).map_or(0, |at| at + 1)
 }
 
 /// How much of a record is checked while walking.
@@ -532,6 +536,9 @@ impl<'a> Walk<'a> {
     pub(crate) fn resume(&mut self) -> bool {
         let begin = self.at as usize + 1;
         let rest = self.bytes.get(begin..).unwrap_or_default();
+        // A record begins before the last byte that is not zero; nearly all of an active segment lies after it.
+        let end = written_in(rest).saturating_add(HEADER_BYTES).min(rest.len());
+        let rest = rest.get(..end).unwrap_or_default();
         for (at, header) in (begin as u64..).zip(rest.windows(HEADER_BYTES)) {
             let says = header.get(8..16).map_or(0, le_u64);
             if !self.segment.is_placed(Position(says), at) {

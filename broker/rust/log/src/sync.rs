@@ -1,8 +1,8 @@
 //! Group commit, and the file that remembers how far it came. Drawn in `docs/format.md`, "Synced".
 //!
 //! What must stay true: nothing is called synced before every byte below it is on the disk, and after a sync that failed
-//! nothing is called synced any more. The file says a lower bound: it is written after the syncs it speaks of, never for
-//! each of them.
+//! nothing is called synced any more. The file says a lower bound: it is written after each sync it speaks of and never
+//! synced itself, so that a process that dies leaves the last one and a failing power an earlier one.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -50,9 +50,8 @@ impl SyncTicket {
             return Err(LogError::Stopped { path: self.directory.to_path_buf() });
         }
         self.sync_all().inspect_err(|_| self.stopped.store(true, Ordering::SeqCst))?;
-        if self.files.len() > 1 {
-            save_position(&self.synced_file, self.disk.as_ref(), self.position)?;
-        }
+        // A start tells corruption from a torn tail by it, so it must know of everything that was confirmed.
+        save_position(&self.synced_file, self.disk.as_ref(), self.position)?;
         Ok(self.position)
     }
 
@@ -79,13 +78,15 @@ pub(crate) struct SyncedFile {
     path: PathBuf,
     turn: u64,
     position: Position,
+    /// Open since the first position was saved.
+    file: Option<File>,
 }
 
 impl SyncedFile {
     /// Reads it; one that is absent or has no whole slot says 0.
     pub(crate) fn load(directory: &Path) -> Result<SyncedFile, LogError> {
         let path = directory.join("synced");
-        let mut found = SyncedFile { path, turn: 0, position: Position(0) };
+        let mut found = SyncedFile { path, turn: 0, position: Position(0), file: None };
         let file = match File::open(&found.path) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(found),
@@ -115,21 +116,28 @@ impl SyncedFile {
         if position <= self.position {
             return Ok(());
         }
-        let io = |action, error| LogError::io(action, &self.path, error);
-        let file = match disk.open(&self.path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => disk.create(&self.path, FILE_BYTES),
-            other => other,
-        };
-        let file = match file {
-            // It says a lower bound, so that an older one will do until there is room.
-            Err(error) if is_full(&error) => return Ok(()),
-            file => file.map_err(|error| io("open", error))?,
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => match self.open(disk) {
+                // It says a lower bound, so that an older one will do until there is room.
+                Err(error) if is_full(&error) => return Ok(()),
+                opened => opened.map_err(|error| LogError::io("open", &self.path, error))?,
+            },
         };
         let turn = self.turn + 1;
         let place = SLOT_PLACES[(turn % 2) as usize];
-        disk.write_at(&file, &encode_slot(turn, position), place).map_err(|error| io("write", error))?;
+        let written = disk.write_at(&file, &encode_slot(turn, position), place);
+        written.map_err(|error| LogError::io("write", &self.path, error))?;
+        self.file = Some(file);
         (self.turn, self.position) = (turn, position);
         Ok(())
+    }
+
+    fn open(&self, disk: &dyn Disk) -> std::io::Result<File> {
+        match disk.open(&self.path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => disk.create(&self.path, FILE_BYTES),
+            other => other,
+        }
     }
 }
 

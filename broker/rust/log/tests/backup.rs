@@ -4,9 +4,12 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use penstock_log::{Log, Outcome};
+use penstock_log::{FaultyDisk, Log, LogOptions, Outcome};
 use proptest::prelude::*;
 use support::{Model, fold, message, open, small_segments, sync};
 
@@ -113,7 +116,6 @@ fn a_fold_that_was_under_way_leaves_the_copy_all_it_needs() {
     let backup = log.begin_backup().unwrap();
     let folded = folding.perform().unwrap();
     log.finish_fold(folded).perform().unwrap();
-    assert!(log.begin_fold().is_none(), "no fold begins while a copy is under way");
     let before = files(directory.path()).len();
     backup.perform(copy.path()).unwrap();
 
@@ -121,4 +123,165 @@ fn a_fold_that_was_under_way_leaves_the_copy_all_it_needs() {
     let opened = open(copy.path());
     model.check_state(&opened.state);
     model.check_messages(&opened.log);
+}
+
+fn segments() -> LogOptions {
+    LogOptions { segment_bytes_min: 16 << 10, segment_bytes_max: 64 << 10, ..LogOptions::default() }
+}
+
+fn path_of_active(directory: &Path) -> PathBuf {
+    let is_segment = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with("msgs.");
+    files(directory).into_keys().rfind(is_segment).unwrap()
+}
+
+/// Publishes as many messages of 5,000 bytes.
+fn publish(log: &mut Log, model: &mut Model, queue: u32, count: u8) {
+    for seed in 0..count {
+        model.publish(log, &[queue], message(5_000, seed)).unwrap();
+        log.write().unwrap();
+    }
+}
+
+/// Stores a megabyte, drops it and folds, so that what comes after it lies far above the older checkpoint.
+fn pass(log: &mut Log, model: &mut Model) {
+    for _ in 0..10 {
+        publish(log, model, 1, 25);
+        model.purge(log, 1);
+    }
+    publish(log, model, 2, 5);
+    fold(log).expect("folds go on").perform().unwrap();
+}
+
+#[test]
+fn folds_go_on_while_a_copy_is_made_and_only_its_files_wait_for_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    let mut log = Log::open(directory.path(), segments()).unwrap().log;
+    let mut model = Model::default();
+    pass(&mut log, &mut model);
+    publish(&mut log, &mut model, 1, 100);
+    let at_the_point = model.clone();
+
+    let backup = log.begin_backup().unwrap();
+    let mut held = files(directory.path());
+    // The one that is written to is open already.
+    held.remove(&path_of_active(directory.path()));
+    model.purge(&mut log, 1);
+    let mut most = 0;
+    for _ in 0..5 {
+        pass(&mut log, &mut model);
+        most = most.max(log.stats().unfolded_segments);
+    }
+
+    assert!(most <= 2, "{most} indexes in memory");
+    let stayed = files(directory.path());
+    let checkpoints = |files: &BTreeMap<PathBuf, Vec<u8>>| {
+        files.keys().filter(|path| path.to_string_lossy().contains("checkpoint.")).count()
+    };
+    assert!(held.keys().all(|path| stayed.contains_key(path)), "what the copy needs stays");
+    assert!(stayed.len() < held.len() + 100, "what it does not need goes: {} files", stayed.len());
+    backup.perform(copy.path()).unwrap();
+    assert!(files(directory.path()).len() < stayed.len(), "what waited for the copy is gone after it");
+    assert_eq!(checkpoints(&files(directory.path())), 2);
+    let opened = open(copy.path());
+    at_the_point.check_state(&opened.state);
+    at_the_point.check_messages(&opened.log);
+    drop(log);
+    let opened = open(directory.path());
+    model.check_state(&opened.state);
+    model.check_messages(&opened.log);
+}
+
+#[test]
+fn a_fold_under_way_that_saves_twice_leaves_the_copy_a_checkpoint() {
+    let directory = tempfile::tempdir().unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    let mut log = Log::open(directory.path(), segments()).unwrap().log;
+    let mut model = Model::default();
+    pass(&mut log, &mut model);
+    pass(&mut log, &mut model);
+    for _ in 0..10 {
+        publish(&mut log, &mut model, 1, 25);
+        model.purge(&mut log, 1);
+    }
+    let folding = log.begin_fold().unwrap();
+    let names = |directory: &Path| -> Vec<_> {
+        let found = files(directory).into_keys().map(|path| path.file_name().unwrap().to_owned());
+        found.filter(|name| name.to_string_lossy().starts_with("checkpoint.")).collect()
+    };
+    let before = names(directory.path());
+
+    let backup = log.begin_backup().unwrap();
+    let folded = folding.perform().unwrap();
+    assert_eq!(names(directory.path()).len(), before.len() + 2, "saved twice, and none is gone");
+    log.finish_fold(folded).perform().unwrap();
+    backup.perform(copy.path()).unwrap();
+
+    assert_eq!(names(copy.path()), before);
+    assert_eq!(names(directory.path()).len(), 2);
+    let opened = open(copy.path());
+    model.check_state(&opened.state);
+    model.check_messages(&opened.log);
+}
+
+#[test]
+fn two_copies_at_once_each_keep_what_they_need() {
+    let directory = tempfile::tempdir().unwrap();
+    let copies = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let mut log = Log::open(directory.path(), segments()).unwrap().log;
+    let mut model = Model::default();
+    publish(&mut log, &mut model, 1, 100);
+    let mut begun = Vec::new();
+    for copy in &copies {
+        begun.push((log.begin_backup().unwrap(), model.clone(), copy.path()));
+        model.purge(&mut log, 1);
+        pass(&mut log, &mut model);
+    }
+
+    for (backup, at_the_point, copy) in begun {
+        backup.perform(copy).unwrap();
+        let opened = open(copy);
+        at_the_point.check_state(&opened.state);
+        at_the_point.check_messages(&opened.log);
+    }
+    let left = files(directory.path()).len();
+    assert!(left < 60, "nothing waits any more: {left} files");
+}
+
+#[test]
+fn a_copy_shares_no_file_with_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    let mut log = Log::open(directory.path(), segments()).unwrap().log;
+    let mut model = Model::default();
+    publish(&mut log, &mut model, 1, 100);
+    fold(&mut log).unwrap().perform().unwrap();
+
+    log.begin_backup().unwrap().perform(copy.path()).unwrap();
+
+    for path in files(copy.path()).into_keys() {
+        assert_eq!(path.metadata().unwrap().nlink(), 1, "{}", path.display());
+        std::fs::write(path, "").unwrap();
+    }
+    model.check_messages(&log);
+}
+
+#[test]
+fn a_copy_on_the_logs_own_disk_leaves_the_room_that_drains_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let copy = tempfile::tempdir_in(directory.path()).unwrap();
+    let disk = Arc::new(FaultyDisk::default());
+    let options = LogOptions { disk: Arc::clone(&disk) as _, ..segments() };
+    let mut log = Log::open(directory.path(), options).unwrap().log;
+    let mut model = Model::default();
+    publish(&mut log, &mut model, 1, 100);
+    let backup = log.begin_backup().unwrap();
+    disk.free_bytes.store(log.room().needed + 100, Ordering::SeqCst);
+
+    let refused = backup.perform(copy.path()).unwrap_err();
+
+    assert!(refused.is_full() && refused.to_string().contains(&*copy.path().to_string_lossy()), "{refused}");
+    disk.free_bytes.store(0, Ordering::SeqCst);
+    publish(&mut log, &mut model, 1, 100);
+    model.check_messages(&log);
 }

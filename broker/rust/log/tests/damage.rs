@@ -5,7 +5,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use penstock_log::{Damage, DecodeError, Log, LogError, Opened, Outcome, Target, inspect, repair};
+use penstock_log::{Damage, DecodeError, Log, LogError, LogOptions, Opened, Outcome, Target, inspect, repair};
 use penstock_queue::{QueueId, Sequence};
 use proptest::prelude::*;
 use support::{Model, fold, message, open, small_segments, sync};
@@ -118,6 +118,47 @@ fn what_is_damaged_above_what_was_synced_is_a_torn_tail_still() {
 
     assert!(opened.quarantined.is_empty());
     assert!(opened.recovery.torn_bytes > 0);
+}
+
+#[test]
+fn what_was_confirmed_at_disk_is_never_called_torn() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = open(directory.path()).log;
+    let mut model = Model::default();
+    model.publish(&mut log, &[QUEUE], message(100, 1)).unwrap();
+    log.write().unwrap();
+    sync(&mut log);
+    drop(log);
+    // The last record's length: nothing behind it tells where it ends.
+    flip(&segment(directory.path(), 1), 64 + 33 + 1);
+
+    let opened = Log::open(directory.path(), LogOptions { raise: true, ..small_segments() }).unwrap();
+
+    let [damaged] = &opened.quarantined[..] else { panic!("{:?}", opened.quarantined) };
+    assert_eq!((damaged.file.as_str(), damaged.at), ("msgs.0000000001", 97));
+    assert_eq!(opened.recovery.torn_bytes, 0);
+}
+
+#[test]
+fn a_segment_that_another_one_follows_was_written_to_its_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = open(directory.path()).log;
+    let mut model = Model::default();
+    for seed in 0..30 {
+        model.publish(&mut log, &[QUEUE], message(100, seed)).unwrap();
+    }
+    log.write().unwrap();
+    drop(log);
+    let path = segment(directory.path(), 2);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let written = bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+    bytes[written - 140..].fill(0);
+    std::fs::write(&path, bytes).unwrap();
+
+    let opened = open(directory.path());
+
+    assert_eq!(opened.quarantined[0].file, "msgs.0000000002");
+    assert_eq!(readable(&opened, &model).len(), 29);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `Channel`, `Publisher` and the load generator, for the Python client; what it receives is in `consumer` and `reader`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use penstock_client::{
     Channel, ChannelSettings, ChannelTls, Message, OutcomeRange, Publisher, PublisherSettings, perf,
@@ -10,6 +11,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PySequence};
 
 use crate::errors;
+
+/// How long a close waits for the broker to end a stream, unless it is told.
+pub(crate) const CLOSE_TIMEOUT_MS: u64 = 5_000;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyChannel>()?;
@@ -146,8 +150,19 @@ impl PyPublisher {
         py.detach(|| self.publisher.flush(timeout_ms))
     }
 
-    fn close(&self, py: Python<'_>) {
-        py.detach(|| self.publisher.close());
+    #[getter]
+    fn lost(&self) -> Option<String> {
+        self.publisher.lost()
+    }
+
+    #[getter]
+    fn is_ended(&self) -> bool {
+        self.publisher.error().is_some()
+    }
+
+    #[pyo3(signature = (timeout_ms = CLOSE_TIMEOUT_MS))]
+    fn close(&self, py: Python<'_>, timeout_ms: u64) {
+        py.detach(|| self.publisher.close_within(Duration::from_millis(timeout_ms)));
     }
 }
 

@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use penstock_client::{Consumer, ConsumerSettings, Deliveries, Delivery, RpcError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyString};
 
-use crate::client::PyChannel;
+use crate::client::{CLOSE_TIMEOUT_MS, PyChannel};
 use crate::errors;
 use crate::names::Name;
 
@@ -82,8 +83,13 @@ impl PyConsumer {
         self.consumer.flush();
     }
 
-    fn close(&self, py: Python<'_>) {
-        py.detach(|| self.consumer.close());
+    fn begin_close(&self) {
+        self.consumer.begin_close();
+    }
+
+    #[pyo3(signature = (timeout_ms = CLOSE_TIMEOUT_MS))]
+    fn close(&self, py: Python<'_>, timeout_ms: u64) {
+        py.detach(|| self.consumer.close_within(Duration::from_millis(timeout_ms)));
     }
 }
 

@@ -36,6 +36,7 @@ pub(crate) fn of_engine(error: EngineError) -> PyErr {
         | EngineError::LeasePart { .. }
         | EngineError::TooMany { .. }
         | EngineError::ProducerTaken(_)
+        | EngineError::ProducerBehind(_)
         | EngineError::ProducerReserved(_)
         | EngineError::StageBusy
         | EngineError::StagedRows { .. }

@@ -94,7 +94,8 @@ fn publish() -> Outcome {
 fn many_subscriptions() -> Outcome {
     let mut queue = Queue::new();
     for _ in 0..MANY {
-        queue.subscribe(settings(1))?;
+        let id = queue.subscribe(settings(1))?;
+        queue.wait(id);
     }
     let mut taken = Vec::new();
     for _ in 0..MESSAGES / 10 {
@@ -107,6 +108,7 @@ fn many_subscriptions() -> Outcome {
             let range = SequenceRange { first: message.sequence, last: message.sequence };
             black_box(queue.settle(id, &[range], Settle::Ack));
         }
+        queue.wait(id);
     }
     Ok(())
 }

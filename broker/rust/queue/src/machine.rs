@@ -55,7 +55,7 @@ pub struct Settled {
 /// * every number below the cursor is settled, held by exactly one subscription, or returned; every number from the cursor up
 ///   to `next` is settled or ready;
 /// * the counts and bytes of unsettled messages are those of what the subscriptions hold;
-/// * a subscription takes part in the ring exactly when it has credit;
+/// * a subscription takes part in the ring exactly when it waits and has credit: who is busy, or does not read, is not woken;
 /// * with nothing ready and no size to be told, no ready bytes are left.
 #[derive(Debug)]
 pub struct Queue {
@@ -66,6 +66,8 @@ pub struct Queue {
     unsized_count: u64,
     slots: Slots,
     ring: Ring,
+    /// Subscriptions with credit.
+    willing_count: usize,
     exclusive: bool,
 }
 
@@ -103,6 +105,7 @@ impl Queue {
             unsized_count: 0,
             slots: Slots::default(),
             ring: Ring::default(),
+            willing_count: 0,
             exclusive: false,
         }
     }
@@ -133,6 +136,7 @@ impl Queue {
     pub fn unsubscribe(&mut self, id: SubscriptionId) -> Vec<SequenceRange> {
         let Some(subscription) = self.slots.remove(id) else { return Vec::new() };
         self.ring.leave(place(id));
+        self.willing_count -= usize::from(subscription.is_willing);
         self.exclusive = false;
         self.unsized_count -= subscription.unsized_count() as u64;
         self.unsettled_count -= subscription.held_count() as u64;
@@ -158,7 +162,7 @@ impl Queue {
     /// `count_max` and its fair share: the ready messages divided by the subscriptions with credit, but at least one.
     pub fn take(&mut self, id: SubscriptionId, count_max: u32, out: &mut Vec<Taken>) {
         let Some(subscription) = self.slots.get_mut(id) else { return };
-        let share = (self.backlog.count() / self.ring.count().max(1) as u64).max(1);
+        let share = (self.backlog.count() / self.willing_count.max(1) as u64).max(1);
         let mut wanted = subscription.credit().min(u64::from(count_max)).min(share).min(self.backlog.count());
         self.unsettled_count += wanted;
         while wanted > 0 {
@@ -198,15 +202,6 @@ impl Queue {
             }
         }
         self.forget_lost_bytes();
-    }
-
-    /// What an auto-ack subscription holds was sent and counts as acknowledged. `None` for others, or when it holds nothing.
-    pub fn sent(&mut self, id: SubscriptionId) -> Option<Settled> {
-        let subscription = self.slots.get(id)?;
-        if !subscription.settings.auto_ack || subscription.held_count() == 0 {
-            return None;
-        }
-        Some(self.settle(id, &[SequenceRange::ALL], Settle::Ack))
     }
 
     /// Settles what a subscription holds of `ranges`; the rest of them is passed over.
@@ -258,17 +253,30 @@ impl Queue {
         settled
     }
 
-    /// Whose turn it is to take: the next subscription with credit, while anything is ready. It moves the turn on, so it is
-    /// asked at most [`Queue::wakes`] times in a row.
+    /// A subscription found nothing to take and waits for its turn, behind all that wait already.
+    pub fn wait(&mut self, id: SubscriptionId) {
+        if let Some(subscription) = self.slots.get_mut(id) {
+            subscription.waits = true;
+            self.update_turn(id);
+        }
+    }
+
+    /// Whom to wake: of those that wait and have credit the one that waits longest, while anything is ready. It waits no more:
+    /// when it takes less than is there, somebody else has to be woken.
     pub fn next_to_wake(&mut self) -> Option<SubscriptionId> {
         if self.backlog.count() == 0 {
             return None;
         }
         let place = self.ring.turn()?;
-        self.slots.id_at(place)
+        self.ring.leave(place);
+        let id = self.slots.id_at(place)?;
+        if let Some(subscription) = self.slots.get_mut(id) {
+            subscription.waits = false;
+        }
+        Some(id)
     }
 
-    /// How many subscriptions can take something now: at most one for each ready message.
+    /// How many subscriptions wait and can take something now: at most one for each ready message.
     #[must_use]
     pub fn wakes(&self) -> usize {
         usize::try_from(self.backlog.count()).map_or(self.ring.count(), |ready| ready.min(self.ring.count()))
@@ -331,10 +339,14 @@ impl Queue {
     }
 
     fn update_turn(&mut self, id: SubscriptionId) {
-        match self.slots.get(id) {
-            Some(subscription) if subscription.credit() > 0 => self.ring.enter(place(id)),
-            Some(_) => self.ring.leave(place(id)),
-            None => (),
+        let Some(subscription) = self.slots.get_mut(id) else { return };
+        let is_willing = subscription.credit() > 0;
+        let was_willing = std::mem::replace(&mut subscription.is_willing, is_willing);
+        self.willing_count = self.willing_count + usize::from(is_willing) - usize::from(was_willing);
+        if is_willing && subscription.waits {
+            self.ring.enter(place(id));
+        } else {
+            self.ring.leave(place(id));
         }
     }
 
@@ -351,8 +363,16 @@ impl Queue {
     pub fn check_invariants(&self) {
         self.ring.check_invariants();
         let (mut held, mut bytes, mut unsized_count, mut count) = (BTreeSet::new(), 0, 0, 0);
+        let mut willing_count = 0;
         for (id, subscription) in self.slots.iter() {
-            assert_eq!(self.ring.contains(place(id)), subscription.credit() > 0, "who has credit has turns");
+            let is_willing = subscription.credit() > 0;
+            assert_eq!(subscription.is_willing, is_willing, "who has credit is willing");
+            assert_eq!(
+                self.ring.contains(place(id)),
+                subscription.waits && is_willing,
+                "who waits with credit has turns"
+            );
+            willing_count += usize::from(is_willing);
             assert!(subscription.held().is_sorted_by_key(|message| message.sequence), "what is held ascends");
             count += subscription.held_count();
             held.extend(subscription.held().map(|message| message.sequence));
@@ -363,6 +383,7 @@ impl Queue {
         assert_eq!(self.unsettled_count, count as u64, "the count of unsettled messages is wrong");
         assert_eq!(self.unsettled_bytes, bytes, "the bytes of unsettled messages are wrong");
         assert_eq!(self.unsized_count, unsized_count, "the count of sizes to be told is wrong");
+        assert_eq!(self.willing_count, willing_count, "the count of those with credit is wrong");
         self.backlog.check_invariants(&held);
         if unsized_count == 0 && self.ready_count() == 0 {
             assert_eq!(self.ready_bytes(), 0, "bytes are left of nothing");

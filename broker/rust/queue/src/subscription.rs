@@ -64,6 +64,10 @@ pub(crate) struct Subscription {
     held: VecDeque<Held>,
     /// Settled before their size was told: bytes that leave the ready ones when it is.
     awaited: BTreeSet<Sequence>,
+    /// It found nothing to take and wants to be woken.
+    pub(crate) waits: bool,
+    /// It counts among those with credit.
+    pub(crate) is_willing: bool,
 }
 
 /// What telling a size changed.
@@ -79,7 +83,7 @@ pub(crate) enum Sizing {
 
 impl Subscription {
     pub(crate) fn new(settings: SubscriptionSettings) -> Self {
-        Subscription { settings, held: VecDeque::new(), awaited: BTreeSet::new() }
+        Subscription { settings, held: VecDeque::new(), awaited: BTreeSet::new(), waits: false, is_willing: false }
     }
 
     pub(crate) fn held_count(&self) -> usize {

@@ -87,20 +87,27 @@ fn a_consumer_gets_no_more_than_its_share_while_others_have_credit() {
 }
 
 #[test]
-fn turns_go_round_among_consumers_with_credit() {
+fn turns_go_round_among_consumers_that_wait_and_have_credit() {
     let mut queue = queue_of(10);
-    let ids: Vec<_> = [5, 0, 5].map(|prefetch| queue.subscribe(settings(prefetch)).unwrap()).into();
-
-    let woken: Vec<_> = (0..4).filter_map(|_| queue.next_to_wake()).collect();
-
-    assert_eq!(woken, [ids[0], ids[2], ids[0], ids[2]]);
+    let ids: Vec<_> = [5, 0, 5, 5].map(|prefetch| queue.subscribe(settings(prefetch)).unwrap()).into();
+    ids[..3].iter().for_each(|&id| queue.wait(id));
     assert_eq!(queue.wakes(), 2);
+
+    assert_eq!(queue.next_to_wake(), Some(ids[0]));
+    queue.wait(ids[0]);
+
+    assert_eq!(queue.next_to_wake(), Some(ids[2]));
+    assert_eq!(queue.next_to_wake(), Some(ids[0]));
+    assert_eq!((queue.wakes(), queue.next_to_wake()), (0, None), "who was woken does not wait any more");
+    queue.set_prefetch(ids[1], 1);
+    assert_eq!(queue.next_to_wake(), Some(ids[1]), "it waited for credit");
 }
 
 #[test]
 fn nobody_is_woken_when_nothing_is_ready() {
     let mut queue = Queue::new();
-    queue.subscribe(settings(1)).unwrap();
+    let id = queue.subscribe(settings(1)).unwrap();
+    queue.wait(id);
 
     assert_eq!(queue.next_to_wake(), None);
 }
@@ -129,18 +136,6 @@ fn sizes_told_after_a_purge_take_nothing_from_what_was_published_since() {
     queue.sized(id, &[(Sequence(1), 10)]);
 
     assert_eq!((queue.ready_bytes(), queue.unsettled_bytes()), (7, 10));
-}
-
-#[test]
-fn auto_ack_settles_what_was_sent() {
-    let mut queue = queue_of(3);
-    let id = queue.subscribe(SubscriptionSettings { auto_ack: true, ..settings(2) }).unwrap();
-    deliver(&mut queue, id);
-
-    let settled = queue.sent(id).unwrap();
-
-    assert_eq!((settled.count, settled.bytes, settled.ranges), (2, 20, vec![range(1, 2)]));
-    assert_eq!(queue.sent(id), None);
 }
 
 #[test]

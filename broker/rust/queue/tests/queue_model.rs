@@ -55,6 +55,7 @@ struct Consumer {
     id: SubscriptionId,
     settings: SubscriptionSettings,
     is_there: bool,
+    waits: bool,
 }
 
 #[derive(Default)]
@@ -62,7 +63,7 @@ struct Model {
     next: u64,
     messages: Vec<Message>,
     consumers: Vec<Consumer>,
-    /// Consumers with credit, the one whose turn it is first.
+    /// Consumers that wait and have credit, the one whose turn it is first.
     turns: Vec<usize>,
 }
 
@@ -95,10 +96,10 @@ impl Model {
     fn update_turns(&mut self) {
         for consumer in 0..self.consumers.len() {
             let has_turns = self.turns.contains(&consumer);
-            match self.credit(consumer) {
-                0 => self.turns.retain(|&other| other != consumer),
-                _ if !has_turns => self.turns.push(consumer),
-                _ => (),
+            if self.credit(consumer) == 0 || !self.consumers[consumer].waits {
+                self.turns.retain(|&other| other != consumer);
+            } else if !has_turns {
+                self.turns.push(consumer);
             }
         }
     }
@@ -129,7 +130,8 @@ impl Model {
         if !self.consumers[consumer].is_there {
             return Vec::new();
         }
-        let share = (self.ready_count() / (self.turns.len() as u64).max(1)).max(1);
+        let willing_count = (0..self.consumers.len()).filter(|&other| self.credit(other) > 0).count();
+        let share = (self.ready_count() / (willing_count as u64).max(1)).max(1);
         let wanted = self.credit(consumer).min(u64::from(count_max)).min(share);
         let ready = self.messages.iter_mut().filter(|message| message.place == Place::Ready);
         ready
@@ -244,7 +246,7 @@ enum Step {
         share: u64,
         is_reversed: bool,
     },
-    Sent(usize),
+    Wait(usize),
     Settle(usize, Vec<(u64, u64)>, Settle),
     Purge,
     Drop(usize, u64),
@@ -273,7 +275,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         8 => (consumer(), 0u32..10).prop_map(|(consumer, count_max)| Step::Take(consumer, count_max)),
         5 => (consumer(), 1u64..4, any::<bool>())
             .prop_map(|(consumer, share, is_reversed)| Step::Size { consumer, share, is_reversed }),
-        1 => consumer().prop_map(Step::Sent),
+        1 => consumer().prop_map(Step::Wait),
         6 => (consumer(), prop::collection::vec(range, 1..4), how)
             .prop_map(|(consumer, ranges, how)| Step::Settle(consumer, ranges, how)),
         1 => Just(Step::Purge),
@@ -310,7 +312,7 @@ impl Pair {
             | Step::SetPrefetch(consumer, _)
             | Step::Take(consumer, _)
             | Step::Size { consumer, .. }
-            | Step::Sent(consumer)
+            | Step::Wait(consumer)
             | Step::Settle(consumer, ..)
             | Step::Drop(consumer, _) => {
                 if let Some((place, id)) = self.id(consumer) {
@@ -337,14 +339,9 @@ impl Pair {
                 assert_eq!(taken, model.take(place, count_max));
             }
             Step::Size { share, is_reversed, .. } => self.size(place, id, share, is_reversed),
-            Step::Sent(_) => {
-                let is_due = model.consumers[place].settings.auto_ack && model.held_by(place) > 0;
-                let settled = queue.sent(id);
-                assert_eq!(settled.is_some(), is_due);
-                if let Some(settled) = settled {
-                    let everything = SequenceRange { first: Sequence(0), last: Sequence(u64::MAX) };
-                    assert_eq!(Sum::of(&settled), model.settle(place, &[everything], Settle::Ack, false));
-                }
+            Step::Wait(_) => {
+                queue.wait(id);
+                model.consumers[place].waits = true;
             }
             Step::Settle(_, ranges, how) => {
                 let ranges: Vec<_> = ranges
@@ -375,7 +372,7 @@ impl Pair {
         assert_eq!(got.map(|_| ()), expected);
         if let Ok(id) = got {
             assert!(self.model.consumers.iter().all(|other| other.id != id), "an id was given twice");
-            self.model.consumers.push(Consumer { id, settings, is_there: true });
+            self.model.consumers.push(Consumer { id, settings, is_there: true, waits: false });
         }
     }
 
@@ -395,8 +392,8 @@ impl Pair {
         let expected = if self.model.ready_count() == 0 { None } else { self.model.turns.first().copied() };
         let woken = self.queue.next_to_wake();
         assert_eq!(woken, expected.map(|place| self.model.consumers[place].id));
-        if woken.is_some() {
-            self.model.turns.rotate_left(1);
+        if let Some(place) = expected {
+            self.model.consumers[place].waits = false;
         }
     }
 

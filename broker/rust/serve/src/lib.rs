@@ -18,6 +18,7 @@ mod flight;
 #[doc(hidden)]
 pub mod fuzz;
 mod gate;
+mod gather;
 mod messaging;
 mod outcomes;
 mod permits;
@@ -25,6 +26,7 @@ mod publish;
 mod pull;
 mod quotas;
 mod read;
+mod requests;
 mod responses;
 mod rights;
 mod server;

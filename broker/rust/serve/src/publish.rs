@@ -1,40 +1,36 @@
 //! A publish stream: read what has arrived, store it as one batch, answer with ranges.
 //!
 //! The stream of responses drives everything: it is polled only while the client reads confirms, so a client that does not
-//! is not read from either. Confirms of level `disk` wait for the shard's sync while reading goes on.
+//! is not read from either, and what it sent is not stored either. What came is stored round by round, and others get their turn
+//! between two rounds. Confirms of level `disk` wait for the shard's sync while reading goes on.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use penstock_engine::{
-    EngineError, Fate, Level, Metric, Payload, Places, Producer, ProducerSession, Publication, Shard,
-};
-use penstock_wire::WireError;
-use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers_of, properties_to_amqp};
-use penstock_wire::grpc::publish::{MessageRef, PublishFrame, parse_publish};
+use penstock_engine::{EngineError, Fate, Level, Metric, Places, ProducerSession, Publication, Shard};
 use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::sleep;
 use tonic::{Status, Streaming};
 
 use crate::calls::Calls;
 use crate::connection::Caller;
+use crate::gather::{Blocks, Bounds, Limits, Obstacle, Round, Unknown, convert_properties, gather, unknown_keys};
 use crate::outcomes::Outcomes;
-use crate::permits::{Asker, Denial, Permits, Verdict, key_denial};
+use crate::permits::{Asker, Denial, Permits};
 use crate::quotas::Allowance;
+use crate::requests::Requests;
 use crate::responses::{FramedMessage, Responder};
 use crate::rights::Rights;
 use crate::server::until_stopped;
 use crate::status;
 
-/// One round stores at most this many requests or bytes, so that confirms and other streams get their turn.
-const ROUND_FRAMES_MAX: usize = 512;
-const ROUND_BYTES_MAX: usize = 1 << 20;
-
-/// AMQP's delivery mode of messages that ask to survive.
-const PERSISTENT: u8 = 2;
+/// At most this many requests or bytes are taken in before they are stored.
+const REQUESTS_MAX: usize = 512;
+const REQUESTS_BYTES_MAX: usize = 1 << 20;
 
 pub(crate) struct PublishStream {
     input: Streaming<Bytes>,
@@ -51,7 +47,9 @@ pub(crate) struct PublishStream {
     permits: Permits,
     outcomes: Outcomes,
     rounds: Rounds,
-    frames: Vec<Bytes>,
+    /// What came and is not stored yet. More is read once it is empty.
+    requests: Requests,
+    bounds: Bounds,
     blocks: Blocks,
     /// Whether any message of this stream had properties: then they are converted before the messages are gathered.
     has_properties: bool,
@@ -80,55 +78,6 @@ enum Event {
     Resumed,
 }
 
-/// The messages of a round: those to store, and those that are denied by their place among all.
-#[derive(Default)]
-struct Round<'a> {
-    batch: Vec<Publication<'a>>,
-    denied: Vec<(usize, Denial)>,
-    count: usize,
-}
-
-/// The properties of a round's messages as AMQP blocks, in the order of the messages that have any.
-#[derive(Default)]
-struct Blocks {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-}
-
-impl Blocks {
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.ends.clear();
-    }
-
-    fn get(&self, index: usize) -> Option<&[u8]> {
-        let start = index.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied())?;
-        self.bytes.get(start..*self.ends.get(index)?)
-    }
-}
-
-/// What has to be asked for.
-enum Unknown {
-    Exchange(Vec<u8>),
-    /// Routing keys of this exchange.
-    Keys(Vec<u8>),
-}
-
-/// Why a round could not be gathered.
-enum Obstacle {
-    /// Something that has to be asked for.
-    Unknown(Unknown),
-    /// A message with properties, on a stream that had none before.
-    Properties,
-    Malformed(Status),
-}
-
-impl From<WireError> for Obstacle {
-    fn from(error: WireError) -> Obstacle {
-        Obstacle::Malformed(status::of_wire(&error))
-    }
-}
-
 impl PublishStream {
     pub fn new(
         input: Streaming<Bytes>,
@@ -153,7 +102,8 @@ impl PublishStream {
             permits: Permits::default(),
             outcomes: Outcomes::default(),
             rounds: Rounds::default(),
-            frames: Vec::new(),
+            requests: Requests::default(),
+            bounds: Bounds::widest(),
             blocks: Blocks::default(),
             has_properties: false,
             fates: Vec::new(),
@@ -174,7 +124,7 @@ impl Responder for PublishStream {
                 return Some(Ok(response));
             }
             let waits = self.outcomes.next_round().is_some();
-            if !waits {
+            if !waits && self.requests.is_empty() {
                 if let Some(failed) = self.failed.take() {
                     self.input_ended = true;
                     return Some(Err(failed));
@@ -183,7 +133,10 @@ impl Responder for PublishStream {
                     return None;
                 }
             }
-            if let Err(failed) = self.advance(waits).await {
+            let may_store = !self.requests.is_empty() && !self.outcomes.is_crowded();
+            let advanced = if may_store { self.store_round().await } else { self.advance(waits).await };
+            if let Err(failed) = advanced {
+                self.requests.clear();
                 self.failed.get_or_insert(failed);
                 if waits && self.shard.is_closed() {
                     self.outcomes = Outcomes::default();
@@ -227,106 +180,133 @@ impl PublishStream {
     }
 
     async fn receive(&mut self, first: Result<Option<Bytes>, Status>) -> Result<(), Status> {
-        self.frames.clear();
         let mut next = Some(first);
-        let mut bytes = 0;
+        let (mut count, mut bytes) = (0, 0);
         while let Some(frame) = next {
             match frame {
                 Ok(Some(frame)) => {
+                    count += 1;
                     bytes += frame.len();
-                    self.frames.push(frame);
+                    if let Err(failed) = self.requests.push(&frame) {
+                        self.failed.get_or_insert(failed);
+                    }
                 }
                 Ok(None) => self.input_ended = true,
                 Err(failed) => {
                     self.failed.get_or_insert(failed);
                 }
             }
-            let full = bytes >= ROUND_BYTES_MAX || self.frames.len() >= ROUND_FRAMES_MAX;
+            let full = bytes >= REQUESTS_BYTES_MAX || count >= REQUESTS_MAX;
             if full || self.input_ended || self.failed.is_some() {
                 break;
             }
             next = self.input.message().now_or_never();
         }
-        let frames = std::mem::take(&mut self.frames);
-        let stored = self.store_admitted(&frames).await;
-        self.frames = frames;
-        stored
+        Ok(())
     }
 
-    /// Stores a round, asking for each exchange that is written for the first time, and for its routing keys.
-    async fn store_admitted(&mut self, frames: &[Bytes]) -> Result<(), Status> {
+    /// Stores a round of what came, asking for each exchange that is written for the first time, and for its routing keys.
+    async fn store_round(&mut self) -> Result<(), Status> {
+        if let Some(refused) = self.rights.refused() {
+            return Err(refused);
+        }
         self.permits.begin_round();
         loop {
             self.permits.refresh(self.calls.generation());
-            match self.store(frames) {
-                Ok(()) => return Ok(()),
+            match self.store() {
+                Ok(()) => break,
                 Err(Obstacle::Malformed(failed)) => return Err(failed),
-                Err(Obstacle::Unknown(unknown)) => self.ask(frames, unknown).await?,
+                Err(Obstacle::Unknown(unknown)) => self.ask(unknown).await?,
                 Err(Obstacle::Properties) => self.has_properties = true,
             }
         }
+        if !self.requests.is_empty() {
+            yield_now().await;
+        }
+        Ok(())
     }
 
     /// What a round needs to know before it can be gathered.
-    async fn ask(&mut self, frames: &[Bytes], unknown: Unknown) -> Result<(), Status> {
+    async fn ask(&mut self, unknown: Unknown) -> Result<(), Status> {
         let asker = Asker { calls: &self.calls, caller: &self.caller, vhost: self.shard.name() };
         match unknown {
             Unknown::Exchange(exchange) => asker.exchange(&mut self.permits, exchange).await,
             Unknown::Keys(exchange) => {
-                let keys = unknown_keys(frames, &mut self.permits, &exchange)?;
+                let keys = unknown_keys(&self.requests, self.bounds, &mut self.permits, &exchange)?;
                 asker.keys(&mut self.permits, &exchange, &keys).await
             }
         }
     }
 
-    fn store(&mut self, frames: &[Bytes]) -> Result<(), Obstacle> {
-        self.blocks.clear();
+    fn store(&mut self) -> Result<(), Obstacle> {
         if self.has_properties {
-            convert_properties(frames, &mut self.blocks)?;
+            convert_properties(&self.requests, self.bounds, &mut self.blocks)?;
         }
         let blocks = self.has_properties.then_some(&self.blocks);
         let (message_bytes_max, whose) = self.allowance.message_bytes_max(self.message_bytes_max);
         let limits = Limits { message_bytes_max, whose, producer: self.producer.as_ref() };
-        let round = gather(frames, &mut self.permits, blocks, limits)?;
+        let round = gather(&self.requests, self.bounds, &mut self.permits, blocks, limits)?;
         self.fates.clear();
         let producer = self.producer.as_ref();
-        let published = self.shard.publish_as(producer, &round.batch, self.level, now_ms(), &mut self.fates);
+        let published = self.shard.publish_round(producer, &round.batch, self.level, now_ms(), &mut self.fates);
         let mut published = published.map_err(|error| Obstacle::Malformed(status::of_engine(&error)))?;
-        let Round { batch, denied, count } = round;
         let refused = published.refused.take();
-        let places = published.places(&self.shard);
-        let are_synced = places.are_synced();
-        let number_of_round = self.rounds.next();
-        let outcomes = &mut self.outcomes;
-        let mut waits_for = None;
-        let (mut denied, mut fates, mut publications) = (denied.iter().peekable(), self.fates.iter(), batch.iter());
-        for (index, number) in (0..count).zip(self.next_number..) {
-            if let Some((_, denial)) = denied.next_if(|(at, _)| *at == index) {
-                outcomes.reject(number, denial);
-                continue;
-            }
-            let publication = publications.next();
-            match fates.next() {
-                Some(Fate::Stored(Level::Disk)) if !are_synced => {
-                    waits_for = Some(number_of_round);
-                    outcomes.wait(number, number_of_round);
-                }
-                Some(Fate::Stored(_) | Fate::Unroutable) => outcomes.confirm(number),
-                Some(Fate::Returned) => outcomes.give_back(number),
-                Some(Fate::NoExchange) => outcomes.reject(number, &no_exchange(publication)),
-                Some(Fate::SeveralLogs) => outcomes.reject(number, &several_logs()),
-                None => outcomes.reject(number, &not_stored(refused.as_ref())),
-            }
+        let stored = if refused.is_some() { round.batch.len() } else { self.fates.len() };
+        self.bounds.follow(stored, round.batch.len());
+        let (count, end) = round.until(stored, &self.requests);
+        if let (Some(sequence), Some(producer)) = (round.lowest_denied(count), producer) {
+            let told = self.shard.refuse(producer, sequence);
+            told.map_err(|error| Obstacle::Malformed(status::of_engine(&error)))?;
         }
+        let places = published.places(&self.shard);
+        let number_of_round = self.rounds.next();
+        let waits_on = (!places.are_synced()).then_some(number_of_round);
+        let answers = Answers { first_number: self.next_number, waits_on, refused };
+        answers.give(&mut self.outcomes, &round, count, &self.fates);
         self.next_number += count as u64;
-        let bytes: usize = frames.iter().map(Bytes::len).sum();
+        let bytes = self.requests.advance(end);
+        let waits_for = (self.outcomes.last_round() == Some(number_of_round)).then_some(number_of_round);
         self.allowance.published(count as u64, bytes as u64, waits_for);
-        self.shard.counters().add(Metric::Returned, outcomes.returned_count());
-        if outcomes.last_round() == Some(number_of_round) {
+        self.shard.counters().add(Metric::Returned, self.outcomes.returned_count());
+        if waits_for.is_some() {
             places.request_sync();
             self.rounds.push(places);
         }
         Ok(())
+    }
+}
+
+/// What became of a round's messages, by the numbers that the client counts.
+struct Answers {
+    first_number: u64,
+    /// The number of the round, unless all of it is on the disk.
+    waits_on: Option<u64>,
+    /// Why messages without a fate were not stored.
+    refused: Option<EngineError>,
+}
+
+impl Answers {
+    fn give(&self, outcomes: &mut Outcomes, round: &Round<'_>, count: usize, fates: &[Fate]) {
+        let (mut denied, mut fates) = (round.denied.iter().peekable(), fates.iter());
+        let mut publications = round.batch.iter();
+        for (index, number) in (0..count).zip(self.first_number..) {
+            if let Some((_, _, denial)) = denied.next_if(|(at, _, _)| *at == index) {
+                outcomes.reject(number, denial);
+                continue;
+            }
+            let publication = publications.next();
+            match (fates.next(), self.waits_on) {
+                (Some(Fate::Stored(Level::Disk)), Some(waits_on)) => outcomes.wait(number, waits_on),
+                (Some(Fate::Stored(_) | Fate::Unroutable), _) => outcomes.confirm(number),
+                (Some(Fate::Returned), _) => outcomes.give_back(number),
+                (Some(Fate::NoExchange), _) => outcomes.reject(number, &no_exchange(publication)),
+                (Some(Fate::SeveralLogs), _) => outcomes.reject(number, &several_logs()),
+                (Some(Fate::Behind(refused)), _) => {
+                    outcomes.reject(number, &not_stored(Some(&EngineError::ProducerBehind(*refused))));
+                }
+                (None, _) => outcomes.reject(number, &not_stored(self.refused.as_ref())),
+            }
+        }
     }
 }
 
@@ -362,135 +342,6 @@ impl Rounds {
         }
         self.last
     }
-}
-
-/// What a stream's messages may be.
-#[derive(Clone, Copy)]
-struct Limits<'a> {
-    message_bytes_max: usize,
-    /// Whom that limit was set for, unless it is everybody's.
-    whose: Option<&'a str>,
-    /// There for messages with sequences.
-    producer: Option<&'a ProducerSession>,
-}
-
-impl Limits<'_> {
-    /// Who published the message at that place of a batch.
-    fn producer_of(&self, first_sequence: u64, at: usize) -> Result<Option<Producer>, Obstacle> {
-        let malformed = |text: &str| Obstacle::Malformed(Status::invalid_argument(text));
-        if first_sequence == 0 {
-            return Ok(None);
-        }
-        let session = self.producer.ok_or_else(|| malformed(UNNAMED))?;
-        let sequence =
-            first_sequence.checked_add(at as u64).ok_or_else(|| malformed("no sequence is above 2^64 - 1"))?;
-        Ok(Some(Producer { id: session.id(), sequence }))
-    }
-}
-
-const UNNAMED: &str = "a batch with producer_sequence on a stream without a producer; name one in `open`";
-
-/// Reads the messages of a round and looks up their permits. `blocks` has the properties of those that have any.
-fn gather<'a>(
-    frames: &'a [Bytes],
-    permits: &mut Permits,
-    blocks: Option<&'a Blocks>,
-    limits: Limits<'_>,
-) -> Result<Round<'a>, Obstacle> {
-    let mut round = Round::default();
-    let mut block_index = 0;
-    for frame in frames {
-        let PublishFrame::Batch(batch) = parse_publish(frame)? else {
-            return Err(Obstacle::Malformed(status::opened_twice()));
-        };
-        round.batch.reserve(batch.message_count);
-        for (at, message) in batch.messages().enumerate() {
-            let message = message?;
-            let block = match message.properties {
-                None => None,
-                Some(_) => {
-                    block_index += 1;
-                    Some(blocks.and_then(|blocks| blocks.get(block_index - 1)).ok_or(Obstacle::Properties)?)
-                }
-            };
-            let denial = match permits.look_up(message.exchange, message.routing_key) {
-                Verdict::Admitted => too_large(message.body.len(), limits),
-                Verdict::Denied(denial) => Some(denial.clone()),
-                Verdict::KeyDenied => Some(key_denial(message.exchange, message.routing_key)),
-                Verdict::UnknownExchange => {
-                    return Err(Obstacle::Unknown(Unknown::Exchange(message.exchange.to_vec())));
-                }
-                Verdict::UnknownKey => return Err(Obstacle::Unknown(Unknown::Keys(message.exchange.to_vec()))),
-            };
-            match denial {
-                None => {
-                    let mut publication = publication(&message, block, batch.mandatory)?;
-                    if let Some(producer) = limits.producer_of(batch.producer_sequence, at)? {
-                        publication.payload = publication.payload.with_producer(producer);
-                    }
-                    round.batch.push(publication);
-                }
-                Some(denial) => round.denied.push((round.count, denial)),
-            }
-            round.count += 1;
-        }
-    }
-    Ok(round)
-}
-
-/// The routing keys that a round's messages have for an exchange and that were not asked for yet, once each.
-fn unknown_keys(frames: &[Bytes], permits: &mut Permits, exchange: &[u8]) -> Result<Vec<Vec<u8>>, Status> {
-    let mut keys = HashSet::new();
-    for frame in frames {
-        let parsed = parse_publish(frame).map_err(|error| status::of_wire(&error))?;
-        let PublishFrame::Batch(batch) = parsed else { continue };
-        for message in batch.messages() {
-            let message = message.map_err(|error| status::of_wire(&error))?;
-            let (is_here, key) = (message.exchange == exchange, message.routing_key);
-            if is_here && !keys.contains(key) && permits.look_up(exchange, key) == Verdict::UnknownKey {
-                keys.insert(key.to_vec());
-            }
-        }
-    }
-    Ok(keys.into_iter().collect())
-}
-
-fn convert_properties(frames: &[Bytes], blocks: &mut Blocks) -> Result<(), Obstacle> {
-    for frame in frames {
-        let PublishFrame::Batch(batch) = parse_publish(frame)? else { continue };
-        for message in batch.messages() {
-            if let Some(properties) = message?.properties {
-                properties_to_amqp(Some(properties), &mut blocks.bytes)?;
-                blocks.ends.push(blocks.bytes.len());
-            }
-        }
-    }
-    Ok(())
-}
-
-fn publication<'a>(
-    message: &MessageRef<'a>,
-    block: Option<&'a [u8]>,
-    mandatory: bool,
-) -> Result<Publication<'a>, Obstacle> {
-    let (headers, persistent) = match block {
-        Some(block) => (headers_of(block)?, delivery_mode_of(block)? == PERSISTENT),
-        None => (None, true),
-    };
-    let (exchange, key) = (message.exchange, message.routing_key);
-    let payload = Payload::new(exchange, key, block.unwrap_or(&PERSISTENT_ONLY), message.body)
-        .and_then(|payload| message.key.map_or(Ok(payload), |key| payload.with_key(key)))
-        .map_err(|error| Obstacle::Malformed(Status::invalid_argument(error.to_string())))?;
-    Ok(Publication { payload, exchange, key, headers, persistent, mandatory })
-}
-
-fn too_large(size: usize, limits: Limits<'_>) -> Option<Denial> {
-    let max = limits.message_bytes_max;
-    let limit = || limits.whose.map_or("message_bytes_max".to_owned(), |whose| format!("max-message-bytes of {whose}"));
-    (size > max).then(|| Denial {
-        code: tonic::Code::ResourceExhausted as i32,
-        reason: format!("a message of {size} bytes is larger than {}, {max}; split it", limit()),
-    })
 }
 
 fn not_stored(refused: Option<&EngineError>) -> Denial {

@@ -47,11 +47,18 @@ pub enum ConsumePlan {
         sequences: Vec<u64>,
         batch: usize,
     },
+    /// Delivers so many messages of so many bytes, in a response each.
+    Large {
+        count: u64,
+        bytes: usize,
+    },
     /// Delivers, then ends with UNAVAILABLE.
     Break {
         sequences: Vec<u64>,
     },
     Cancel(&'static str),
+    /// Ends at once, without being opened.
+    Refuse(tonic::Code, &'static str),
 }
 
 #[derive(Debug, Default)]
@@ -318,6 +325,9 @@ impl StreamingService<Vec<u8>> for Consume {
                     plan = seen.consume_plans.pop_front();
                 });
             }
+            if let Some(ConsumePlan::Refuse(code, reason)) = plan {
+                return Err(Status::with_details(code, "refused by plan", Bytes::from_static(reason.as_bytes())));
+            }
             let (answers, stream) = answer_stream();
             let mut opened = Vec::new();
             encode_consume_opened(&mut opened, "made-up");
@@ -336,8 +346,13 @@ fn perform(plan: Option<ConsumePlan>, answers: &Answers) {
         }
     };
     match plan {
-        None => {}
+        None | Some(ConsumePlan::Refuse(..)) => {}
         Some(ConsumePlan::Deliver { sequences, batch }) => deliver(&sequences, batch),
+        Some(ConsumePlan::Large { count, bytes }) => {
+            for sequence in 1..=count {
+                let _ = answers.send(Ok(encoded(&[(sequence, vec![b'x'; bytes])])));
+            }
+        }
         Some(ConsumePlan::Break { sequences }) => {
             deliver(&sequences, 1);
             let _ = answers.send(Err(Status::unavailable("broken by plan")));
@@ -352,14 +367,20 @@ fn perform(plan: Option<ConsumePlan>, answers: &Answers) {
 
 /// The body is the sequence in decimal; even ones have properties.
 fn deliveries(sequences: &[u64]) -> Vec<u8> {
+    let messages: Vec<_> = sequences.iter().map(|sequence| (*sequence, sequence.to_string().into_bytes())).collect();
+    encoded(&messages)
+}
+
+fn encoded(messages: &[(u64, Vec<u8>)]) -> Vec<u8> {
     let mut response = Vec::new();
     let mut encoder = DeliveriesEncoder::begin(&mut response);
-    for &sequence in sequences {
+    for (sequence, body) in messages {
+        let sequence = *sequence;
         let properties: &[u8] = if sequence % 2 == 0 { b"\x08\x00\x07" } else { b"" };
         encoder
             .push(&DeliveryRef {
                 sequence,
-                body: sequence.to_string().as_bytes(),
+                body,
                 exchange: b"e",
                 routing_key: b"k.k",
                 properties_amqp: properties,

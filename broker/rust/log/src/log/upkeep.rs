@@ -1,7 +1,7 @@
 //! What threads do with what a log holds: folds, compaction and copies begin here, and what they did is taken in.
 //!
-//! What must stay true: a fold and a slice of compaction are never under way at once, and neither begins while a copy is;
-//! what compaction writes never takes the room that draining the log needs.
+//! What must stay true: a fold and a slice of compaction are never under way at once; folds go on while a copy is made, so
+//! that memory stays bounded, and compaction waits for it, as it would free nothing before; what compaction writes never takes the room that draining the log needs.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -18,9 +18,6 @@ use crate::recovery::Sealed;
 impl Log {
     /// A fold of sealed segments, for a thread without the lock; `None` when there is nothing to gain yet.
     pub fn begin_fold(&mut self) -> Option<FoldTicket> {
-        if self.holds.is_held() {
-            return None;
-        }
         let newest = self.sealed.len().checked_sub(1)?;
         // What lives at the end of a small segment lies mostly in it, so that little has to be synced for a checkpoint
         // there; at the end of a large one a whole large segment would be.
@@ -61,22 +58,26 @@ impl Log {
         retired
     }
 
-    /// A copy of the log as it stands now, for a thread without the lock. Until it is done neither a fold nor compaction
-    /// begins, and no file goes.
+    /// A copy of the log as it stands now, for a thread without the lock. Until it is done its files stay and no compaction
+    /// begins; folds do.
     pub fn begin_backup(&mut self) -> Result<BackupTicket, LogError> {
         let position = self.write()?;
         let segment = &self.active.segment;
         let paths = |sealed: &Sealed| (sealed.segment.path().to_path_buf(), sealed.segment.directory_path());
         let entry = |sealed: &Sealed| Entry::of(&sealed.segment, sealed.end);
+        let sealed: Vec<_> = self.sealed.iter().map(paths).collect();
+        let (hold, checkpoints) = Hold::take(&self.holds, &self.options.disk, &self.directory, &sealed)?;
         Ok(BackupTicket {
             directory: Arc::clone(&self.directory),
             log_id: self.log_id,
             position,
-            sealed: self.sealed.iter().map(paths).collect(),
+            sealed,
             manifest: Manifest { entries: self.sealed.iter().filter_map(entry).collect() },
             active: (segment.path().to_path_buf(), Arc::clone(&self.active.file)),
             active_bytes: (segment.offset_of(position), segment.bytes()),
-            hold: Hold::take(&self.holds, &self.options.disk),
+            hold,
+            checkpoints,
+            room_needed: self.room().needed,
         })
     }
 
@@ -111,7 +112,7 @@ impl Log {
     }
 
     fn retired(&self) -> Retired {
-        let (disk, holds) = (Some(Arc::clone(&self.options.disk)), Some(Arc::clone(&self.holds)));
+        let (disk, holds) = (Some(Arc::clone(&self.options.disk)), Arc::clone(&self.holds));
         Retired { disk, holds, ..Retired::default() }
     }
 
@@ -149,6 +150,7 @@ impl Log {
             synced_file: Arc::clone(&self.synced_file),
             keeper: Arc::clone(&self.keeper),
             stopped: Arc::clone(&self.stopped),
+            holds: Arc::clone(&self.holds),
             running: Running(Arc::clone(&self.folding)),
         })
     }

@@ -152,8 +152,17 @@ impl Publishing {
         self.progress
     }
 
-    /// Publishes all rows of a batch, in order.
+    /// Publishes all rows of a batch, in order. What is not stored holds back what its producer would send behind it.
     pub async fn publish(&mut self, batch: &RecordBatch) -> Result<(), Status> {
+        let published = self.publish_all(batch).await;
+        if let (Err(_), Some(producer)) = (&published, &self.producer) {
+            // A producer that another stream has taken over, and a shard that stopped, have nothing to hold back.
+            let _ = self.shard.refuse(producer, self.next_sequence);
+        }
+        published
+    }
+
+    async fn publish_all(&mut self, batch: &RecordBatch) -> Result<(), Status> {
         let rows = PutRows::of(batch).map_err(|error| of_arrow(&error))?;
         let (mut from, mut wait_for) = (0, Places::default());
         let mut unroutable = 0;
@@ -222,6 +231,9 @@ impl Publishing {
         if fates.contains(&Fate::NoExchange) {
             let text = format!("exchange '{}' is not there; declare it first", self.exchange);
             return Err(Status::not_found(text));
+        }
+        if let Some(behind) = fates.iter().find_map(Fate::behind) {
+            return Err(status::of_engine(&behind));
         }
         self.next_sequence = self.next_sequence.saturating_add(round.len() as u64);
         self.allowance.published(round.len() as u64, bytes as u64, None);

@@ -144,6 +144,11 @@ fn message_key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], WireError> {
 }
 
 impl<'a> BatchView<'a> {
+    /// The bytes that its messages are read from: what has to be kept to go on with [`Messages::resume`].
+    pub fn content(&self) -> &'a [u8] {
+        self.content
+    }
+
     /// The messages in the order sent. The iteration ends after its first error.
     pub fn messages(&self) -> Messages<'a> {
         Messages { reader: Reader::new(self.content, BATCH), exchange: self.exchange, routing_key: self.routing_key }
@@ -172,6 +177,16 @@ impl<'a> Iterator for Messages<'a> {
 }
 
 impl<'a> Messages<'a> {
+    /// The messages that are left of a batch with these names, of whose content `rest` was not read yet.
+    pub fn resume(rest: &'a [u8], exchange: &'a [u8], routing_key: &'a [u8]) -> Messages<'a> {
+        Messages { reader: Reader::new(rest, BATCH), exchange, routing_key }
+    }
+
+    /// Bytes of the content that are not read yet.
+    pub fn rest_bytes(&self) -> usize {
+        self.reader.rest().len()
+    }
+
     #[inline]
     fn step(&mut self) -> Result<Option<MessageRef<'a>>, WireError> {
         while let Some(key) = self.reader.key()? {

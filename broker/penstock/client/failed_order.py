@@ -1,0 +1,74 @@
+"""What a named publisher must not pass: sequences that failed, or may have, and were not sent again.
+
+The broker stores nothing of a name below the highest sequence that it has. A message sent past one that failed would
+make the broker take the failed one, when it comes again, for one that it has: confirmed, and lost. Pure.
+"""
+
+from bisect import bisect_left
+
+from penstock.client.errors import FAILED_PRECONDITION, from_status
+
+__all__ = ["FailedOrder", "UnknownOutcomes"]
+
+
+class FailedOrder:
+    """For a loop, which sends before it knows: the sequences that failed, sorted. They are sent again in their order,
+    each before anything higher."""
+
+    __slots__ = ("_failed",)
+
+    def __init__(self) -> None:
+        self._failed: list[int] = []
+
+    @property
+    def first(self) -> int:
+        """The lowest of them, or 0."""
+        return self._failed[0] if self._failed else 0
+
+    def fail(self, sequence: int) -> None:
+        place = bisect_left(self._failed, sequence)
+        if self._failed[place : place + 1] != [sequence]:
+            self._failed.insert(place, sequence)
+
+    def refusal(self, sequence: int) -> tuple[int, str, bytes] | None:
+        """None where `sequence` may be sent; else why not."""
+        if not self._failed or sequence <= self.first:
+            return None
+        text = (
+            f"not sent: sequence {self.first} failed before it; send that again (sequence={self.first}), then what "
+            "failed behind it, in its order, or close the publisher and open it again"
+        )
+        return FAILED_PRECONDITION, text, b""
+
+    def sent(self, sequence: int) -> None:
+        """The sequence has another attempt."""
+        if sequence == self.first:
+            del self._failed[:1]
+
+
+class UnknownOutcomes:
+    """For a thread, which knows before it sends on: a range of sequences that may be stored or not."""
+
+    __slots__ = ("_first", "_last")
+
+    def __init__(self) -> None:
+        self._first, self._last = 1, 0
+
+    def add(self, first: int, last: int) -> None:
+        if self._first <= self._last:
+            first, last = min(first, self._first), max(last, self._last)
+        self._first, self._last = first, last
+
+    def confirm(self, first: int, last: int) -> None:
+        """These were sent again, and are stored."""
+        if first <= self._first:
+            self._first = max(self._first, last + 1)
+
+    def check(self) -> None:
+        """Raises where the next sequence is not known."""
+        if self._first <= self._last:
+            text = (
+                f"whether sequences {self._first} to {self._last} are stored is not known; send them again "
+                f"(sequence={self._first}), or close the publisher and open it again"
+            )
+            raise from_status(FAILED_PRECONDITION, text)

@@ -1,0 +1,189 @@
+//! No ready message stays beside a consumer that waits and would take it, whatever the other consumers do.
+//!
+//! A consumer is modelled as the task that serves it: it takes while its client's window has room, and listens to its bell once
+//! there is nothing to take. One whose window is full does neither. Nothing depends on threads or clocks.
+#![allow(clippy::unwrap_used)]
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use penstock_engine::{
+    Engine, EngineOptions, Payload, Publication, QueueId, Sequence, SequenceRange, Settle, Shard, Subscription,
+    SubscriptionOptions,
+};
+use proptest::prelude::*;
+
+const QUEUE: QueueId = QueueId(1);
+
+/// A response holds at most so many messages.
+const FILL_MAX: u32 = 4;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Publish(u8),
+    Join {
+        prefetch: u32,
+    },
+    Leave(usize),
+    Flow(usize, u32),
+    /// The client has room for so many more responses.
+    Read(usize, u8),
+    SettleAll(usize, Settle),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let who = || 0usize..5;
+    let prefetch = || prop_oneof![Just(0u32), Just(1), Just(3), Just(1000)];
+    let how = prop_oneof![3 => Just(Settle::Ack), 1 => Just(Settle::Requeue)];
+    let step = prop_oneof![
+        6 => (1u8..6).prop_map(Step::Publish),
+        3 => prefetch().prop_map(|prefetch| Step::Join { prefetch }),
+        1 => who().prop_map(Step::Leave),
+        3 => (who(), prefetch()).prop_map(|(who, prefetch)| Step::Flow(who, prefetch)),
+        4 => (who(), 1u8..3).prop_map(|(who, responses)| Step::Read(who, responses)),
+        3 => (who(), how).prop_map(|(who, how)| Step::SettleAll(who, how)),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+struct Consumer {
+    subscription: Subscription,
+    prefetch: u32,
+    /// Responses that its client has room for.
+    room: u8,
+    /// It found nothing and listens.
+    listens: bool,
+}
+
+impl Consumer {
+    fn hears(&self) -> bool {
+        let heard = pin!(self.subscription.signal().heard());
+        heard.poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
+    }
+
+    /// What its task does when it is let run; false when it sleeps.
+    fn run(&mut self) -> bool {
+        let sleeps = if self.listens { !self.hears() } else { self.room == 0 };
+        if sleeps {
+            return false;
+        }
+        self.listens = false;
+        while self.room > 0 {
+            let mut filled = Vec::new();
+            self.subscription.fill(FILL_MAX, &mut filled).unwrap();
+            if filled.is_empty() {
+                self.listens = true;
+                break;
+            }
+            let taken = filled.iter().flat_map(|filled| &filled.picked);
+            let sizes: Vec<(Sequence, u32)> = taken.map(|picked| (picked.taken.sequence, 1)).collect();
+            self.subscription.sent(&sizes).unwrap();
+            self.room -= 1;
+        }
+        true
+    }
+
+    fn has_credit(&self) -> bool {
+        self.subscription.unsettled_count() < self.prefetch
+    }
+}
+
+struct House {
+    shard: Arc<Shard>,
+    consumers: Vec<Consumer>,
+}
+
+impl House {
+    fn apply(&mut self, step: Step) {
+        match step {
+            Step::Publish(count) => self.publish(count),
+            Step::Join { prefetch } => {
+                let options = SubscriptionOptions { prefetch, auto_ack: false, exclusive: false, pull: false };
+                let subscription = self.shard.subscribe(QUEUE, options).unwrap();
+                self.consumers.push(Consumer { subscription, prefetch, room: 1, listens: false });
+            }
+            Step::Leave(who) => {
+                if let Some(who) = who.checked_rem(self.consumers.len()) {
+                    self.consumers.remove(who);
+                }
+            }
+            Step::Flow(who, prefetch) => {
+                if let Some(consumer) = self.consumer(who) {
+                    consumer.subscription.set_prefetch(prefetch).unwrap();
+                    consumer.prefetch = prefetch;
+                }
+            }
+            Step::Read(who, responses) => {
+                if let Some(consumer) = self.consumer(who) {
+                    consumer.room += responses;
+                }
+            }
+            Step::SettleAll(who, how) => {
+                if let Some(consumer) = self.consumer(who) {
+                    let all = SequenceRange::new(Sequence(0), Sequence(u64::MAX)).unwrap();
+                    consumer.subscription.settle(&[all], how).unwrap();
+                    // The settlement came to its task, which looks for more by itself.
+                    consumer.listens = false;
+                }
+            }
+        }
+    }
+
+    fn consumer(&mut self, who: usize) -> Option<&mut Consumer> {
+        let who = who.checked_rem(self.consumers.len())?;
+        self.consumers.get_mut(who)
+    }
+
+    fn publish(&self, count: u8) {
+        let payload = || Payload::new(b"", b"jobs", b"", b"x").unwrap();
+        let publication = |_| Publication {
+            payload: payload(),
+            exchange: b"",
+            key: b"jobs",
+            headers: None,
+            persistent: false,
+            mandatory: false,
+        };
+        let batch: Vec<Publication<'_>> = (0..count).map(publication).collect();
+        self.shard.publish(&batch, None, 1, &mut Vec::new()).unwrap();
+    }
+
+    fn settle_down(&mut self) {
+        while self.consumers.iter_mut().map(Consumer::run).fold(false, |any, ran| any | ran) {}
+    }
+
+    fn check(&self) {
+        let ready_count = self.shard.queue_counts(&[QUEUE]).unwrap()[0].ready_count;
+        let idle = self.consumers.iter().position(|consumer| consumer.listens && consumer.has_credit());
+        assert!(ready_count == 0 || idle.is_none(), "{ready_count} ready beside consumer {idle:?}, which waits");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn no_ready_message_stays_beside_a_consumer_that_waits(steps in steps()) {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = Engine::new(EngineOptions {
+            segment_bytes_min: 64 << 10,
+            segment_bytes_max: 256 << 10,
+            segment_idle: Duration::from_secs(60),
+            disk_free_bytes_min: 0,
+            compaction_bytes_per_second: 64 << 20,
+            producer_memory: Duration::ZERO,
+        }).unwrap();
+        let shard = engine.open_shard("/", directory.path(), false).unwrap();
+        shard.put_queue(QUEUE, "jobs", false, None).unwrap();
+        let mut house = House { shard, consumers: Vec::new() };
+        for step in steps {
+            house.apply(step);
+            house.settle_down();
+            house.check();
+        }
+        house.consumers.clear();
+        engine.close().unwrap();
+    }
+}

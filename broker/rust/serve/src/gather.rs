@@ -1,0 +1,239 @@
+//! A round of a publish stream: messages with their permits, ready to be stored together, and those that are denied.
+//!
+//! What must stay true: a round has at most so many messages, whatever becomes of them, and what it costs is gone after it; of a
+//! producer's messages none is stored in the round that denies one before it.
+
+use std::collections::HashSet;
+
+use penstock_engine::{MESSAGES_AT_ONCE, Payload, Producer, ProducerSession, Publication};
+use penstock_wire::WireError;
+use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers_of, properties_to_amqp};
+use penstock_wire::grpc::publish::MessageRef;
+use tonic::Status;
+
+use crate::permits::{Denial, Permits, Verdict, key_denial};
+use crate::requests::{End, Incoming, Requests};
+use crate::status;
+
+/// AMQP's delivery mode of messages that ask to survive.
+const PERSISTENT: u8 = 2;
+
+/// The messages of a round.
+#[derive(Default)]
+pub(crate) struct Round<'a> {
+    pub batch: Vec<Publication<'a>>,
+    /// Those that are denied, by their place among all, with their sequences.
+    pub denied: Vec<(usize, Option<u64>, Denial)>,
+    pub count: usize,
+    /// Behind the last of them.
+    pub end: End,
+}
+
+impl Round<'_> {
+    /// How many of its messages are done with once the first `stored` of its batch are, and where the last of them ends.
+    pub fn until(&self, stored: usize, requests: &Requests) -> (usize, End) {
+        if stored >= self.batch.len() {
+            return (self.count, self.end);
+        }
+        let (mut count, mut admitted) = (0, 0);
+        let mut denied = self.denied.iter().peekable();
+        while admitted < stored {
+            if denied.next_if(|(at, _, _)| *at == count).is_none() {
+                admitted += 1;
+            }
+            count += 1;
+        }
+        let last = requests.round(count).last().and_then(Result::ok);
+        (count, last.map(|incoming| incoming.end).unwrap_or_default())
+    }
+
+    /// The lowest sequence that is denied among the first so many messages.
+    pub fn lowest_denied(&self, count: usize) -> Option<u64> {
+        let denied = self.denied.iter().filter(|(at, _, _)| *at < count);
+        denied.filter_map(|(_, sequence, _)| *sequence).min()
+    }
+}
+
+/// What a round may have.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounds {
+    /// At most [`MESSAGES_AT_ONCE`].
+    messages: usize,
+}
+
+impl Bounds {
+    pub fn widest() -> Bounds {
+        Bounds { messages: MESSAGES_AT_ONCE }
+    }
+
+    /// The next round has as many messages as the engine took at once, and more again when it took all.
+    pub fn follow(&mut self, stored: usize, asked: usize) {
+        self.messages = if stored < asked { stored.max(1) } else { (2 * self.messages).min(MESSAGES_AT_ONCE) };
+    }
+}
+
+/// The properties of a round's messages as AMQP blocks, in the order of the messages that have any.
+#[derive(Default)]
+pub(crate) struct Blocks {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Blocks {
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    fn get(&self, index: usize) -> Option<&[u8]> {
+        let start = index.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied())?;
+        self.bytes.get(start..*self.ends.get(index)?)
+    }
+}
+
+/// What has to be asked for.
+pub(crate) enum Unknown {
+    Exchange(Vec<u8>),
+    /// Routing keys of this exchange.
+    Keys(Vec<u8>),
+}
+
+/// Why a round could not be gathered.
+pub(crate) enum Obstacle {
+    /// Something that has to be asked for.
+    Unknown(Unknown),
+    /// A message with properties, on a stream that had none before.
+    Properties,
+    Malformed(Status),
+}
+
+impl From<WireError> for Obstacle {
+    fn from(error: WireError) -> Obstacle {
+        Obstacle::Malformed(status::of_wire(&error))
+    }
+}
+
+/// What a stream's messages may be.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits<'a> {
+    pub message_bytes_max: usize,
+    /// Whom that limit was set for, unless it is everybody's.
+    pub whose: Option<&'a str>,
+    /// There for messages with sequences.
+    pub producer: Option<&'a ProducerSession>,
+}
+
+impl Limits<'_> {
+    fn producer_of(&self, sequence: Option<u64>) -> Result<Option<Producer>, Obstacle> {
+        let Some(sequence) = sequence else { return Ok(None) };
+        let session = self.producer.ok_or_else(|| Obstacle::Malformed(Status::invalid_argument(UNNAMED)))?;
+        Ok(Some(Producer { id: session.id(), sequence }))
+    }
+}
+
+const UNNAMED: &str = "a batch with producer_sequence on a stream without a producer; name one in `open`";
+
+/// Reads the messages of a round and looks up their permits. `blocks` has the properties of those that have any.
+pub(crate) fn gather<'a>(
+    requests: &'a Requests,
+    bounds: Bounds,
+    permits: &mut Permits,
+    blocks: Option<&'a Blocks>,
+    limits: Limits<'_>,
+) -> Result<Round<'a>, Obstacle> {
+    let mut round = Round::default();
+    let (mut block_index, mut has_denied_sequence) = (0, false);
+    for incoming in requests.round(bounds.messages) {
+        let Incoming { message, mandatory, sequence, end } = incoming.map_err(Obstacle::Malformed)?;
+        let producer = limits.producer_of(sequence)?;
+        let block = match message.properties {
+            None => None,
+            Some(_) => {
+                block_index += 1;
+                Some(blocks.and_then(|blocks| blocks.get(block_index - 1)).ok_or(Obstacle::Properties)?)
+            }
+        };
+        match denial_of(&message, permits, limits)? {
+            // The engine has to hear of the denied one first.
+            None if has_denied_sequence && sequence.is_some() => break,
+            None => {
+                let mut publication = publication(&message, block, mandatory)?;
+                if let Some(producer) = producer {
+                    publication.payload = publication.payload.with_producer(producer);
+                }
+                round.batch.push(publication);
+            }
+            Some(denial) => {
+                has_denied_sequence |= sequence.is_some();
+                round.denied.push((round.count, sequence, denial));
+            }
+        }
+        round.count += 1;
+        round.end = end;
+    }
+    Ok(round)
+}
+
+fn denial_of(message: &MessageRef<'_>, permits: &mut Permits, limits: Limits<'_>) -> Result<Option<Denial>, Obstacle> {
+    match permits.look_up(message.exchange, message.routing_key) {
+        Verdict::Admitted => Ok(too_large(message.body.len(), limits)),
+        Verdict::Denied(denial) => Ok(Some(denial.clone())),
+        Verdict::KeyDenied => Ok(Some(key_denial(message.exchange, message.routing_key))),
+        Verdict::UnknownExchange => Err(Obstacle::Unknown(Unknown::Exchange(message.exchange.to_vec()))),
+        Verdict::UnknownKey => Err(Obstacle::Unknown(Unknown::Keys(message.exchange.to_vec()))),
+    }
+}
+
+/// The routing keys that a round's messages have for an exchange and that were not asked for yet, once each.
+pub(crate) fn unknown_keys(
+    requests: &Requests,
+    bounds: Bounds,
+    permits: &mut Permits,
+    exchange: &[u8],
+) -> Result<Vec<Vec<u8>>, Status> {
+    let mut keys = HashSet::new();
+    for incoming in requests.round(bounds.messages) {
+        let message = incoming?.message;
+        let (is_here, key) = (message.exchange == exchange, message.routing_key);
+        if is_here && !keys.contains(key) && permits.look_up(exchange, key) == Verdict::UnknownKey {
+            keys.insert(key.to_vec());
+        }
+    }
+    Ok(keys.into_iter().collect())
+}
+
+pub(crate) fn convert_properties(requests: &Requests, bounds: Bounds, blocks: &mut Blocks) -> Result<(), Obstacle> {
+    blocks.clear();
+    for incoming in requests.round(bounds.messages) {
+        if let Some(properties) = incoming.map_err(Obstacle::Malformed)?.message.properties {
+            properties_to_amqp(Some(properties), &mut blocks.bytes)?;
+            blocks.ends.push(blocks.bytes.len());
+        }
+    }
+    Ok(())
+}
+
+fn publication<'a>(
+    message: &MessageRef<'a>,
+    block: Option<&'a [u8]>,
+    mandatory: bool,
+) -> Result<Publication<'a>, Obstacle> {
+    let (headers, persistent) = match block {
+        Some(block) => (headers_of(block)?, delivery_mode_of(block)? == PERSISTENT),
+        None => (None, true),
+    };
+    let (exchange, key) = (message.exchange, message.routing_key);
+    let payload = Payload::new(exchange, key, block.unwrap_or(&PERSISTENT_ONLY), message.body)
+        .and_then(|payload| message.key.map_or(Ok(payload), |key| payload.with_key(key)))
+        .map_err(|error| Obstacle::Malformed(Status::invalid_argument(error.to_string())))?;
+    Ok(Publication { payload, exchange, key, headers, persistent, mandatory })
+}
+
+fn too_large(size: usize, limits: Limits<'_>) -> Option<Denial> {
+    let max = limits.message_bytes_max;
+    let limit = || limits.whose.map_or("message_bytes_max".to_owned(), |whose| format!("max-message-bytes of {whose}"));
+    (size > max).then(|| Denial {
+        code: tonic::Code::ResourceExhausted as i32,
+        reason: format!("a message of {size} bytes is larger than {}, {max}; split it", limit()),
+    })
+}

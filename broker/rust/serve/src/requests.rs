@@ -1,0 +1,254 @@
+//! What a publisher has sent and the broker did not store yet: read message by message, however many a request holds.
+//!
+//! What must stay true: a request costs its bytes and a fixed part, never something for each of its messages; messages come in
+//! the order sent, and none twice.
+
+use std::collections::VecDeque;
+
+use bytes::{Buf, Bytes};
+use penstock_wire::grpc::publish::{MessageRef, Messages, PublishFrame, parse_publish};
+use tonic::Status;
+
+use crate::status;
+
+/// One round takes at most so many bytes of messages, and the message that goes beyond.
+const ROUND_BYTES_MAX: usize = 1 << 20;
+
+/// The messages of a request that are left.
+#[derive(Debug)]
+struct Request {
+    /// Begins with the next message, or with what may stand between two of them.
+    rest: Bytes,
+    exchange: Bytes,
+    routing_key: Bytes,
+    mandatory: bool,
+    /// The producer's sequence of the request's first message; 0 when there are none.
+    first_sequence: u64,
+    /// Messages of it that were taken.
+    taken: u64,
+}
+
+/// A message that came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Incoming<'a> {
+    pub message: MessageRef<'a>,
+    pub mandatory: bool,
+    pub sequence: Option<u64>,
+    /// What has been taken when this message has.
+    pub end: End,
+}
+
+/// A place behind a message of a round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct End {
+    request: usize,
+    rest_bytes: usize,
+    /// Messages of that request up to the place.
+    taken: u64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    waiting: VecDeque<Request>,
+}
+
+impl Requests {
+    /// Adds a request. Its messages are not looked at yet.
+    ///
+    /// # Errors
+    /// When it is no batch.
+    pub fn push(&mut self, frame: &Bytes) -> Result<(), Status> {
+        let parsed = parse_publish(frame).map_err(|error| status::of_wire(&error))?;
+        let PublishFrame::Batch(batch) = parsed else { return Err(status::opened_twice()) };
+        if batch.message_count > 0 {
+            self.waiting.push_back(Request {
+                rest: frame.slice_ref(batch.content()),
+                exchange: frame.slice_ref(batch.exchange),
+                routing_key: frame.slice_ref(batch.routing_key),
+                mandatory: batch.mandatory,
+                first_sequence: batch.producer_sequence,
+                taken: 0,
+            });
+        }
+        Ok(())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// The next messages, of which a round takes at most so many. The same until `advance`.
+    pub fn round(&self, messages_max: usize) -> Round<'_> {
+        Round { requests: self, at: 0, messages: None, taken: 0, left: messages_max, bytes: 0 }
+    }
+
+    /// Goes on behind a message of the round; gives the bytes that this takes.
+    pub fn advance(&mut self, end: End) -> usize {
+        let mut bytes = 0;
+        for done in self.waiting.drain(..end.request.min(self.waiting.len())) {
+            bytes += done.rest.len();
+        }
+        let Some(request) = self.waiting.front_mut() else { return bytes };
+        let step = request.rest.len().saturating_sub(end.rest_bytes);
+        request.rest.advance(step);
+        request.taken = end.taken;
+        if request.is_done() {
+            self.waiting.pop_front();
+        }
+        bytes + step
+    }
+}
+
+impl Request {
+    fn messages(&self) -> Messages<'_> {
+        Messages::resume(&self.rest, &self.exchange, &self.routing_key)
+    }
+
+    /// Nothing but names may stand behind the last message.
+    fn is_done(&self) -> bool {
+        self.messages().next().is_none()
+    }
+}
+
+/// Iterator over the messages of a round. It ends after its first error.
+pub(crate) struct Round<'a> {
+    requests: &'a Requests,
+    at: usize,
+    messages: Option<Messages<'a>>,
+    taken: u64,
+    left: usize,
+    bytes: usize,
+}
+
+impl<'a> Iterator for Round<'a> {
+    type Item = Result<Incoming<'a>, Status>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left == 0 || self.bytes >= ROUND_BYTES_MAX {
+            return None;
+        }
+        loop {
+            let request = self.requests.waiting.get(self.at)?;
+            if self.messages.is_none() {
+                self.taken = request.taken;
+            }
+            let messages = self.messages.get_or_insert_with(|| request.messages());
+            let Some(message) = messages.next() else {
+                self.messages = None;
+                self.at += 1;
+                continue;
+            };
+            let rest_bytes = messages.rest_bytes();
+            self.left -= 1;
+            let incoming = message.map_err(|error| status::of_wire(&error)).and_then(|message| {
+                let beside = message.properties.map_or(0, <[u8]>::len) + message.key.map_or(0, <[u8]>::len);
+                self.bytes += message.body.len() + beside;
+                let sequence = request.sequence(self.taken)?;
+                self.taken += 1;
+                let end = End { request: self.at, rest_bytes, taken: self.taken };
+                Ok(Incoming { message, mandatory: request.mandatory, sequence, end })
+            });
+            if incoming.is_err() {
+                self.left = 0;
+            }
+            return Some(incoming);
+        }
+    }
+}
+
+impl Request {
+    /// The producer's sequence of the message at that place of the request.
+    fn sequence(&self, at: u64) -> Result<Option<u64>, Status> {
+        match self.first_sequence {
+            0 => Ok(None),
+            first => match first.checked_add(at) {
+                None => Err(Status::invalid_argument("no sequence is above 2^64 - 1")),
+                sequence => Ok(sequence),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use bytes::Bytes;
+    use penstock_wire::grpc::{BatchEncoder, encode_publish_open};
+
+    use super::{End, Requests};
+
+    fn request(first_sequence: u64, bodies: &[&[u8]]) -> Bytes {
+        let mut encoder = BatchEncoder::begin(Vec::new(), "e", "k", true);
+        encoder.put_producer_sequence(first_sequence);
+        bodies.iter().for_each(|body| encoder.push(body, None));
+        encoder.finish().into()
+    }
+
+    fn taken(requests: &Requests, max: usize) -> (Vec<(String, Option<u64>)>, End) {
+        let mut end = End::default();
+        let found = requests.round(max).map(|incoming| {
+            let incoming = incoming.unwrap();
+            assert_eq!((incoming.message.exchange, incoming.message.routing_key), (&b"e"[..], &b"k"[..]));
+            assert!(incoming.mandatory);
+            end = incoming.end;
+            (String::from_utf8(incoming.message.body.to_vec()).unwrap(), incoming.sequence)
+        });
+        (found.collect(), end)
+    }
+
+    #[test]
+    fn rounds_go_through_requests_in_order_and_count_their_sequences() {
+        let mut requests = Requests::default();
+        requests.push(&request(7, &[b"a", b"b", b"c"])).unwrap();
+        requests.push(&request(0, &[])).unwrap();
+        requests.push(&request(0, &[b"d"])).unwrap();
+        requests.push(&request(4, &[b"e", b"f"])).unwrap();
+        let said = |body: &str, sequence| (body.to_owned(), sequence);
+
+        let (found, end) = taken(&requests, 2);
+        assert_eq!(found, [said("a", Some(7)), said("b", Some(8))]);
+        assert_eq!(taken(&requests, 2).0, found, "nothing was taken yet");
+        requests.advance(end);
+
+        let (found, end) = taken(&requests, 3);
+        assert_eq!(found, [said("c", Some(9)), said("d", None), said("e", Some(4))]);
+        requests.advance(end);
+
+        let (found, end) = taken(&requests, 3);
+        assert_eq!(found, [said("f", Some(5))]);
+        requests.advance(end);
+        assert!(requests.is_empty());
+    }
+
+    #[test]
+    fn a_round_ends_with_the_message_that_makes_it_large() {
+        let large = vec![b'x'; super::ROUND_BYTES_MAX];
+        let mut requests = Requests::default();
+        requests.push(&request(0, &[b"small", &large, b"behind"])).unwrap();
+
+        assert_eq!(requests.round(100).count(), 2);
+    }
+
+    #[test]
+    fn what_is_no_batch_is_refused() {
+        let mut open = Vec::new();
+        encode_publish_open(&mut open, "/", 0, "");
+
+        assert!(Requests::default().push(&open.into()).is_err());
+        assert!(Requests::default().push(&Bytes::from_static(b"\xff")).is_err());
+    }
+
+    #[test]
+    fn a_sequence_beyond_the_last_number_ends_the_round() {
+        let mut requests = Requests::default();
+        requests.push(&request(u64::MAX, &[b"a", b"b", b"c"])).unwrap();
+
+        let found: Vec<bool> = requests.round(10).map(|incoming| incoming.is_ok()).collect();
+        assert_eq!(found, [true, false]);
+    }
+}

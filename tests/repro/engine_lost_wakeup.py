@@ -1,0 +1,66 @@
+"""Consumer A's window is full, consumer B is idle: a message that is ready must come to B at once, not stay ready until
+another one is published."""
+
+import contextlib
+import threading
+import time
+
+from broker import Broker, RawCall, Stream, grpc, messaging, penstock, run, wire
+
+PATH = "/penstock.v1.MessagingService/Consume"
+ROUNDS, SECONDS_MAX = 8, 30
+
+
+def opening():
+    return wire.ConsumeRequest(open=wire.ConsumeOpen(queue="letters", prefetch=1000))
+
+
+def check():
+    with Broker() as broker:
+        broker.start()
+        with penstock.connect(broker.uri) as connection, broker.channel() as channel:
+            connection.declare_queue("letters")
+            full = RawCall(broker.port, PATH, opening(), window=64)
+            _wait_for(lambda: connection.get_queue("letters").consumer_count == 1)
+            connection.publish(bytes(500), routing_key="letters")  # what fills the window
+            _wait_for(lambda: connection.get_queue("letters").unsettled_count == 1)
+            time.sleep(0.3)
+            arrived = {}
+            idle = Stream(messaging(channel).Consume, opening())
+
+            def take():
+                with contextlib.suppress(grpc.RpcError):
+                    for response in idle:
+                        arrived.update((delivery.body, True) for delivery in response.deliveries.deliveries)
+
+            threading.Thread(target=take, daemon=True).start()
+            _wait_for(lambda: connection.get_queue("letters").consumer_count == 2)
+            time.sleep(0.3)
+            stuck = False
+            for number in range(ROUNDS):
+                body = b"letter-%d" % number
+                connection.publish(body, routing_key="letters")
+                until = time.monotonic() + SECONDS_MAX
+                # A consumer whose window is full may take one more; what must not be is that none takes it.
+                while body not in arrived and (stuck := connection.get_queue("letters").ready_count > 0):
+                    if time.monotonic() > until:
+                        break
+                    time.sleep(0.02)
+                if stuck and body not in arrived:
+                    break
+                stuck = False
+            idle.call.cancel()
+            full.close()
+    seen = f"message {number + 1} of {ROUNDS} stayed ready for {SECONDS_MAX} s beside an idle consumer"
+    return stuck, seen if stuck else f"none of {ROUNDS} messages stayed ready"
+
+
+def _wait_for(is_so, seconds=60):
+    until = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > until:
+            raise RuntimeError("what the test needs did not come about")
+        time.sleep(0.05)
+
+
+run(check)

@@ -1,0 +1,33 @@
+"""Every script of this folder against a broker of this checkout: the fault that it reproduces must not be there.
+
+`REPRO_COUNT` runs that many, chosen by `REPRO_SEED`, which is printed; without it all are run.
+"""
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = sorted(path.stem for path in Path(__file__).parent.glob("*_*.py") if path.stem != "test_repro")
+SEED = int(os.environ.get("REPRO_SEED") or random.SystemRandom().randrange(1_000_000))
+CANNOT_RUN = 3
+
+
+def chosen() -> list[str]:
+    count = int(os.environ.get("REPRO_COUNT") or len(SCRIPTS))
+    return sorted(random.Random(SEED).sample(SCRIPTS, min(count, len(SCRIPTS))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", chosen())
+def test_a_fault_of_an_earlier_version_is_not_there(script: str) -> None:
+    command = [sys.executable, str(Path(__file__).with_name(f"{script}.py"))]
+    done = subprocess.run(command, capture_output=True, check=False, text=True, timeout=600)
+
+    print(f"REPRO_SEED={SEED} {script}: {done.stdout.strip()}")
+    if done.returncode == CANNOT_RUN:
+        pytest.skip(done.stdout.strip())
+    assert done.returncode == 0, f"exit status {done.returncode}: {done.stdout}{done.stderr}"

@@ -1,0 +1,106 @@
+"""Making and deleting vhosts on the disk, interrupted and tried again, with logs that are nothing."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from penstock.model.errors import StorageError, Thing
+from penstock.model.names import VhostName
+from penstock.node import vhosts_storage
+from penstock.node.vhosts_storage import VhostsStorage
+from penstock.storage import DataDirectory, read_vhosts, write_users
+
+BLUE = VhostName("blue")
+
+
+class NoEngine:
+    """Opens every log, unless told to fail."""
+
+    fails = False
+
+    def open_shard(self, name: str, directory: str, *, page_cache_lost: bool) -> object:
+        if self.fails:
+            raise vhosts_storage.NativeStorageError("the log is damaged")
+        return object()
+
+
+Scenario = Callable[[VhostsStorage, NoEngine], Awaitable[None]]
+
+
+def play(path: Path, scenario: Scenario) -> None:
+    async def run() -> None:
+        engine = NoEngine()
+        with DataDirectory.open(path) as directory:
+            if not directory.users_file.exists():
+                write_users(directory.users_file, [])
+            directory.check_whole()
+            storage = VhostsStorage(directory, cast(Any, engine))
+            try:
+                names = await storage.names()
+                for name in names:
+                    await storage.open(name)
+                directory.begin(names)
+                await scenario(storage, engine)
+            finally:
+                await storage.close()
+
+    asyncio.run(run())
+
+
+async def nothing(storage: VhostsStorage, engine: NoEngine) -> None:
+    pass
+
+
+def failing(*_: object) -> None:
+    raise StorageError(Thing("file", "vhosts.json"), "cannot be written", "mend the disk")
+
+
+@pytest.mark.parametrize("step", ["mark_deleted", "write_vhosts", "delete_vhost_directory"])
+def test_a_deletion_that_fails_at_any_step_can_be_followed_by_a_start_and_by_a_new_vhost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    async def delete(storage: VhostsStorage, engine: NoEngine) -> None:
+        await storage.create(BLUE)
+        with monkeypatch.context() as patched:
+            patched.setattr(vhosts_storage, step, failing)
+            with pytest.raises(StorageError, match="cannot be written"):
+                await storage.delete(BLUE)
+
+    async def delete_and_create(storage: VhostsStorage, engine: NoEngine) -> None:
+        await delete(storage, engine)
+        await storage.create(BLUE)
+
+    play(tmp_path / "started", delete)
+    play(tmp_path / "started", nothing)
+    play(tmp_path / "made", delete_and_create)
+    play(tmp_path / "made", nothing)
+
+    assert read_vhosts(tmp_path / "made" / "vhosts.json") == ["blue"]
+
+
+def test_a_vhost_whose_log_could_not_be_opened_when_it_was_made_can_be_made_again(tmp_path: Path) -> None:
+    async def scenario(storage: VhostsStorage, engine: NoEngine) -> None:
+        engine.fails = True
+        with pytest.raises(StorageError, match="damaged"):
+            await storage.create(BLUE)
+        engine.fails = False
+        await storage.create(BLUE)
+
+    play(tmp_path, scenario)
+
+    assert read_vhosts(tmp_path / "vhosts.json") == ["blue"]
+
+
+def test_a_list_of_files_that_cannot_be_written_does_not_fail_what_was_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(storage: VhostsStorage, engine: NoEngine) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(DataDirectory, "note_vhosts", failing)
+            await storage.create(BLUE)
+
+    play(tmp_path, scenario)
+    play(tmp_path, nothing)
