@@ -17,6 +17,11 @@ from support.broker import penstock_command
 DOCS = Path(__file__).parents[2] / "docs" / "storage.md"
 VHOST = "42099b4af021e53fd8fd4e056c2568d7c2e3ffa8"
 STEPS = re.compile(r"^<!-- test: (\w+) -->$|^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`([^`\n]+)`")
+# What people would paste into a shell, and the words of it that are no argument.
+COMMAND = re.compile(r"(\$ |penstock |systemctl |cp |ls |rm |mv )")
+VERBS = re.compile(r"[a-z]+( [a-z]+\b)*")
 PLACES = ("/var/lib/", "/var/backups/")
 
 
@@ -102,6 +107,26 @@ def test_the_commands_of_the_page_do_what_it_shows(tmp_path: Path) -> None:
                 count += 1
 
     assert count >= 15
+
+
+def not_run(page: str) -> list[str]:
+    """The commands that the page names and that no block of it runs."""
+    ran = [command for _, block in STEPS.findall(page) for command, _ in commands(block)]
+    rest = STEPS.sub("", page)
+    fenced = [line for block in FENCED.findall(rest) for line in block.splitlines() if COMMAND.match(line)]
+    named = [found for found in INLINE.findall(FENCED.sub("", rest)) if COMMAND.match(found)]
+    return fenced + [name for name in named if not any(VERBS.match(name)[0].strip() in each for each in ran)]
+
+
+def test_every_command_of_the_page_is_run() -> None:
+    assert not_run(DOCS.read_text()) == []
+
+
+def test_a_command_that_is_not_run_is_noticed() -> None:
+    page = "```console\n$ penstock log verify DIR\n```\n`penstock log repair DIR`, `penstock log verify --json`\n"
+
+    assert not_run(page) == ["penstock log repair DIR"]
+    assert not_run(page + "```sh\n$ cp -a a b\n```\n") == ["$ cp -a a b", "penstock log repair DIR"]
 
 
 def test_a_line_that_was_not_printed_is_noticed() -> None:
