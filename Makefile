@@ -120,6 +120,9 @@ long-soak: setup ## an hour of mixed load (SOAK_MINUTES=60), every message check
 soak-docs: setup ## draw docs/images/soak.svg from the last long-soak
 	@PYTHONPATH=tests $(BIN)/python -m bench.soak --draw docs/images/soak.svg
 
+long-faults: setup ## put known faults back one at a time, and see that the tests find each (FAULTS=word: only those)
+	$(BIN)/python -m tools.put_faults_back $(FAULTS)
+
 long-fuzz: ## ten minutes of fuzzing a target (needs nightly Rust and cargo-fuzz)
 	@tools/fuzz_all.sh 600
 
