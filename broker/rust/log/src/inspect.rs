@@ -6,10 +6,13 @@ use std::path::Path;
 use crate::damage::targets_at;
 use crate::directory::Directory;
 use crate::error::LogError;
+use crate::header::{HeaderFound, read_header, rewritten_segment};
 use crate::manifest::Manifest;
+use crate::names::Names;
 use crate::record::{DecodeError, Position, Record, Target};
-use crate::recovery::{HeaderFound, Names, read_header, rewritten_segment};
 use crate::segment::{Check, SEGMENT_HEADER_BYTES, Segment, rewritten_path, segment_path};
+
+const NO_HEADER: &str = "its header cannot be read, and a copy of it says the same";
 
 /// What one segment of a stopped log holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,7 +52,12 @@ pub fn inspect(directory: &Path, verify: bool) -> Result<Vec<SegmentReport>, Log
         match rewritten_segment(directory, entry, None) {
             // It was dead when a checkpoint was made.
             Ok(None) => continue,
-            Ok(segment) => found.push((entry.number, report, segment)),
+            Ok(Some((segment, is_readable))) => {
+                if !is_readable {
+                    fail(&mut report, 0, NO_HEADER);
+                }
+                found.push((entry.number, report, Some(segment)));
+            }
             Err(error) => {
                 fail(&mut report, 0, &error.to_string());
                 found.push((entry.number, report, None));
@@ -62,10 +70,17 @@ pub fn inspect(directory: &Path, verify: bool) -> Result<Vec<SegmentReport>, Log
         let mut segment = None;
         match read_header(&path) {
             // What a rewritten segment stands for goes at the next start.
-            Ok(HeaderFound::Segment(header, _)) if manifest.covers(header.first) => continue,
+            Ok(HeaderFound::Segment(header, _) | HeaderFound::Copy(header, ..)) if manifest.covers(header.first) => {
+                continue;
+            }
             Ok(HeaderFound::Segment(header, bytes)) => {
                 report.first_position = header.first.0;
                 segment = Some(Segment::new(directory, number, &header, bytes));
+            }
+            Ok(HeaderFound::Copy(header, bytes, _)) => {
+                report.first_position = header.first.0;
+                segment = Some(Segment::new(directory, number, &header, bytes));
+                fail(&mut report, 0, NO_HEADER);
             }
             Ok(HeaderFound::Zeros) => fail(&mut report, 0, "its header was never written"),
             Ok(HeaderFound::Unreadable(error)) | Err(error) => fail(&mut report, 0, &error.to_string()),
