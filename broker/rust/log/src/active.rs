@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::disk::Disk;
 use crate::error::LogError;
 use crate::index::MemoryIndex;
-use crate::segment::{Segment, SegmentHeader};
+use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
 use crate::sync::Unsynced;
 
 /// Room is reserved in steps of this size: what is not written yet takes little, and asking is rare.
@@ -27,7 +27,8 @@ pub(crate) struct Active {
 }
 
 impl Active {
-    /// Makes the file, with its header in it and its first step reserved.
+    /// Makes the file, with its header in it and its first step reserved. `bytes` are for the header and records; a copy of
+    /// the header follows them.
     pub(crate) fn create(
         directory: &Arc<Path>,
         disk: &dyn Disk,
@@ -39,14 +40,17 @@ impl Active {
         let path = segment.path();
         let reserved = STEP_BYTES.min(bytes);
         let create = || {
-            let file = disk.create(path, bytes)?;
+            let file = disk.create(path, bytes + SEGMENT_HEADER_BYTES)?;
             disk.reserve(&file, 0, reserved)?;
             disk.write_at(&file, &header.encode(), 0)?;
+            disk.write_at(&file, &header.encode(), bytes)?;
             Ok(file)
         };
-        let file = create().map_err(|error| {
+        let file = create().map_err(|error: std::io::Error| {
             // A half-made file must not stand in the way of the next attempt; its number is free again once it is gone.
-            let _ = disk.unlink(path);
+            if error.kind() != std::io::ErrorKind::AlreadyExists {
+                let _ = disk.unlink(path);
+            }
             LogError::io("create", path, error)
         })?;
         let file = Arc::new(file);

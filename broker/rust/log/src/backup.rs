@@ -18,8 +18,8 @@ use crate::disk::Disk;
 use crate::error::LogError;
 use crate::fold_ticket::set_aside;
 use crate::manifest::Manifest;
+use crate::names::Names;
 use crate::record::Position;
-use crate::recovery::Names;
 use crate::sync::{SyncedFile, save_position};
 
 const COPY_BYTES: usize = 1 << 20;
