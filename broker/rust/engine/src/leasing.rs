@@ -293,7 +293,7 @@ fn sizes_of(taking: &Subscription, filled: &[Filled]) -> Result<Vec<(Sequence, u
             let (chunk, others) = rest.split_at(count.count().max(1));
             rest = others;
             let last = chunk.iter().map(|one| one.offset).max().unwrap_or(from);
-            let is_there = !segment.is_sealed() || segment.populate(from, last).is_ok();
+            let is_there = segment.populate(from, last).is_ok();
             for &Picked { taken, offset } in chunk {
                 let target = Target { queue: taking.queue(), sequence: taken.sequence };
                 // Somewhere in there are sectors that cannot be read: one message at a time.

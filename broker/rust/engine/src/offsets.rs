@@ -193,9 +193,7 @@ fn stream_of(entry: &mut QueueEntry) -> Result<(&penstock_queue::Queue, &mut Str
 
 fn read_time(queue: QueueId, located: &Located) -> Result<(Sequence, u64), LogError> {
     let offset = located.offsets.first().copied().unwrap_or_default();
-    if located.segment.is_sealed() {
-        located.segment.populate(offset, offset)?;
-    }
+    located.segment.populate(offset, offset)?;
     let message = located.segment.message_for(offset, Target { queue, sequence: located.first })?;
     Ok((located.first, message.stored_at_ms))
 }

@@ -72,7 +72,7 @@ fn rows_of(queue: QueueId, part: &Filled) -> Result<(Vec<Row<'_>>, Damaged), Eng
     let segment = &part.segment;
     let (Some(first), Some(last)) = (part.picked.first(), part.picked.last()) else { return Ok((Vec::new(), None)) };
     // Sectors that cannot be read are found one row at a time.
-    let is_there = !segment.is_sealed() || segment.populate(first.offset, last.offset).is_ok();
+    let is_there = segment.populate(first.offset, last.offset).is_ok();
     let mut rows = Vec::with_capacity(part.picked.len());
     for picked in &part.picked {
         let sequence = picked.taken.sequence;

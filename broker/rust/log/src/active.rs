@@ -4,6 +4,7 @@
 //! written where no room was reserved.
 
 use std::fs::File;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -39,16 +40,17 @@ impl Active {
         let segment = Segment::new(directory, number, header, bytes);
         let path = segment.path();
         let reserved = STEP_BYTES.min(bytes);
-        let create = || {
+        let create = || -> io::Result<File> {
             let file = disk.create(path, bytes + SEGMENT_HEADER_BYTES)?;
             disk.reserve(&file, 0, reserved)?;
             disk.write_at(&file, &header.encode(), 0)?;
             disk.write_at(&file, &header.encode(), bytes)?;
             Ok(file)
         };
-        let file = create().map_err(|error: std::io::Error| {
-            // A half-made file must not stand in the way of the next attempt; its number is free again once it is gone.
-            if error.kind() != std::io::ErrorKind::AlreadyExists {
+        let file = create().map_err(|error: io::Error| {
+            // A half-made file must not stand in the way of the next attempt; its number is free again once it is gone. One
+            // that was there before is another's.
+            if error.kind() != ErrorKind::AlreadyExists {
                 let _ = disk.unlink(path);
             }
             LogError::io("create", path, error)

@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::active::random_id;
 use crate::catalog::{Catalog, Choice, Holding, Sizes};
-use crate::checkpoint::unlink_if_there;
 use crate::directory::Lookup;
 use crate::disk::Disk;
 use crate::error::LogError;
@@ -186,7 +185,7 @@ impl CompactionTicket {
             Err(error) => {
                 // What is left of it goes at the next attempt or start.
                 let _ = rewriting.abandon(disk);
-                let _ = unlink_if_there(disk, &Manifest::temporary_path(&self.directory));
+                let _ = Manifest::abandon(disk, &self.directory);
                 return Ok((None, Some(error)));
             }
         };

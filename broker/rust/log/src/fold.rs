@@ -170,6 +170,11 @@ impl FoldState {
         self.position = end;
     }
 
+    /// Counts a message as stored whose record cannot be read any more: its number was given and is never given again.
+    pub(crate) fn apply_unreadable(&mut self, target: Target) {
+        self.stored(target, 0);
+    }
+
     /// The last value counts; an empty one forgets the key.
     pub(crate) fn put_mark(&mut self, owner: &[u8], key: &[u8], value: &[u8]) {
         if let Some((id, highest)) = marks::producer_in(owner, value) {

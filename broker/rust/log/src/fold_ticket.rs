@@ -2,7 +2,8 @@
 //!
 //! What must stay true: before a checkpoint gets its name, every segment that holds a live message of it is on the disk
 //! with its directory, and so are their names; a segment that is dead at the checkpoint need not be. A fold that fails
-//! half-way leaves the state at the record it reached, and the next one goes on from there.
+//! half-way leaves the state at the record it reached, and the next one goes on from there. Nothing is folded whose checksum
+//! does not hold.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::backup::Holds;
 use crate::catalog::{Catalog, Holding};
 use crate::checkpoint::{Checkpoints, unlink_if_there};
+use crate::damage::Quarantined;
 use crate::directory::{self, Lookup};
 use crate::disk::Disk;
 use crate::error::{Damage, LogError};
@@ -79,6 +81,8 @@ pub struct Folded {
     pub(crate) parts: Vec<FoldPart>,
     /// The segments that nobody needs any more, ascending.
     pub(crate) dead: Vec<Arc<Segment>>,
+    /// Records that did not hold any more, and were passed over.
+    pub damaged: Vec<Quarantined>,
     pub(crate) boundary: Position,
     pub(crate) checkpoint_bytes: u64,
     pub(crate) running: Running,
@@ -125,8 +129,9 @@ impl FoldTicket {
         if self.stopped.load(Ordering::SeqCst) {
             return Err(LogError::Stopped { path: self.directory.to_path_buf() });
         }
+        let mut damaged = Vec::new();
         for part in &self.parts {
-            advance(&mut keeper.state, part)?;
+            advance(&mut keeper.state, part, &mut damaged)?;
         }
         let live = self.live(&keeper.state)?;
         for (part, &is_live) in self.parts.iter_mut().zip(&live) {
@@ -156,7 +161,7 @@ impl FoldTicket {
         }
         let dead = catalog.take_dead(state, checkpoints.floor())?;
         let FoldTicket { parts, boundary, running, .. } = self;
-        Ok(Folded { parts, dead, boundary, checkpoint_bytes, running })
+        Ok(Folded { parts, dead, damaged, boundary, checkpoint_bytes, running })
     }
 
     fn live(&self, state: &FoldState) -> Result<Vec<bool>, LogError> {
@@ -176,27 +181,43 @@ pub(crate) fn set_aside(disk: &dyn Disk, path: &Path) -> Result<(), LogError> {
     unlink_if_there(disk, &damaged_path(path))
 }
 
-/// Moves the state to the end of a sealed segment.
-fn advance(state: &mut FoldState, part: &FoldPart) -> Result<(), LogError> {
-    if part.end <= state.position {
-        return Ok(());
-    }
+/// Moves the state to the end of a sealed segment. The head of every record is checked; those that do not hold any more
+/// are passed over and told, and their messages keep their numbers.
+fn advance(state: &mut FoldState, part: &FoldPart, damaged: &mut Vec<Quarantined>) -> Result<(), LogError> {
     // A map of its own, gone at the end.
     let segment = part.segment.unmapped();
-    let mut walk = segment.walk_in_window(segment.offset_of(state.position), Check::Nothing)?;
-    loop {
+    let mut walk = segment.walk_in_window(segment.offset_of(state.position), Check::Head)?;
+    while state.position < part.end {
         walk.keep_window()?;
         if let Some(outline) = walk.step_outline() {
             state.apply_outline(&outline, segment.position_of(walk.offset()));
             continue;
         }
+        let at = walk.offset();
         match walk.step() {
             Ok((_, decoded)) => state.apply(&decoded.record, segment.position_of(walk.offset())),
-            Err(DecodeError::End) => break,
-            Err(error) => return Err(segment.damaged(walk.offset(), error)),
+            Err(error) => {
+                walk.open_window()?;
+                let to = if walk.resume() { segment.position_of(walk.offset()) } else { part.end };
+                damaged.push(pass_over(state, part, (at, error), to));
+            }
         }
     }
-    if state.position == part.end { Ok(()) } else { Err(segment.damaged(walk.offset(), Damage::Short)) }
+    Ok(())
+}
+
+/// Moves the state over bytes that do not hold, up to a position; gives what is to be told of them.
+fn pass_over(state: &mut FoldState, part: &FoldPart, (at, error): (u64, DecodeError), to: Position) -> Quarantined {
+    let mut found =
+        Quarantined::new(&part.segment, at, if error == DecodeError::End { Damage::Short } else { error.into() });
+    if let Lookup::Memory(index) = &part.lookup {
+        for target in index.targets_in(at..part.segment.offset_of(to)) {
+            found.concern(target.queue);
+            state.apply_unreadable(target);
+        }
+    }
+    state.position = to;
+    found
 }
 
 /// Brings a segment that lives, and its directory, to the disk.

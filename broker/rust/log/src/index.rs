@@ -3,6 +3,8 @@
 //! What must stay true: a queue's numbers only ascend, and appending to the queue that was appended to last needs no
 //! hashing and no allocation beyond a list's growth.
 
+use std::ops::Range;
+
 use penstock_queue::{QueueId, Sequence};
 use rustc_hash::FxHashMap;
 
@@ -116,6 +118,18 @@ impl MemoryIndex {
     pub(crate) fn own_runs(&self, queue: QueueId) -> impl Iterator<Item = &Run> {
         let own = self.slots.get(&queue).and_then(|&slot| self.queues.get(slot));
         own.into_iter().flat_map(|runs| self.runs_of(runs)).map(|(_, run)| run)
+    }
+
+    /// The messages whose records begin in a range of the segment, by queue and number.
+    pub(crate) fn targets_in(&self, range: Range<u64>) -> Vec<Target> {
+        let mut found: Vec<Target> = Vec::new();
+        for (queue, run) in self.runs() {
+            let numbers =
+                run.offsets.iter().zip(run.first..).filter(|(offset, _)| range.contains(&u64::from(**offset)));
+            found.extend(numbers.map(|(_, number)| Target { queue, sequence: Sequence(number) }));
+        }
+        found.sort_unstable_by_key(|target| (target.queue, target.sequence));
+        found
     }
 
     /// All runs, by queue and first number.

@@ -2,14 +2,17 @@
 //!
 //! What must stay true: the file changes only by a rename, after everything it names is on the disk, and what it replaces
 //! goes only after the rename is. Without one every plain segment counts; with one, those that begin within a range of it
-//! do not.
+//! do not. A copy beside it says the same and is renamed first; it counts while the file is gone or does not hold, and a
+//! start makes both the same again before it removes anything.
 
 use std::path::{Path, PathBuf};
 
+use crate::checkpoint::unlink_if_there;
 use crate::directory::write_whole;
 use crate::disk::Disk;
 use crate::error::{Damage, LogError};
 use crate::record::{Position, le_u32, le_u64};
+use crate::recovery::Names;
 use crate::segment::{FORMAT, Segment};
 
 const MAGIC: &[u8; 8] = b"PNSTKMAN";
@@ -54,20 +57,52 @@ impl Manifest {
         directory.join("manifest.tmp")
     }
 
-    /// Reads it; an absent one names nothing.
+    fn copy_path(directory: &Path) -> PathBuf {
+        directory.join("manifest.copy")
+    }
+
+    fn temporary_copy_path(directory: &Path) -> PathBuf {
+        directory.join("manifest.copy.tmp")
+    }
+
+    /// Reads it, or its copy when it does not hold; without both nothing is named.
     pub(crate) fn load(directory: &Path, log_id: &mut Option<[u8; 16]>) -> Result<Manifest, LogError> {
-        let path = Self::path(directory);
-        let bytes = match std::fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Manifest::default()),
-            Err(error) => return Err(LogError::io("read", &path, error)),
+        let found = match read(&Self::path(directory)) {
+            Ok(Some(found)) => found,
+            unread => match (unread, read(&Self::copy_path(directory))) {
+                (_, Ok(Some(copy))) if copy.1.names_all_of(directory)? => copy,
+                // Something was rewritten after the copy was made, which therefore does not say what counts.
+                (Err(error), _) | (Ok(_), Err(error)) => return Err(error),
+                (Ok(_), Ok(Some(_))) => return Err(damaged(&Self::path(directory))),
+                (Ok(_), Ok(None)) => return Ok(Manifest::default()),
+            },
         };
-        let (id, manifest) = decode(&bytes, &path)?;
+        let (id, manifest) = found;
         if log_id.is_some_and(|expected| expected != id) {
-            return Err(LogError::damaged(&path, 16, Damage::OtherLog));
+            return Err(LogError::damaged(&Self::path(directory), 16, Damage::OtherLog));
         }
         *log_id = Some(id);
         Ok(manifest)
+    }
+
+    /// Writes the file or its copy again where it does not say the same as what was loaded. Nothing may be removed by it
+    /// before: the next start may find the other one alone.
+    pub(crate) fn mend(&self, disk: &dyn Disk, directory: &Path, log_id: Option<[u8; 16]>) -> Result<(), LogError> {
+        unlink_if_there(disk, &Self::temporary_copy_path(directory))?;
+        let Some(log_id) = log_id.filter(|_| *self != Manifest::default()) else { return Ok(()) };
+        let bytes = encode(&log_id, self);
+        let is_same = |path: PathBuf| std::fs::read(path).is_ok_and(|found| found == bytes);
+        if is_same(Self::path(directory)) && is_same(Self::copy_path(directory)) {
+            return Ok(());
+        }
+        self.prepare(disk, directory, &log_id)?;
+        Self::publish(disk, directory)
+    }
+
+    /// Whether no rewritten segment lies there that it does not name.
+    fn names_all_of(&self, directory: &Path) -> Result<bool, LogError> {
+        let names = Names::list(directory)?;
+        Ok(names.rewritten.iter().all(|&(number, edition)| self.names(number, edition)))
     }
 
     /// Whether a rewritten segment stands for what a segment from that position on held.
@@ -80,17 +115,40 @@ impl Manifest {
         self.entries.iter().any(|entry| (entry.number, entry.edition) == (number, edition))
     }
 
-    /// Brings it to the disk under a temporary name.
+    /// Brings it and its copy to the disk under temporary names.
     pub(crate) fn prepare(&self, disk: &dyn Disk, directory: &Path, log_id: &[u8; 16]) -> Result<(), LogError> {
-        write_whole(disk, &Self::temporary_path(directory), &encode(log_id, self))
+        let bytes = encode(log_id, self);
+        write_whole(disk, &Self::temporary_copy_path(directory), &bytes)?;
+        write_whole(disk, &Self::temporary_path(directory), &bytes)
     }
 
-    /// Gives what [`Manifest::prepare`] wrote its name; when this fails nobody knows which one a start will find.
+    /// Gives what [`Manifest::prepare`] wrote its names; when this fails nobody knows which one a start will find.
     pub(crate) fn publish(disk: &dyn Disk, directory: &Path) -> Result<(), LogError> {
-        let (temporary, path) = (Self::temporary_path(directory), Self::path(directory));
-        disk.rename(&temporary, &path).map_err(|error| LogError::io("rename", &temporary, error))?;
+        let copy = (Self::temporary_copy_path(directory), Self::copy_path(directory));
+        for (temporary, path) in [copy, (Self::temporary_path(directory), Self::path(directory))] {
+            disk.rename(&temporary, &path).map_err(|error| LogError::io("rename", &temporary, error))?;
+        }
         disk.sync_directory(directory).map_err(|error| LogError::io("sync", directory, error))
     }
+
+    /// Removes what [`Manifest::prepare`] wrote.
+    pub(crate) fn abandon(disk: &dyn Disk, directory: &Path) -> Result<(), LogError> {
+        unlink_if_there(disk, &Self::temporary_copy_path(directory))?;
+        unlink_if_there(disk, &Self::temporary_path(directory))
+    }
+}
+
+/// What a file says; nothing when it is not there. Bytes that cannot be read do not hold.
+fn read(path: &Path) -> Result<Option<([u8; 16], Manifest)>, LogError> {
+    match std::fs::read(path) {
+        Ok(bytes) => decode(&bytes, path).map(Some),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(LogError::io("read", path, error)),
+    }
+}
+
+fn damaged(path: &Path) -> LogError {
+    LogError::damaged(path, 0, Damage::Manifest)
 }
 
 fn encode(log_id: &[u8; 16], manifest: &Manifest) -> Vec<u8> {
@@ -115,7 +173,7 @@ fn encode(log_id: &[u8; 16], manifest: &Manifest) -> Vec<u8> {
 }
 
 fn decode(bytes: &[u8], path: &Path) -> Result<([u8; 16], Manifest), LogError> {
-    let damaged = || LogError::damaged(path, 0, Damage::Manifest);
+    let damaged = || damaged(path);
     let (body, crc) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
     let (header, entries) = body.split_first_chunk::<HEADER_BYTES>().ok_or_else(damaged)?;
     if &header[..8] != MAGIC || u32::from_le_bytes(*crc) != crc32c::crc32c(body) {

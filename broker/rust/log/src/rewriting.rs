@@ -250,10 +250,15 @@ struct Groups {
 }
 
 impl Groups {
-    fn lowest(&self, queue: QueueId) -> QueueId {
+    /// Whoever was asked for points to the answer from then on, so that chains stay short.
+    fn lowest(&mut self, queue: QueueId) -> QueueId {
         let mut lowest = queue;
         while let Some(&below) = self.below.get(&lowest) {
             lowest = below;
+        }
+        let mut at = queue;
+        while at != lowest {
+            at = self.below.insert(at, lowest).unwrap_or(lowest);
         }
         lowest
     }
@@ -281,4 +286,21 @@ fn copy_record(
     }
     encode_pruned(out, &message, targets, segment_id);
     Ok(message.body.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_of_many_tied_queues_is_one_step_away_once_it_was_asked_for() {
+        let mut groups = Groups::default();
+        for queue in (0..1000).rev() {
+            groups.tie(QueueId(queue + 1), QueueId(queue));
+        }
+
+        assert_eq!(groups.lowest(QueueId(1000)), QueueId(0));
+
+        assert!((1..=1000).all(|queue| groups.below.get(&QueueId(queue)) == Some(&QueueId(0))));
+    }
 }

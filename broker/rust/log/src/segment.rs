@@ -123,7 +123,8 @@ struct Place {
     readable: AtomicU64,
     sealed: AtomicBool,
     used: AtomicBool,
-    /// Whether an earlier process wrote it: its records are checked before they are delivered.
+    /// Whether an earlier process wrote it, or bytes of it were read from the disk again: its records are checked before they
+    /// are delivered.
     recovered: AtomicBool,
 }
 
@@ -155,8 +156,9 @@ impl Segment {
         }
     }
 
-    /// The message that goes to a queue, for delivering it: in a segment that an earlier process wrote, both checksums, the
-    /// position and the queue's number are checked, because the bytes or the directory that led here may have changed since.
+    /// The message that goes to a queue, for delivering it: in a segment that an earlier process wrote, or of which bytes had
+    /// to be read from the disk again, both checksums, the position and the queue's number are checked, because the bytes or
+    /// the directory that led here may have changed since.
     #[inline]
     pub fn message_for(&self, offset: u32, target: Target) -> Result<MessageView<'_>, LogError> {
         let message = self.message(offset)?;
@@ -437,6 +439,9 @@ impl Segment {
         if from >= to {
             return Ok(());
         }
+        if !self.place.recovered.load(Ordering::Relaxed) && !map.is_resident(from, to - from) {
+            self.mark_recovered();
+        }
         map.populate(from, to - from).map_err(|error| match error.raw_os_error().map(Errno::from_raw_os_error) {
             // What the kernel says of sectors that the disk does not give back; all else may pass.
             Some(Errno::FAULT | Errno::IO | Errno::HWPOISON) => self.damaged(from as u64, Damage::Unreadable),
@@ -491,9 +496,21 @@ impl<'a> Walk<'a> {
         self.segment.populate_range(self.at as usize, (self.at + WINDOW_BYTES) as usize)
     }
 
-    /// Steps over a message without flags; `None`, and no step, at anything else.
+    /// Makes everything up to the end readable, for [`Walk::resume`].
+    pub(crate) fn open_window(&mut self) -> Result<(), LogError> {
+        self.window.1 = self.bytes.len() as u64;
+        self.segment.populate_range(self.at as usize, self.bytes.len())
+    }
+
+    /// Steps over a message without flags; `None`, and no step, at anything else, and where a check does not hold.
     pub(crate) fn step_outline(&mut self) -> Option<Outline<'a>> {
-        let found = outline(self.bytes.get(self.at as usize..)?)?;
+        let record = self.bytes.get(self.at as usize..)?;
+        let found = outline(record)?;
+        if self.check != Check::Nothing
+            && !(self.segment.is_placed(found.position, self.at) && found.holds(record, self.segment.seed()))
+        {
+            return None;
+        }
         self.at += u64::from(found.length);
         Some(found)
     }

@@ -237,7 +237,8 @@ fn when_nobody_knows_which_manifest_a_start_will_find_the_log_stops() {
         }
         disk.fail_after(usize::MAX);
 
-        let names_manifest = |path: &Path| path.file_name().is_some_and(|name| name == "manifest.tmp");
+        let names_manifest =
+            |path: &Path| path.file_name().is_some_and(|name| name == "manifest.tmp" || name == "manifest.copy.tmp");
         match more {
             Err(LogError::Io { action: "rename", path, .. }) if names_manifest(&path) => {
                 stops += 1;
@@ -414,22 +415,64 @@ fn many_small_rewritten_segments_are_merged() {
     model.check_messages(&log);
 }
 
-#[test]
-fn a_manifest_that_does_not_hold_stops_the_start_by_name() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut log = open(directory.path()).log;
+/// A log with rewritten segments, and its manifest and the copy of it.
+fn compacted(directory: &Path) -> (Model, [PathBuf; 2]) {
+    let mut log = open(directory).log;
     let mut model = Model::default();
     run(&mut log, &mut model, 150, |_, _| {});
     compact_all(&mut log);
-    drop(log);
-    let path = directory.path().join("manifest");
-    let mut bytes = std::fs::read(&path).unwrap();
+    assert!(!rewritten(directory).is_empty());
+    (model, ["manifest", "manifest.copy"].map(|name| directory.join(name)))
+}
+
+fn flip(path: &Path) {
+    let mut bytes = std::fs::read(path).unwrap();
     bytes[50] ^= 1;
-    std::fs::write(&path, bytes).unwrap();
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_manifest_that_does_not_hold_or_is_gone_is_made_again_of_its_copy() {
+    let spoil: [fn(&Path); 2] = [flip, |path| std::fs::remove_file(path).unwrap()];
+    for (spoil, which) in [(spoil[0], 0), (spoil[0], 1), (spoil[1], 0), (spoil[1], 1)] {
+        let directory = tempfile::tempdir().unwrap();
+        let (model, paths) = compacted(directory.path());
+        let before = rewritten(directory.path());
+        spoil(&paths[which]);
+
+        let opened = open(directory.path());
+
+        model.check_state(&opened.state);
+        model.check_messages(&opened.log);
+        assert_eq!(rewritten(directory.path()), before);
+        let [manifest, copy] = paths.map(|path| std::fs::read(path).unwrap());
+        assert_eq!(manifest, copy, "both count again");
+    }
+}
+
+#[test]
+fn without_a_manifest_that_holds_a_start_stops_by_name_and_removes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_, paths) = compacted(directory.path());
+    paths.iter().for_each(|path| flip(path));
+    let before = files(directory.path());
 
     let error = Log::open(directory.path(), small_segments()).unwrap_err();
 
-    assert!(matches!(&error, LogError::Damaged { path: found, .. } if *found == path), "{error}");
+    assert!(matches!(&error, LogError::Damaged { path: found, .. } if *found == paths[0]), "{error}");
+    assert_eq!(files(directory.path()), before);
+}
+
+#[test]
+fn a_copy_that_does_not_name_what_was_rewritten_since_does_not_count() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_, paths) = compacted(directory.path());
+    let newer = format!("{}9", rewritten(directory.path())[0].display());
+    std::fs::write(&newer, b"rewritten by a version that makes no copy").unwrap();
+    flip(&paths[0]);
+
+    assert!(Log::open(directory.path(), small_segments()).is_err());
+    assert!(Path::new(&newer).exists());
 }
 
 #[test]

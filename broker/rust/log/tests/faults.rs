@@ -135,6 +135,19 @@ fn a_segment_that_cannot_be_made_refuses_one_append_and_loses_nothing() {
 }
 
 #[test]
+fn a_file_that_stands_where_a_segment_is_to_begin_is_not_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_, mut log, mut model) = with_disk(directory.path());
+    let path = directory.path().join("msgs.0000000002");
+    std::fs::write(&path, b"of somebody else").unwrap();
+
+    let refused = (0..50).find_map(|seed| model.publish(&mut log, &[1], message(100, seed)).err());
+
+    assert!(matches!(refused, Some(LogError::Io { .. })), "{refused:?}");
+    assert_eq!(std::fs::read(&path).unwrap(), b"of somebody else");
+}
+
+#[test]
 fn a_disk_without_room_refuses_messages_and_takes_what_drains_it() {
     let directory = tempfile::tempdir().unwrap();
     let (disk, mut log, mut model) = with_disk(directory.path());

@@ -18,7 +18,7 @@ const RESPONSE_BYTES: usize = 48 * 1024;
 /// What a small message takes in a response.
 const MESSAGE_BYTES_ABOUT: usize = 128;
 
-/// The pages of a sealed segment are looked after this many bytes at a time.
+/// The pages of a segment are looked after this many bytes at a time.
 const CHUNK_BYTES: u32 = 1 << 20;
 
 /// Whoever found the messages and has to know what became of them.
@@ -197,15 +197,12 @@ impl Pending {
         Ok(())
     }
 
-    /// The next messages for which nobody has looked whether they can be read. What is written to is always there.
+    /// The next messages for which nobody has looked whether they can be read. Pages of a segment that is written to may have
+    /// been evicted too.
     fn cold_chunk(&mut self) -> Option<Chunk> {
         let run = self.runs.front_mut().filter(|run| run.warm_count == 0)?;
         let picked = run.picked.as_slice();
         let from = picked.first()?.offset;
-        if !run.segment.is_sealed() {
-            run.warm_count = picked.len();
-            return None;
-        }
         let limit = from.saturating_add(CHUNK_BYTES);
         let chunk = picked.iter().take_while(|picked| (from..limit).contains(&picked.offset));
         let (count, last) = chunk.fold((0, from), |(count, last), picked| (count + 1, last.max(picked.offset)));
@@ -254,7 +251,7 @@ impl Pending {
     }
 }
 
-/// So many messages of a sealed segment, from one offset to another.
+/// So many messages of a segment, from one offset to another.
 struct Chunk {
     segment: Arc<Segment>,
     from: u32,

@@ -5,6 +5,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use penstock_log::{Folded, Retired};
+
 use super::Shard;
 use crate::counters::Metric;
 use crate::error::EngineError;
@@ -55,10 +57,18 @@ impl Shard {
             guard.log.begin_fold()
         };
         let Some(ticket) = ticket else { return Ok(false) };
-        let folded = ticket.perform()?;
-        let retired = self.lock()?.log.finish_fold(folded);
-        retired.perform()?;
+        self.finish_fold(ticket.perform()?)?.perform()?;
         Ok(true)
+    }
+
+    /// Takes in what a fold did, and tells of records that it found bad.
+    fn finish_fold(&self, folded: Folded) -> Result<Retired, EngineError> {
+        let mut guard = self.lock()?;
+        for found in &folded.damaged {
+            let is_first = guard.damages.note(&found.file, found.at, &found.why.to_string(), &found.queues);
+            self.tell_damage(&guard, &found.file, 1, is_first);
+        }
+        Ok(guard.log.finish_fold(folded))
     }
 
     /// A slice of compaction; nothing when none could begin.
@@ -130,11 +140,8 @@ impl Shard {
             };
             let Some(ticket) = ticket else { return Ok(()) };
             let folded = ticket.perform()?;
-            let (retired, end) = {
-                let mut guard = self.lock()?;
-                (guard.log.finish_fold(folded), guard.log.end())
-            };
-            retired.perform()?;
+            let end = self.lock()?.log.end();
+            self.finish_fold(folded)?.perform()?;
             self.freed_until.store(end.0, Ordering::Relaxed);
         }
         Ok(())

@@ -31,7 +31,8 @@ impl Log {
 
     /// Takes in what a fold did. The files it gives are removed without the lock.
     pub fn finish_fold(&mut self, folded: Folded) -> Retired {
-        let Folded { parts, dead, boundary, checkpoint_bytes, running } = folded;
+        let Folded { parts, dead, damaged, boundary, checkpoint_bytes, running } = folded;
+        damaged.iter().for_each(|found| self.quarantine(&found.file, found.at));
         self.checkpoint_bytes = checkpoint_bytes;
         let mut retired = self.retired();
         for part in parts {
