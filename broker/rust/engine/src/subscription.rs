@@ -297,6 +297,18 @@ impl Subscription {
         Ok(())
     }
 
+    /// Puts back what it holds of `ranges`, as if nobody had taken it; gives how many messages are ready then.
+    ///
+    /// # Errors
+    /// `NoQueue` once the queue is gone.
+    pub fn put_back(&self, ranges: &[SequenceRange]) -> Result<u64, EngineError> {
+        let mut guard = self.shard.lock()?;
+        let entry = self.shard.entry(&mut guard, self.queue)?;
+        let put_back = entry.machine.put_back(self.id, ranges);
+        entry.wake(put_back);
+        Ok(entry.machine.ready_count())
+    }
+
     /// Leaves what it holds to whoever knows its id.
     pub(crate) fn hand_over(self) {
         self.open.store(false, Ordering::Release);
