@@ -1,5 +1,5 @@
-"""Get, seen by clients that take little: a response is bounded in bytes, and what one held that did not arrive comes back.
-Beside it a consumer that takes nothing more: what is published goes to the others."""
+"""Get, seen by clients that take little: a response is bounded in bytes, and what one held that did not arrive comes
+back. Beside it a consumer that takes nothing more: what is published goes to the others."""
 
 from collections.abc import Iterator
 

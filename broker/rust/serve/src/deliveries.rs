@@ -380,7 +380,7 @@ fn push_one(encoder: &mut DeliveriesEncoder<'_>, view: &MessageView<'_>, picked:
         exchange: view.exchange,
         routing_key: view.routing_key,
         properties_amqp: view.properties,
-        redelivered: picked.taken.delivery_count > 0,
+        redelivered: picked.taken.redelivered,
         delivery_count: picked.taken.delivery_count,
         stored_at_ms: view.stored_at_ms,
         key: view.key,
