@@ -120,11 +120,14 @@ long-soak: setup ## an hour of mixed load (SOAK_MINUTES=60), every message check
 soak-docs: setup ## draw docs/images/soak.svg from the last long-soak
 	@PYTHONPATH=tests $(BIN)/python -m bench.soak --draw docs/images/soak.svg
 
+long-faults: setup ## put known faults back one at a time, and see that the tests find each (FAULTS=word: only those)
+	$(BIN)/python -m tools.put_faults_back $(FAULTS)
+
 long-fuzz: ## ten minutes of fuzzing a target (needs nightly Rust and cargo-fuzz)
 	@tools/fuzz_all.sh 600
 
-bench: setup ## the table of docs/benchmarks.md, measured here
-	@PYTHONPATH=tests $(BIN)/python -m bench
+bench: setup ## the table of docs/benchmarks.md, measured here (BASE=COMMIT: and there, in turn; BENCH_FLAGS="--rows batched --runs 3")
+	@PYTHONPATH=tests $(BIN)/python -m bench $(if $(BASE),--base $(BASE)) $(BENCH_FLAGS)
 
 bench-streams: setup .venv/.spark ## the rows about streams (BACKLOG=1000000 for one of 1 GB); Spark's need Java 17
 	@PYTHONPATH=tests $(BIN)/python -m bench --backlog $${BACKLOG:-10000000} \

@@ -4,11 +4,14 @@ Writes nothing but its temporary data directories, unless --update-docs asks for
 """
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
 from rich.console import Console
+from rich.table import Table
 
+from bench import against
 from bench.flight_rows import FLIGHT_ROWS
 from bench.measure import Runner
 from bench.report import as_markdown, as_table, update_docs
@@ -25,12 +28,18 @@ DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 
 def main() -> int:
     options = parse(sys.argv[1:])
+    if options.json:
+        print(json.dumps({row.key: measured(row, options) for row in ALL_ROWS if row.key in (options.rows or ())}))
+        return 0
     # A pipe has no width of its own, and the table is wide.
     console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
     chosen = [row for row in ALL_ROWS if not options.rows or row.key in options.rows]
     if not is_spark_there() and any(row in SPARK_ROWS for row in chosen):
         console.print("[dim]PySpark is not here: its rows are left out; make bench-streams installs it[/dim]")
         chosen = [row for row in chosen if row not in SPARK_ROWS]
+    if options.base:
+        console.print(compared(chosen, options, console))
+        return 0
     results: dict[str, list[dict[str, float]]] = {}
     for row in chosen:
         console.print(f"[dim]{row.key}: {row.title}, level {row.level}, {options.runs} runs[/dim]")
@@ -40,6 +49,17 @@ def main() -> int:
         update_docs(DOCUMENT, as_markdown(chosen, results, "make bench-docs"))
         console.print(f"wrote {DOCUMENT.name}")
     return 0
+
+
+def compared(rows: list[Row], options: argparse.Namespace, console: Console) -> Table:
+    """The rows of both commits, their runs in turn."""
+    python = against.built(options.base)
+    flags = [f"--{name}={getattr(options, name)}" for name in ("seconds", "backlog", "queues", "directory")]
+    pairs = {}
+    for row in rows:
+        console.print(f"[dim]{row.key}: {row.title}, level {row.level}, {options.runs} runs of each[/dim]")
+        pairs[row.key] = against.alternated(row, python, options.runs, flags)
+    return against.as_table(rows, pairs, options.base)
 
 
 def measured(row: Row, options: argparse.Namespace) -> list[dict[str, float]]:
@@ -62,6 +82,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--update-docs", action="store_true", help="write docs/benchmarks.md; without it nothing is written"
     )
+    parser.add_argument("--base", metavar="COMMIT", help="measure this commit too, run by run in turn, and compare")
+    parser.add_argument("--json", action="store_true", help="print the figures of the named rows as JSON, nothing else")
     options = parser.parse_args(arguments)
     unknown = set(options.rows or []) - {row.key for row in ALL_ROWS}
     if unknown:

@@ -314,8 +314,10 @@ class Consumer:
     def flow(self, prefetch: int) -> None: ...
     def flush(self) -> None:
         """Sends the settlements gathered so far; they also go by themselves, when a quarter of the prefetch waits or 1 ms passed."""
-    def close(self) -> None:
-        """Sends what is gathered and ends the stream; what is unsettled returns to the queue."""
+    def begin_close(self) -> None:
+        """Sends what is gathered and lets the stream end, without waiting for it."""
+    def close(self, timeout_ms: int = ...) -> None:
+        """The same, and waits no longer than this for the broker; what is unsettled returns to the queue."""
 
 @final
 class StreamDelivery:
@@ -355,10 +357,8 @@ class Reader:
         """What has arrived, at most count_max. Raises RpcError when nothing is left and the stream ended for good."""
     def store(self, offset: int) -> None:
         """The group is done with everything up to here; told in passing."""
-    def begin_close(self) -> None:
-        """Sends what is gathered and lets the stream end, without waiting for it."""
-    def close(self, timeout_ms: int = ...) -> None:
-        """The same, and waits no longer than this for the broker."""
+    def close(self) -> None:
+        """Tells the offsets that are gathered and ends the stream."""
 
 def perf_throughput(options: str) -> str:
     """Runs the load generator (blocking, without the GIL): JSON in, JSON out; see broker/rust/client/src/perf.rs."""

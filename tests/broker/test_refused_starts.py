@@ -83,6 +83,20 @@ def test_a_lost_proof_refuses_the_start_until_somebody_accepts_what_is_there(own
         assert {queue.name: queue.ready_count for queue in connection.list_queues()} == {"shared": COUNT, "own": COUNT}
 
 
+def test_a_log_that_vanished_is_not_begun_anew(own: Broker) -> None:
+    segments = list(folder(own).glob("msgs.*"))
+    for path in segments:
+        path.rename(own.data_dir / path.name)
+
+    with pytest.raises(BrokerError, match="has no segment"):
+        own.start()
+
+    for path in segments:
+        (own.data_dir / path.name).rename(path)
+    with own, penstock.connect(own.uri()) as connection:
+        assert {queue.name: queue.ready_count for queue in connection.list_queues()} == {"shared": COUNT, "own": COUNT}
+
+
 @pytest.mark.parametrize("gone", [["users.json"], ["users.json", "vhosts.json"]])
 def test_files_that_vanished_do_not_make_a_new_broker(own: Broker, gone: list[str]) -> None:
     for name in gone:

@@ -72,7 +72,9 @@ def test_what_was_settled_stays_settled_and_what_was_held_comes_back(own: Broker
             restart(own)
 
         with penstock.connect(own.uri()) as after:
-            assert [message.body for message in islice(after.consume("jobs"), 2)] == [b"b", b"d"]
+            found = list(islice(after.consume("jobs"), 2))
+            assert [message.body for message in found] == [b"b", b"d"]
+            assert found[0].redelivered
 
 
 def test_a_client_goes_on_by_itself_after_a_restart(own: Broker, restart: Restart) -> None:

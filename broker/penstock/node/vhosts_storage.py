@@ -68,8 +68,11 @@ class VhostsStorage:
         return await asyncio.get_running_loop().run_in_executor(self._openers, self._open, name)
 
     async def create(self, name: VhostName) -> OpenedVhost:
-        await asyncio.get_running_loop().run_in_executor(self._writer, self._create, name)
-        return await self.open(name)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._writer, self._create, name)
+        opened = await self.open(name)
+        await loop.run_in_executor(self._writer, self._note)  # only now has it a log that can be missed
+        return opened
 
     async def delete(self, name: VhostName) -> None:
         file = self._files.pop(name, None)
@@ -122,13 +125,16 @@ class VhostsStorage:
         path = self._directory.vhost_directory(name)
         mark_deleted(path)
         self._write_names([other for other in self._names if other != name])
+        self._note()  # before one of the same name can be made
         delete_vhost_directory(path)
 
     def _write_names(self, names: list[str]) -> None:
         write_vhosts(self._directory.vhosts_file, names)
         self._names = names
+
+    def _note(self) -> None:
         try:
-            self._directory.note_vhosts(names)
+            self._directory.note_vhosts(self._names)
         except StorageError as error:  # the next start lists them, and has the proofs without being told of them
             _log.warning("the list of files was not brought up to date", reason=str(error))
 

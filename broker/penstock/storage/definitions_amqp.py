@@ -172,10 +172,15 @@ class DefinitionsFile:
         try:
             self.frame_count = await asyncio.to_thread(self._rewrite)
             self.deleted_count = 0
-        except DiskFullError:
-            return
+        except DiskFullError as error:
+            if not self._is_in_place():  # only the sync of the new name was refused
+                self._close(error.rule)
         except StorageError as error:
             self._close(error.rule)
+
+    def _is_in_place(self) -> bool:
+        assert self._descriptor is not None
+        return os.path.samestat(self.path.stat(), os.fstat(self._descriptor))
 
     def _rewrite(self) -> int:
         try:

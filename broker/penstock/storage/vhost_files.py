@@ -10,6 +10,7 @@ from pathlib import Path
 from penstock.model.errors import StorageError, Thing
 from penstock.storage.amqp_frames import Change
 from penstock.storage.definitions_amqp import DefinitionsFile, create_definitions, proof_path
+from penstock.storage.definitions_proof import PROOF
 from penstock.storage.jsonfiles import sync_directory, write_file, write_json
 
 DEFINITIONS = "definitions.amqp"
@@ -33,8 +34,8 @@ def create_vhost_directory(path: Path, name: str) -> None:
 
 
 def open_vhost_directory(path: Path, name: str, *, is_proven: bool = False) -> tuple[DefinitionsFile, list[Change]]:
-    """Reads what is there and refuses what cannot be honoured. `is_proven` says that its definitions have a proof.
-    Blocks. Raises StorageError."""
+    """Reads what is there and refuses what cannot be honoured. `is_proven` says that its definitions have a proof, and
+    that its log was opened before. Blocks. Raises StorageError."""
     if not path.is_dir():
         raise StorageError(
             Thing("vhost", name), f"has no directory {path}", "put it back, or remove the vhost from vhosts.json"
@@ -50,6 +51,13 @@ def open_vhost_directory(path: Path, name: str, *, is_proven: bool = False) -> t
         shown = found.decode("utf-8", "replace")
         raise StorageError(
             Thing("vhost", name), f"has a directory {path} of vhost {shown!r}", "put the right one there"
+        )
+    if is_proven and not any(path.glob("msgs.*")):
+        raise StorageError(
+            Thing("log", str(path)),
+            "has no segment (msgs.*), and messages were in it",
+            f"put its files back, also from a backup; to begin without messages, take {path.name}/{PROOF} out of "
+            "`files` in node.json",
         )
     unmark_deleted(path)
     definitions = path / DEFINITIONS

@@ -24,6 +24,7 @@ class NoEngine:
     def open_shard(self, name: str, directory: str, *, page_cache_lost: bool) -> object:
         if self.fails:
             raise vhosts_storage.NativeStorageError("the log is damaged")
+        (Path(directory) / "msgs.0000000001").touch()
         return object()
 
 

@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import pytest
 
-from penstock.model.errors import DiskFullError, StorageError
+from penstock.model.errors import DiskFullError, StorageError, Thing
 from penstock.model.names import ExchangeName, QueueId, QueueName, RoutingKey
 from penstock.model.records import Binding, DestinationKind, Exchange, ExchangeKind, Queue
-from penstock.storage import Bound, Declared, DefinitionsFile, Fold, QueueDeleted
+from penstock.storage import Bound, Declared, DefinitionsFile, Fold, QueueDeleted, definitions_amqp
 from penstock.storage.amqp_frames import encode
 from penstock.storage.definitions_amqp import create_definitions
 
@@ -367,3 +367,30 @@ def test_a_file_that_changed_is_not_rewritten(tmp_path):
     changed = asyncio.run(run())
 
     assert path.read_bytes().startswith(changed)
+
+
+def test_nothing_is_appended_to_a_file_that_was_replaced_when_the_disk_was_full(tmp_path, monkeypatch):
+    path = tmp_path / "definitions.amqp"
+    append(path, ALL)
+    really = definitions_amqp.write_file
+
+    def write_file(target, content):
+        really(target, content)
+        raise DiskFullError(Thing("file", str(target)), "cannot be written", "free space")
+
+    async def append_some(file):
+        for _ in range(5):
+            await file.append([QUEUE, QueueDeleted(QueueName("errors"))])
+
+    async def run():
+        file, _ = DefinitionsFile.open(path, dead_frames_max=1)
+        monkeypatch.setattr(definitions_amqp, "write_file", write_file)
+        with pytest.raises(StorageError, match="takes no more"):
+            await append_some(file)
+        await file.close()
+
+    asyncio.run(run())
+
+    fold = Fold()
+    fold.apply_all(read(path))
+    assert list(fold.exchanges) == ["logs"]

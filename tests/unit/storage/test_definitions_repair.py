@@ -19,6 +19,7 @@ def folder(tmp_path):
     path = tmp_path / "data" / "folder"
     path.parent.mkdir()
     create_vhost_directory(path, "sales")
+    (path / "msgs.0000000001").touch()
 
     async def fill():
         file, _ = open_vhost_directory(path, "sales")

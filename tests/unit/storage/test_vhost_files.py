@@ -136,6 +136,18 @@ def test_a_vhost_that_an_earlier_version_had_only_named_is_begun(path):
     assert opened(path, "sales") == []
 
 
+def test_a_log_without_any_segment_is_refused_where_there_was_one(path):
+    create_vhost_directory(path, "sales")
+    opened(path, "sales")
+
+    with pytest.raises(StorageError, match=r"has no segment.*definitions\.crc out of `files`"):
+        open_vhost_directory(path, "sales", is_proven=True)
+
+    (path / "msgs.0000000001").touch()
+    file, _ = open_vhost_directory(path, "sales", is_proven=True)
+    asyncio.run(file.close())
+
+
 def test_deleting_what_is_gone_is_fine(path):
     delete_vhost_directory(path)
 

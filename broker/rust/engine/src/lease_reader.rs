@@ -101,7 +101,8 @@ impl LeaseReader {
                 self.drop_lost(state, from, stored)?;
                 continue;
             };
-            let taken = (from.0..).map(|number| Taken { sequence: Sequence(number), delivery_count: 0 });
+            let taken =
+                (from.0..).map(|number| Taken { sequence: Sequence(number), delivery_count: 0, redelivered: false });
             let picked: Vec<Picked> =
                 taken.zip(&located.offsets).map(|(taken, &offset)| Picked { taken, offset }).collect();
             self.hint = located.segment.number();

@@ -141,6 +141,8 @@ impl Shard {
         if held.count == 0 {
             return Ok(None);
         }
+        // Whoever reads it is not known here: what is released was delivered.
+        entry.machine.sent(taking.id(), &[SequenceRange::ALL]);
         let lease = Lease { holder: taking.id(), ranges: held.ranges, bytes: held.bytes, reserved_at_ms: now_ms };
         state.log.append_mark(&marks::owner_of_leases(queue), &key_of(owner, number), &lease.mark())?;
         state.write()?;
@@ -264,7 +266,7 @@ fn take(taking: &Subscription, limits: LeaseLimits) -> Result<(), EngineError> {
     let mut bytes_left = unless_0(limits.bytes_max);
     while left > 0 && bytes_left > 0 {
         let mut filled = Vec::new();
-        taking.take_now(TAKEN_AT_ONCE.min(u32::try_from(left).unwrap_or(u32::MAX)), &mut filled)?;
+        taking.take_aside(TAKEN_AT_ONCE.min(u32::try_from(left).unwrap_or(u32::MAX)), &mut filled)?;
         if filled.is_empty() {
             return Ok(());
         }

@@ -9,6 +9,7 @@ mod counters;
 mod damage;
 mod decision;
 mod dedicated;
+mod delivered;
 mod engine;
 mod error;
 mod lease;

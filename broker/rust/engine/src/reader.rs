@@ -234,7 +234,7 @@ impl StreamReader {
                 let picked: Vec<Picked> = (from.0..)
                     .zip(&located.offsets)
                     .map(|(number, &offset)| Picked {
-                        taken: Taken { sequence: Sequence(number), delivery_count: 0 },
+                        taken: Taken { sequence: Sequence(number), delivery_count: 0, redelivered: false },
                         offset,
                     })
                     .collect();

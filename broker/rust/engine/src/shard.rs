@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use penstock_log::{BackupTicket, Log, LogError, LogOptions, LogStats, Position, Recovery, Room};
+use penstock_log::{BackupTicket, Log, LogError, LogOptions, LogStats, Position, Recovery, Room, marks};
 use penstock_queue::{Queue, QueueId, Sequence};
 use tokio::sync::Notify;
 
@@ -130,6 +130,10 @@ impl Shard {
                 Queue::recovered(folded.next, folded.settled, folded.count, folded.bytes, folded.delivery_counts);
             let recovered_below = machine.next();
             state.queues.insert(id, QueueEntry { recovered_below, ..QueueEntry::new("", machine, false, None) });
+        }
+        for ((owner, _), value) in &opened.state.marks {
+            let entry = marks::queue_of_deliveries(owner).and_then(|queue| state.queues.get_mut(&queue));
+            entry.into_iter().for_each(|entry| entry.recover_deliveries(value));
         }
         state.hold_leases(leases_in(&opened.state.marks));
         state.stored_at_ms = state.log.newest_time()?;
@@ -303,6 +307,7 @@ impl Shard {
         for entry in guard.queues.values() {
             entry.cancel(&format!("virtual host '{}' was closed", self.name));
         }
+        let marked = if delete { Ok(()) } else { guard.end_delivery_marks() };
         let result = if delete { Ok(()) } else { guard.log.close() };
         let end = guard.log.end();
         drop(guard);
@@ -317,7 +322,7 @@ impl Shard {
                 source,
             })?;
         }
-        Ok(result?)
+        Ok(result?).and(marked)
     }
 
     /// Fixes what a copy of the log holds: everything that was stored until now.

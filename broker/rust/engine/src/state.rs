@@ -10,6 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::damage::Damages;
 use crate::dedicated::PassedOn;
+use crate::delivered::DeliveryMark;
 use crate::error::EngineError;
 use crate::lease::Leases;
 use crate::level::Level;
@@ -36,6 +37,8 @@ pub(crate) struct QueueEntry {
     pub stream: Option<Stream>,
     /// What owners have reserved of it.
     pub leases: Leases,
+    /// How far its messages may have gone out.
+    pub deliveries: DeliveryMark,
 }
 
 impl QueueEntry {
@@ -51,6 +54,7 @@ impl QueueEntry {
             recovered_below: Sequence(0),
             stream: None,
             leases: Leases::default(),
+            deliveries: DeliveryMark::default(),
         }
     }
 

@@ -116,6 +116,7 @@ impl Subscription {
     pub fn fill(&self, count_max: u32, filled: &mut Vec<Filled>) -> Result<(), EngineError> {
         let mut guard = self.shard.lock()?;
         let taken = self.take(&mut guard, count_max, filled);
+        let taken = taken.and_then(|()| guard.mark_deliveries(self.queue));
         if let Ok(entry) = self.shard.entry(&mut guard, self.queue) {
             if filled.is_empty() {
                 entry.machine.wait(self.id);
@@ -135,6 +136,13 @@ impl Subscription {
     /// # Errors
     /// As [`Subscription::fill`].
     pub fn take_now(&self, count_max: u32, filled: &mut Vec<Filled>) -> Result<u64, EngineError> {
+        let ready_count = self.take_aside(count_max, filled)?;
+        self.shard.lock()?.mark_deliveries(self.queue)?;
+        Ok(ready_count)
+    }
+
+    /// The same for messages that go to nobody yet.
+    pub(crate) fn take_aside(&self, count_max: u32, filled: &mut Vec<Filled>) -> Result<u64, EngineError> {
         let mut guard = self.shard.lock()?;
         let mut left = count_max;
         while left > 0 {
@@ -271,9 +279,10 @@ impl Subscription {
             let mut guard = self.shard.lock()?;
             let machine = &mut self.shard.entry(&mut guard, self.queue)?.machine;
             machine.sized(self.id, sizes);
-            if self.options.auto_ack
-                && let Some(ranges) = ranges_of(sizes)
-            {
+            let ranges = ranges_of(sizes).unwrap_or_default();
+            if !self.options.auto_ack {
+                machine.sent(self.id, &ranges);
+            } else if !ranges.is_empty() {
                 let settled = machine.settle(self.id, &ranges, Settle::Ack);
                 guard.log_settled(self.queue, Outcome::Ack, &settled)?;
                 self.fold_sealed(&mut guard);
@@ -295,6 +304,18 @@ impl Subscription {
             entry.wake(put_back);
         }
         Ok(())
+    }
+
+    /// Puts back what it holds of `ranges`, as if nobody had taken it; gives how many messages are ready then.
+    ///
+    /// # Errors
+    /// `NoQueue` once the queue is gone.
+    pub fn put_back(&self, ranges: &[SequenceRange]) -> Result<u64, EngineError> {
+        let mut guard = self.shard.lock()?;
+        let entry = self.shard.entry(&mut guard, self.queue)?;
+        let put_back = entry.machine.put_back(self.id, ranges);
+        entry.wake(put_back);
+        Ok(entry.machine.ready_count())
     }
 
     /// Leaves what it holds to whoever knows its id.
@@ -327,12 +348,11 @@ impl Subscription {
             if how == Settle::Requeue {
                 entry.wake(settled.count);
             }
-            let outcome = match how {
-                Settle::Ack => Outcome::Ack,
-                Settle::Reject => Outcome::Drop,
-                Settle::Requeue => Outcome::Requeue,
-            };
-            guard.log_settled(self.queue, outcome, &settled)?;
+            match how {
+                Settle::Ack => guard.log_settled(self.queue, Outcome::Ack, &settled)?,
+                Settle::Reject => guard.log_settled(self.queue, Outcome::Drop, &settled)?,
+                Settle::Requeue => guard.log_returned(self.queue, &settled.ranges)?,
+            }
             self.fold_sealed(&mut guard);
             settled
         };
@@ -381,10 +401,8 @@ impl Subscription {
         let returned = entry.machine.unsubscribe(self.id);
         entry.signals.remove(&self.id);
         entry.pull_count = entry.pull_count.saturating_sub(usize::from(self.options.pull));
-        // What it held, and the one that it may have been woken for and did not take: waking all for what is ready would
-        // cost the square of their number when they all leave.
-        let freed_count = returned.iter().map(SequenceRange::count).sum::<u64>() + 1;
-        entry.wake(freed_count.min(entry.machine.ready_count()));
+        // What it held, sent or not, and the one that it may have been woken for and did not take.
+        entry.wake(entry.machine.ready_count());
         let unused = is_unused(entry, self.options).then(|| Unused { queue: entry.name.clone() });
         if guard.check(self.shard.name()).is_ok()
             && let Err(error) = guard.log_returned(self.queue, &returned)

@@ -326,3 +326,89 @@ fn an_emptied_shard_gives_its_segments_back_without_new_messages() {
     assert!(freed, "{} segments are left of nothing", shard.log_stats().segments);
     engine.close().unwrap();
 }
+
+/// What a start finds: numbers, flags and counts, in order.
+fn flags(shard: &Arc<Shard>) -> Vec<(u64, bool, u32)> {
+    let mut filled = Vec::new();
+    consumer(shard, 100_000, false).fill(100_000, &mut filled).unwrap();
+    let picked = filled.iter().flat_map(|filled| &filled.picked);
+    picked.map(|one| (one.taken.sequence.0, one.taken.redelivered, one.taken.delivery_count)).collect()
+}
+
+#[test]
+fn what_was_with_a_consumer_when_the_process_died_is_flagged_and_not_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    {
+        let House { shard, .. } = open(directory.path());
+        publish(&shard, &[b"x".as_slice(); 100]);
+        let subscription = consumer(&shard, 40, false);
+        take(&subscription, 40);
+        subscription.settle(&[range(1, 1)], Settle::Requeue).unwrap();
+        // The process dies here: nothing is closed.
+        std::mem::forget(subscription);
+        std::mem::forget(shard);
+    }
+
+    let House { shard, .. } = open(directory.path());
+    publish(&shard, &[b"new"]);
+
+    let found = flags(&shard);
+    assert_eq!(found.len(), 101);
+    let right = |&(number, redelivered, count): &(u64, bool, u32)| {
+        redelivered == (number <= 40) && count == u32::from(number == 1)
+    };
+    assert!(found.iter().all(right), "{found:?}");
+}
+
+#[test]
+fn no_more_is_flagged_after_a_crash_than_went_out_again() {
+    let directory = tempfile::tempdir().unwrap();
+    {
+        let House { shard, .. } = open(directory.path());
+        publish(&shard, &[b"x".as_slice(); 3000]);
+        let subscription = consumer(&shard, 3000, true);
+        for _ in 0..200 {
+            take(&subscription, 1);
+        }
+        std::mem::forget(subscription);
+        std::mem::forget(shard);
+    }
+
+    let House { shard, .. } = open(directory.path());
+
+    let flagged = flags(&shard).into_iter().filter(|one| one.1).count();
+    assert!(flagged <= 200, "{flagged} are flagged that no consumer had");
+}
+
+#[test]
+fn a_stop_leaves_flags_only_on_what_was_delivered() {
+    let directory = tempfile::tempdir().unwrap();
+    {
+        let House { shard, engine } = open(directory.path());
+        publish(&shard, &[b"x".as_slice(); 100]);
+        let subscription = consumer(&shard, 100, false);
+        (0..5).for_each(|_| drop(take(&subscription, 1)));
+        subscription.fill(10, &mut Vec::new()).unwrap();
+        drop(subscription);
+        engine.close().unwrap();
+    }
+
+    let House { shard, .. } = open(directory.path());
+
+    let flagged: Vec<_> = flags(&shard).into_iter().filter(|one| one.1).collect();
+    assert_eq!(flagged, [1, 2, 3, 4, 5].map(|number| (number, true, 1)));
+}
+
+#[test]
+fn what_never_went_out_is_returned_as_if_nobody_had_had_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let House { shard, .. } = open(directory.path());
+    publish(&shard, &[b"a", b"b"]);
+    let subscription = consumer(&shard, 2, false);
+    subscription.fill(2, &mut Vec::new()).unwrap();
+    subscription.sent(&[(Sequence(1), 1)]).unwrap();
+
+    drop(subscription);
+
+    assert_eq!(flags(&shard), [(1, true, 1), (2, false, 0)]);
+}

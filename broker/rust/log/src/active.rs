@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::disk::Disk;
 use crate::error::LogError;
 use crate::index::MemoryIndex;
-use crate::segment::{Segment, SegmentHeader};
+use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
 use crate::sync::Unsynced;
 
 /// Room is reserved in steps of this size: what is not written yet takes little, and asking is rare.
@@ -28,7 +28,8 @@ pub(crate) struct Active {
 }
 
 impl Active {
-    /// Makes the file, with its header in it and its first step reserved.
+    /// Makes the file, with its header in it and its first step reserved. `bytes` are for the header and records; a copy of
+    /// the header follows them.
     pub(crate) fn create(
         directory: &Arc<Path>,
         disk: &dyn Disk,
@@ -40,14 +41,15 @@ impl Active {
         let path = segment.path();
         let reserved = STEP_BYTES.min(bytes);
         let create = || -> io::Result<File> {
-            let file = disk.create(path, bytes)?;
+            let file = disk.create(path, bytes + SEGMENT_HEADER_BYTES)?;
             disk.reserve(&file, 0, reserved)?;
             disk.write_at(&file, &header.encode(), 0)?;
+            disk.write_at(&file, &header.encode(), bytes)?;
             Ok(file)
         };
         let file = create().map_err(|error: io::Error| {
             // A half-made file must not stand in the way of the next attempt; its number is free again once it is gone. One
-            // that was there before is somebody else's.
+            // that was there before is another's.
             if error.kind() != ErrorKind::AlreadyExists {
                 let _ = disk.unlink(path);
             }

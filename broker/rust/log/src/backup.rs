@@ -18,8 +18,8 @@ use crate::disk::Disk;
 use crate::error::LogError;
 use crate::fold_ticket::set_aside;
 use crate::manifest::Manifest;
+use crate::names::Names;
 use crate::record::Position;
-use crate::recovery::Names;
 use crate::sync::{SyncedFile, save_position};
 
 const COPY_BYTES: usize = 1 << 20;
@@ -154,9 +154,10 @@ impl BackupTicket {
             self.copy(segment, target)?;
             self.copy_if_there(index, target)?;
         }
-        for checkpoint in &self.checkpoints {
-            // The oldest may have gone when the copy began; the one after it stays.
-            self.copy_if_there(checkpoint, target)?;
+        if let Some((newest, older)) = self.checkpoints.split_last() {
+            // The oldest may have gone when the copy began. Without the newest one the log was deleted meanwhile.
+            older.iter().try_for_each(|checkpoint| self.copy_if_there(checkpoint, target))?;
+            self.copy(newest, target)?;
         }
         // Its own: the log's may name by now what was rewritten after the list of segments was made.
         if !self.manifest.entries.is_empty() {

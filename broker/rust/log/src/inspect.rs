@@ -13,13 +13,16 @@ use crate::damage::targets_at;
 use crate::directory::Directory;
 use crate::error::LogError;
 use crate::fold::FoldState;
+use crate::header::{HeaderFound, read_header, rewritten_segment};
 use crate::manifest::Manifest;
+use crate::names::Names;
 use crate::record::{DecodeError, Position, Record, Target};
-use crate::recovery::{HeaderFound, Names, read_header, rewritten_segment};
 use crate::segment::{Check, SEGMENT_HEADER_BYTES, Segment, directory_path, rewritten_path, segment_path};
 
 /// What stands for the file of messages that no segment holds.
 const NO_FILE: &str = "no segment";
+
+const NO_HEADER: &str = "its header cannot be read, and a copy of it says the same";
 
 /// What one segment of a stopped log holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,10 +90,17 @@ fn list(directory: &Path, names: &Names, covered: Position) -> Result<Vec<Listed
         let mut segment = None;
         match read_header(&path) {
             // What a rewritten segment stands for goes at the next start.
-            Ok(HeaderFound::Segment(header, _)) if manifest.covers(header.first) => continue,
+            Ok(HeaderFound::Segment(header, _) | HeaderFound::Copy(header, ..)) if manifest.covers(header.first) => {
+                continue;
+            }
             Ok(HeaderFound::Segment(header, bytes)) => {
                 report.first_position = header.first.0;
                 segment = Some(Segment::new(directory, number, &header, bytes));
+            }
+            Ok(HeaderFound::Copy(header, bytes, _)) => {
+                report.first_position = header.first.0;
+                segment = Some(Segment::new(directory, number, &header, bytes));
+                fail(&mut report, 0, NO_HEADER);
             }
             Ok(HeaderFound::Zeros) => {
                 without_header.push(number);
@@ -119,7 +129,12 @@ fn list_rewritten(directory: &Path, manifest: &Manifest) -> Vec<Listed> {
         let segment = match rewritten_segment(directory, entry, None) {
             // It was dead when a checkpoint was made.
             Ok(None) => continue,
-            Ok(segment) => segment,
+            Ok(Some((segment, is_readable))) => {
+                if !is_readable {
+                    fail(&mut report, 0, NO_HEADER);
+                }
+                Some(segment)
+            }
             Err(error) => {
                 fail(&mut report, 0, &error.to_string());
                 None

@@ -37,8 +37,9 @@ use crate::encode::{
 use crate::error::LogError;
 use crate::fold::FoldState;
 use crate::fold_ticket::{Keeper, Retired};
+use crate::names::number_of;
 use crate::record::{MarkView, Outcome, Position, RANGES_MAX, RECORD_BYTES_MAX, Record, TARGETS_MAX, Target};
-use crate::recovery::{Recovered, Recovery, Sealed, number_of, recover};
+use crate::recovery::{Recovered, Recovery, Sealed, recover};
 use crate::segment::{Located, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
 use crate::sync::{SyncTicket, SyncedFile, Unsynced};
 

@@ -11,8 +11,8 @@ use crate::checkpoint::unlink_if_there;
 use crate::directory::write_whole;
 use crate::disk::Disk;
 use crate::error::{Damage, LogError};
+use crate::names::Names;
 use crate::record::{Position, le_u32, le_u64};
-use crate::recovery::Names;
 use crate::segment::{FORMAT, Segment};
 
 const MAGIC: &[u8; 8] = b"PNSTKMAN";

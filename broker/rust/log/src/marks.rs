@@ -1,5 +1,5 @@
 //! Who keeps what under marks: offsets of a stream's groups, leases on a queue's messages, ids of named producers, how far each
-//! of those came, and what was decided last about a stage. Drawn in `docs/format.md`, "mark".
+//! of those came, how far a queue's messages went out, and what was decided last about a stage. Drawn in `docs/format.md`, "mark".
 //!
 //! What must stay true: owners differ in their first byte, so that no two of them ever meet. What the values are good for is
 //! not known here.
@@ -18,6 +18,7 @@ const LEASES: u8 = b'l';
 pub const PRODUCER_NAMES: &[u8] = b"p";
 const PRODUCER: u8 = b'q';
 const STAGE: u8 = b's';
+const DELIVERIES: u8 = b'd';
 
 /// The owner of the offsets of a stream's groups, by their names.
 #[must_use]
@@ -55,6 +56,18 @@ pub fn queue_of_stage(owner: &[u8]) -> Option<QueueId> {
     queue_of(STAGE, owner)
 }
 
+/// The owner of how far a queue's messages went out, whose key is empty.
+#[must_use]
+pub fn owner_of_deliveries(queue: QueueId) -> [u8; 5] {
+    owner_of(DELIVERIES, queue)
+}
+
+/// The queue whose deliveries an owner stands for.
+#[must_use]
+pub fn queue_of_deliveries(owner: &[u8]) -> Option<QueueId> {
+    queue_of(DELIVERIES, owner)
+}
+
 fn owner_of(kind: u8, queue: QueueId) -> [u8; 5] {
     let [a, b, c, d] = queue.0.to_le_bytes();
     [kind, a, b, c, d]
@@ -83,7 +96,8 @@ pub(crate) fn producer_in(owner: &[u8], value: &[u8]) -> Option<(u64, Option<u64
 
 /// What is kept for a queue goes with it.
 pub(crate) fn forget_queue(marks: &mut Marks, queue: QueueId) {
-    for owner in [owner_of_groups(queue), owner_of_leases(queue), owner_of_stage(queue)] {
+    let owners = [owner_of_groups, owner_of_leases, owner_of_stage, owner_of_deliveries];
+    for owner in owners.map(|owner| owner(queue)) {
         let from = (owner.to_vec(), Vec::new());
         let keys: Vec<_> =
             marks.range(from.clone()..).map(|(key, _)| key).take_while(|key| key.0 == from.0).cloned().collect();
@@ -96,8 +110,8 @@ pub(crate) fn forget_queue(marks: &mut Marks, queue: QueueId) {
 #[cfg(test)]
 mod tests {
     use super::{
-        owner_of_groups, owner_of_leases, owner_of_producer, owner_of_stage, producer_in, queue_of_groups,
-        queue_of_leases, queue_of_stage,
+        owner_of_deliveries, owner_of_groups, owner_of_leases, owner_of_producer, owner_of_stage, producer_in,
+        queue_of_deliveries, queue_of_groups, queue_of_leases, queue_of_stage,
     };
     use penstock_queue::QueueId;
 
@@ -108,6 +122,8 @@ mod tests {
         assert_eq!(queue_of_leases(&owner_of_groups(QueueId(1))), None);
         assert_eq!(queue_of_stage(&owner_of_stage(QueueId(0x0102_0304))), Some(QueueId(0x0102_0304)));
         assert_eq!(queue_of_stage(&owner_of_groups(QueueId(1))), None);
+        assert_eq!(queue_of_deliveries(&owner_of_deliveries(QueueId(0x0102_0304))), Some(QueueId(0x0102_0304)));
+        assert_eq!(queue_of_deliveries(&owner_of_stage(QueueId(1))), None);
         assert_eq!(producer_in(&owner_of_producer(77), &5_u64.to_le_bytes()), Some((77, Some(5))));
         assert_eq!(producer_in(&owner_of_producer(77), &[]), Some((77, None)));
         assert_eq!(queue_of_groups(&owner_of_producer(77)), None);

@@ -6,7 +6,6 @@
 //! segment is written to.
 
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,9 +17,12 @@ use crate::disk::Disk;
 use crate::error::{Damage, LogError};
 use crate::fold::FoldState;
 use crate::fold_ticket::set_aside;
+use crate::header::{HeaderFound, Instead, is_bad_sector, read_header, rewritten_segment};
 use crate::index::MemoryIndex;
 use crate::manifest::{Entry, Manifest};
-use crate::record::{Decoded, Position, Record};
+use crate::names::Names;
+use crate::record::{DecodeError, Decoded, Position, Record};
+use crate::resync::write_again;
 use crate::segment::{
     Check, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, damaged_path, directory_path, rewritten_path, segment_path,
 };
@@ -57,63 +59,10 @@ pub(crate) struct Recovered {
     pub(crate) has_lost: bool,
 }
 
-/// The numbers in the names of a log's files, ascending.
-#[derive(Debug, Default)]
-pub(crate) struct Names {
-    pub(crate) segments: Vec<u64>,
-    /// Rewritten ones and their directories, by number and edition.
-    pub(crate) rewritten: Vec<(u64, u32)>,
-    pub(crate) checkpoints: Vec<u64>,
-    temporary: Vec<PathBuf>,
-}
-
-impl Names {
-    pub(crate) fn list(directory: &Path) -> Result<Names, LogError> {
-        let io = |error| LogError::io("list", directory, error);
-        let mut names = Names::default();
-        for entry in std::fs::read_dir(directory).map_err(io)? {
-            let path = entry.map_err(io)?.path();
-            let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-            if let Some(rest) = name.strip_prefix("msgs.") {
-                names.segments.extend(number(rest));
-                names.rewritten.extend(edition(rest.strip_suffix(".idx").unwrap_or(rest)));
-                if rest.ends_with(".idx.tmp") {
-                    names.temporary.push(path);
-                }
-            } else if let Some(rest) = name.strip_prefix("checkpoint.") {
-                names.checkpoints.extend(number(rest));
-                if rest.ends_with(".tmp") {
-                    names.temporary.push(path);
-                }
-            } else if name == "manifest.tmp" {
-                names.temporary.push(path);
-            }
-        }
-        names.segments.sort_unstable();
-        names.checkpoints.sort_unstable();
-        Ok(names)
-    }
-}
-
-fn number(digits: &str) -> Option<u64> {
-    (digits.len() >= 10 && digits.bytes().all(|byte| byte.is_ascii_digit())).then(|| digits.parse().ok()).flatten()
-}
-
-fn edition(name: &str) -> Option<(u64, u32)> {
-    let (digits, edition) = name.split_once('.')?;
-    let is_edition = edition.bytes().all(|byte| byte.is_ascii_digit());
-    Some((number(digits)?, edition.parse().ok().filter(|_| is_edition)?))
-}
-
-/// The number in a segment's name, also of a rewritten one.
-pub(crate) fn number_of(file: &str) -> Option<u64> {
-    number(file.strip_prefix("msgs.")?.split('.').next()?)
-}
-
 /// A segment file with a whole header, and where the next one begins.
 struct Found {
     segment: Segment,
-    epoch: u64,
+    header: SegmentHeader,
     limit: Option<Position>,
 }
 
@@ -142,6 +91,8 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
         has_lost: false,
         ended: false,
         has_moved: false,
+        has_headless: false,
+        has_written: false,
     };
     let plain = reader.remove_replaced(&names, &manifest)?;
     let headers = reader.headers(&plain, &mut log_id)?;
@@ -165,7 +116,8 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
         reader.read_rewritten(entry, log_id)?;
     }
     reader.reach_synced();
-    if reader.sync(synced.position())? {
+    reader.sync_names()?;
+    if reader.has_written {
         synced.save(disk, reader.state.position)?;
     }
     let Reader { mut state, sealed, recovery, quarantined, has_lost, .. } = reader;
@@ -193,6 +145,10 @@ struct Reader<'a> {
     ended: bool,
     /// Whether a segment after the end lost its name.
     has_moved: bool,
+    /// Whether a file was quarantined for want of a header: it says already why positions are missing.
+    has_headless: bool,
+    /// Whether a segment was written again.
+    has_written: bool,
 }
 
 /// How far a walk came, and what it had to pass over.
@@ -207,20 +163,32 @@ impl Reader<'_> {
         let mut found: Vec<Found> = Vec::new();
         let mut unreadable = Vec::new();
         for &number in numbers {
-            match read_header(&segment_path(self.directory, number))? {
-                HeaderFound::Segment(header, bytes) => {
-                    if log_id.is_some_and(|expected| expected != header.log_id) {
-                        let path = segment_path(self.directory, number);
-                        return Err(LogError::damaged(&path, 16, Damage::OtherLog));
+            let path = segment_path(self.directory, number);
+            let (header, bytes) = match read_header(&path)? {
+                HeaderFound::Segment(header, bytes) => (header, bytes),
+                HeaderFound::Copy(header, bytes, instead) if self.counts(&path, &header, instead, *log_id) => {
+                    // What no sync covers may lack its first sector after a failing power.
+                    if self.keeps_order || instead == Instead::Other || header.first < self.synced {
+                        self.quarantine_header(&path);
                     }
-                    *log_id = Some(header.log_id);
-                    let segment = Segment::new(self.directory, number, &header, bytes);
-                    segment.mark_recovered();
-                    found.push(Found { segment, epoch: header.epoch, limit: None });
+                    (header, bytes)
                 }
-                HeaderFound::Zeros => unreadable.push((number, true)),
-                HeaderFound::Unreadable(_) => unreadable.push((number, false)),
+                HeaderFound::Zeros | HeaderFound::Copy(_, _, Instead::Zeros) => {
+                    unreadable.push((number, true));
+                    continue;
+                }
+                HeaderFound::Unreadable(_) | HeaderFound::Copy(..) => {
+                    unreadable.push((number, false));
+                    continue;
+                }
+            };
+            if log_id.is_some_and(|expected| expected != header.log_id) {
+                return Err(LogError::damaged(&path, 16, Damage::OtherLog));
             }
+            *log_id = Some(header.log_id);
+            let segment = Segment::new(self.directory, number, &header, bytes);
+            segment.mark_recovered();
+            found.push(Found { segment, header, limit: None });
         }
         let mut limit = None;
         for later in found.iter_mut().rev() {
@@ -228,22 +196,47 @@ impl Reader<'_> {
             limit = Some(limit.map_or(later.segment.first(), |limit| later.segment.first().min(limit)));
         }
         for (number, is_zeros) in unreadable {
-            let is_below_synced =
-                |later: &Found| later.segment.number() > number && later.segment.first() <= self.synced;
-            let is_dead = is_zeros && self.was_dead(number, &found);
-            if !is_dead && found.iter().any(is_below_synced) {
-                let file = segment_path(self.directory, number);
-                let file = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-                let why = Damage::SegmentHeader;
-                self.quarantined.push(Quarantined { file, at: 0, why, queues: Vec::new() });
-            } else if is_zeros {
-                // A header that never reached the disk: nothing in the file was ever synced.
-                self.unlink(number)?;
-            } else {
-                self.set_aside(number)?;
-            }
+            self.pass_headless(number, is_zeros, &found)?;
         }
         Ok(found)
+    }
+
+    /// Whether the copy of a header that cannot be read stands in for it.
+    fn counts(&self, path: &Path, header: &SegmentHeader, instead: Instead, log_id: Option<[u8; 16]>) -> bool {
+        // The end of a message may look like a copy, but for the log's id.
+        let is_own = log_id.is_none_or(|id| id == header.log_id);
+        // A segment that was dead when the checkpoint was made never had to reach the disk.
+        let may_be_dead = instead == Instead::Zeros && !self.keeps_order && header.first < self.floor;
+        is_own && (!may_be_dead || directory_path(path).exists())
+    }
+
+    /// Decides about a file that nothing says the header of. One that may hold a confirmed record stays as it is.
+    fn pass_headless(&mut self, number: u64, is_zeros: bool, found: &[Found]) -> Result<(), LogError> {
+        let path = segment_path(self.directory, number);
+        let written = bytes_written(&path)?;
+        let is_below_synced = |later: &Found| later.segment.number() > number && later.segment.first() <= self.synced;
+        let is_dead = is_zeros && self.was_dead(number, found);
+        let is_owed = !is_dead && found.iter().any(is_below_synced);
+        // A header is written before all else, and its sector reaches the disk whole: only a failing power leaves records
+        // behind zeros, and never behind other bytes.
+        let was_lost_by_power = is_zeros && !self.keeps_order;
+        if is_owed || (written > 0 && !was_lost_by_power) {
+            self.quarantine_header(&path);
+            self.has_headless = true;
+            // Without a segment after it nobody knows how many records it holds, and which numbers they gave.
+            self.has_lost |= !found.iter().any(|later| later.segment.number() > number);
+            return Ok(());
+        }
+        if is_dead || written == 0 {
+            return self.unlink(number);
+        }
+        self.recovery.torn_bytes += written;
+        self.set_aside(number)
+    }
+
+    fn quarantine_header(&mut self, path: &Path) {
+        let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        self.quarantined.push(Quarantined { file, at: 0, why: Damage::SegmentHeader, queues: Vec::new() });
     }
 
     /// Whether a segment without a header was dead when the checkpoint was made, so that it never had to reach the disk:
@@ -267,7 +260,7 @@ impl Reader<'_> {
         let mut counting = Vec::with_capacity(names.segments.len());
         for &number in &names.segments {
             match read_header(&segment_path(self.directory, number))? {
-                HeaderFound::Segment(header, _) if manifest.covers(header.first) => {
+                HeaderFound::Segment(header, _) | HeaderFound::Copy(header, ..) if manifest.covers(header.first) => {
                     self.unlink_with_directory(segment_path(self.directory, number))?;
                 }
                 _ => counting.push(number),
@@ -278,17 +271,10 @@ impl Reader<'_> {
 
     /// A segment that the manifest names. One that is not there was dead when a checkpoint was made.
     fn read_rewritten(&mut self, entry: &Entry, log_id: Option<[u8; 16]>) -> Result<(), LogError> {
-        let segment = match rewritten_segment(self.directory, entry, log_id) {
-            Ok(Some(segment)) => segment,
-            Ok(None) => return Ok(()),
-            Err(LogError::Damaged { path, why: why @ Damage::SegmentHeader, .. }) => {
-                // Set aside, because the next manifest names it no more and what no manifest names goes.
-                let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-                self.quarantined.push(Quarantined { file, at: 0, why, queues: Vec::new() });
-                return set_aside(self.disk, &path);
-            }
-            Err(error) => return Err(error),
-        };
+        let Some((segment, is_readable)) = rewritten_segment(self.directory, entry, log_id)? else { return Ok(()) };
+        if !is_readable {
+            self.quarantine_header(segment.path());
+        }
         if entry.end > self.floor {
             return Err(segment.damaged(0, Damage::NotCovered));
         }
@@ -296,7 +282,7 @@ impl Reader<'_> {
     }
 
     fn read(&mut self, found: Found) -> Result<(), LogError> {
-        let Found { segment, epoch, limit } = found;
+        let Found { segment, header, limit } = found;
         let is_superseded = limit.is_some_and(|limit| limit < segment.first());
         if self.ended || is_superseded {
             let written = segment.bytes_written_above(SEGMENT_HEADER_BYTES)?;
@@ -318,7 +304,7 @@ impl Reader<'_> {
             }
             self.pass_gap(&segment);
         }
-        self.read_above(segment, epoch, limit)
+        self.read_above(segment, header, limit)
     }
 
     /// A segment that the checkpoint covers: only its directory is needed.
@@ -339,14 +325,14 @@ impl Reader<'_> {
     }
 
     /// A segment with records after the checkpoint.
-    fn read_above(&mut self, segment: Segment, epoch: u64, limit: Option<Position>) -> Result<(), LogError> {
+    fn read_above(&mut self, segment: Segment, header: SegmentHeader, limit: Option<Position>) -> Result<(), LogError> {
         let owed = match limit {
             // The next segment was begun after all of this one was written.
             Some(limit) if self.keeps_order => limit,
             Some(limit) => limit.min(self.synced),
             None => self.synced,
         };
-        let walked = self.walk(&segment, owed, Some(epoch))?;
+        let walked = self.walk(&segment, owed, Some(header.epoch))?;
         self.quarantined.extend(walked.damaged);
         self.state.position = self.state.position.max(walked.end);
         let at = segment.offset_of(walked.end);
@@ -355,6 +341,9 @@ impl Reader<'_> {
             self.recovery.torn_bytes += segment.bytes_written_above(at)?;
         }
         segment.set_readable(at);
+        if walked.end > self.synced || segment.first() >= self.synced {
+            self.write_again(&segment, &header)?;
+        }
         self.push(segment, walked.end, Lookup::Memory(Arc::new(walked.index)));
         Ok(())
     }
@@ -368,7 +357,7 @@ impl Reader<'_> {
 
     /// Records that were synced are missing before a segment. A file with a bad header says so already.
     fn pass_gap(&mut self, segment: &Segment) {
-        if !self.quarantined.iter().any(|one| one.why == Damage::SegmentHeader) {
+        if !self.has_headless {
             self.quarantined.push(Quarantined::new(segment, 0, Damage::Gap));
         }
         self.has_lost = true;
@@ -382,7 +371,9 @@ impl Reader<'_> {
         }
         if let Some(last) = self.sealed.last_mut() {
             let at = last.segment.offset_of(last.end);
-            self.quarantined.push(Quarantined::new(&last.segment, at, Damage::Gap));
+            if !self.has_headless {
+                self.quarantined.push(Quarantined::new(&last.segment, at, Damage::Gap));
+            }
             last.end = self.synced;
         } else {
             let (file, why) = ("synced".to_owned(), Damage::Gap);
@@ -425,6 +416,11 @@ impl Reader<'_> {
                     let goes_on = (is_owed || self.keeps_order) && walk.resume();
                     if !is_owed && !goes_on {
                         walked.end = segment.position_of(at);
+                        return Ok(walked);
+                    }
+                    if !goes_on && error == DecodeError::End && self.has_headless {
+                        // What is missing after its end was in that file.
+                        self.has_lost |= fold.is_some();
                         return Ok(walked);
                     }
                     self.note_lost(segment, at, error.into(), fold, &mut walked.damaged);
@@ -491,21 +487,24 @@ impl Reader<'_> {
         self.sealed.push(Sealed { segment: Arc::new(segment.unmapped()), end, lookup });
     }
 
-    fn sync(&self, from: Position) -> Result<bool, LogError> {
-        let mut any = false;
-        for sealed in self.sealed.iter().filter(|sealed| sealed.end > from.max(self.floor)) {
-            let path = sealed.segment.path();
-            let file = self.disk.open(path).map_err(|error| LogError::io("open", path, error))?;
-            self.disk.sync(&file).map_err(|error| LogError::io("sync", path, error))?;
-            any = true;
+    /// Makes sure of a segment that may not be on the disk, the torn tail included: nothing is thrown away.
+    fn write_again(&mut self, segment: &Segment, header: &SegmentHeader) -> Result<(), LogError> {
+        let end = segment.readable();
+        let torn = segment.bytes_written_above(end)?;
+        segment.set_readable(end + torn);
+        write_again(self.disk, segment, header, segment.bytes_from(SEGMENT_HEADER_BYTES))?;
+        segment.set_readable(end);
+        self.has_written = true;
+        Ok(())
+    }
+
+    /// Segments after the end must not come back once another one stands in their place: a start that found both would take
+    /// what was never synced for damage.
+    fn sync_names(&self) -> Result<(), LogError> {
+        if !self.has_written && !self.has_moved {
+            return Ok(());
         }
-        // Segments after the end must not come back once another one stands in their place: a start that found both would
-        // take what was never synced for damage.
-        if any || self.has_moved {
-            let synced = self.disk.sync_directory(self.directory);
-            synced.map_err(|error| LogError::io("sync", self.directory, error))?;
-        }
-        Ok(any)
+        self.disk.sync_directory(self.directory).map_err(|error| LogError::io("sync", self.directory, error))
     }
 
     /// A damaged one is set aside instead.
@@ -530,54 +529,23 @@ impl Reader<'_> {
     }
 }
 
-/// The segment of an entry of the manifest; `None` when it is not there.
-pub(crate) fn rewritten_segment(
-    directory: &Path,
-    entry: &Entry,
-    log_id: Option<[u8; 16]>,
-) -> Result<Option<Segment>, LogError> {
-    let path = rewritten_path(directory, entry.number, entry.edition);
-    let (header, bytes) = match read_header(&path) {
-        Ok(HeaderFound::Segment(header, bytes)) => (header, bytes),
-        Ok(HeaderFound::Zeros) => return Err(LogError::damaged(&path, 0, Damage::SegmentHeader)),
-        Err(LogError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Ok(HeaderFound::Unreadable(error)) | Err(error) => return Err(error),
-    };
-    if log_id.is_some_and(|expected| expected != header.log_id) {
-        return Err(LogError::damaged(&path, 16, Damage::OtherLog));
+/// How many bytes of a file follow its header, up to the last that is not zero. One that cannot be read counts as full.
+fn bytes_written(path: &Path) -> Result<u64, LogError> {
+    let io = |error| LogError::io("read", path, error);
+    let file = File::open(path).map_err(io)?;
+    let bytes = file.metadata().map_err(io)?.len();
+    let mut block = vec![0; 1 << 16];
+    let (mut at, mut written) = (SEGMENT_HEADER_BYTES, 0);
+    while at < bytes {
+        let read = match file.read_at(&mut block, at) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(error) if is_bad_sector(&error) => return Ok(bytes),
+            Err(error) => return Err(io(error)),
+        };
+        let last = block.get(..read).and_then(|block| block.iter().rposition(|&byte| byte != 0));
+        written = last.map_or(written, |last| at + last as u64 + 1 - SEGMENT_HEADER_BYTES);
+        at += read as u64;
     }
-    if (header.segment_id, header.first) != (entry.segment_id, entry.first) {
-        return Err(LogError::damaged(&path, 32, Damage::NotInManifest));
-    }
-    Ok(Some(Segment::rewritten(directory, (entry.number, entry.edition), &header, bytes, entry.end)))
-}
-
-/// What the first bytes of a segment file are.
-pub(crate) enum HeaderFound {
-    Segment(SegmentHeader, u64),
-    Zeros,
-    Unreadable(LogError),
-}
-
-pub(crate) fn read_header(path: &Path) -> Result<HeaderFound, LogError> {
-    let io = |action| move |error: io::Error| (action, error);
-    let read = || -> Result<(Vec<u8>, u64), (&'static str, io::Error)> {
-        let file = File::open(path).map_err(io("open"))?;
-        let bytes = file.metadata().map_err(io("open"))?.len();
-        let mut header = vec![0; bytes.min(SEGMENT_HEADER_BYTES) as usize];
-        file.read_exact_at(&mut header, 0).map_err(io("read"))?;
-        Ok((header, bytes))
-    };
-    let (header, bytes) = read().map_err(|(action, error)| LogError::io(action, path, error))?;
-    if header.iter().all(|&byte| byte == 0) {
-        return Ok(HeaderFound::Zeros);
-    }
-    let Some(whole) = header.first_chunk() else {
-        return Ok(HeaderFound::Unreadable(LogError::damaged(path, 0, Damage::SegmentHeader)));
-    };
-    match SegmentHeader::decode(whole, path) {
-        Ok(header) => Ok(HeaderFound::Segment(header, bytes)),
-        Err(error @ LogError::Damaged { .. }) => Ok(HeaderFound::Unreadable(error)),
-        Err(error) => Err(error),
-    }
+    Ok(written)
 }

@@ -7,13 +7,16 @@ use penstock_queue::{AckSet, QueueId, Sequence, SequenceRange};
 use rustc_hash::FxHashMap;
 
 use crate::checkpoint::unlink_if_there;
+use crate::disk::Disk;
 use crate::error::{Damage, LogError};
 use crate::fold::FoldState;
 use crate::fold_ticket::set_aside;
+use crate::header::{HeaderFound, read_header, rewritten_segment};
 use crate::log::{Log, LogOptions};
+use crate::manifest::Manifest;
+use crate::names::Names;
 use crate::record::{Outcome, Target};
-use crate::recovery::{HeaderFound, Names, read_header};
-use crate::segment::{damaged_path, segment_path};
+use crate::segment::{SegmentHeader, damaged_path, segment_path};
 
 /// What a repair did, or would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,6 +59,7 @@ pub fn repair(directory: &Path, options: LogOptions) -> Result<Repaired, LogErro
         repaired.dropped.extend(dropped);
     }
     opened.log.close()?;
+    mend_headers(directory, disk.as_ref())?;
     // Nothing that lives is damaged any more.
     for file in &files {
         unlink_if_there(disk.as_ref(), &damaged_path(&directory.join(file)))?;
@@ -63,17 +67,46 @@ pub fn repair(directory: &Path, options: LogOptions) -> Result<Repaired, LogErro
     Ok(repaired)
 }
 
-/// Segment files whose header cannot be read.
+/// Segment files whose header cannot be read and has no copy.
 fn hopeless(directory: &Path) -> Result<Vec<String>, LogError> {
     let mut found = Vec::new();
     let names = Names::list(directory)?;
     let plain = names.segments.iter().map(|&number| segment_path(directory, number));
     for path in plain {
-        if !matches!(read_header(&path)?, HeaderFound::Segment(..)) {
+        if matches!(read_header(&path)?, HeaderFound::Zeros | HeaderFound::Unreadable(_)) {
             found.extend(path.file_name().map(|name| name.to_string_lossy().into_owned()));
         }
     }
     Ok(found)
+}
+
+/// Writes headers again where something else says what they said.
+fn mend_headers(directory: &Path, disk: &dyn Disk) -> Result<(), LogError> {
+    for number in Names::list(directory)?.segments {
+        let path = segment_path(directory, number);
+        if let HeaderFound::Copy(header, ..) = read_header(&path)? {
+            mend_header(disk, &path, &header)?;
+        }
+    }
+    let mut log_id = None;
+    let manifest = Manifest::load(directory, &mut log_id)?;
+    for entry in &manifest.entries {
+        if let Some((segment, false)) = rewritten_segment(directory, entry, log_id)? {
+            let (log_id, segment_id) = (log_id.unwrap_or_default(), entry.segment_id);
+            let header = SegmentHeader { log_id, segment_id, first: entry.first, epoch: 0 };
+            mend_header(disk, segment.path(), &header)?;
+        }
+    }
+    Ok(())
+}
+
+fn mend_header(disk: &dyn Disk, path: &Path, header: &SegmentHeader) -> Result<(), LogError> {
+    let write = || {
+        let file = disk.open(path)?;
+        disk.write_at(&file, &header.encode(), 0)?;
+        disk.sync(&file)
+    };
+    write().map_err(|error| LogError::io("write", path, error))
 }
 
 type Lost = Vec<(Sequence, Damage)>;

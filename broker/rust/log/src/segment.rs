@@ -32,11 +32,17 @@ pub(crate) fn segment_path(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("msgs.{number:010}"))
 }
 
-/// The name that a segment gets which no start reads any more.
+/// A name that no file has yet, for a segment that no start reads any more.
 pub(crate) fn aside_path(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".aside");
-    path.with_file_name(name)
+    let numbered = |again: u64| {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".aside");
+        if again > 1 {
+            name.push(format!(".{again}"));
+        }
+        path.with_file_name(name)
+    };
+    (1..).map(numbered).find(|free| !free.exists()).unwrap_or_else(|| numbered(1))
 }
 
 /// The name of the file that says of a segment that something in it could not be read.
@@ -308,7 +314,7 @@ impl Segment {
         self.place.first
     }
 
-    /// The file's size.
+    /// The file's size without the copy of its header.
     pub(crate) fn bytes(&self) -> u64 {
         self.place.bytes
     }
@@ -401,9 +407,9 @@ impl Segment {
 
     /// How many bytes above an offset are not zero, counted to the last of them: what was begun and cannot be read.
     pub(crate) fn bytes_written_above(&self, offset: u64) -> Result<u64, LogError> {
-        let whole = self.map()?.bytes();
-        self.populate_range(offset as usize, whole.len())?;
-        Ok(written_in(whole.get(offset as usize..).unwrap_or_default()) as u64)
+        let (from, to) = (offset as usize, self.bytes() as usize);
+        self.populate_range(from, to)?;
+        Ok(written_in(self.map()?.bytes().get(from..to).unwrap_or_default()) as u64)
     }
 
     pub(crate) fn map(&self) -> Result<&Map, LogError> {

@@ -285,3 +285,20 @@ fn a_copy_on_the_logs_own_disk_leaves_the_room_that_drains_it() {
     publish(&mut log, &mut model, 1, 100);
     model.check_messages(&log);
 }
+
+#[test]
+fn a_copy_of_a_log_that_was_deleted_meanwhile_fails() {
+    let directory = tempfile::tempdir().unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    let mut log = Log::open(directory.path(), segments()).unwrap().log;
+    let mut model = Model::default();
+    pass(&mut log, &mut model);
+    let backup = log.begin_backup().unwrap();
+    for path in files(directory.path()).into_keys().filter(|path| path.to_string_lossy().contains("checkpoint.")) {
+        std::fs::remove_file(path).unwrap();
+    }
+
+    let refused = backup.perform(copy.path()).unwrap_err().to_string();
+
+    assert!(refused.starts_with("cannot open ") && refused.contains("checkpoint."), "{refused}");
+}

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use penstock_log::{FaultyDisk, Log, LogOptions, Outcome, Quarantined, Retired, Target};
+use penstock_log::{FaultyDisk, Log, LogOptions, Outcome, Quarantined, Retired, Target, repair};
 use penstock_queue::{QueueId, Sequence};
 use support::{Model, compact, compact_all, fold, message, open, small_segments, sync};
 
@@ -165,9 +165,9 @@ fn a_full_disk_is_not_compacted_and_one_that_filled_up_gets_back_what_was_begun(
 }
 
 #[test]
-fn a_rewritten_segment_without_a_header_is_passed_over_and_kept() {
+fn a_rewritten_segment_without_a_header_is_served_by_what_the_manifest_says_and_told() {
     let directory = tempfile::tempdir().unwrap();
-    let (mut log, _) = filled(directory.path(), 600);
+    let (mut log, model) = filled(directory.path(), 600);
     compact_all(&mut log);
     log.close().unwrap();
     drop(log);
@@ -176,14 +176,18 @@ fn a_rewritten_segment_without_a_header_is_passed_over_and_kept() {
     bytes[3] ^= 1;
     std::fs::write(&damaged, &bytes).unwrap();
 
-    let opened = open(directory.path());
+    for _ in 0..2 {
+        let opened = open(directory.path());
 
-    let files: Vec<&Quarantined> = opened.quarantined.iter().filter(|one| one.file == name(&damaged)).collect();
-    assert_eq!(files.len(), 1);
-    drop(opened);
-    drop(open(directory.path()));
-    let aside = directory.path().join(format!("{}.aside", name(&damaged)));
-    assert_eq!(std::fs::read(aside).unwrap(), bytes);
+        let files: Vec<&Quarantined> = opened.quarantined.iter().filter(|one| one.file == name(&damaged)).collect();
+        assert_eq!(files.len(), 1);
+        model.check_messages(&opened.log);
+        assert_eq!(std::fs::read(&damaged).unwrap(), bytes);
+    }
+    repair(directory.path(), small_segments()).unwrap();
+    let opened = open(directory.path());
+    assert!(opened.quarantined.is_empty());
+    model.check_messages(&opened.log);
 }
 
 #[test]

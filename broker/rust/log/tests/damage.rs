@@ -16,10 +16,26 @@ fn segment(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("msgs.{number:010}"))
 }
 
+fn newest(directory: &Path) -> PathBuf {
+    (1..60).map(|number| segment(directory, number)).rfind(|path| path.exists()).unwrap()
+}
+
 fn flip(path: &Path, at: usize) {
     let mut bytes = std::fs::read(path).unwrap();
     bytes[at] ^= 1;
     std::fs::write(path, bytes).unwrap();
+}
+
+/// Makes a segment's header unreadable, and the copy of it at the file's end.
+fn lose_headers(path: &Path) {
+    let copy = std::fs::metadata(path).unwrap().len() as usize - 64;
+    flip(path, 20);
+    flip(path, copy + 20);
+}
+
+/// How many bytes are written before the copy of the header.
+fn written(bytes: &[u8]) -> usize {
+    bytes[..bytes.len() - 64].iter().rposition(|&byte| byte != 0).unwrap() + 1
 }
 
 /// A log that was synced and not folded, and what it holds.
@@ -151,8 +167,8 @@ fn a_segment_that_another_one_follows_was_written_to_its_end() {
     drop(log);
     let path = segment(directory.path(), 2);
     let mut bytes = std::fs::read(&path).unwrap();
-    let written = bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;
-    bytes[written - 140..].fill(0);
+    let written = written(&bytes);
+    bytes[written - 140..written].fill(0);
     std::fs::write(&path, bytes).unwrap();
 
     let opened = open(directory.path());
@@ -203,7 +219,7 @@ fn a_segment_without_its_header_is_kept_and_the_rest_is_served() {
     let directory = tempfile::tempdir().unwrap();
     let model = synced_log(directory.path(), 30);
     let path = segment(directory.path(), 2);
-    flip(&path, 20);
+    lose_headers(&path);
 
     let opened = open(directory.path());
 
@@ -213,6 +229,76 @@ fn a_segment_without_its_header_is_kept_and_the_rest_is_served() {
     assert!(found.contains(&1) && found.contains(&30));
     assert!(found.len() < 30);
     assert_eq!(opened.state.queues[&QueueId(QUEUE)].count, found.len() as u64);
+}
+
+#[test]
+fn the_copy_of_a_header_stands_in_for_it() {
+    for is_closed in [false, true] {
+        for header in [[0; 64], [0xFF; 64]] {
+            let directory = tempfile::tempdir().unwrap();
+            let fill =
+                if is_closed { |path: &_| closed_log(path, &[QUEUE], 30) } else { |path: &_| synced_log(path, 30) };
+            let model = fill(directory.path());
+            let newest = newest(directory.path());
+            for path in [segment(directory.path(), 2), newest.clone()] {
+                let mut bytes = std::fs::read(&path).unwrap();
+                bytes[..64].copy_from_slice(&header);
+                std::fs::write(&path, bytes).unwrap();
+            }
+
+            let opened = open(directory.path());
+
+            let told: Vec<(&str, u64)> = opened.quarantined.iter().map(|one| (one.file.as_str(), one.at)).collect();
+            assert_eq!(told, [("msgs.0000000002", 0), (newest.file_name().unwrap().to_str().unwrap(), 0)]);
+            assert_eq!(readable(&opened, &model).len(), 30);
+            drop(opened);
+            repair(directory.path(), small_segments()).unwrap();
+            let again = open(directory.path());
+            assert!(again.quarantined.is_empty(), "{:?}", again.quarantined);
+            assert_eq!(readable(&again, &model).len(), 30);
+        }
+    }
+}
+
+#[test]
+fn a_newest_segment_without_any_header_is_kept_and_told_by_every_start() {
+    for is_closed in [false, true] {
+        for header in [[0; 64], [0xFF; 64]] {
+            let directory = tempfile::tempdir().unwrap();
+            let fill =
+                if is_closed { |path: &_| closed_log(path, &[QUEUE], 30) } else { |path: &_| synced_log(path, 30) };
+            fill(directory.path());
+            let newest = newest(directory.path());
+            let mut bytes = std::fs::read(&newest).unwrap();
+            let copy = bytes.len() - 64;
+            bytes[..64].copy_from_slice(&header);
+            bytes[copy..].copy_from_slice(&header);
+            std::fs::write(&newest, &bytes).unwrap();
+
+            for _ in 0..2 {
+                let opened = open(directory.path());
+                let told: Vec<&str> = opened.quarantined.iter().map(|one| one.file.as_str()).collect();
+                assert_eq!(told, [newest.file_name().unwrap().to_str().unwrap()]);
+                assert_eq!(std::fs::read(&newest).unwrap(), bytes);
+                let next = opened.state.queues[&QueueId(QUEUE)].next;
+                assert!(next.0 > penstock_log::RAISE, "numbers in it may have been given");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_second_file_is_set_aside_beside_the_first() {
+    let directory = tempfile::tempdir().unwrap();
+    synced_log(directory.path(), 30);
+    let aside = directory.path().join("msgs.0000000002.aside");
+    std::fs::write(&aside, b"an earlier one").unwrap();
+    lose_headers(&segment(directory.path(), 2));
+
+    repair(directory.path(), small_segments()).unwrap();
+
+    assert_eq!(std::fs::read(aside).unwrap(), b"an earlier one");
+    assert!(directory.path().join("msgs.0000000002.aside.2").exists());
 }
 
 #[test]
@@ -304,7 +390,7 @@ fn after_a_repair_nothing_that_lives_is_damaged() {
     let (path, offset) = place(directory.path(), 7);
     let (gone, _) = place(directory.path(), 39);
     flip(&path, offset as usize + 80);
-    flip(&gone, 20);
+    lose_headers(&gone);
 
     let repaired = repair(directory.path(), small_segments()).unwrap();
 
@@ -333,7 +419,7 @@ proptest! {
             if is_closed { closed_log(directory.path(), &[QUEUE], 40) } else { synced_log(directory.path(), 40) };
         let path = segment(directory.path(), number);
         let mut bytes = std::fs::read(&path).unwrap();
-        let written = bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+        let written = written(&bytes);
         let changed = 64 + ((written - 65) as f64 * part) as usize;
         bytes[changed] ^= 1 << bit;
         std::fs::write(&path, bytes).unwrap();

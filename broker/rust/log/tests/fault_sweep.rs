@@ -69,6 +69,15 @@ fn check(directory: &Path, recorder: &Arc<Recorder>, seed: u64, past: &Past) {
     opened.unwrap();
     (0..8).for_each(|_| step(&load).unwrap());
     recorder.set_between(None);
+    // What the page cache held after a sync that failed is on the disk by now, or was never confirmed.
+    let past = load.lock().unwrap().past().clone();
+    recorder.steps().iter().skip(steps).for_each(|step| disk.apply(step));
+    let left = self::directory();
+    let image = disk.crash(Crash::PowerKeepsNothing, &mut dice);
+    image.write_to(left.path());
+    let after = Arc::new(Recorder::after(&image, left.path()));
+    let opened = Log::open(left.path(), options(Sizes::of(seed), true, &after)).unwrap();
+    past.check(&opened, At::after(recorder.count()), Crash::PowerKeepsNothing);
 }
 
 /// Which steps were made to fail, by name.

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use penstock_log::{FaultyDisk, Log, LogError, LogOptions, Outcome, Payload, Position, Target, inspect};
 use penstock_queue::{QueueId, Sequence};
 use proptest::prelude::*;
-use support::{Model, fold, message, open, small_segments, sync};
+use support::{ForgetfulDisk, Model, fold, message, open, small_segments, sync};
 
 fn with_disk(directory: &Path) -> (Arc<FaultyDisk>, Log, Model) {
     let disk = Arc::new(FaultyDisk::default());
@@ -83,6 +83,37 @@ fn after_a_sync_that_failed_nothing_is_ever_called_synced() {
     assert!(matches!(log.append_delete(QueueId(1)), Err(LogError::Stopped { .. })));
     assert!(matches!(log.write(), Err(LogError::Stopped { .. })));
     assert!(log.close().is_err());
+}
+
+/// A disk that fails a sync forgets the pages; those that ask again are told that all is well.
+#[test]
+fn a_start_writes_again_what_a_failed_sync_left_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Arc::new(ForgetfulDisk::default());
+    let options = |raise| LogOptions { raise, disk: Arc::clone(&disk) as _, ..small_segments() };
+    let mut log = Log::open(directory.path(), options(false)).unwrap().log;
+    let mut model = Model::default();
+    for seed in 0..20 {
+        model.publish(&mut log, &[1], message(100, seed)).unwrap();
+    }
+    log.write().unwrap();
+    disk.sync_fails.store(true, Ordering::SeqCst);
+    log.begin_sync().unwrap().perform().unwrap_err();
+    disk.sync_fails.store(false, Ordering::SeqCst);
+    drop(log);
+
+    let mut opened = Log::open(directory.path(), options(false)).unwrap();
+    sync(&mut opened.log);
+    model.check_state(&opened.state);
+    let confirmed = opened.log.synced();
+    drop(opened);
+    disk.fail_power(directory.path());
+
+    let opened = Log::open(directory.path(), options(true)).unwrap();
+    assert!(opened.log.end() >= confirmed);
+    model.raise();
+    model.check_state(&opened.state);
+    model.check_messages(&opened.log);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use penstock_log::{Log, LogOptions, Outcome, Retired, inspect};
@@ -79,8 +80,12 @@ fn what_is_written_today_has_the_same_files_of_the_same_sizes() {
         files.sort_by_key(|file| file.file_name());
         files.iter().map(|file| (file.file_name(), file.metadata().unwrap().len())).collect::<Vec<_>>()
     };
+    // A segment as it was appended ends with a copy of its header today.
+    let copy_bytes = |name: &OsString| if name.len() == "msgs.0000000001".len() { 64 } else { 0 };
+    let expected: Vec<_> =
+        listed(&golden()).into_iter().map(|(name, bytes)| (name.clone(), bytes + copy_bytes(&name))).collect();
 
-    assert_eq!(listed(fresh.path()), listed(&golden()));
+    assert_eq!(listed(fresh.path()), expected);
 }
 
 #[test]

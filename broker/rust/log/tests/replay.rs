@@ -99,7 +99,9 @@ impl Replay {
         let done = if crash == Crash::KillInWrite { steps - 1 } else { steps };
         let at = At { done, begun: steps };
         if life.number < LIVES_MAX && self.dice.once_in(20) {
-            self.live_on(&image, life.past.of_next_life(at, crash), crash, (life.number + 1, STEPS_OF_A_LATER_LIFE));
+            let next = disk.of_next_life(&image, crash);
+            let past = life.past.of_next_life(at, crash);
+            self.live_on((&image, next), past, crash, (life.number + 1, STEPS_OF_A_LATER_LIFE));
         } else {
             self.open_twice(&image, &life.past, at, crash);
         }
@@ -126,16 +128,21 @@ impl Replay {
     }
 
     /// Another life begins with what a crash left, and ends in one, too.
-    fn live_on(&mut self, image: &Image, past: Past, crash: Crash, (number, steps): (usize, usize)) {
+    fn live_on(
+        &mut self,
+        (image, mut disk): (&Image, Crashable),
+        past: Past,
+        crash: Crash,
+        (number, steps): (usize, usize),
+    ) {
         let directory = directory();
         image.write_to(directory.path());
-        let recorder = Arc::new(Recorder::after(image, directory.path()));
+        let recorder = Arc::new(Recorder::after_files(image, directory.path(), disk.file_count()));
         let seed = self.seed + 2 * self.dice.below(1 << 20) as u64;
         let (load, opened) = Load::begin(directory.path(), &recorder, seed, past, crash);
         opened.unwrap();
         let life = live(number, &load, &recorder, steps);
         drop(load);
-        let mut disk = Crashable::of(image);
         let crashes: Vec<usize> = (0..4).map(|_| self.dice.below(life.steps.len() + 1)).collect();
         for steps in 0..=life.steps.len() {
             if crashes.contains(&steps) {
@@ -174,7 +181,7 @@ fn a_start_that_sets_segments_aside_may_be_cut_short_anywhere() {
     for seed in 0..60 {
         let mut replay = Replay { seed: 2, dice: Dice::new(seed), cases: 0 };
         let past = past.of_next_life(at, Crash::PowerKeepsSome);
-        replay.live_on(&image, past, Crash::PowerKeepsSome, (LIVES_MAX, 0));
+        replay.live_on((&image, Crashable::of(&image)), past, Crash::PowerKeepsSome, (LIVES_MAX, 0));
     }
 }
 

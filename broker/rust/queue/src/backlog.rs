@@ -25,6 +25,8 @@ pub(crate) struct Backlog {
     returned: BTreeMap<Sequence, Held>,
     /// Delivery counts from before a start, of messages at or above the cursor.
     counts_ahead: BTreeMap<Sequence, u32>,
+    /// Messages below this number may have been with a consumer before the start.
+    perhaps_delivered_below: Sequence,
     /// Messages below this number whose size is not known are no part of `bytes`: a purge has swept it out.
     counted_from: Sequence,
     count: u64,
@@ -46,6 +48,7 @@ impl Backlog {
             settled,
             returned: BTreeMap::new(),
             counts_ahead,
+            perhaps_delivered_below: Sequence(0),
             counted_from: Sequence::FIRST,
             count: 0,
             bytes,
@@ -65,6 +68,20 @@ impl Backlog {
 
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// The first number that was never handed out.
+    pub(crate) fn cursor(&self) -> Sequence {
+        self.cursor
+    }
+
+    pub(crate) fn perhaps_delivered_below(&self) -> Sequence {
+        self.perhaps_delivered_below
+    }
+
+    /// What is there now and has a lower number may have been with a consumer before the start.
+    pub(crate) fn set_perhaps_delivered_below(&mut self, below: Sequence) {
+        self.perhaps_delivered_below = below.min(self.next);
     }
 
     pub(crate) fn settled(&self) -> &AckSet {
@@ -134,13 +151,17 @@ impl Backlog {
         }
     }
 
-    /// Puts a message that was taken back to its place, with a delivery more.
+    /// Puts a message that was taken back to its place, with a delivery more when it went out.
     pub(crate) fn give_back(&mut self, message: Held) {
-        self.put_back(message.delivered_again());
+        self.place(message.returned());
     }
 
     /// Puts a message back to its place as if nobody had taken it.
     pub(crate) fn put_back(&mut self, message: Held) {
+        self.place(message.untouched());
+    }
+
+    fn place(&mut self, message: Held) {
         self.count += 1;
         self.bytes = self.bytes.saturating_add(u64::from(message.bytes().unwrap_or(0)));
         self.returned.insert(message.sequence, message);

@@ -15,7 +15,7 @@ use crate::backlog::{Backlog, extend};
 use crate::ids::{Sequence, SequenceRange};
 use crate::ring::Ring;
 use crate::slots::{Slots, place};
-use crate::subscription::{Sizing, Subscription, SubscriptionId, SubscriptionSettings};
+use crate::subscription::{Held, Sizing, Subscription, SubscriptionId, SubscriptionSettings};
 
 /// Why a subscription was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -26,11 +26,14 @@ pub enum QueueError {
     AlreadyConsumed { count: usize },
 }
 
-/// A message given to a subscription; a delivery count above 0 says that it was delivered before.
+/// A message given to a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
     pub sequence: Sequence,
+    /// How often it went out and came back.
     pub delivery_count: u32,
+    /// It went out before, or may have before the last start.
+    pub redelivered: bool,
 }
 
 /// What becomes of messages that a consumer settles.
@@ -41,12 +44,23 @@ pub enum Settle {
     Requeue,
 }
 
-/// What was settled, as runs for one settle record; `bytes` counts those whose size is known.
+/// What was settled, as runs for one settle record; `bytes` counts those whose size is known. Of what was requeued the runs name
+/// only what went out: that is delivered once more, and the rest as if nobody had had it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
     pub count: u64,
     pub bytes: u64,
     pub ranges: Vec<SequenceRange>,
+}
+
+impl Settled {
+    fn add_returned(&mut self, message: Held) {
+        self.count += 1;
+        self.bytes += u64::from(message.bytes().unwrap_or(0));
+        if message.is_sent() {
+            extend(&mut self.ranges, SequenceRange { first: message.sequence, last: message.sequence });
+        }
+    }
 }
 
 /// One queue.
@@ -132,7 +146,8 @@ impl Queue {
         Ok(id)
     }
 
-    /// Ends a subscription. What it held returns to its place with a delivery more; gives the runs for a requeue record.
+    /// Ends a subscription. What it held returns to its place, with a delivery more when it went out; gives the runs of that for
+    /// a requeue record.
     pub fn unsubscribe(&mut self, id: SubscriptionId) -> Vec<SequenceRange> {
         let Some(subscription) = self.slots.remove(id) else { return Vec::new() };
         self.ring.leave(place(id));
@@ -143,7 +158,9 @@ impl Queue {
         let mut ranges = Vec::new();
         for &message in subscription.held() {
             self.unsettled_bytes -= u64::from(message.bytes().unwrap_or(0));
-            extend(&mut ranges, SequenceRange { first: message.sequence, last: message.sequence });
+            if message.is_sent() {
+                extend(&mut ranges, SequenceRange { first: message.sequence, last: message.sequence });
+            }
             self.backlog.give_back(message);
         }
         self.forget_lost_bytes();
@@ -165,20 +182,26 @@ impl Queue {
         let share = (self.backlog.count() / self.willing_count.max(1) as u64).max(1);
         let mut wanted = subscription.credit().min(u64::from(count_max)).min(share).min(self.backlog.count());
         self.unsettled_count += wanted;
+        let below = self.backlog.perhaps_delivered_below();
+        let taken = |sequence: Sequence, delivery_count: u32| Taken {
+            sequence,
+            delivery_count,
+            redelivered: delivery_count > 0 || sequence < below,
+        };
         while wanted > 0 {
             let Some(message) = self.backlog.take_returned() else { break };
             match message.bytes() {
                 Some(bytes) => self.unsettled_bytes += u64::from(bytes),
                 None => self.unsized_count += 1,
             }
-            out.push(Taken { sequence: message.sequence, delivery_count: message.delivery_count });
+            out.push(taken(message.sequence, message.delivery_count()));
             subscription.hold(message);
             wanted -= 1;
         }
         self.unsized_count += wanted;
         while let Some((run, delivery_count)) = self.backlog.take_fresh(wanted) {
             wanted -= run.end - run.start;
-            out.extend(run.clone().map(|number| Taken { sequence: Sequence(number), delivery_count }));
+            out.extend(run.clone().map(|number| taken(Sequence(number), delivery_count)));
             subscription.hold_run(run, delivery_count);
         }
         self.update_turn(id);
@@ -204,18 +227,28 @@ impl Queue {
         self.forget_lost_bytes();
     }
 
+    /// What a subscription holds of `ranges` went out: it counts as delivered once more when it comes back.
+    pub fn sent(&mut self, id: SubscriptionId, ranges: &[SequenceRange]) {
+        if let Some(subscription) = self.slots.get_mut(id) {
+            ranges.iter().for_each(|&range| subscription.sent(range));
+        }
+    }
+
     /// Settles what a subscription holds of `ranges`; the rest of them is passed over.
     pub fn settle(&mut self, id: SubscriptionId, ranges: &[SequenceRange], how: Settle) -> Settled {
         let mut settled = Settled::default();
         let Some(subscription) = self.slots.get_mut(id) else { return settled };
         for &range in ranges {
             let places = subscription.places(range);
-            let unsized_count = subscription.add_up(places.clone(), &mut settled);
             if how == Settle::Requeue {
-                self.unsized_count -= unsized_count;
-                subscription.release(places).for_each(|message| self.backlog.give_back(message));
+                for message in subscription.release(places) {
+                    settled.add_returned(message);
+                    self.unsized_count -= u64::from(message.bytes().is_none());
+                    self.backlog.give_back(message);
+                }
                 continue;
             }
+            let unsized_count = subscription.add_up(places.clone(), &mut settled);
             if unsized_count > 0 {
                 subscription.await_sizes(places.clone());
             }
@@ -286,6 +319,23 @@ impl Queue {
     #[must_use]
     pub fn next(&self) -> Sequence {
         self.backlog.next()
+    }
+
+    /// The first number that no subscription was ever given.
+    #[must_use]
+    pub fn first_untaken(&self) -> Sequence {
+        self.backlog.cursor()
+    }
+
+    /// Below it messages may have been with a consumer before the start.
+    #[must_use]
+    pub fn perhaps_delivered_below(&self) -> Sequence {
+        self.backlog.perhaps_delivered_below()
+    }
+
+    /// After a start: what is there now and has a lower number may have been with a consumer before, and is flagged so.
+    pub fn set_perhaps_delivered_below(&mut self, below: Sequence) {
+        self.backlog.set_perhaps_delivered_below(below);
     }
 
     #[must_use]

@@ -28,17 +28,21 @@ pub struct SubscriptionSettings {
 /// A message that was taken and whose body was not read yet: its bytes still count as ready.
 const UNSIZED: u32 = u32::MAX;
 
+/// Set in [`Held`] beside the delivery count once the message went out to who holds it.
+const SENT: u32 = 1 << 31;
+
 /// A message on its way or with a consumer, or waiting to be delivered again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) sequence: Sequence,
-    pub(crate) delivery_count: u32,
+    /// The delivery count, and `SENT`: a queue may hold millions of these.
+    deliveries: u32,
     bytes: u32,
 }
 
 impl Held {
     pub(crate) fn new(sequence: Sequence, delivery_count: u32) -> Held {
-        Held { sequence, delivery_count, bytes: UNSIZED }
+        Held { sequence, deliveries: delivery_count.min(SENT - 1), bytes: UNSIZED }
     }
 
     /// The same message, of a known size.
@@ -46,9 +50,28 @@ impl Held {
         Held { bytes: bytes.min(UNSIZED - 1), ..self }
     }
 
-    /// The same message, delivered once more.
-    pub(crate) fn delivered_again(self) -> Held {
-        Held { delivery_count: self.delivery_count.saturating_add(1), ..self }
+    /// The same message, gone out to who holds it.
+    pub(crate) fn sent(self) -> Held {
+        Held { deliveries: self.deliveries | SENT, ..self }
+    }
+
+    pub(crate) fn is_sent(&self) -> bool {
+        self.deliveries & SENT != 0
+    }
+
+    pub(crate) fn delivery_count(&self) -> u32 {
+        self.deliveries & !SENT
+    }
+
+    /// The same message back in its place, with a delivery more when it went out.
+    pub(crate) fn returned(self) -> Held {
+        let count = self.delivery_count().saturating_add(u32::from(self.is_sent()));
+        Held { deliveries: count.min(SENT - 1), ..self }
+    }
+
+    /// The same message back in its place, as if nobody had held it.
+    pub(crate) fn untouched(self) -> Held {
+        Held { deliveries: self.delivery_count(), ..self }
     }
 
     /// `None` while the size was not told.
@@ -171,6 +194,12 @@ impl Subscription {
             });
         }
         unsized_count
+    }
+
+    /// Takes note that what it holds of `range` went out.
+    pub(crate) fn sent(&mut self, range: SequenceRange) {
+        let places = self.places(range);
+        self.held.range_mut(places).for_each(|held| *held = held.sent());
     }
 
     /// Gives up what lies at `places`, ascending.

@@ -19,11 +19,12 @@ fn queue_of(count: u32) -> Queue {
     queue
 }
 
-/// Takes what it may and tells the sizes, as a delivery does.
+/// Takes what it may, tells the sizes and that it went out, as a delivery does.
 fn deliver(queue: &mut Queue, id: SubscriptionId) -> Vec<(u64, u32)> {
     let mut taken: Vec<Taken> = Vec::new();
     queue.take(id, 1_000, &mut taken);
     queue.sized(id, &taken.iter().map(|message| (message.sequence, 10)).collect::<Vec<_>>());
+    taken.iter().for_each(|message| queue.sent(id, &[range(message.sequence.0, message.sequence.0)]));
     taken.iter().map(|message| (message.sequence.0, message.delivery_count)).collect()
 }
 
@@ -219,4 +220,30 @@ fn what_is_put_back_was_never_delivered() {
     queue.check_invariants();
     assert_eq!((queue.ready_bytes(), queue.unsettled_bytes()), (20, 20));
     assert_eq!(deliver(&mut queue, id), [(2, 0), (3, 0)]);
+}
+
+#[test]
+fn what_never_went_out_comes_back_as_if_nobody_had_had_it() {
+    let mut queue = queue_of(3);
+    let gone = queue.subscribe(settings(3)).unwrap();
+    queue.take(gone, 3, &mut Vec::new());
+    queue.sent(gone, &[range(1, 1)]);
+
+    assert_eq!(queue.unsubscribe(gone), [range(1, 1)]);
+
+    let id = queue.subscribe(settings(3)).unwrap();
+    assert_eq!(deliver(&mut queue, id), [(1, 1), (2, 0), (3, 0)]);
+}
+
+#[test]
+fn what_may_have_gone_out_before_a_start_is_flagged_and_not_counted() {
+    let mut queue = Queue::recovered(Sequence(5), AckSet::default(), 4, 40, BTreeMap::new());
+    queue.set_perhaps_delivered_below(Sequence(3));
+    let id = queue.subscribe(settings(10)).unwrap();
+
+    let mut taken = Vec::new();
+    queue.take(id, 10, &mut taken);
+
+    let flags: Vec<_> = taken.iter().map(|one| (one.sequence.0, one.redelivered, one.delivery_count)).collect();
+    assert_eq!(flags, [(1, true, 0), (2, true, 0), (3, false, 0), (4, false, 0)]);
 }

@@ -21,6 +21,8 @@ struct Message {
     size: u32,
     place: Place,
     delivery_count: u32,
+    /// It went out to who holds it.
+    is_sent: bool,
     /// Its size was told.
     is_sized: bool,
     /// While its size is not told, it is part of the ready bytes.
@@ -65,6 +67,8 @@ struct Model {
     consumers: Vec<Consumer>,
     /// Consumers that wait and have credit, the one whose turn it is first.
     turns: Vec<usize>,
+    /// Messages below may have gone out before the start.
+    perhaps_delivered_below: u64,
 }
 
 impl Model {
@@ -118,6 +122,7 @@ impl Model {
             size,
             place: Place::Ready,
             delivery_count: 0,
+            is_sent: false,
             is_sized: false,
             is_counted: true,
             awaited_by: None,
@@ -133,12 +138,17 @@ impl Model {
         let willing_count = (0..self.consumers.len()).filter(|&other| self.credit(other) > 0).count();
         let share = (self.ready_count() / (willing_count as u64).max(1)).max(1);
         let wanted = self.credit(consumer).min(u64::from(count_max)).min(share);
+        let below = self.perhaps_delivered_below;
         let ready = self.messages.iter_mut().filter(|message| message.place == Place::Ready);
         ready
             .take(wanted as usize)
             .map(|message| {
                 message.place = Place::Held(consumer);
-                Taken { sequence: Sequence(message.sequence), delivery_count: message.delivery_count }
+                Taken {
+                    sequence: Sequence(message.sequence),
+                    delivery_count: message.delivery_count,
+                    redelivered: message.delivery_count > 0 || message.sequence < below,
+                }
             })
             .collect()
     }
@@ -162,12 +172,15 @@ impl Model {
             if !ranges.iter().any(|range| range.first <= number && number <= range.last) {
                 continue;
             }
-            sum.add(message.sequence, if message.is_sized { message.size } else { 0 });
+            let is_sent = std::mem::take(&mut message.is_sent);
+            let size = if message.is_sized { message.size } else { 0 };
             if how == Settle::Requeue {
+                sum.add_returned(message.sequence, size, is_sent);
                 message.place = Place::Ready;
-                message.delivery_count += 1;
+                message.delivery_count += u32::from(is_sent);
                 continue;
             }
+            sum.add(message.sequence, size);
             message.place = Place::Settled;
             message.is_lost = !message.is_sized && is_damaged;
             message.awaited_by = (!message.is_sized && !is_damaged).then_some(consumer);
@@ -192,6 +205,7 @@ impl Model {
             message.is_lost = false;
             if message.place == Place::Ready {
                 sum.sequences.insert(message.sequence);
+                sum.count += 1;
                 message.place = Place::Settled;
             } else if message.is_unsized() {
                 message.is_counted = false;
@@ -204,29 +218,34 @@ impl Model {
 /// What a call settled, as a set.
 #[derive(Debug, Default, PartialEq)]
 struct Sum {
+    /// Of what was requeued those that went out.
     sequences: BTreeSet<u64>,
     bytes: u64,
+    count: u64,
 }
 
 impl Sum {
     fn add(&mut self, sequence: u64, bytes: u32) {
-        assert!(self.sequences.insert(sequence));
-        self.bytes += u64::from(bytes);
+        self.add_returned(sequence, bytes, true);
     }
 
-    fn of_ranges(ranges: &[SequenceRange], bytes: u64) -> Sum {
+    fn add_returned(&mut self, sequence: u64, bytes: u32, is_sent: bool) {
+        assert!(!is_sent || self.sequences.insert(sequence));
+        self.bytes += u64::from(bytes);
+        self.count += 1;
+    }
+
+    fn of_ranges(ranges: &[SequenceRange], bytes: u64, count: u64) -> Sum {
         let mut sequences = BTreeSet::new();
         for range in ranges {
             assert!(range.first <= range.last, "a range holds nothing");
             assert!((range.first.0..=range.last.0).all(|number| sequences.insert(number)), "a number is in two ranges");
         }
-        Sum { sequences, bytes }
+        Sum { sequences, bytes, count }
     }
 
     fn of(settled: &Settled) -> Sum {
-        let sum = Sum::of_ranges(&settled.ranges, settled.bytes);
-        assert_eq!(sum.sequences.len() as u64, settled.count);
-        sum
+        Sum::of_ranges(&settled.ranges, settled.bytes, settled.count)
     }
 }
 
@@ -247,6 +266,7 @@ enum Step {
         is_reversed: bool,
     },
     Wait(usize),
+    Sent(usize, u64, u64),
     Settle(usize, Vec<(u64, u64)>, Settle),
     Purge,
     Drop(usize, u64),
@@ -280,6 +300,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(consumer, ranges, how)| Step::Settle(consumer, ranges, how)),
         1 => Just(Step::Purge),
         1 => (consumer(), 0u64..40).prop_map(|(consumer, sequence)| Step::Drop(consumer, sequence)),
+        4 => (consumer(), 0u64..40, 0u64..40).prop_map(|(consumer, first, last)| Step::Sent(consumer, first, last)),
         3 => Just(Step::Wake),
         1 => prop_oneof![Just(0u64), Just(3), Just(1 << 32)].prop_map(|gap| Step::Restart { gap }),
     ];
@@ -313,6 +334,7 @@ impl Pair {
             | Step::Take(consumer, _)
             | Step::Size { consumer, .. }
             | Step::Wait(consumer)
+            | Step::Sent(consumer, ..)
             | Step::Settle(consumer, ..)
             | Step::Drop(consumer, _) => {
                 if let Some((place, id)) = self.id(consumer) {
@@ -327,7 +349,7 @@ impl Pair {
         match step {
             Step::Unsubscribe(_) => {
                 let returned = model.unsubscribe(place);
-                assert_eq!(Sum::of_ranges(&queue.unsubscribe(id), returned.bytes), returned);
+                assert_eq!(Sum::of_ranges(&queue.unsubscribe(id), returned.bytes, returned.count), returned);
             }
             Step::SetPrefetch(_, prefetch) => {
                 queue.set_prefetch(id, prefetch);
@@ -339,6 +361,11 @@ impl Pair {
                 assert_eq!(taken, model.take(place, count_max));
             }
             Step::Size { share, is_reversed, .. } => self.size(place, id, share, is_reversed),
+            Step::Sent(_, first, last) => {
+                queue.sent(id, &[SequenceRange { first: Sequence(first), last: Sequence(last) }]);
+                let held = model.messages.iter_mut().filter(|message| message.place == Place::Held(place));
+                held.filter(|message| (first..=last).contains(&message.sequence)).for_each(|one| one.is_sent = true);
+            }
             Step::Wait(_) => {
                 queue.wait(id);
                 model.consumers[place].waits = true;
@@ -411,12 +438,16 @@ impl Pair {
         let mut delivery_counts = BTreeMap::new();
         for message in &mut model.messages {
             (message.place, message.is_sized, message.is_counted) = (Place::Ready, false, true);
+            message.is_sent = false;
             if message.delivery_count > 0 {
                 delivery_counts.insert(Sequence(message.sequence), message.delivery_count);
             }
         }
         let (count, bytes) = (model.ready_count(), model.ready_bytes());
         *queue = Queue::recovered(Sequence(model.next), settled, count, bytes, delivery_counts);
+        // What is published from now on is new, however far the mark before the start went.
+        model.perhaps_delivered_below = model.next.min(20 + gap);
+        queue.set_perhaps_delivered_below(Sequence(20 + gap));
     }
 
     fn compare(&mut self) {

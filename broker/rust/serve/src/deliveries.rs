@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use penstock_engine::{
-    EngineError, Filled, LogError, MessageView, Picked, QueueId, Segment, Sequence, StreamReader, Subscription, Target,
+    EngineError, Filled, LogError, MessageView, Picked, QueueId, Segment, Sequence, SequenceRange, StreamReader,
+    Subscription, Target,
 };
 use penstock_wire::grpc::deliveries::{DeliveriesEncoder, DeliveryRef};
 use tonic::Status;
@@ -14,6 +15,12 @@ use crate::status;
 
 /// One response carries about this many bytes of deliveries; a larger message goes alone.
 const RESPONSE_BYTES: usize = 48 * 1024;
+
+/// What surrounds a message in a response: lengths, numbers, times.
+const FIELDS_BYTES_MAX: usize = 128;
+
+/// Properties take at most so many times more bytes as protobuf than as AMQP: three for a table of the shortest entries.
+const PROPERTIES_GROWTH_MAX: usize = 4;
 
 /// What a small message takes in a response.
 const MESSAGE_BYTES_ABOUT: usize = 128;
@@ -62,6 +69,26 @@ impl Recipient for StreamReader {
     }
 }
 
+/// What is left of a response when it was handed a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    ForMore,
+    /// This message was the last one.
+    Full,
+    /// This message does not fit; it stays pending.
+    NotForThis,
+}
+
+/// The deliveries of an answer to a Get.
+pub(crate) struct GetBody(Vec<u8>);
+
+impl GetBody {
+    pub fn finish_get(mut self, ready_count: u64) -> FramedMessage {
+        DeliveriesEncoder::begin_get(&mut self.0).finish_get(ready_count);
+        FramedMessage::end(self.0)
+    }
+}
+
 /// Messages that were found and not yet sent, in order.
 #[derive(Default)]
 pub(crate) struct Pending {
@@ -98,7 +125,7 @@ impl Pending {
             let mut encoder = DeliveriesEncoder::begin(out);
             self.push(queue, &mut |view, picked| {
                 push_one(&mut encoder, view, picked)?;
-                Ok(encoder.size() < RESPONSE_BYTES)
+                Ok(if encoder.size() < RESPONSE_BYTES { Room::ForMore } else { Room::Full })
             })?;
             encoder.finish();
             Ok::<(), Status>(())
@@ -112,19 +139,64 @@ impl Pending {
         self.sizes.iter().map(|(_, size)| u64::from(*size)).sum()
     }
 
-    /// Encodes everything that is pending as the answer to a Get.
-    pub async fn encode_all(&mut self, mut subscription: &Subscription, ready_count: u64) -> Result<Vec<u8>, Status> {
-        let mut out = Vec::new();
+    /// Encodes what fits into an answer to a Get, at least one message; the rest stays pending.
+    pub async fn encode_get(&mut self, mut subscription: &Subscription, bytes_max: usize) -> Result<GetBody, Status> {
+        let mut out = FramedMessage::begin(self.bytes_about());
         let mut encoder = DeliveriesEncoder::begin_get(&mut out);
+        let queue = subscription.queue();
+        let mut is_full = false;
         self.sizes.clear();
-        while !self.is_empty() {
+        while !self.is_empty() && !is_full {
             self.warm().await?;
-            self.push(subscription.queue(), &mut |view, picked| push_one(&mut encoder, view, picked).map(|()| true))?;
+            self.push(queue, &mut |view, picked| {
+                is_full = encoder.delivery_count() > 0 && encoder.size() + bytes_at_most(view) > bytes_max;
+                if is_full {
+                    return Ok(Room::NotForThis);
+                }
+                push_one(&mut encoder, view, picked).map(|()| Room::ForMore)
+            })?;
             self.drop_damaged(&mut subscription)?;
         }
-        encoder.finish_get(ready_count);
         self.tell(&mut subscription)?;
-        Ok(out)
+        Ok(GetBody(out))
+    }
+
+    /// What the next message that can be read takes in a response at most; nothing when there is none.
+    pub async fn next_bytes(&mut self, recipient: &mut impl Recipient) -> Result<Option<usize>, Status> {
+        let mut bytes = None;
+        while bytes.is_none() && !self.is_empty() {
+            self.warm().await?;
+            self.push(recipient.queue(), &mut |view, _| {
+                bytes = Some(bytes_at_most(view));
+                Ok(Room::NotForThis)
+            })?;
+            self.drop_damaged(recipient)?;
+        }
+        Ok(bytes)
+    }
+
+    /// All that is pending.
+    pub fn ranges(&self) -> Vec<SequenceRange> {
+        let mut ranges = Vec::new();
+        let picked = self.runs.iter().flat_map(|run| run.picked.as_slice());
+        picked.for_each(|picked| add_to(&mut ranges, picked.taken.sequence));
+        ranges
+    }
+
+    /// Leaves so many messages pending and gives those behind them.
+    pub fn split_off(&mut self, mut kept: usize) -> Vec<SequenceRange> {
+        let mut ranges = Vec::new();
+        for run in &mut self.runs {
+            let count = run.picked.as_slice().len();
+            let rest: Vec<Picked> = run.picked.as_slice().iter().skip(kept).copied().collect();
+            rest.iter().for_each(|picked| add_to(&mut ranges, picked.taken.sequence));
+            let first: Vec<Picked> = run.picked.by_ref().take(kept).collect();
+            run.warm_count = run.warm_count.min(first.len());
+            run.picked = first.into_iter();
+            kept = kept.saturating_sub(count);
+        }
+        self.runs.retain(|run| !run.picked.as_slice().is_empty());
+        ranges
     }
 
     /// Tells the recipient what went out and what cannot be read.
@@ -154,26 +226,30 @@ impl Pending {
     fn push(
         &mut self,
         queue: QueueId,
-        take: &mut impl FnMut(&MessageView<'_>, Picked) -> Result<bool, Status>,
+        take: &mut impl FnMut(&MessageView<'_>, Picked) -> Result<Room, Status>,
     ) -> Result<(), Status> {
         let Some(run) = self.runs.front_mut() else { return Ok(()) };
         while run.warm_count > 0 {
-            let Some(picked) = run.picked.next() else { break };
-            run.warm_count -= 1;
-            let has_room =
-                match run.segment.message_for(picked.offset, Target { queue, sequence: picked.taken.sequence }) {
-                    Ok(view) => {
-                        let has_room = take(&view, picked)?;
-                        self.sizes.push((picked.taken.sequence, u32::try_from(view.body.len()).unwrap_or(u32::MAX)));
-                        has_room
-                    }
-                    Err(error @ LogError::Damaged { .. }) => {
-                        self.damaged = Some((picked.taken.sequence, error));
+            let Some(&picked) = run.picked.as_slice().first() else { break };
+            let found = run.segment.message_for(picked.offset, Target { queue, sequence: picked.taken.sequence });
+            let room = match found {
+                Ok(view) => {
+                    let room = take(&view, picked)?;
+                    if room == Room::NotForThis {
                         break;
                     }
-                    Err(error) => return Err(status::of_engine(&EngineError::Log(error))),
-                };
-            if !has_room {
+                    self.sizes.push((picked.taken.sequence, u32::try_from(view.body.len()).unwrap_or(u32::MAX)));
+                    room
+                }
+                Err(error @ LogError::Damaged { .. }) => {
+                    self.damaged = Some((picked.taken.sequence, error));
+                    Room::Full
+                }
+                Err(error) => return Err(status::of_engine(&EngineError::Log(error))),
+            };
+            run.picked.next();
+            run.warm_count -= 1;
+            if room == Room::Full {
                 break;
             }
         }
@@ -235,6 +311,7 @@ impl Pending {
     ) -> Result<(), Status> {
         self.warm_here()?;
         self.sizes.clear();
+        let mut take = |view: &MessageView<'_>, picked| if take(view, picked) { Room::ForMore } else { Room::Full };
         self.push(recipient.queue(), &mut |view, picked| Ok(take(view, picked)))?;
         self.tell(recipient)
     }
@@ -280,6 +357,19 @@ fn populate(segment: &Segment, from: u32, to: u32) -> Result<Result<(), LogError
     }
 }
 
+/// What a message takes in a response at most.
+fn bytes_at_most(view: &MessageView<'_>) -> usize {
+    let names = view.exchange.len() + view.routing_key.len() + view.key.map_or(0, <[u8]>::len);
+    view.body.len() + names + PROPERTIES_GROWTH_MAX * view.properties.len() + FIELDS_BYTES_MAX
+}
+
+fn add_to(ranges: &mut Vec<SequenceRange>, sequence: Sequence) {
+    match ranges.last_mut() {
+        Some(last) if last.last.next() == sequence => last.last = sequence,
+        _ => ranges.push(SequenceRange { first: sequence, last: sequence }),
+    }
+}
+
 fn push_one(encoder: &mut DeliveriesEncoder<'_>, view: &MessageView<'_>, picked: Picked) -> Result<(), Status> {
     let delivery = DeliveryRef {
         sequence: picked.taken.sequence.0,
@@ -287,7 +377,7 @@ fn push_one(encoder: &mut DeliveriesEncoder<'_>, view: &MessageView<'_>, picked:
         exchange: view.exchange,
         routing_key: view.routing_key,
         properties_amqp: view.properties,
-        redelivered: picked.taken.delivery_count > 0,
+        redelivered: picked.taken.redelivered,
         delivery_count: picked.taken.delivery_count,
         stored_at_ms: view.stored_at_ms,
         key: view.key,

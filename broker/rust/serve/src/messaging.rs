@@ -24,7 +24,7 @@ use crate::connection::{Caller, Peer};
 use crate::consume::{ConsumeStream, Consumer};
 use crate::gate::guard;
 use crate::publish::{Opened, PublishStream};
-use crate::pull::PullContext;
+use crate::pull::{PullContext, Pulls};
 use crate::quotas::{Allowance, Quotas};
 use crate::responses::respond;
 use crate::rights::Question;
@@ -51,12 +51,6 @@ pub(crate) struct Messaging {
     pub first_request: Duration,
 }
 
-#[derive(Clone, Copy)]
-enum PullKind {
-    Get,
-    Settle,
-}
-
 impl NamedService for Messaging {
     const NAME: &'static str = "penstock.v1.MessagingService";
 }
@@ -76,53 +70,41 @@ impl Service<http::Request<Body>> for Messaging {
         Box::pin(async move {
             let bytes_max = messaging.message_bytes_max.saturating_add(ENVELOPE_BYTES_MAX);
             let method = request.uri().path().rsplit('/').next().unwrap_or_default();
-            let pull = match method {
+            match method {
                 // What is decided there, not on the way of messages.
                 "ReserveLease" | "AckLeases" | "ReleaseLeases" | "ListLeases" => {
                     return Ok(ask(messaging.calls, bytes_max, request).await);
                 }
                 "Publish" => return Ok(messaging.publish(request, bytes_max).unwrap_or_else(Status::into_http)),
                 "Consume" => return Ok(messaging.consume(request, bytes_max).unwrap_or_else(Status::into_http)),
-                "Get" => PullKind::Get,
-                "Settle" => PullKind::Settle,
+                "Get" => return Ok(messaging.get(request, bytes_max).unwrap_or_else(Status::into_http)),
+                "Settle" => {}
                 other => {
                     let text = format!("MessagingService has no method {other}");
                     return Ok(Status::unimplemented(text).into_http());
                 }
-            };
+            }
             let mut grpc = Grpc::new(BytesCodec).max_decoding_message_size(bytes_max);
-            grpc = grpc.max_encoding_message_size(usize::MAX);
-            Ok(grpc.unary(Pulling { messaging, kind: pull }, request).await)
+            Ok(grpc.unary(Settling { messaging }, request).await)
         })
     }
 }
 
-struct Pulling {
+struct Settling {
     messaging: Messaging,
-    kind: PullKind,
 }
 
-impl UnaryService<Bytes> for Pulling {
+impl UnaryService<Bytes> for Settling {
     type Response = Vec<u8>;
     type Future = BoxFuture<'static, Result<Response<Vec<u8>>, Status>>;
 
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
-        let (messaging, kind) = (self.messaging.clone(), self.kind);
+        let messaging = self.messaging.clone();
         Box::pin(async move {
-            let peer = peer_of(&request)?;
-            let context = PullContext {
-                engine: messaging.engine,
-                calls: messaging.calls,
-                quotas: messaging.quotas,
-                caller: Caller::of(peer, request.metadata()),
-                pulls: Arc::clone(&peer.pulls),
-            };
-            let payload = request.into_inner();
-            let response = match kind {
-                PullKind::Get => context.get(payload).await?,
-                PullKind::Settle => context.settle(payload).await?,
-            };
-            Ok(Response::new(response))
+            let peer = request.extensions().get::<Peer>().ok_or_else(no_connection)?;
+            let caller = Caller::of(peer, request.metadata());
+            let context = messaging.pulling(caller, Arc::clone(&peer.pulls));
+            context.settle(request.into_inner()).await.map(Response::new)
         })
     }
 }
@@ -136,6 +118,17 @@ impl Messaging {
     fn consume(self, request: http::Request<Body>, bytes_max: usize) -> Result<http::Response<Body>, Status> {
         let (caller, input) = receive(request, bytes_max)?;
         Ok(respond(self.open_consume(caller, input)))
+    }
+
+    /// The answer is a body, as a stream's: it knows when the transport took it.
+    fn get(self, request: http::Request<Body>, bytes_max: usize) -> Result<http::Response<Body>, Status> {
+        let pulls = request.extensions().get::<Peer>().map(|peer| Arc::clone(&peer.pulls)).ok_or_else(no_connection)?;
+        let (caller, input) = receive(request, bytes_max)?;
+        Ok(respond(self.pulling(caller, pulls).get(input)))
+    }
+
+    fn pulling(self, caller: Caller, pulls: Arc<Pulls>) -> PullContext {
+        PullContext { engine: self.engine, calls: self.calls, quotas: self.quotas, caller, pulls }
     }
 
     async fn open_publish(self, caller: Caller, mut input: Streaming<Bytes>) -> Result<PublishStream, Status> {
@@ -212,10 +205,6 @@ pub(crate) fn receive(request: http::Request<Body>, bytes_max: usize) -> Result<
 
 fn no_connection() -> Status {
     Status::internal("a request without a connection")
-}
-
-fn peer_of<T>(request: &Request<T>) -> Result<&Peer, Status> {
-    request.extensions().get::<Peer>().ok_or_else(no_connection)
 }
 
 /// Levels as `penstock.v1.Level` numbers them.

@@ -1,57 +1,92 @@
 //! Get and Settle: messages taken without a stream belong to the client's connection until they are settled or it ends.
+//!
+//! What must stay true:
+//! * a response to Get takes about as many bytes as a client accepts that was told nothing, and memory once; a larger message
+//!   goes alone. The responses of one connection that are on their way are bounded together, as a consumer's window is;
+//! * what a response holds is the client's only once the response was handed to the transport. One that is cancelled, times out
+//!   or is refused by the client before that returns its messages as delivered once more; with auto-ack it settles nothing;
+//! * nobody waits for the disk, a decision or a client while it holds what another call of the connection needs: a turn belongs
+//!   to one queue and lasts as long as taking or settling.
+//!
+//! Limits: a response that reached the client's machine and was not read there has arrived.
 
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use penstock_engine::{Engine, QueueId, Subscription, SubscriptionOptions};
-use penstock_wire::grpc::get::{encode_settle_response, parse_get_request, parse_settle_request};
+use penstock_engine::{Engine, QueueId, SequenceRange, Settle, Subscription, SubscriptionOptions};
+use penstock_wire::grpc::get::{GetRequest, encode_settle_response, parse_get_request, parse_settle_request};
 use rustc_hash::FxHashMap;
-use tonic::Status;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::{Status, Streaming};
 
 use crate::calls::{Admitted, Call, Calls, Kind};
 use crate::connection::Caller;
 use crate::consume::apply_settlement;
 use crate::deliveries::Pending;
 use crate::quotas::{Allowance, Quotas};
+use crate::responses::{FramedMessage, Responder};
 use crate::status;
 
 /// One Get gives at most this many messages.
 const COUNT_MAX: u32 = 1000;
 
+/// gRPC's clients refuse more than 4 MiB unless they are told to take it.
+const RESPONSE_BYTES_MAX: usize = (4 << 20) - (64 << 10);
+
+/// What of one connection's responses may be on its way, as large as its window for publishing.
+const WINDOW_KIB: usize = 16 << 10;
+
 type Key = (String, u32);
 
+/// What a connection holds of one queue. Who takes or settles has the turn, so that none lets go of a subscription that another
+/// is about to use.
+type Place = Arc<tokio::sync::Mutex<Option<Arc<Subscription>>>>;
+
 /// What a connection holds: a subscription per queue.
-#[derive(Default)]
 pub(crate) struct Pulls {
-    /// One pull of a connection at a time: none may let go of a subscription that another is about to use.
-    turn: tokio::sync::Mutex<()>,
-    held: Mutex<FxHashMap<Key, Arc<Subscription>>>,
+    places: Mutex<FxHashMap<Key, Place>>,
+    window: Arc<Semaphore>,
+}
+
+impl Default for Pulls {
+    fn default() -> Pulls {
+        Pulls { places: Mutex::default(), window: Arc::new(Semaphore::new(WINDOW_KIB)) }
+    }
 }
 
 impl Pulls {
     pub fn clear(&self) {
-        if let Ok(mut held) = self.held.lock() {
-            held.clear();
-        }
+        let held = self.places.lock().map(|mut places| std::mem::take(&mut *places));
+        // Returning what they hold takes its time.
+        drop(held);
     }
 
-    fn find(&self, key: &Key) -> Option<Arc<Subscription>> {
-        self.held.lock().ok()?.get(key).cloned()
+    fn place(&self, key: &Key) -> Place {
+        let Ok(mut places) = self.places.lock() else { return Place::default() };
+        Arc::clone(places.entry(key.clone()).or_default())
     }
 
-    fn keep(&self, key: Key, subscription: Arc<Subscription>) {
-        if let Ok(mut held) = self.held.lock() {
-            held.insert(key, subscription);
-        }
-    }
-
-    /// Lets go of a subscription that holds nothing, so that it stands in no other consumer's way.
+    /// Lets go of a subscription that holds nothing, so that it stands in no other consumer's way. Whoever has the turn now does
+    /// the same.
     fn release_empty(&self, key: &Key) {
-        if let Ok(mut held) = self.held.lock()
-            && held.get(key).is_some_and(|subscription| subscription.unsettled_count() == 0)
+        let place = self.place(key);
+        let unused = place.try_lock().ok().and_then(|mut held| {
+            held.take_if(|subscription| Arc::strong_count(subscription) == 1 && subscription.unsettled_count() == 0)
+        });
+        drop(unused);
+        if let Ok(mut places) = self.places.lock()
+            && Arc::strong_count(&place) == 2
+            && place.try_lock().is_ok_and(|held| held.is_none())
         {
-            held.remove(key);
+            places.remove(key);
         }
+    }
+
+    /// Waits until so many bytes more may be on their way.
+    async fn room_for(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Status> {
+        let kib = u32::try_from(bytes.div_ceil(1024).min(WINDOW_KIB)).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.window).acquire_many_owned(kib).await;
+        room.map_err(|_| status::stopping())
     }
 }
 
@@ -65,57 +100,81 @@ pub(crate) struct PullContext {
 }
 
 impl PullContext {
-    pub async fn get(&self, payload: Bytes) -> Result<Vec<u8>, Status> {
+    /// Reads the request; nothing of the queue is touched before the client has room for an answer.
+    pub async fn get(self, mut input: Streaming<Bytes>) -> Result<GetAnswer, Status> {
+        let payload = input.message().await?.ok_or_else(|| Status::internal("Missing request message."))?;
         let request = parse_get_request(&payload).map_err(|error| status::of_wire(&error))?;
+        let mut room = self.pulls.room_for(RESPONSE_BYTES_MAX).await?;
         let admitted = self.admit(Kind::Get, payload.clone()).await?;
-        self.check_room(&admitted)?;
+        let mut allowance = self.check_room(&admitted)?;
+        let (passage, mut pending, mut ready_count) = self.take(admitted, &request).await?;
+        let mut subscription = &*passage.subscription;
+        if let Some(bytes) = pending.next_bytes(&mut subscription).await?.filter(|bytes| *bytes > RESPONSE_BYTES_MAX) {
+            // It goes alone; whoever holds nothing waits for room.
+            ready_count = put_back(subscription, &pending.split_off(1))?.unwrap_or(ready_count);
+            drop(room);
+            room = self.pulls.room_for(bytes).await?;
+        }
+        let encoded = pending.encode_get(subscription, RESPONSE_BYTES_MAX).await?;
+        ready_count = put_back(subscription, &pending.split_off(0))?.unwrap_or(ready_count);
+        allowance.delivered(pending.sent_bytes());
+        let response = Some(encoded.finish_get(ready_count).waiting_for_room());
+        Ok(GetAnswer { response, passage, _room: room, _allowance: allowance })
+    }
+
+    /// Takes messages into what the connection holds; with auto-ack into what only the response holds.
+    async fn take(&self, admitted: Admitted, request: &GetRequest<'_>) -> Result<(Passage, Pending, u64), Status> {
         let Admitted { vhost, queue_id, .. } = admitted;
-        let _turn = self.pulls.turn.lock().await;
         let shard = self.engine.shard(&vhost).ok_or_else(|| Status::not_found(format!("no virtual host '{vhost}'")))?;
-        let count_max = request.count_max.clamp(1, COUNT_MAX);
-        let options = SubscriptionOptions { prefetch: 0, auto_ack: request.auto_ack, exclusive: false, pull: true };
+        let queue = QueueId(queue_id);
+        let options = SubscriptionOptions { prefetch: 0, auto_ack: false, exclusive: false, pull: true };
+        let subscribe = || shard.home_of(queue).subscribe(queue, options).map(Arc::new);
         let key = (vhost, queue_id);
-        let held = if request.auto_ack { None } else { self.pulls.find(&key) };
-        let subscription = match held {
-            Some(subscription) => subscription,
-            None => {
-                let subscribed = shard.home_of(QueueId(queue_id)).subscribe(QueueId(queue_id), options);
-                Arc::new(subscribed.map_err(|error| status::of_engine(&error))?)
-            }
+        // Made first, so that on a failure it goes last.
+        let release = (!request.auto_ack).then(|| Release { pulls: Arc::clone(&self.pulls), key });
+        let place = release.as_ref().map_or_else(Place::default, |release| release.pulls.place(&release.key));
+        let mut held = place.lock().await;
+        let subscription = match &*held {
+            Some(subscription) => Arc::clone(subscription),
+            None => subscribe().map_err(|error| status::of_engine(&error))?,
         };
         if !request.auto_ack {
-            self.pulls.keep(key.clone(), Arc::clone(&subscription));
+            *held = Some(Arc::clone(&subscription));
         }
+        let auto_ack = request.auto_ack;
+        let mut passage = Passage { subscription, auto_ack, taken: Vec::new(), arrived: false, _release: release };
         let mut filled = Vec::new();
-        let taken = subscription.take_now(count_max, &mut filled);
+        let taken = passage.subscription.take_now(request.count_max.clamp(1, COUNT_MAX), &mut filled);
         let ready_count = taken.map_err(|error| status::of_engine(&error))?;
         let mut pending = Pending::default();
         pending.extend(filled);
-        let response = pending.encode_all(&subscription, ready_count).await;
-        self.pulls.release_empty(&key);
-        response
+        passage.taken = pending.ranges();
+        Ok((passage, pending, ready_count))
     }
 
     pub async fn settle(&self, payload: Bytes) -> Result<Vec<u8>, Status> {
         let request = parse_settle_request(&payload).map_err(|error| status::of_wire(&error))?;
         let Admitted { vhost, queue_id, .. } = self.admit(Kind::Settle, payload.clone()).await?;
-        let _turn = self.pulls.turn.lock().await;
         let key = (vhost, queue_id);
-        let settled_count = match self.pulls.find(&key) {
-            Some(subscription) => apply_settlement(&subscription, &request.settlement)?.0,
-            None => 0,
+        let place = self.pulls.place(&key);
+        let settled = match &*place.lock().await {
+            Some(subscription) => apply_settlement(subscription, &request.settlement).map(|(count, _)| count),
+            None => Ok(0),
         };
+        drop(place);
         self.pulls.release_empty(&key);
         let mut out = Vec::new();
-        encode_settle_response(&mut out, settled_count);
+        encode_settle_response(&mut out, settled?);
         Ok(out)
     }
 
-    /// Messages that are pulled are not counted as in flight; nobody gets more while what is counted is too much.
-    fn check_room(&self, admitted: &Admitted) -> Result<(), Status> {
-        let mut allowance = Allowance::open(&self.quotas, self.engine.counters(), &admitted.user, &admitted.vhost)?;
+    /// Messages that are pulled are counted as in flight until their response was written; nobody gets more while what is
+    /// counted is too much.
+    fn check_room(&self, admitted: &Admitted) -> Result<Allowance, Status> {
+        let counters = self.engine.counters();
+        let mut allowance = Allowance::of_call(&self.quotas, counters, &admitted.user, &admitted.vhost);
         match allowance.delivery_pause() {
-            None => Ok(()),
+            None => Ok(allowance),
             Some(_) => Err(Status::resource_exhausted(
                 "as many bytes are delivered and not settled as max-in-flight-bytes allows; settle some",
             )),
@@ -126,5 +185,72 @@ impl PullContext {
         let mut call = Call::new(kind, &self.caller);
         call.payload = payload;
         self.calls.admit(call).await
+    }
+}
+
+/// Puts messages back that did not fit; gives how many are ready then, when there were any.
+fn put_back(subscription: &Subscription, ranges: &[SequenceRange]) -> Result<Option<u64>, Status> {
+    if ranges.is_empty() {
+        return Ok(None);
+    }
+    subscription.put_back(ranges).map(Some).map_err(|error| status::of_engine(&error))
+}
+
+/// Messages between the queue and the client: they come back unless they arrive.
+struct Passage {
+    subscription: Arc<Subscription>,
+    auto_ack: bool,
+    taken: Vec<SequenceRange>,
+    arrived: bool,
+    /// Goes after the subscription does.
+    _release: Option<Release>,
+}
+
+/// Lets go of what a connection holds of a queue when that is nothing.
+struct Release {
+    pulls: Arc<Pulls>,
+    key: Key,
+}
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        self.pulls.release_empty(&self.key);
+    }
+}
+
+impl Passage {
+    fn arrive(&mut self) -> Result<(), Status> {
+        if self.auto_ack {
+            let settled = self.subscription.settle(&self.taken, Settle::Ack);
+            settled.map_err(|error| status::of_engine(&error))?;
+        }
+        self.arrived = true;
+        Ok(())
+    }
+}
+
+impl Drop for Passage {
+    fn drop(&mut self) {
+        if !self.arrived {
+            // It fails when the queue is gone, or nothing is written any more: a start finds them ready.
+            let _ = self.subscription.settle(&self.taken, Settle::Requeue);
+        }
+    }
+}
+
+/// The answer to a Get: the body asks for what follows the response once the transport has taken all of it.
+pub(crate) struct GetAnswer {
+    response: Option<FramedMessage>,
+    passage: Passage,
+    _room: OwnedSemaphorePermit,
+    _allowance: Allowance,
+}
+
+impl Responder for GetAnswer {
+    async fn step(&mut self) -> Option<Result<FramedMessage, Status>> {
+        match self.response.take() {
+            Some(response) => Some(Ok(response)),
+            None => self.passage.arrive().err().map(Err),
+        }
     }
 }

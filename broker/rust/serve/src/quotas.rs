@@ -182,6 +182,7 @@ pub(crate) struct Allowance {
     unconfirmed: VecDeque<(u64, u64)>,
     unsettled: u64,
     is_paused: bool,
+    is_stream: bool,
 }
 
 impl Allowance {
@@ -191,18 +192,9 @@ impl Allowance {
     /// `FAILED_PRECONDITION` when the user or the virtual host has as many as it may: clients do not try that again by themselves,
     /// as they would when something is exhausted.
     pub fn open(quotas: &Arc<Quotas>, counters: &Arc<Counters>, user: &str, vhost: &str) -> Result<Allowance, Status> {
-        let held_by = [quotas.of(Holder::User, user), quotas.of(Holder::Vhost, vhost)];
-        for quota in &held_by {
-            quota.streams.fetch_add(1, Ordering::Relaxed);
-        }
-        let allowance = Allowance {
-            quotas: Arc::clone(quotas),
-            held_by,
-            counters: Arc::clone(counters),
-            unconfirmed: VecDeque::new(),
-            unsettled: 0,
-            is_paused: false,
-        };
+        let mut allowance = Allowance::of_call(quotas, counters, user, vhost);
+        allowance.is_stream = true;
+        allowance.held_by.iter().for_each(|quota| add(&quota.streams, 1));
         for quota in &allowance.held_by {
             let limit = quota.limits().streams_max;
             if let Some(max) = limit.filter(|max| quota.streams.load(Ordering::Relaxed) > *max) {
@@ -212,6 +204,19 @@ impl Allowance {
             }
         }
         Ok(allowance)
+    }
+
+    /// What a single call may do, which is no stream.
+    pub fn of_call(quotas: &Arc<Quotas>, counters: &Arc<Counters>, user: &str, vhost: &str) -> Allowance {
+        Allowance {
+            quotas: Arc::clone(quotas),
+            held_by: [quotas.of(Holder::User, user), quotas.of(Holder::Vhost, vhost)],
+            counters: Arc::clone(counters),
+            unconfirmed: VecDeque::new(),
+            unsettled: 0,
+            is_paused: false,
+            is_stream: false,
+        }
     }
 
     /// How long nothing may be read from this publisher; nothing when it may be now.
@@ -292,7 +297,8 @@ impl Drop for Allowance {
     fn drop(&mut self) {
         self.synced(u64::MAX);
         self.settled(u64::MAX);
-        self.held_by.iter().for_each(|quota| subtract(&quota.streams, 1));
+        let streams = u64::from(self.is_stream);
+        self.held_by.iter().for_each(|quota| subtract(&quota.streams, streams));
     }
 }
 
@@ -376,6 +382,25 @@ mod tests {
 
         drop(first);
         open(&quotas, "a");
+    }
+
+    #[test]
+    fn a_single_call_is_no_stream_and_has_bytes_in_flight() {
+        let quotas = Arc::<Quotas>::default();
+        let limits = QuotaLimits { streams_max: Some(1), in_flight_bytes_max: Some(100), ..QuotaLimits::default() };
+        quotas.set(Holder::User, "a", limits);
+
+        let mut call = Allowance::of_call(&quotas, &Arc::default(), "a", "/");
+        call.delivered(100);
+        let mut stream = open(&quotas, "a");
+        assert!(stream.delivery_pause().is_some());
+        drop(call);
+
+        assert_eq!(stream.delivery_pause(), None);
+        assert!(
+            Allowance::open(&quotas, &Arc::default(), "a", "/").is_err(),
+            "the call took no stream's place with it"
+        );
     }
 
     #[test]

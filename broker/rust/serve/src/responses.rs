@@ -1,6 +1,10 @@
 //! A stream's responses as an HTTP/2 body: every response is framed where it was encoded and goes to the socket from there.
 //!
-//! The body is polled only while the client has room for more, which is what drives a stream's [`Responder`].
+//! A stream's [`Responder`] is asked for the next response once the client had room for the one before, which is what drives it.
+//! hyper takes one frame ahead of the client's window; so that this is not a whole response, the last byte of one goes in a frame
+//! of its own.
+//!
+//! Limits: a response of at most 256 bytes is one frame, so that much is asked for beyond the window.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -18,6 +22,9 @@ use tonic::{Code, Status};
 /// The head of a gRPC message: not compressed, and its length.
 const HEAD_BYTES: usize = 5;
 
+/// A response that is no larger goes in one frame; a second one would cost more than it is worth.
+const ONE_FRAME_BYTES_MAX: usize = 256;
+
 /// A stream that gives one response after another, each in a [`FramedMessage`].
 pub(crate) trait Responder: Send + 'static {
     /// The next response, or the stream's end.
@@ -30,21 +37,50 @@ pub(crate) struct FramedMessage {
     bytes: Vec<u8>,
     /// What follows without being copied.
     tail: Vec<Bytes>,
+    /// The next response is asked for only when the client had room for this one, however small it is.
+    waits_for_room: bool,
 }
 
 impl FramedMessage {
     /// Room for a message of about that many bytes; `encode` appends it.
     pub fn new<E>(bytes_about: usize, encode: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<FramedMessage, E> {
+        let mut bytes = FramedMessage::begin(bytes_about);
+        encode(&mut bytes)?;
+        Ok(FramedMessage::end(bytes))
+    }
+
+    /// What a message of about that many bytes is appended to, for [`FramedMessage::end`].
+    pub fn begin(bytes_about: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEAD_BYTES + bytes_about);
         bytes.extend_from_slice(&[0; HEAD_BYTES]);
-        encode(&mut bytes)?;
-        Ok(FramedMessage { bytes, tail: Vec::new() }.with_length())
+        bytes
+    }
+
+    pub fn end(bytes: Vec<u8>) -> FramedMessage {
+        FramedMessage { bytes, tail: Vec::new(), waits_for_room: false }.with_length()
     }
 
     /// The same message with more bytes behind what was encoded.
     #[cfg(feature = "flight")]
     pub fn with_tail(self, tail: Vec<Bytes>) -> FramedMessage {
         FramedMessage { tail, ..self }.with_length()
+    }
+
+    /// See the field.
+    pub fn waiting_for_room(self) -> FramedMessage {
+        FramedMessage { waits_for_room: true, ..self }
+    }
+
+    /// The frames that it goes in.
+    fn into_frames(self) -> Vec<Bytes> {
+        let is_parted = self.waits_for_room || self.bytes.len() > ONE_FRAME_BYTES_MAX;
+        let mut first = Bytes::from(self.bytes);
+        let mut frames = self.tail;
+        if frames.is_empty() && is_parted {
+            frames.push(first.split_off(first.len() - 1));
+        }
+        frames.insert(0, first);
+        frames
     }
 
     fn with_length(mut self) -> FramedMessage {
@@ -94,7 +130,7 @@ pub(crate) fn respond<T: Responder>(
         let response = stream.step().await?;
         Some((response, Phase::Open(stream)))
     });
-    let body = ResponseBody { messages: Some(Box::pin(messages)), tail: Vec::new().into_iter() };
+    let body = ResponseBody { messages: Some(Box::pin(messages)), frames: Vec::new().into_iter() };
     let mut response = http::Response::new(Body::new(body));
     response.headers_mut().insert(CONTENT_TYPE, GRPC_CONTENT_TYPE);
     response
@@ -106,7 +142,7 @@ type Messages = Pin<Box<dyn Stream<Item = Result<FramedMessage, Status>> + Send>
 struct ResponseBody {
     messages: Option<Messages>,
     /// The rest of a message that has begun.
-    tail: std::vec::IntoIter<Bytes>,
+    frames: std::vec::IntoIter<Bytes>,
 }
 
 impl http_body::Body for ResponseBody {
@@ -114,18 +150,17 @@ impl http_body::Body for ResponseBody {
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if let Some(part) = self.tail.next() {
-            return Poll::Ready(Some(Ok(Frame::data(part))));
-        }
-        let Some(messages) = self.messages.as_mut() else { return Poll::Ready(None) };
-        let status = match messages.poll_next_unpin(cx) {
-            Poll::Pending => return Poll::Pending,
-            Poll::Ready(Some(Ok(message))) => {
-                self.tail = message.tail.into_iter();
-                return Poll::Ready(Some(Ok(Frame::data(Bytes::from(message.bytes)))));
+        let status = loop {
+            if let Some(part) = self.frames.next() {
+                return Poll::Ready(Some(Ok(Frame::data(part))));
             }
-            Poll::Ready(Some(Err(status))) => status,
-            Poll::Ready(None) => Status::new(Code::Ok, ""),
+            let Some(messages) = self.messages.as_mut() else { return Poll::Ready(None) };
+            match messages.poll_next_unpin(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Some(Ok(message))) => self.frames = message.into_frames().into_iter(),
+                Poll::Ready(Some(Err(status))) => break status,
+                Poll::Ready(None) => break Status::new(Code::Ok, ""),
+            }
         };
         self.messages = None;
         let mut trailers = http::HeaderMap::new();
@@ -136,7 +171,18 @@ impl http_body::Body for ResponseBody {
 
 #[cfg(test)]
 mod tests {
-    use super::FramedMessage;
+    use super::{FramedMessage, ONE_FRAME_BYTES_MAX};
+
+    #[test]
+    fn the_last_byte_of_a_large_message_has_a_frame_of_its_own() {
+        let frames = |size: usize| FramedMessage::of(size, |bytes| bytes.resize(size, b'x')).into_frames();
+        let lengths = |frames: Vec<bytes::Bytes>| frames.iter().map(bytes::Bytes::len).collect::<Vec<_>>();
+
+        assert_eq!(lengths(frames(ONE_FRAME_BYTES_MAX)), [ONE_FRAME_BYTES_MAX]);
+        assert_eq!(lengths(frames(ONE_FRAME_BYTES_MAX + 1)), [ONE_FRAME_BYTES_MAX, 1]);
+        let small = FramedMessage::of(3, |bytes| bytes.extend_from_slice(b"abc")).waiting_for_room();
+        assert_eq!(lengths(small.into_frames()), [7, 1]);
+    }
 
     #[test]
     fn a_message_carries_its_length_before_it() {

@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use penstock_engine::{EngineError, Payload, QueueId, Shard, StageTag, StagedAttempt, StagedBatch};
+use penstock_engine::{EngineError, MESSAGES_AT_ONCE, Payload, QueueId, Shard, StageTag, StagedAttempt, StagedBatch};
 use penstock_wire::amqp::properties::{PERSISTENT_ONLY, properties_to_amqp};
 use penstock_wire::grpc::publish::MessageRef;
 use penstock_wire::grpc::staging::{
     DecideRequest, StageRequest, encode_discard_staged_response, encode_publish_staged_response, encode_stage_response,
     parse_decide_request, parse_stage_place, parse_stage_request,
 };
-use tokio::task::spawn_blocking;
+use tokio::task::{spawn_blocking, yield_now};
 use tokio::time::sleep;
 use tonic::body::Body;
 use tonic::server::{Grpc, NamedService, UnaryService};
@@ -167,7 +167,7 @@ async fn stage(messaging: &Messaging, caller: &Caller, payload: &Bytes) -> Resul
     let attempt = if request.attempt == 0 { shard.new_attempt().map_err(of_engine)? } else { request.attempt };
     let (bytes_max, whose) = allowance.message_bytes_max(messaging.message_bytes_max);
     let limit = whose.map_or("message_bytes_max".to_owned(), |whose| format!("max-message-bytes of {whose}"));
-    let (count, end) = store(&shard, queue, &request, attempt, (bytes_max, &limit))?;
+    let (count, end) = store(&shard, queue, &request, attempt, (bytes_max, &limit)).await?;
     allowance.published(count, payload.len() as u64, None);
     if let Some(end) = end.filter(|end| *end > shard.synced()) {
         shard.request_sync();
@@ -185,18 +185,30 @@ async fn permit(
     place: &Place,
     request: &StageRequest<'_>,
 ) -> Result<(), Status> {
-    let mut keys = Vec::new();
-    for message in request.rows.iter().flat_map(|rows| rows.messages()) {
-        let message = message.map_err(|error| status::of_wire(&error))?;
-        keys.push(if message.routing_key.is_empty() { place.routing_key.as_bytes() } else { message.routing_key });
-    }
     let asker = Asker { calls: &messaging.calls, caller, vhost: place.shard.name() };
-    asker.admit(&mut Permits::default(), place.exchange.as_bytes(), &keys).await
+    let mut permits = Permits::default();
+    let mut rows = rows_of(request).peekable();
+    while rows.peek().is_some() {
+        let mut keys = Vec::new();
+        for message in rows.by_ref().take(MESSAGES_AT_ONCE) {
+            let key = message?.routing_key;
+            keys.push(if key.is_empty() { place.routing_key.as_bytes() } else { key });
+        }
+        asker.admit(&mut permits, place.exchange.as_bytes(), &keys).await?;
+    }
+    Ok(())
+}
+
+fn rows_of<'a>(request: &StageRequest<'a>) -> impl Iterator<Item = Result<MessageRef<'a>, Status>> + use<'a> {
+    let rows = request.rows.into_iter().flat_map(|rows| rows.messages());
+    rows.map(|message| message.map_err(|error| status::of_wire(&error)))
 }
 
 type Stored = (u64, Option<penstock_engine::Position>);
 
-fn store(
+/// Stores all rows or, but for a full disk, none: all are looked at before the first is stored. A round of them is taken apart at
+/// a time, as a request may hold millions.
+async fn store(
     shard: &Shard,
     queue: QueueId,
     request: &StageRequest<'_>,
@@ -204,28 +216,35 @@ fn store(
     largest: (usize, &str),
 ) -> Result<Stored, Status> {
     let tag = StageTag { batch: request.batch, attempt }.to_text();
-    let messages = request.rows.iter().flat_map(|rows| rows.messages()).collect::<Result<Vec<_>, _>>();
-    let messages = messages.map_err(|error| status::of_wire(&error))?;
-    let mut blocks = Vec::with_capacity(messages.len());
-    for message in &messages {
-        blocks.push(block_of(message, largest)?);
+    for message in rows_of(request) {
+        let message = message?;
+        payload_of(&message, tag.as_bytes(), &block_of(&message, largest)?)?;
     }
-    let mut rows = Vec::with_capacity(messages.len());
-    for (message, block) in messages.iter().zip(&blocks) {
-        let payload = Payload::new(tag.as_bytes(), message.routing_key, block, message.body);
-        let payload = payload.and_then(|payload| message.key.map_or(Ok(payload), |key| payload.with_key(key)));
-        rows.push(payload.map_err(|error| Status::invalid_argument(error.to_string()))?);
+    let (mut count, mut end) = (0, None);
+    let mut rows = rows_of(request).peekable();
+    while rows.peek().is_some() {
+        let mut round = Vec::new();
+        let mut bytes = 0;
+        while bytes < ROUND_BYTES_MAX && round.len() < MESSAGES_AT_ONCE {
+            let Some(message) = rows.next().transpose()? else { break };
+            bytes += message.body.len();
+            round.push((message, block_of(&message, largest)?));
+        }
+        let payloads = round.iter().map(|(message, block)| payload_of(message, tag.as_bytes(), block));
+        let payloads = payloads.collect::<Result<Vec<_>, _>>()?;
+        let staged = shard.stage(queue, request.batch, &payloads, now_ms());
+        end = Some(staged.map_err(|error| status::of_engine(&error))?);
+        count += payloads.len() as u64;
+        // Other streams' turn.
+        yield_now().await;
     }
-    let mut end = None;
-    let mut bytes = 0;
-    let rounds = rows.chunk_by(|before, _| {
-        bytes = if bytes >= ROUND_BYTES_MAX { 0 } else { bytes + before.body_bytes() as usize };
-        bytes < ROUND_BYTES_MAX
-    });
-    for round in rounds {
-        end = Some(shard.stage(queue, request.batch, round, now_ms()).map_err(|error| status::of_engine(&error))?);
-    }
-    Ok((rows.len() as u64, end))
+    Ok((count, end))
+}
+
+fn payload_of<'a>(message: &MessageRef<'a>, tag: &'a [u8], block: &'a [u8]) -> Result<Payload<'a>, Status> {
+    let payload = Payload::new(tag, message.routing_key, block, message.body);
+    let payload = payload.and_then(|payload| message.key.map_or(Ok(payload), |key| payload.with_key(key)));
+    payload.map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
 /// A row's properties as they are stored.

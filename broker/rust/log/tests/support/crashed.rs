@@ -54,7 +54,8 @@ impl Crash {
 /// A write that no sync covers.
 #[derive(Clone, Debug)]
 struct Pending {
-    at_step: usize,
+    /// None from an earlier life.
+    at_step: Option<usize>,
     offset: u64,
     bytes: Arc<[u8]>,
     /// A sync of it failed: none ever covers it.
@@ -91,7 +92,7 @@ pub struct Crashable {
     files: Vec<FileState>,
     /// As the last sync of the directory left them.
     names: BTreeMap<String, FileId>,
-    pending_names: Vec<(usize, NameStep)>,
+    pending_names: Vec<(Option<usize>, NameStep)>,
     /// As a running process sees them.
     seen_names: BTreeMap<String, FileId>,
     steps_done: usize,
@@ -112,8 +113,36 @@ impl Crashable {
         disk
     }
 
+    /// The disk that the next process finds with an image: after a kill what no sync covered is in the page cache still, and
+    /// what a failed sync left there goes nowhere.
+    pub fn of_next_life(&self, image: &Image, crash: Crash) -> Crashable {
+        if crash.loses_page_cache() {
+            return Crashable::of(image);
+        }
+        let mut next = Crashable { graves: self.graves.clone(), ..Crashable::default() };
+        // Files are numbered as a recorder does it that knows nothing but the image.
+        let seen = image.files.keys().map(|name| self.seen_names[name]);
+        let unseen = (0..self.files.len()).filter(|file| !self.seen_names.values().any(|seen| seen == file));
+        let order: Vec<FileId> = seen.chain(unseen).collect();
+        let renumbered = |file: &FileId| order.iter().position(|old| old == file).unwrap();
+        next.files = order.iter().map(|&file| self.files[file].carried_over()).collect();
+        for (file, bytes) in image.files.values().enumerate() {
+            next.files[file].cut_to(bytes);
+        }
+        next.names = self.names.iter().map(|(name, file)| (name.clone(), renumbered(file))).collect();
+        next.seen_names = self.seen_names.iter().map(|(name, file)| (name.clone(), renumbered(file))).collect();
+        let carried = |(_, step): &(_, NameStep)| (None, step.renumbered(renumbered));
+        next.pending_names = self.pending_names.iter().map(carried).collect();
+        next
+    }
+
+    /// How many files there were ever.
+    pub fn file_count(&self) -> usize {
+        self.files.len()
+    }
+
     pub fn apply(&mut self, step: &Step) {
-        let at_step = self.steps_done;
+        let at_step = Some(self.steps_done);
         match step {
             Step::Create { file, name, bytes } => {
                 assert_eq!(*file, self.files.len());
@@ -139,7 +168,7 @@ impl Crashable {
                 self.pending_names.push((at_step, NameStep::Unlink(name.clone())));
             }
             Step::SyncDirectory { covers } => {
-                let covered = self.pending_names.partition_point(|(at, _)| at < covers);
+                let covered = self.pending_names.partition_point(|(at, _)| *at < Some(*covers));
                 let covered: Vec<_> = self.pending_names.drain(..covered).collect();
                 covered.into_iter().for_each(|(_, step)| apply_name(&mut self.names, step));
             }
@@ -212,8 +241,35 @@ fn apply_name(names: &mut BTreeMap<String, FileId>, step: NameStep) {
     }
 }
 
+impl NameStep {
+    fn renumbered(&self, to: impl Fn(&FileId) -> FileId) -> NameStep {
+        match self {
+            NameStep::Create(name, file) => NameStep::Create(name.clone(), to(file)),
+            NameStep::Rename(from, name, file) => NameStep::Rename(from.clone(), name.clone(), to(file)),
+            NameStep::Unlink(name) => NameStep::Unlink(name.clone()),
+        }
+    }
+}
+
 impl FileState {
-    fn write(&mut self, at_step: usize, offset: u64, bytes: &Arc<[u8]>) {
+    /// The same in the next life.
+    fn carried_over(&self) -> FileState {
+        let mut state = self.clone();
+        state.pending.iter_mut().for_each(|one| one.at_step = None);
+        state
+    }
+
+    /// A process that died in the middle of the last write left only the beginning of it.
+    fn cut_to(&mut self, bytes: &[u8]) {
+        if self.content(|_| usize::MAX) != bytes
+            && let Some(last) = self.pending.last_mut()
+        {
+            let from = last.offset as usize;
+            last.bytes = bytes[from..from + last.bytes.len()].into();
+        }
+    }
+
+    fn write(&mut self, at_step: Option<usize>, offset: u64, bytes: &Arc<[u8]>) {
         self.length = self.length.max(offset as usize + bytes.len());
         self.pending.push(Pending { at_step, offset, bytes: Arc::clone(bytes), is_doomed: false });
     }
@@ -222,7 +278,7 @@ impl FileState {
         self.synced.resize(self.length, 0);
         self.was_synced = true;
         let (covered, open) =
-            std::mem::take(&mut self.pending).into_iter().partition(|one| one.at_step < covers && !one.is_doomed);
+            std::mem::take(&mut self.pending).into_iter().partition(|one| one.at_step < Some(covers) && !one.is_doomed);
         self.pending = open;
         let covered: Vec<Pending> = covered;
         for one in covered {
@@ -255,7 +311,8 @@ impl FileState {
     fn cut(&self, last: Option<usize>, dice: &mut Dice) -> Vec<u8> {
         let mut state = self.clone();
         if let Some(one) = state.pending.last_mut()
-            && Some(one.at_step) == last
+            && last.is_some()
+            && one.at_step == last
         {
             one.bytes = one.bytes[..dice.below(one.bytes.len() + 1)].into();
         }

@@ -243,6 +243,10 @@ pub struct ForgetfulDisk {
     removed: Mutex<BTreeMap<PathBuf, Vec<u8>>>,
     /// Names given by a rename since the directory was synced.
     renamed: Mutex<BTreeSet<PathBuf>>,
+    /// Sectors of files that were not on the disk when a sync failed: their pages count as clean, so that no sync brings
+    /// them there until they are written again.
+    lost: Mutex<BTreeSet<(u64, usize)>>,
+    pub sync_fails: AtomicBool,
     /// How many more steps succeed.
     steps: Mutex<Option<usize>>,
     /// Whether a power failure keeps renames that were not synced; both may happen.
@@ -336,6 +340,7 @@ impl Disk for ForgetfulDisk {
         self.step()?;
         let file = RealDisk.create(path, bytes)?;
         self.synced.lock().unwrap().remove(&inode(path));
+        self.lost.lock().unwrap().retain(|(of, _)| *of != inode(path));
         Ok(file)
     }
 
@@ -345,14 +350,31 @@ impl Disk for ForgetfulDisk {
 
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.step()?;
-        RealDisk.write_at(file, bytes, offset)
+        RealDisk.write_at(file, bytes, offset)?;
+        let inode = inode(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())));
+        let written = offset as usize / 512..(offset as usize + bytes.len()).div_ceil(512);
+        self.lost.lock().unwrap().retain(|(of, sector)| *of != inode || !written.contains(sector));
+        Ok(())
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {
         self.step()?;
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let content = std::fs::read(&path)?;
-        self.synced.lock().unwrap().insert(inode(Path::new(&path)), content);
+        let (inode, mut content) = (inode(Path::new(&path)), std::fs::read(&path)?);
+        let mut synced = self.synced.lock().unwrap();
+        let on_disk = synced.entry(inode).or_default();
+        on_disk.resize(content.len(), 0);
+        let mut lost = self.lost.lock().unwrap();
+        if self.sync_fails.load(Ordering::SeqCst) {
+            let sectors = content.chunks(512).zip(on_disk.chunks(512)).enumerate();
+            lost.extend(sectors.filter(|(_, (now, then))| now != then).map(|(sector, _)| (inode, sector)));
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        for &(_, sector) in lost.range((inode, 0)..(inode + 1, 0)) {
+            let (from, to) = (sector * 512, content.len().min((sector + 1) * 512));
+            content[from..to].copy_from_slice(&on_disk[from..to]);
+        }
+        *on_disk = content;
         Ok(())
     }
 

@@ -119,12 +119,17 @@ impl fmt::Debug for Recorder {
 impl Recorder {
     /// One that knows what an image left in the directory.
     pub fn after(image: &Image, directory: &Path) -> Recorder {
+        Self::after_files(image, directory, image.files.len())
+    }
+
+    /// The same where so many files were made before, those that are gone included.
+    pub fn after_files(image: &Image, directory: &Path, file_count: usize) -> Recorder {
         let recorder = Recorder::default();
         let mut tape = recorder.tape.lock().unwrap();
         for (file, name) in image.files.keys().enumerate() {
             tape.by_inode.insert(std::fs::metadata(directory.join(name)).unwrap().ino(), file);
         }
-        tape.file_count = image.files.len();
+        tape.file_count = file_count;
         drop(tape);
         recorder
     }

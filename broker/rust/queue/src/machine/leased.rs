@@ -28,7 +28,7 @@ impl Queue {
             }
             self.unsettled_count += 1;
             self.unsettled_bytes += u64::from(size);
-            subscription.hold(message.with_bytes(size));
+            subscription.hold(message.with_bytes(size).sent());
         }
         self.slots.insert(subscription)
     }

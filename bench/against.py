@@ -1,0 +1,109 @@
+"""Measures this checkout against another commit of it: runs of the two alternate, so that other work of the machine
+meets both, and each row shows both spreads and the ratio of the medians.
+
+The other commit is built in a worktree under target/, with a target directory and a .venv of its own. Both are measured
+by this checkout's load, each with its own broker, client and native load generator. A row that the other commit cannot
+serve fails; name the rows that both have.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from statistics import median
+
+from rich.table import Table
+
+from bench.report import machine, shown
+from bench.rows import Row
+
+ROOT = Path(__file__).resolve().parent.parent
+CPU = "broker_cpu_us"
+COLUMNS = (
+    "what",
+    "level",
+    "figure",
+    "base: min",
+    "median",
+    "max",
+    "here: min",
+    "median",
+    "max",
+    "ratio",
+    "CPU base",
+    "CPU here",
+)
+Runs = list[dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The runs of one row: of the other commit, and of this checkout."""
+
+    base: Runs
+    here: Runs
+
+
+def built(commit: str) -> Path:
+    """The Python of a worktree of that commit, with penstock built in it. Raises CalledProcessError."""
+    command = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "--verify", f"{commit}^{{commit}}"]
+    name = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    tree = ROOT / "target" / f"base-{name}"
+    if not tree.exists():
+        subprocess.run(["git", "-C", str(ROOT), "worktree", "add", "--detach", str(tree), name], check=True)
+    # Targets and flags that `make` hands down are this checkout's.
+    handed_down = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES", "CARGO_TARGET_DIR", "VIRTUAL_ENV"}
+    environment = {name: value for name, value in os.environ.items() if name not in handed_down}
+    subprocess.run(["make", "-C", str(tree), "setup"], check=True, env=environment)
+    return tree / ".venv" / "bin" / "python"
+
+
+def alternated(row: Row, base: Path, runs: int, flags: list[str]) -> Pair:
+    """Runs of both in turn, and which is first changes too."""
+    pair = Pair([], [])
+    sides = [(base, pair.base), (Path(sys.executable), pair.here)]
+    for number in range(runs):
+        for python, found in sides if number % 2 == 0 else reversed(sides):
+            found.append(once(python, row, flags))
+    return pair
+
+
+def once(python: Path, row: Row, flags: list[str]) -> dict[str, float]:
+    """One run of a row in a process of that Python."""
+    command = [str(python), "-m", "bench", "--rows", row.key, "--runs", "1", "--json", *flags]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])[row.key][0]
+    return figures
+
+
+def as_table(rows: list[Row], pairs: dict[str, Pair], commit: str) -> Table:
+    table = Table(title=f"{commit} and this checkout; {machine()}")
+    for column in COLUMNS:
+        table.add_column(column, justify="left" if column in {"what", "level", "figure"} else "right")
+    for section, members in groupby(rows, lambda row: row.section):
+        table.add_row(f"[bold]{section}[/bold]")
+        for row in members:
+            for cells in lines(row, pairs[row.key]):
+                table.add_row(*cells)
+            table.add_section()
+    return table
+
+
+def lines(row: Row, pair: Pair) -> list[list[str]]:
+    """One line of cells for each figure but the processor time, which is in columns of the first."""
+    found: list[list[str]] = []
+    cpu = [shown(median(run[CPU] for run in runs)) if CPU in runs[0] else "" for runs in (pair.base, pair.here)]
+    for figure in row.figures:
+        if figure.key == CPU and len(row.figures) > 1:
+            continue
+        spreads = [[run[figure.key] for run in runs] for runs in (pair.base, pair.here)]
+        middles = [median(values) for values in spreads]
+        ratio = f"{middles[1] / middles[0]:.3f}" if middles[0] else ""
+        cells = [shown(value) for values in spreads for value in (min(values), median(values), max(values))]
+        first = ["", "", "", ""] if found else [row.title, row.level, *cpu]
+        found.append([*first[:2], f"{figure.key}, {figure.unit}", *cells, ratio, *first[2:]])
+    return found

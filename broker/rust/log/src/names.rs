@@ -1,0 +1,58 @@
+//! The names of a log's files, as a directory lists them.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::LogError;
+
+/// The numbers in the names of a log's files, ascending.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    pub(crate) segments: Vec<u64>,
+    /// Rewritten ones and their directories, by number and edition.
+    pub(crate) rewritten: Vec<(u64, u32)>,
+    pub(crate) checkpoints: Vec<u64>,
+    pub(crate) temporary: Vec<PathBuf>,
+}
+
+impl Names {
+    pub(crate) fn list(directory: &Path) -> Result<Names, LogError> {
+        let io = |error| LogError::io("list", directory, error);
+        let mut names = Names::default();
+        for entry in std::fs::read_dir(directory).map_err(io)? {
+            let path = entry.map_err(io)?.path();
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+            if let Some(rest) = name.strip_prefix("msgs.") {
+                names.segments.extend(number(rest));
+                names.rewritten.extend(edition(rest.strip_suffix(".idx").unwrap_or(rest)));
+                if rest.ends_with(".tmp") {
+                    names.temporary.push(path);
+                }
+            } else if let Some(rest) = name.strip_prefix("checkpoint.") {
+                names.checkpoints.extend(number(rest));
+                if rest.ends_with(".tmp") {
+                    names.temporary.push(path);
+                }
+            } else if name == "manifest.tmp" {
+                names.temporary.push(path);
+            }
+        }
+        names.segments.sort_unstable();
+        names.checkpoints.sort_unstable();
+        Ok(names)
+    }
+}
+
+fn number(digits: &str) -> Option<u64> {
+    (digits.len() >= 10 && digits.bytes().all(|byte| byte.is_ascii_digit())).then(|| digits.parse().ok()).flatten()
+}
+
+fn edition(name: &str) -> Option<(u64, u32)> {
+    let (digits, edition) = name.split_once('.')?;
+    let is_edition = edition.bytes().all(|byte| byte.is_ascii_digit());
+    Some((number(digits)?, edition.parse().ok().filter(|_| is_edition)?))
+}
+
+/// The number in a segment's name, also of a rewritten one.
+pub(crate) fn number_of(file: &str) -> Option<u64> {
+    number(file.strip_prefix("msgs.")?.split('.').next()?)
+}

@@ -1,0 +1,56 @@
+//! Writing again what a start cannot know to be on the disk: all of a segment of which a part lies past `synced`.
+//!
+//! What must stay true: the pages that a failed sync left behind count as clean, so that no later sync writes them; only a
+//! file whose bytes were all written after that, and then synced, may be called synced. It takes the old one's name by a
+//! rename, and says the same byte for byte.
+
+use std::path::{Path, PathBuf};
+
+use crate::checkpoint::unlink_if_there;
+use crate::disk::{Disk, is_full};
+use crate::error::LogError;
+use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
+
+/// The name of a segment while it is written again.
+fn temporary_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".tmp");
+    PathBuf::from(name)
+}
+
+/// Brings a segment to the disk, whatever became of its pages before. `bytes` is what follows the header. The caller syncs
+/// the directory.
+pub(crate) fn write_again(
+    disk: &dyn Disk,
+    segment: &Segment,
+    header: &SegmentHeader,
+    bytes: &[u8],
+) -> Result<(), LogError> {
+    let path = segment.path();
+    let temporary = temporary_path(path);
+    let written = copy(disk, &temporary, segment, header, bytes).and_then(|()| disk.rename(&temporary, path));
+    match written {
+        Err(error) if is_full(&error) => {
+            unlink_if_there(disk, &temporary)?;
+            // Writing takes no room where the file has some, and makes its pages new just as well.
+            in_place(disk, path, header, bytes).map_err(|error| LogError::io("write", path, error))
+        }
+        written => written.map_err(|error| LogError::io("write again", path, error)),
+    }
+}
+
+fn copy(disk: &dyn Disk, path: &Path, segment: &Segment, header: &SegmentHeader, bytes: &[u8]) -> std::io::Result<()> {
+    let file = disk.create(path, segment.bytes() + SEGMENT_HEADER_BYTES)?;
+    disk.reserve(&file, 0, SEGMENT_HEADER_BYTES + bytes.len() as u64)?;
+    disk.write_at(&file, &header.encode(), 0)?;
+    disk.write_at(&file, bytes, SEGMENT_HEADER_BYTES)?;
+    disk.write_at(&file, &header.encode(), segment.bytes())?;
+    disk.sync(&file)
+}
+
+fn in_place(disk: &dyn Disk, path: &Path, header: &SegmentHeader, bytes: &[u8]) -> std::io::Result<()> {
+    let file = disk.open(path)?;
+    disk.write_at(&file, &header.encode(), 0)?;
+    disk.write_at(&file, bytes, SEGMENT_HEADER_BYTES)?;
+    disk.sync(&file)
+}
