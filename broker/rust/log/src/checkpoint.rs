@@ -14,6 +14,7 @@ use crate::directory::write_whole;
 use crate::disk::Disk;
 use crate::error::{Damage, LogError};
 use crate::fold::{FoldState, FoldedQueue};
+use crate::header::is_bad_sector;
 use crate::marks::owner_of_producer;
 use crate::record::{Position, le_u32};
 use crate::segment::FORMAT;
@@ -44,7 +45,10 @@ impl Checkpoints {
         let mut newest = FoldState::default();
         for &number in numbers {
             let path = checkpoint_path(directory, number);
-            let bytes = std::fs::read(&path).map_err(|error| LogError::io("read", &path, error))?;
+            let bytes = match std::fs::read(&path) {
+                Err(error) if is_bad_sector(&error) => continue,
+                read => read.map_err(|error| LogError::io("read", &path, error))?,
+            };
             match decode(&bytes, &path) {
                 Ok((id, state)) => {
                     if log_id.is_some_and(|expected| expected != id) {

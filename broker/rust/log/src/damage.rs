@@ -59,18 +59,22 @@ pub(crate) fn file_name(segment: &Segment) -> String {
     segment.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Whom the record at an offset is for, as far as its bytes tell: its head may be the damaged part.
-pub(crate) fn claimed_targets(segment: &Segment, offset: u64) -> Vec<Target> {
-    let record = segment.bytes_from(offset);
-    match decode_with(record, segment.seed(), false) {
+/// Whom the record that begins these bytes is for, as far as they tell: its head may be the damaged part.
+fn claimed_in(record: &[u8], seed: u32) -> Vec<Target> {
+    match decode_with(record, seed, false) {
         Ok(Decoded { record: Record::Message(message), .. }) => message.targets().collect(),
         _ => Vec::new(),
     }
 }
 
-/// The same of those queues only that a state knows.
-pub(crate) fn known_targets(segment: &Segment, offset: u64, state: &FoldState) -> BTreeSet<QueueId> {
-    let claimed = claimed_targets(segment, offset).into_iter().map(|target| target.queue);
+/// The same of the record at an offset.
+pub(crate) fn claimed_targets(segment: &Segment, offset: u64) -> Vec<Target> {
+    claimed_in(segment.bytes_from(offset), segment.seed())
+}
+
+/// Whom the record that begins these bytes is for, but only queues that a state knows.
+pub(crate) fn known_targets(record: &[u8], seed: u32, state: &FoldState) -> BTreeSet<QueueId> {
+    let claimed = claimed_in(record, seed).into_iter().map(|target| target.queue);
     claimed.filter(|queue| state.queues.contains_key(queue)).collect()
 }
 

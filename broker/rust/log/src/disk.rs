@@ -1,6 +1,7 @@
 //! The port to the file system: everything a log does to it goes through [`Disk`], so that a test can make any step fail.
 //!
-//! Reading goes through maps and through the files themselves; only what changes the disk is here.
+//! Reading goes through maps and through the files themselves; only what changes the disk is here, and what a start reads of
+//! segments.
 
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions};
@@ -23,6 +24,10 @@ pub trait Disk: Send + Sync + Debug {
     }
     /// Opens a file that is there, for reading and writing.
     fn open(&self, path: &Path) -> io::Result<File>;
+    /// Fills `bytes` from an offset on, as a start does; later reads go through maps.
+    fn read_at(&self, file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        file.read_exact_at(bytes, offset)
+    }
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Returns once the file's bytes are on the disk.
     fn sync(&self, file: &File) -> io::Result<()>;

@@ -12,6 +12,7 @@ mod backup;
 mod catalog;
 mod checkpoint;
 mod compaction;
+mod contents;
 mod damage;
 mod directory;
 mod disk;

@@ -5,19 +5,18 @@
 //! be that of the last writer, records arrived in order: one behind a bad record proves corruption, not a torn tail. No old
 //! segment is written to.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::checkpoint::{Checkpoints, unlink_if_there};
+use crate::contents::Contents;
 use crate::damage::{Quarantined, file_name, known_targets, marked};
 use crate::directory::{Directory, Lookup};
 use crate::disk::Disk;
 use crate::error::{Damage, LogError};
 use crate::fold::FoldState;
 use crate::fold_ticket::set_aside;
-use crate::header::{HeaderFound, Instead, is_bad_sector, read_header, rewritten_segment};
+use crate::header::{HeaderFound, Instead, read_header, rewritten_segment};
 use crate::index::MemoryIndex;
 use crate::manifest::{Entry, Manifest};
 use crate::names::Names;
@@ -213,7 +212,7 @@ impl Reader<'_> {
     /// Decides about a file that nothing says the header of. One that may hold a confirmed record stays as it is.
     fn pass_headless(&mut self, number: u64, is_zeros: bool, found: &[Found]) -> Result<(), LogError> {
         let path = segment_path(self.directory, number);
-        let written = bytes_written(&path)?;
+        let written = Contents::read(self.disk, &path, u64::MAX)?.written_above(SEGMENT_HEADER_BYTES);
         let is_below_synced = |later: &Found| later.segment.number() > number && later.segment.first() <= self.synced;
         let is_dead = is_zeros && self.was_dead(number, found);
         let is_owed = !is_dead && found.iter().any(is_below_synced);
@@ -285,7 +284,7 @@ impl Reader<'_> {
         let Found { segment, header, limit } = found;
         let is_superseded = limit.is_some_and(|limit| limit < segment.first());
         if self.ended || is_superseded {
-            let written = segment.bytes_written_above(SEGMENT_HEADER_BYTES)?;
+            let written = self.contents(&segment)?.written_above(SEGMENT_HEADER_BYTES);
             self.recovery.torn_bytes += if is_superseded { 0 } else { written };
             return self.set_aside(segment.number());
         }
@@ -314,7 +313,8 @@ impl Reader<'_> {
             return Ok(());
         }
         // Without a directory it was dead when the checkpoint was made, unless somebody removed the file.
-        let walked = self.walk(&segment, end, None)?;
+        let contents = self.contents(&segment)?;
+        let walked = self.walk(&segment, &contents, end, None);
         let lookup = Lookup::Memory(Arc::new(walked.index));
         let is_live = lookup.any_run(|queue, first, count| self.state.has_live(queue, first, count))?;
         if is_live {
@@ -332,17 +332,20 @@ impl Reader<'_> {
             Some(limit) => limit.min(self.synced),
             None => self.synced,
         };
-        let walked = self.walk(&segment, owed, Some(header.epoch))?;
+        let contents = self.contents(&segment)?;
+        let walked = self.walk(&segment, &contents, owed, Some(header.epoch));
         self.quarantined.extend(walked.damaged);
         self.state.position = self.state.position.max(walked.end);
         let at = segment.offset_of(walked.end);
         if limit != Some(walked.end) {
             self.ended = true;
-            self.recovery.torn_bytes += segment.bytes_written_above(at)?;
+            self.recovery.torn_bytes += contents.written_above(at);
         }
         segment.set_readable(at);
         if walked.end > self.synced || segment.first() >= self.synced {
-            self.write_again(&segment, &header)?;
+            // The torn tail too: nothing is thrown away.
+            write_again(self.disk, &segment, &header, &contents)?;
+            self.has_written = true;
         }
         self.push(segment, walked.end, Lookup::Memory(Arc::new(walked.index)));
         Ok(())
@@ -351,7 +354,7 @@ impl Reader<'_> {
     /// The records between the log's end so far and this segment are missing, and none of them was synced.
     fn end_before(&mut self, segment: Segment) -> Result<(), LogError> {
         self.ended = true;
-        self.recovery.torn_bytes += segment.bytes_written_above(SEGMENT_HEADER_BYTES)?;
+        self.recovery.torn_bytes += self.contents(&segment)?.written_above(SEGMENT_HEADER_BYTES);
         self.set_aside(segment.number())
     }
 
@@ -383,6 +386,10 @@ impl Reader<'_> {
         self.state.position = self.synced;
     }
 
+    fn contents(&self, segment: &Segment) -> Result<Contents, LogError> {
+        Contents::read(self.disk, segment.path(), segment.bytes())
+    }
+
     fn directory_file(&self, segment: &Segment) -> Result<Option<Lookup>, LogError> {
         let directory = Directory::of(segment);
         Ok(directory.is_usable()?.then(|| Lookup::File(Arc::new(directory))))
@@ -390,19 +397,11 @@ impl Reader<'_> {
 
     /// Indexes the records up to the torn tail, which begins with a bad one at or above `owed`, and passes over what is bad
     /// before it. With the epoch in which the segment was begun, those above the state's position are folded.
-    fn walk(&mut self, segment: &Segment, owed: Position, fold: Option<u64>) -> Result<Walked, LogError> {
+    fn walk(&mut self, segment: &Segment, contents: &Contents, owed: Position, fold: Option<u64>) -> Walked {
         let mut walked = Walked { index: MemoryIndex::default(), end: owed, damaged: Vec::new() };
         // Records of a rewritten one keep their positions: its end is that of its file.
         let owed_to = if segment.is_rewritten() { segment.bytes() } else { segment.offset_of(owed) };
-        let mut walk = match segment.walk(SEGMENT_HEADER_BYTES, Check::Head) {
-            Ok(walk) => walk,
-            // Sectors that cannot be read.
-            Err(LogError::Damaged { .. }) if owed > segment.first() => {
-                self.note_lost(segment, SEGMENT_HEADER_BYTES, Damage::Unreadable, fold, &mut walked.damaged);
-                return Ok(walked);
-            }
-            Err(error) => return Err(error),
-        };
+        let mut walk = segment.walk_over(contents.up_to(segment.readable()), Check::Head);
         loop {
             let at = walk.offset();
             let is_owed = at < owed_to;
@@ -411,25 +410,41 @@ impl Reader<'_> {
                 Ok((offset, decoded)) => {
                     let end = segment.position_of(walk.offset());
                     self.take_in(&mut walked, offset, &decoded, fold.map(|_| end));
+                    if contents.is_bad(at, walk.offset()) {
+                        // Its head is whole: who reads it meets the rest.
+                        walked.damaged.push(self.found_bad(segment, contents, at, Damage::Unreadable));
+                    }
                 }
                 Err(error) => {
-                    let goes_on = (is_owed || self.keeps_order) && walk.resume();
+                    // A write that was cut short leaves no sector that cannot be read.
+                    let is_bad = contents.is_bad(at, contents.claimed_end(at));
+                    let goes_on = (is_owed || self.keeps_order || is_bad) && walk.resume();
                     if !is_owed && !goes_on {
                         walked.end = segment.position_of(at);
-                        return Ok(walked);
+                        return walked;
                     }
                     if !goes_on && error == DecodeError::End && self.has_headless {
                         // What is missing after its end was in that file.
                         self.has_lost |= fold.is_some();
-                        return Ok(walked);
+                        return walked;
                     }
-                    self.note_lost(segment, at, error.into(), fold, &mut walked.damaged);
+                    let why = if is_bad { Damage::Unreadable } else { error.into() };
+                    let found = self.found_bad(segment, contents, at, why);
+                    self.note_lost(found, fold, &mut walked.damaged);
                     if !goes_on {
-                        return Ok(walked);
+                        return walked;
                     }
                 }
             }
         }
+    }
+
+    /// What is said of a record that cannot be read.
+    fn found_bad(&self, segment: &Segment, contents: &Contents, at: u64, why: Damage) -> Quarantined {
+        let mut found = Quarantined::new(segment, at, why);
+        let queues = known_targets(contents.from(at), segment.seed(), &self.state);
+        queues.into_iter().for_each(|queue| found.concern(queue));
+        found
     }
 
     /// Adds a record to the index, and to the state when it ends above it.
@@ -456,17 +471,8 @@ impl Reader<'_> {
     }
 
     /// Remembers that no record can be read at an offset.
-    fn note_lost(
-        &mut self,
-        segment: &Segment,
-        at: u64,
-        why: Damage,
-        fold: Option<u64>,
-        damaged: &mut Vec<Quarantined>,
-    ) {
-        let mut found = Quarantined::new(segment, at, why);
-        let queues = known_targets(segment, at, &self.state);
-        queues.into_iter().for_each(|queue| found.concern(queue));
+    fn note_lost(&mut self, found: Quarantined, fold: Option<u64>, damaged: &mut Vec<Quarantined>) {
+        let at = found.at;
         damaged.push(found);
         let Some(epoch) = fold else { return };
         self.has_lost = true;
@@ -485,17 +491,6 @@ impl Reader<'_> {
         }
         // The map was for reading it now; whoever delivers from it maps it again.
         self.sealed.push(Sealed { segment: Arc::new(segment.unmapped()), end, lookup });
-    }
-
-    /// Makes sure of a segment that may not be on the disk, the torn tail included: nothing is thrown away.
-    fn write_again(&mut self, segment: &Segment, header: &SegmentHeader) -> Result<(), LogError> {
-        let end = segment.readable();
-        let torn = segment.bytes_written_above(end)?;
-        segment.set_readable(end + torn);
-        write_again(self.disk, segment, header, segment.bytes_from(SEGMENT_HEADER_BYTES))?;
-        segment.set_readable(end);
-        self.has_written = true;
-        Ok(())
     }
 
     /// Segments after the end must not come back once another one stands in their place: a start that found both would take
@@ -527,25 +522,4 @@ impl Reader<'_> {
         self.has_moved = true;
         set_aside(self.disk, &segment_path(self.directory, number))
     }
-}
-
-/// How many bytes of a file follow its header, up to the last that is not zero. One that cannot be read counts as full.
-fn bytes_written(path: &Path) -> Result<u64, LogError> {
-    let io = |error| LogError::io("read", path, error);
-    let file = File::open(path).map_err(io)?;
-    let bytes = file.metadata().map_err(io)?.len();
-    let mut block = vec![0; 1 << 16];
-    let (mut at, mut written) = (SEGMENT_HEADER_BYTES, 0);
-    while at < bytes {
-        let read = match file.read_at(&mut block, at) {
-            Ok(0) => break,
-            Ok(read) => read,
-            Err(error) if is_bad_sector(&error) => return Ok(bytes),
-            Err(error) => return Err(io(error)),
-        };
-        let last = block.get(..read).and_then(|block| block.iter().rposition(|&byte| byte != 0));
-        written = last.map_or(written, |last| at + last as u64 + 1 - SEGMENT_HEADER_BYTES);
-        at += read as u64;
-    }
-    Ok(written)
 }

@@ -7,9 +7,10 @@
 use std::path::{Path, PathBuf};
 
 use crate::checkpoint::unlink_if_there;
+use crate::contents::Contents;
 use crate::disk::{Disk, is_full};
 use crate::error::LogError;
-use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
+use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, aside_path};
 
 /// The name of a segment while it is written again.
 fn temporary_path(path: &Path) -> PathBuf {
@@ -18,15 +19,21 @@ fn temporary_path(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Brings a segment to the disk, whatever became of its pages before. `bytes` is what follows the header. The caller syncs
-/// the directory.
+/// Brings a segment to the disk, whatever became of its pages before. The caller syncs the directory.
 pub(crate) fn write_again(
     disk: &dyn Disk,
     segment: &Segment,
     header: &SegmentHeader,
-    bytes: &[u8],
+    contents: &Contents,
 ) -> Result<(), LogError> {
     let path = segment.path();
+    let written = contents.written_above(SEGMENT_HEADER_BYTES) as usize;
+    let bytes = contents.from(SEGMENT_HEADER_BYTES);
+    let bytes = bytes.get(..written).unwrap_or(bytes);
+    if contents.has_bad_pages() {
+        // Somebody may still get more out of the disk; where the file cannot have two names its readable part is enough.
+        let _ = std::fs::hard_link(path, aside_path(path));
+    }
     let temporary = temporary_path(path);
     let written = copy(disk, &temporary, segment, header, bytes).and_then(|()| disk.rename(&temporary, path));
     match written {

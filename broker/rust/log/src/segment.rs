@@ -391,6 +391,12 @@ impl Segment {
         Ok(Walk { bytes, at: from, segment: self, check, window: (from, bytes.len() as u64) })
     }
 
+    /// The same over bytes that were read from the file.
+    pub(crate) fn walk_over<'a>(&'a self, bytes: &'a [u8], check: Check) -> Walk<'a> {
+        let window = (SEGMENT_HEADER_BYTES, bytes.len() as u64);
+        Walk { bytes, at: SEGMENT_HEADER_BYTES, segment: self, check, window }
+    }
+
     /// The same with no more than a part of the segment in this process's memory, as long as [`Walk::keep_window`] is called
     /// before each step and what is not a record's head is not read.
     pub(crate) fn walk_in_window(&self, from: u64, check: Check) -> Result<Walk<'_>, LogError> {
@@ -403,13 +409,6 @@ impl Segment {
         if let Some(map) = self.map.get() {
             map.release(0, map.bytes().len());
         }
-    }
-
-    /// How many bytes above an offset are not zero, counted to the last of them: what was begun and cannot be read.
-    pub(crate) fn bytes_written_above(&self, offset: u64) -> Result<u64, LogError> {
-        let (from, to) = (offset as usize, self.bytes() as usize);
-        self.populate_range(from, to)?;
-        Ok(written_in(self.map()?.bytes().get(from..to).unwrap_or_default()) as u64)
     }
 
     pub(crate) fn map(&self) -> Result<&Map, LogError> {
@@ -451,7 +450,7 @@ impl Segment {
 }
 
 /// How many bytes there are up to the last one that is not zero, that one included.
-fn written_in(bytes: &[u8]) -> usize {
+pub(crate) fn written_in(bytes: &[u8]) -> usize {
     // By blocks from the end: nearly all of them are zeros, and a block is compared by wide words.
     let is_written = |block: &[u8]| block.iter().fold(0, |any, &byte| any | byte) != 0;
     let Some(last) = bytes.chunks(4096).rposition(is_written) else { return 0 };

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::disk::{Disk, is_full};
 use crate::error::LogError;
+use crate::header::is_bad_sector;
 use crate::record::{Position, le_u32, le_u64};
 
 const MAGIC: &[u8; 4] = b"PNSY";
@@ -95,7 +96,7 @@ impl SyncedFile {
         for place in SLOT_PLACES {
             let mut slot = [0; SLOT_BYTES];
             match file.read_exact_at(&mut slot, place) {
-                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => continue,
+                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof || is_bad_sector(&error) => continue,
                 other => other.map_err(|error| LogError::io("read", &found.path, error))?,
             }
             if let Some((turn, position)) = decode_slot(&slot)

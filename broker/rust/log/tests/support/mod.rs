@@ -396,3 +396,50 @@ impl Disk for ForgetfulDisk {
         self.note_names(path)
     }
 }
+
+/// A disk with sectors that cannot be read: of one file, from a byte on, so many.
+#[derive(Debug)]
+pub struct BadSectors {
+    pub file: PathBuf,
+    pub from: u64,
+    pub bytes: u64,
+}
+
+impl Disk for BadSectors {
+    fn read_at(&self, file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        let is_hit = offset < self.from + self.bytes && self.from < offset + bytes.len() as u64;
+        let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        if is_hit && path == self.file {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        RealDisk.read_at(file, bytes, offset)
+    }
+
+    fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {
+        RealDisk.create(path, bytes)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<File> {
+        RealDisk.open(path)
+    }
+
+    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        RealDisk.write_at(file, bytes, offset)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        RealDisk.sync(file)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.rename(from, to)
+    }
+
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        RealDisk.unlink(path)
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        RealDisk.sync_directory(path)
+    }
+}
