@@ -13,6 +13,7 @@ use crate::connection::Caller;
 use crate::consume::apply_settlement;
 use crate::deliveries::Pending;
 use crate::quotas::{Allowance, Quotas};
+use crate::stalls::until_free;
 use crate::status;
 
 /// One Get gives at most this many messages.
@@ -72,6 +73,8 @@ impl PullContext {
         let Admitted { vhost, queue_id, .. } = admitted;
         let _turn = self.pulls.turn.lock().await;
         let shard = self.engine.shard(&vhost).ok_or_else(|| Status::not_found(format!("no virtual host '{vhost}'")))?;
+        let home = shard.home_of(QueueId(queue_id));
+        until_free(&home).await;
         let count_max = request.count_max.clamp(1, COUNT_MAX);
         let options = SubscriptionOptions { prefetch: 0, auto_ack: request.auto_ack, exclusive: false, pull: true };
         let key = (vhost, queue_id);
@@ -79,7 +82,7 @@ impl PullContext {
         let subscription = match held {
             Some(subscription) => subscription,
             None => {
-                let subscribed = shard.home_of(QueueId(queue_id)).subscribe(QueueId(queue_id), options);
+                let subscribed = home.subscribe(QueueId(queue_id), options);
                 Arc::new(subscribed.map_err(|error| status::of_engine(&error))?)
             }
         };
@@ -101,6 +104,9 @@ impl PullContext {
         let Admitted { vhost, queue_id, .. } = self.admit(Kind::Settle, payload.clone()).await?;
         let _turn = self.pulls.turn.lock().await;
         let key = (vhost, queue_id);
+        if let Some(shard) = self.engine.shard(&key.0) {
+            until_free(&shard.home_of(QueueId(queue_id))).await;
+        }
         let settled_count = match self.pulls.find(&key) {
             Some(subscription) => apply_settlement(&subscription, &request.settlement)?.0,
             None => 0,
