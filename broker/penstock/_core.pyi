@@ -79,6 +79,10 @@ class Shard:
     recovery: dict[str, float]  # ms, bytes_read, records, torn_bytes
     highest_queue_id: int
     @property
+    def is_stalled(self) -> bool:
+        """Whether somebody holds the lock for long, as one who waits for a slow disk does: other calls would wait too, but for
+        `fault`, `totals` and `damages`, which then give what was known last."""
+    @property
     def fault(self) -> str | None:
         """Why nothing is stored or confirmed any more: a write or a sync that failed."""
     def retain_queues(self, ids: Sequence[int]) -> int:

@@ -46,6 +46,7 @@ class FakeShard:
     def __init__(self, highest_queue_id: int = 0) -> None:
         self.highest_queue_id = highest_queue_id
         self.fault: str | None = None
+        self.is_stalled = False
         self.retained: list[int] | None = None
         self.queues: dict[int, str] = {}
         self.levels: dict[str, str | None] = {}

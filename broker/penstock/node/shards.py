@@ -35,6 +35,10 @@ class CarefulShard:
     def fault(self) -> str | None:
         return self._shard.fault
 
+    @property
+    def is_stalled(self) -> bool:
+        return self._shard.is_stalled
+
     def retain_queues(self, ids: Sequence[int]) -> int:
         with self._faults():
             return self._shard.retain_queues(ids)

@@ -21,6 +21,8 @@ COMMANDS_WAITING_MAX: Final = 1_024
 """More callers than this wait outside. It is also the most that one round can take, and so bounds a round's time."""
 ROOM_SECONDS: Final = 0.25
 """How long until a full disk is tried again."""
+STALL_SECONDS: Final = 0.05
+"""How long until a shard that stalls is looked at again."""
 NO_COUNTS: Final[QueueCounts] = (0, 0, 0, 0, 0)
 
 T = TypeVar("T")
@@ -86,7 +88,7 @@ class Owner:
         """Calls `look` when topology and engine agree: at once, or after the round under way."""
         if self.stopped is not None:
             raise self._refusal()
-        if not self.is_settling:
+        if not self.is_settling and not self.shard.is_stalled:
             return look()
         seen: T = await self._wait(look)
         return seen
@@ -142,6 +144,7 @@ class Owner:
 
     async def _run_round(self) -> None:
         self.is_settling = True
+        await self._until_calm()
         decided = [(waiting, self._decide(waiting.work)) for waiting in self._round]
         entries: list[Entry] = []
         for _, decision in decided:
@@ -150,6 +153,7 @@ class Owner:
         if entries:
             await self._append(entries)
         await self._make_logs(decided)
+        await self._until_calm()
         results = [(waiting, self._perform(decision)) for waiting, decision in decided]
         self.is_settling = False
         self._applied_below = self.topology.next_queue_id
@@ -158,6 +162,11 @@ class Owner:
                 waiting.refuse(result)
             else:
                 waiting.give(result if result is not None else self._look(waiting))
+
+    async def _until_calm(self) -> None:
+        """While the shard waits for its disk, whoever asks this virtual host waits, and the event loop goes on."""
+        while self.shard.is_stalled:  # noqa: ASYNC110 (a lock in the native module rings no event)
+            await asyncio.sleep(STALL_SECONDS)
 
     async def _make_logs(self, decided: list[tuple[_Waiting, Decision | RefusedError | None]]) -> None:
         """Of queues with a log of their own. It waits for the disk, and nobody else has to."""

@@ -193,7 +193,7 @@ class Streams:
 
     def states_now(self, count_max: int) -> tuple[list[PartitionStatus], list[GroupStatus]]:
         """The first partitions by name, and their groups; those that are being declared come later."""
-        if self._owner.stopped is not None:
+        if self._owner.stopped is not None or self._shard.is_stalled:
             return [], []
         there = (name for name in self._topology.streams if self._owner.is_applied(self._topology.queues[name].id))
         queues = [self._topology.queues[name] for name in heapq.nsmallest(count_max, there)]

@@ -316,3 +316,24 @@ def test_more_callers_than_the_inbox_holds_are_all_served() -> None:
         assert len(world.definitions.batches) <= 4
 
     play(scenario)
+
+
+def test_a_shard_that_stalls_is_waited_for_without_holding_up_the_event_loop() -> None:
+    async def scenario(world: World) -> None:
+        await world.submit_all(declare("q"))
+        world.shard.is_stalled = True
+        declared = asyncio.ensure_future(world.owner.submit(declare("other")))
+        counted = asyncio.ensure_future(world.owner.read(lambda: world.owner.counts([QueueName("q")])))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not declared.done()
+        assert not counted.done()
+        assert len(world.shard.queues) == 1
+
+        world.shard.is_stalled = False
+
+        assert await counted == [(0, 0, 0, 0, 0)]
+        await declared
+        assert len(world.shard.queues) == 2
+
+    play(scenario)

@@ -178,6 +178,7 @@ impl Shard {
         let (name, count, end) = {
             let mut guard = home.lock()?;
             guard.closed = true;
+            home.note_closed();
             let entry = guard.queues.remove(&id);
             entry.iter().for_each(|entry| entry.cancel(&format!("queue '{}' was deleted", entry.name)));
             let (name, count) = entry.map_or_else(Default::default, |entry| {

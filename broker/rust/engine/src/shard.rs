@@ -1,6 +1,7 @@
 //! One vhost's log with its queues and routing tables, and the changes of topology that Python decided.
 
 mod rounds;
+mod stalls;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,6 +12,7 @@ use penstock_log::{BackupTicket, Log, LogError, LogOptions, LogStats, Position, 
 use penstock_queue::{Queue, QueueId, Sequence};
 use tokio::sync::Notify;
 
+use self::stalls::Stalls;
 use crate::background::Background;
 use crate::counters::{Counters, Metric};
 use crate::damage::{DamagedFile, Damages};
@@ -96,6 +98,9 @@ pub struct Shard {
     /// Who waits for `state` next holds it, so that one who lets go of `state` and comes back is behind them.
     next: Mutex<()>,
     state: Mutex<State>,
+    /// Set with the state's, and seen without the lock.
+    closed: AtomicBool,
+    stalls: Stalls,
     synced: AtomicU64,
     sync_done: Notify,
     sync_waits: AtomicBool,
@@ -152,6 +157,8 @@ impl Shard {
             directory: directory.to_owned(),
             next: Mutex::new(()),
             state: Mutex::new(state),
+            closed: AtomicBool::new(false),
+            stalls: Stalls::default(),
             synced: AtomicU64::new(synced.0),
             sync_done: Notify::new(),
             sync_waits: AtomicBool::new(false),
@@ -228,13 +235,34 @@ impl Shard {
 
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.lock().map_or(true, |guard| guard.closed)
+        self.closed.load(Ordering::Acquire) || self.state.is_poisoned()
     }
 
-    /// Why nothing is stored or confirmed any more: a write or a sync that failed.
+    /// Notes that the state says so.
+    pub(crate) fn note_closed(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// Why nothing is stored or confirmed any more: a write or a sync that failed. What was known last while the lock is held for
+    /// long.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
-        self.lock().map_or_else(|error| Some(error.to_string()), |guard| guard.stopped.clone())
+        if self.stalls.fault.get().is_none() && !self.is_stalled() {
+            let found = self.lock().map_or_else(|error| Some(error.to_string()), |guard| guard.stopped.clone());
+            found.into_iter().for_each(|found| drop(self.stalls.fault.set(found)));
+        }
+        self.stalls.fault.get().cloned()
+    }
+
+    /// Ready and unsettled messages over all queues, as they were known last while the lock is held for long.
+    ///
+    /// # Errors
+    /// `Stopped` when a bug poisoned the shard.
+    pub fn totals_seen(&self) -> Result<(u64, u64), EngineError> {
+        if self.is_stalled() {
+            return Ok(stalls::known(&self.stalls.totals));
+        }
+        Ok(stalls::keep(&self.stalls.totals, self.totals()?))
     }
 
     /// Ready and unsettled messages over all queues, added up in slices that let messages through between them.
@@ -254,10 +282,10 @@ impl Shard {
         Ok((ready, unsettled))
     }
 
-    /// What was found damaged since the shard was opened, by file.
+    /// What was found damaged since the shard was opened, by file; what was known last while the lock is held for long.
     #[must_use]
     pub fn damages(&self) -> Vec<Damage> {
-        let Ok(guard) = self.lock() else { return Vec::new() };
+        let Some(guard) = self.glance() else { return stalls::known(&self.stalls.damages) };
         let name = |id: &QueueId| match guard.queues.get(id) {
             Some(entry) if !entry.name.is_empty() => entry.name.clone(),
             _ => format!("queue {} (deleted)", id.0),
@@ -268,7 +296,7 @@ impl Shard {
             records: found.records,
             queues: found.queues.iter().map(name).collect(),
         };
-        guard.damages.files().map(of).collect()
+        stalls::keep(&self.stalls.damages, guard.damages.files().map(of).collect())
     }
 
     pub(crate) fn producer_memory(&self) -> Duration {
@@ -284,9 +312,13 @@ impl Shard {
         }
     }
 
+    /// As they were known last while the lock is held for long.
     #[must_use]
     pub fn log_stats(&self) -> LogStats {
-        self.lock().map(|guard| guard.log.stats()).unwrap_or_default()
+        match self.glance() {
+            Some(guard) => stalls::keep(&self.stalls.stats, guard.log.stats()),
+            None => stalls::known(&self.stalls.stats),
+        }
     }
 
     /// Ends consumers and refuses publishers; what was written is synced. With `delete` the files go too.
@@ -304,6 +336,7 @@ impl Shard {
         if std::mem::replace(&mut guard.closed, true) {
             return Ok(());
         }
+        self.note_closed();
         for entry in guard.queues.values() {
             entry.cancel(&format!("virtual host '{}' was closed", self.name));
         }
@@ -408,9 +441,9 @@ impl Shard {
         }
     }
 
-    /// What room its log finds and needs; nothing once it is over.
+    /// What room its log finds and needs; nothing once it is over, or while the lock is held for long.
     pub(crate) fn room(&self) -> Option<Room> {
-        let guard = self.lock().ok()?;
+        let guard = self.glance()?;
         guard.check(&self.name).is_ok().then(|| guard.log.room())
     }
 
@@ -418,9 +451,9 @@ impl Shard {
 
     pub(crate) fn lock(&self) -> Result<MutexGuard<'_, State>, EngineError> {
         let _next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        self.state
-            .lock()
-            .map_err(|_| EngineError::Stopped(self.name.clone(), "a bug ended an operation half way".to_owned()))
+        let guard = self.state.lock();
+        self.stalls.taken();
+        guard.map_err(|_| EngineError::Stopped(self.name.clone(), "a bug ended an operation half way".to_owned()))
     }
 
     pub(crate) fn entry<'a>(&self, state: &'a mut State, queue: QueueId) -> Result<&'a mut QueueEntry, EngineError> {

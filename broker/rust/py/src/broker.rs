@@ -334,6 +334,12 @@ impl PyShard {
         damages.into_iter().flatten().map(|found| (found.file, found.at, found.records, found.queues)).collect()
     }
 
+    /// Whether its lock is held for long: a call that needs it would wait.
+    #[getter]
+    fn is_stalled(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.shard.is_stalled())
+    }
+
     #[getter]
     fn fault(&self, py: Python<'_>) -> Option<String> {
         py.detach(|| self.shard.family().iter().find_map(|one| one.fault()))
@@ -341,7 +347,7 @@ impl PyShard {
 
     fn totals(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
         self.with(py, |shard| {
-            let totals: Result<Vec<_>, _> = shard.family().iter().map(|one| one.totals()).collect();
+            let totals: Result<Vec<_>, _> = shard.family().iter().map(|one| one.totals_seen()).collect();
             Ok(totals?.into_iter().fold((0, 0), |(ready, unsettled), (one, other)| (ready + one, unsettled + other)))
         })
     }

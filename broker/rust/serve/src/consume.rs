@@ -24,6 +24,7 @@ use crate::quotas::Allowance;
 use crate::responses::{FramedMessage, Responder};
 use crate::rights::Rights;
 use crate::server::until_stopped;
+use crate::stalls::until_free;
 use crate::status;
 
 /// Messages taken under one hold of the shard's lock.
@@ -109,6 +110,7 @@ impl Responder for ConsumeStream {
 impl ConsumeStream {
     async fn next(&mut self) -> Option<Result<FramedMessage, Status>> {
         loop {
+            until_free(&self.consumer.shard).await;
             match self.read_waiting() {
                 Ok(true) => {}
                 Ok(false) => return None,
@@ -155,6 +157,7 @@ impl ConsumeStream {
                 () = until_stopped(&mut self.stopping), if !stopping => continue,
                 () = sleep(pause.unwrap_or_default()), if pause.is_some() => continue,
             };
+            until_free(&self.consumer.shard).await;
             match self.apply(request) {
                 Ok(true) => {}
                 Ok(false) => return None,

@@ -31,6 +31,7 @@ mod responses;
 mod rights;
 mod server;
 mod staging;
+mod stalls;
 mod status;
 mod streams;
 mod tls;

@@ -26,6 +26,7 @@ use crate::requests::Requests;
 use crate::responses::{FramedMessage, Responder};
 use crate::rights::Rights;
 use crate::server::until_stopped;
+use crate::stalls::{at, until_free};
 use crate::status;
 
 /// At most this many requests or bytes are taken in before they are stored.
@@ -212,6 +213,7 @@ impl PublishStream {
         }
         self.permits.begin_round();
         loop {
+            until_free(&self.shard).await;
             self.permits.refresh(self.calls.generation());
             match self.store() {
                 Ok(()) => break,
@@ -248,7 +250,8 @@ impl PublishStream {
         let round = gather(&self.requests, self.bounds, &mut self.permits, blocks, limits)?;
         self.fates.clear();
         let producer = self.producer.as_ref();
-        let published = self.shard.publish_round(producer, &round.batch, self.level, now_ms(), &mut self.fates);
+        let (shard, level, fates) = (&self.shard, self.level, &mut self.fates);
+        let published = at(shard, || shard.publish_round(producer, &round.batch, level, now_ms(), fates));
         let mut published = published.map_err(|error| Obstacle::Malformed(status::of_engine(&error)))?;
         let refused = published.refused.take();
         let stored = if refused.is_some() { round.batch.len() } else { self.fates.len() };

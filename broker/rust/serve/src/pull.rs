@@ -25,6 +25,7 @@ use crate::consume::apply_settlement;
 use crate::deliveries::Pending;
 use crate::quotas::{Allowance, Quotas};
 use crate::responses::{FramedMessage, Responder};
+use crate::stalls::until_free;
 use crate::status;
 
 /// One Get gives at most this many messages.
@@ -127,6 +128,7 @@ impl PullContext {
         let Admitted { vhost, queue_id, .. } = admitted;
         let shard = self.engine.shard(&vhost).ok_or_else(|| Status::not_found(format!("no virtual host '{vhost}'")))?;
         let queue = QueueId(queue_id);
+        until_free(&shard.home_of(queue)).await;
         let options = SubscriptionOptions { prefetch: 0, auto_ack: false, exclusive: false, pull: true };
         let subscribe = || shard.home_of(queue).subscribe(queue, options).map(Arc::new);
         let key = (vhost, queue_id);
@@ -156,6 +158,9 @@ impl PullContext {
         let request = parse_settle_request(&payload).map_err(|error| status::of_wire(&error))?;
         let Admitted { vhost, queue_id, .. } = self.admit(Kind::Settle, payload.clone()).await?;
         let key = (vhost, queue_id);
+        if let Some(shard) = self.engine.shard(&key.0) {
+            until_free(&shard.home_of(QueueId(queue_id))).await;
+        }
         let place = self.pulls.place(&key);
         let settled = match &*place.lock().await {
             Some(subscription) => apply_settlement(subscription, &request.settlement).map(|(count, _)| count),

@@ -34,6 +34,7 @@ use crate::messaging::{ENVELOPE_BYTES_MAX, Messaging};
 use crate::permits::{Asker, Permits};
 use crate::publish::now_ms;
 use crate::quotas::Allowance;
+use crate::stalls::{at, until_free};
 use crate::status;
 
 /// One round stages about as many bytes, so that other streams get their turn.
@@ -232,7 +233,8 @@ async fn store(
         }
         let payloads = round.iter().map(|(message, block)| payload_of(message, tag.as_bytes(), block));
         let payloads = payloads.collect::<Result<Vec<_>, _>>()?;
-        let staged = shard.stage(queue, request.batch, &payloads, now_ms());
+        until_free(shard).await;
+        let staged = at(shard, || shard.stage(queue, request.batch, &payloads, now_ms()));
         end = Some(staged.map_err(|error| status::of_engine(&error))?);
         count += payloads.len() as u64;
         // Other streams' turn.

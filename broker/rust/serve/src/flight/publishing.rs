@@ -28,6 +28,7 @@ use crate::publish::{SEVERAL_LOGS, now_ms};
 use crate::quotas::Allowance;
 use crate::rights::{Question, Rights};
 use crate::staging::{self, Place};
+use crate::stalls::until_free;
 use crate::status;
 
 /// One round stores at most this much, so that other publishers get their turn.
@@ -171,6 +172,7 @@ impl Publishing {
             while let Some(pause) = self.allowance.publish_pause() {
                 sleep(pause).await;
             }
+            until_free(&self.shard).await;
             let stored = self.store(&rows, from)?;
             from += stored.row_count;
             unroutable += stored.unroutable;

@@ -1,0 +1,161 @@
+//! A virtual host that stalls on its disk: the one beside it goes on, and whoever only looks is answered.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use penstock_engine::{Engine, EngineOptions, Fate, Payload, Publication, QueueId, Shard};
+use penstock_log::{Disk, RealDisk};
+
+const QUEUE: QueueId = QueueId(1);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The next write in a directory says so and waits until it may go on.
+#[derive(Debug)]
+struct StallingDisk {
+    directory: PathBuf,
+    stall: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+}
+
+impl Disk for StallingDisk {
+    fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {
+        RealDisk.create(path, bytes)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<File> {
+        RealDisk.open(path)
+    }
+
+    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        let stall = if path.starts_with(&self.directory) { self.stall.lock().unwrap().take() } else { None };
+        if let Some((stalled, go_on)) = stall {
+            stalled.send(()).unwrap();
+            go_on.recv_timeout(PATIENCE).unwrap();
+        }
+        RealDisk.write_at(file, bytes, offset)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        RealDisk.sync(file)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.rename(from, to)
+    }
+
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        RealDisk.unlink(path)
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        RealDisk.sync_directory(path)
+    }
+}
+
+struct House {
+    _directory: tempfile::TempDir,
+    disk: Arc<StallingDisk>,
+    engine: Arc<Engine>,
+    calm: Arc<Shard>,
+    slow: Arc<Shard>,
+}
+
+fn open() -> House {
+    let directory = tempfile::tempdir().unwrap();
+    let options = EngineOptions {
+        segment_bytes_min: 64 << 10,
+        segment_bytes_max: 256 << 10,
+        segment_idle: Duration::from_secs(60),
+        disk_free_bytes_min: 0,
+        compaction_bytes_per_second: 0,
+        producer_memory: Duration::ZERO,
+    };
+    let place = |name: &str| {
+        let path = directory.path().join(name);
+        std::fs::create_dir(&path).unwrap();
+        path.canonicalize().unwrap()
+    };
+    let (calm, slow) = (place("calm"), place("slow"));
+    let disk = Arc::new(StallingDisk { directory: slow.clone(), stall: Mutex::new(None) });
+    let engine = Engine::on_disk(options, Arc::clone(&disk) as _).unwrap();
+    let shard = |name: &str, path: &Path| {
+        let shard = engine.open_shard(name, path, false).unwrap();
+        shard.put_queue(QUEUE, "jobs", false, None).unwrap();
+        shard
+    };
+    let (calm, slow) = (shard("calm", &calm), shard("slow", &slow));
+    House { _directory: directory, disk, engine: Arc::new(engine), calm, slow }
+}
+
+fn publish(shard: &Shard) {
+    let payload = Payload::new(b"", b"jobs", b"", b"body").unwrap();
+    let publication =
+        Publication { payload, exchange: b"", key: b"jobs", headers: None, persistent: false, mandatory: true };
+    let mut fates = Vec::new();
+    shard.publish(&[publication], None, 1, &mut fates).unwrap();
+    assert!(matches!(fates.as_slice(), [Fate::Stored(_)]));
+}
+
+impl House {
+    /// A publish that waits for the disk under its shard's lock, and what lets it go on.
+    fn stall(&self) -> (JoinHandle<()>, Sender<()>) {
+        let (stalled, has_stalled) = channel();
+        let (go_on, may_go_on) = channel();
+        *self.disk.stall.lock().unwrap() = Some((stalled, may_go_on));
+        let shard = Arc::clone(&self.slow);
+        let publisher = std::thread::spawn(move || publish(&shard));
+        has_stalled.recv_timeout(PATIENCE).unwrap();
+        (publisher, go_on)
+    }
+}
+
+/// What a thread finds that must not wait for the one that stalls.
+fn soon<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, is_done) = channel();
+    std::thread::spawn(move || done.send(look()).unwrap());
+    is_done.recv_timeout(PATIENCE / 2).expect("it waits for the vhost that stalls")
+}
+
+/// A look is answered from memory also when the machine is too busy to let the lock go.
+fn wait_until(mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < PATIENCE, "it did not happen");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_vhost_that_stalls_holds_up_no_other_and_nobody_who_looks() {
+    let house = open();
+    publish(&house.slow);
+    wait_until(|| house.slow.totals_seen().unwrap() == (1, 0) && house.slow.log_stats().segments > 0);
+    let (publisher, go_on) = house.stall();
+
+    let engine = Arc::clone(&house.engine);
+    let found = soon(move || ["slow", "calm"].map(|name| engine.shard(name).is_some()));
+    assert_eq!(found, [true, true]);
+    let slow = Arc::clone(&house.slow);
+    let seen = soon(move || (slow.fault(), slow.totals_seen().unwrap(), slow.log_stats(), slow.damages()));
+    assert_eq!((seen.0, seen.1), (None, (1, 0)), "what was known last");
+    assert!(seen.2.segments > 0 && seen.3.is_empty());
+    let engine = Arc::clone(&house.engine);
+    assert!(!soon(move || engine.disk()).0);
+    let calm = Arc::clone(&house.calm);
+    soon(move || publish(&calm));
+    let slow = Arc::clone(&house.slow);
+    assert_eq!(soon(move || (slow.is_stalled(), slow.is_closed(), slow.is_free())), (true, false, false));
+
+    go_on.send(()).unwrap();
+    publisher.join().unwrap();
+    wait_until(|| house.slow.totals_seen().unwrap() == (2, 0));
+    house.engine.close().unwrap();
+    assert!(house.slow.is_closed());
+}
