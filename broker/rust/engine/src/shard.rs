@@ -151,6 +151,9 @@ impl Shard {
             around.counters.add(Metric::DamagedRecords, found.records);
             around.notices.warn(damage_line(name, &dedicated.place_of(directory, &found.file), found));
         }
+        for file in &opened.set_aside {
+            around.notices.warn(aside_line(name, &dedicated.place_of(directory, file)));
+        }
         let shard = Arc::new_cyclic(|me| Shard {
             me: Weak::clone(me),
             name: name.to_owned(),
@@ -464,6 +467,13 @@ impl Shard {
         let text = format!("message {} of queue {} has no record in any segment", sequence.0, queue.0);
         EngineError::Stopped(self.name.clone(), text)
     }
+}
+
+fn aside_line(shard: &str, file: &str) -> String {
+    format!(
+        "vhost '{shard}': {file} was set aside: it followed an incomplete end of the log, above what is known to be \
+         synced; delete the file once no message is missed"
+    )
 }
 
 fn damage_line(shard: &str, file: &str, found: &DamagedFile) -> String {

@@ -175,10 +175,12 @@ impl FoldTicket {
     }
 }
 
-/// Gives a segment a name that no start reads, which says enough of it.
-pub(crate) fn set_aside(disk: &dyn Disk, path: &Path) -> Result<(), LogError> {
-    disk.rename(path, &aside_path(path)).map_err(|error| LogError::io("rename", path, error))?;
-    unlink_if_there(disk, &damaged_path(path))
+/// Gives a segment a name that no start reads, which says enough of it. Returns the name.
+pub(crate) fn set_aside(disk: &dyn Disk, path: &Path) -> Result<PathBuf, LogError> {
+    let aside = aside_path(path);
+    disk.rename(path, &aside).map_err(|error| LogError::io("rename", path, error))?;
+    unlink_if_there(disk, &damaged_path(path))?;
+    Ok(aside)
 }
 
 /// Moves the state to the end of a sealed segment. The head of every record is checked; those that do not hold any more

@@ -85,6 +85,8 @@ pub struct Opened {
     pub recovery: Recovery,
     /// What could not be read and is passed over.
     pub quarantined: Vec<Quarantined>,
+    /// The new names of segments that lay after the log's end.
+    pub set_aside: Vec<String>,
 }
 
 /// Counters of one log.
@@ -149,7 +151,7 @@ impl Log {
         let recovered = recover(directory, options.disk.as_ref(), !options.raise)?;
         let recovery = recovered.recovery;
         let mut state = recovered.state.clone();
-        let quarantined = recovered.quarantined.clone();
+        let (quarantined, set_aside) = (recovered.quarantined.clone(), recovered.set_aside.clone());
         let raise = options.raise || recovery.torn_bytes > 0 || recovered.has_lost;
         let is_new = recovered.log_id.is_none();
         let mut log = Log::after(directory, options, recovered)?;
@@ -163,7 +165,7 @@ impl Log {
             let synced = log.begin_sync().map(SyncTicket::perform).transpose()?;
             log.finish_sync(synced.unwrap_or(end));
         }
-        Ok(Opened { log, state, recovery, quarantined })
+        Ok(Opened { log, state, recovery, quarantined, set_aside })
     }
 
     /// Appends a message to the tail. Gives the position after it: it is in the page cache once [`Log::write`] returned

@@ -54,6 +54,7 @@ pub(crate) struct Recovered {
     pub(crate) next_number: u64,
     pub(crate) recovery: Recovery,
     pub(crate) quarantined: Vec<Quarantined>,
+    pub(crate) set_aside: Vec<String>,
     /// Records after the checkpoint are missing: numbers may have been given that nothing tells of.
     pub(crate) has_lost: bool,
 }
@@ -87,6 +88,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
         sealed: Vec::new(),
         recovery: Recovery::default(),
         quarantined: Vec::new(),
+        set_aside: Vec::new(),
         has_lost: false,
         ended: false,
         has_moved: false,
@@ -119,12 +121,23 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     if reader.has_written {
         synced.save(disk, reader.state.position)?;
     }
-    let Reader { mut state, sealed, recovery, quarantined, has_lost, .. } = reader;
+    let Reader { mut state, sealed, recovery, quarantined, set_aside, has_lost, .. } = reader;
     if has_lost {
         state.recount();
     }
     let next_number = names.segments.last().map_or(1, |last| last + 1);
-    Ok(Recovered { log_id, state, checkpoints, synced, sealed, next_number, recovery, quarantined, has_lost })
+    Ok(Recovered {
+        log_id,
+        state,
+        checkpoints,
+        synced,
+        sealed,
+        next_number,
+        recovery,
+        quarantined,
+        set_aside,
+        has_lost,
+    })
 }
 
 /// Goes over the segments in order.
@@ -139,6 +152,7 @@ struct Reader<'a> {
     sealed: Vec<Sealed>,
     recovery: Recovery,
     quarantined: Vec<Quarantined>,
+    set_aside: Vec<String>,
     has_lost: bool,
     /// Whether the log's end was found: later segments are set aside.
     ended: bool,
@@ -520,6 +534,8 @@ impl Reader<'_> {
 
     fn set_aside(&mut self, number: u64) -> Result<(), LogError> {
         self.has_moved = true;
-        set_aside(self.disk, &segment_path(self.directory, number))
+        let aside = set_aside(self.disk, &segment_path(self.directory, number))?;
+        self.set_aside.extend(aside.file_name().map(|name| name.to_string_lossy().into_owned()));
+        Ok(())
     }
 }

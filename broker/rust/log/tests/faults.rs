@@ -117,6 +117,30 @@ fn a_start_writes_again_what_a_failed_sync_left_behind() {
 }
 
 #[test]
+fn a_segment_behind_a_torn_tail_is_set_aside_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = open(directory.path()).log;
+    let mut model = Model::default();
+    for seed in 0..8 {
+        model.publish(&mut log, &[1], message(100, seed)).unwrap();
+    }
+    log.write().unwrap();
+    drop(log);
+    let second = directory.path().join("msgs.0000000002");
+    let bytes = std::fs::read(&second).unwrap();
+    let path = first_segment(directory.path());
+    let mut torn = std::fs::read(&path).unwrap();
+    torn[64 + 33..512].fill(0);
+    std::fs::write(&path, torn).unwrap();
+
+    let opened = Log::open(directory.path(), LogOptions { raise: true, ..small_segments() }).unwrap();
+
+    assert_eq!(opened.set_aside, ["msgs.0000000002.aside"]);
+    assert_eq!(std::fs::read(directory.path().join("msgs.0000000002.aside")).unwrap(), bytes);
+    assert!(opened.quarantined.is_empty());
+}
+
+#[test]
 fn a_segment_that_cannot_be_made_refuses_one_append_and_loses_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let (disk, mut log, mut model) = with_disk(directory.path());

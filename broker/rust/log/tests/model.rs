@@ -87,7 +87,7 @@ impl<'a> Run<'a> {
     }
 
     fn reopen(&mut self, raise: bool) -> Position {
-        let Opened { log, state, recovery, quarantined } = Log::open(self.directory, self.options(raise)).unwrap();
+        let Opened { log, state, recovery, quarantined, .. } = Log::open(self.directory, self.options(raise)).unwrap();
         assert_eq!(quarantined, [], "no disk changed a byte");
         let end = Position(state.position.0 - EPOCH_RECORD_BYTES);
         let (_, model) = self.history.iter().rev().find(|(position, _)| *position == end).expect("a record ends there");
