@@ -43,6 +43,8 @@ pub(crate) struct Directory {
     /// Without a map: what the directory is derived from.
     segment: Segment,
     map: OnceLock<Map>,
+    /// Where its entries end, once they were checked.
+    entries_end: OnceLock<usize>,
     /// The bytes that the file should have, once it was found not to have them.
     derived: Arc<OnceLock<Vec<u8>>>,
 }
@@ -212,6 +214,7 @@ impl Directory {
             path: segment.directory_path(),
             segment: segment.unmapped(),
             map: OnceLock::new(),
+            entries_end: OnceLock::new(),
             derived: Arc::default(),
         }
     }
@@ -355,13 +358,17 @@ impl Directory {
 
     /// Header and entries are checked when they had to be read from the disk.
     fn view_of_file(&self) -> Result<View<'_>, LogError> {
-        let is_first = self.map.get().is_none();
         let map = self.map()?;
         let bytes = map.bytes();
-        let mut is_cold = self.bring_in(map, 0, HEADER_BYTES)?;
-        let entries_end = entries_end(bytes).min(bytes.len());
-        is_cold |= self.bring_in(map, 0, entries_end)?;
-        let entries_end = if is_first || is_cold { self.check(bytes)? } else { entries_end };
+        if let Some(&entries_end) = self.entries_end.get()
+            && !self.bring_in(map, 0, entries_end)?
+        {
+            return Ok(View { bytes, entries_end, map: Some(map) });
+        }
+        self.populate(map, 0, HEADER_BYTES)?;
+        self.populate(map, 0, entries_end(bytes))?;
+        let entries_end = self.check(bytes)?;
+        let _ = self.entries_end.set(entries_end);
         Ok(View { bytes, entries_end, map: Some(map) })
     }
 

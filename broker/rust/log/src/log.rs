@@ -299,14 +299,29 @@ impl Log {
         }
         let hint = self.hints.borrow().get(&queue).copied().unwrap_or(0);
         let begin = self.sealed.partition_point(|sealed| sealed.segment.number() < hint);
-        let (before, after) = self.sealed.split_at(begin);
-        for sealed in after.iter().chain(before) {
-            if let Some(offsets) = sealed.lookup.find(queue, from, count_max)? {
-                self.hints.borrow_mut().insert(queue, sealed.segment.number());
-                return Ok(self.located(&sealed.segment, Some(&sealed.lookup), from, offsets));
+        for at in [begin, begin + 1] {
+            if let Some(located) = self.locate_in(at, queue, from, count_max)? {
+                return Ok(Some(located));
             }
         }
-        Ok(None)
+        // Anywhere else it is searched for by halves: a log may have thousands of segments.
+        match self.first_sealed(queue, from)? {
+            Some((at, first)) if first == from => self.locate_in(at, queue, from, count_max),
+            _ => Ok(None),
+        }
+    }
+
+    fn locate_in(
+        &self,
+        at: usize,
+        queue: QueueId,
+        from: Sequence,
+        count_max: usize,
+    ) -> Result<Option<Located>, LogError> {
+        let Some(sealed) = self.sealed.get(at) else { return Ok(None) };
+        let Some(offsets) = sealed.lookup.find(queue, from, count_max)? else { return Ok(None) };
+        self.hints.borrow_mut().insert(queue, sealed.segment.number());
+        Ok(self.located(&sealed.segment, Some(&sealed.lookup), from, offsets))
     }
 
     /// What readers went on from since the last call, to be dropped after the lock.

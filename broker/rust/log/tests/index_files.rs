@@ -7,6 +7,7 @@ use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 
 use penstock_log::{Log, Outcome, inspect};
+use penstock_queue::{QueueId, Sequence};
 use support::{Model, compact, fold, message, open};
 
 fn indexes(directory: &Path) -> Vec<PathBuf> {
@@ -98,4 +99,29 @@ fn one_whose_checksum_does_not_match_is_derived() {
     }
 
     check_rewritten(directory.path(), log, model);
+}
+
+#[test]
+fn a_message_is_found_without_a_look_at_every_index() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = open(directory.path()).log;
+    let mut model = Model::default();
+    for seed in 0..600_u32 {
+        model.publish(&mut log, &[1], message(100, (seed % 251) as u8)).unwrap();
+    }
+    log.close().unwrap();
+    drop(log);
+    let mut log = open(directory.path()).log;
+    for _ in 0..2 {
+        drop(log.unmap_idle());
+    }
+    let paths = indexes(directory.path());
+    assert!(paths.len() > 15, "{} are too few", paths.len());
+    let all: u64 = paths.iter().map(|path| path.metadata().unwrap().len()).sum();
+    let before = log.stats().mapped_bytes;
+
+    let located = log.locate(QueueId(1), Sequence(595), 1).unwrap().unwrap();
+
+    let mapped = log.stats().mapped_bytes - before - located.segment.path().metadata().unwrap().len();
+    assert!(mapped < all / 2, "{mapped} of {all} bytes of indexes are mapped");
 }

@@ -97,7 +97,7 @@ impl Log {
     }
 
     /// The place among the sealed segments of the first one with such a message, and the message's number.
-    fn first_sealed(&self, queue: QueueId, from: Sequence) -> Result<Option<(usize, Sequence)>, LogError> {
+    pub(super) fn first_sealed(&self, queue: QueueId, from: Sequence) -> Result<Option<(usize, Sequence)>, LogError> {
         let (mut low, mut high) = (0, self.sealed.len());
         let mut found = None;
         while low < high {
