@@ -1,0 +1,189 @@
+//! What a publisher of one virtual host feels of another's load, in process: `cargo run --release -p penstock-engine --example
+//! neighbours`, with the seconds of each part behind it when they should be others than 3.
+//!
+//! The bystander publishes one message at a time, level `os`, and the time of each counts. It runs once with nothing beside it,
+//! and once beside each load: rounds of empty messages, messages for 10,000 queues, and a publisher whose disk takes
+//! 50 ms for every write. The loads run at the lowest priority, as another machine's would: what is left is what the engine
+//! makes them share. Prints p50 and p99 and how many times the quiet ones they are.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use penstock_engine::{
+    Destination, Engine, EngineError, EngineOptions, ExchangeKind, Level, MESSAGES_AT_ONCE, Payload, Publication,
+    QueueId, Shard,
+};
+use penstock_log::{Disk, RealDisk};
+
+const QUEUES: u32 = 10_000;
+const PAUSE: Duration = Duration::from_micros(200);
+const SLOW_WRITE: Duration = Duration::from_millis(50);
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+type Load = fn(&Shard) -> std::result::Result<(), EngineError>;
+
+/// Takes its time for each write in one directory.
+#[derive(Debug)]
+struct SlowDisk(PathBuf);
+
+impl Disk for SlowDisk {
+    fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {
+        RealDisk.create(path, bytes)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<File> {
+        RealDisk.open(path)
+    }
+
+    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?.starts_with(&self.0) {
+            std::thread::sleep(SLOW_WRITE);
+        }
+        RealDisk.write_at(file, bytes, offset)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        RealDisk.sync(file)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.rename(from, to)
+    }
+
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        RealDisk.unlink(path)
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        RealDisk.sync_directory(path)
+    }
+}
+
+fn main() -> Result<()> {
+    let seconds = std::env::args().nth(1).map_or(Ok(3), |text| text.parse())?;
+    let directory = std::env::temp_dir().join(format!("penstock-neighbours-{}", std::process::id()));
+    let slow = directory.join("slow");
+    std::fs::create_dir_all(&slow)?;
+    let options = EngineOptions {
+        segment_bytes_min: 1 << 20,
+        segment_bytes_max: 64 << 20,
+        segment_idle: Duration::from_secs(60),
+        disk_free_bytes_min: 0,
+        compaction_bytes_per_second: 0,
+        producer_memory: Duration::ZERO,
+    };
+    let engine = Engine::on_disk(options, Arc::new(SlowDisk(slow.clone())))?;
+    let (calm, loud) = (open(&engine, &directory, "calm")?, open(&engine, &directory, "loud")?);
+    let slow = open(&engine, &directory, "slow")?;
+    put_wide(&loud)?;
+    let quiet = measure(&engine, seconds, None)?;
+    tell("quiet", quiet, quiet);
+    let parts: [(&str, &Arc<Shard>, Load); 3] =
+        [("empty messages", &loud, empty), ("10,000 queues", &loud, wide), ("a slow disk", &slow, one)];
+    for (name, shard, load) in parts {
+        tell(name, measure(&engine, seconds, Some((shard, load)))?, quiet);
+    }
+    for shard in [calm, loud, slow] {
+        shard.close(true)?;
+    }
+    engine.close()?;
+    std::fs::remove_dir_all(directory)?;
+    Ok(())
+}
+
+fn open(engine: &Engine, directory: &Path, name: &str) -> Result<Arc<Shard>> {
+    let path = directory.join(name);
+    std::fs::create_dir_all(&path)?;
+    let shard = engine.open_shard(name, &path, false)?;
+    shard.put_queue(QueueId(1), "jobs", false, None)?;
+    Ok(shard)
+}
+
+fn put_wide(shard: &Shard) -> Result<()> {
+    shard.put_exchange("all", ExchangeKind::Fanout, None)?;
+    for id in 2..2 + QUEUES {
+        let name = id.to_string();
+        shard.put_queue(QueueId(id), &name, false, None)?;
+        shard.add_route("all", "", None, Destination::Queue(&name))?;
+    }
+    Ok(())
+}
+
+/// What one publish takes a bystander beside a load: the median, and what 99 of 100 stay below.
+fn measure(engine: &Engine, seconds: u64, beside: Option<(&Arc<Shard>, Load)>) -> Result<(Duration, Duration)> {
+    let over = AtomicBool::new(false);
+    let mut took = Vec::new();
+    std::thread::scope(|scope| {
+        if let Some((shard, load)) = beside {
+            let over = &over;
+            scope.spawn(move || {
+                lowest_priority();
+                while !over.load(Ordering::Relaxed) && load(shard).is_ok() {}
+            });
+        }
+        let ends = Instant::now() + Duration::from_secs(seconds);
+        let mut published = Ok(());
+        while published.is_ok() && Instant::now() < ends {
+            let began = Instant::now();
+            // By its name, as a stream that opens finds it.
+            published = engine.shard("calm").map_or(Ok(()), |shard| one(&shard));
+            took.push(began.elapsed());
+            std::thread::sleep(PAUSE);
+        }
+        over.store(true, Ordering::Relaxed);
+        published
+    })?;
+    took.sort_unstable();
+    let at = |part: usize| took.get(took.len() * part / 100).copied().unwrap_or_default();
+    Ok((at(50), at(99)))
+}
+
+/// Of the calling thread, by Linux's own file for it.
+fn lowest_priority() {
+    // Without it the figures say more of the machine; they are still figures.
+    let _ = std::process::Command::new("renice").args(["-n", "19", "-p", &thread_id()]).output();
+}
+
+fn thread_id() -> String {
+    let link = std::fs::read_link("/proc/thread-self").unwrap_or_default();
+    link.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+fn tell(name: &str, (p50, p99): (Duration, Duration), quiet: (Duration, Duration)) {
+    let times = |now: Duration, before: Duration| now.as_secs_f64() / before.as_secs_f64();
+    println!(
+        "{name:>16}: p50 {p50:>10.1?} ({:.1} x), p99 {p99:>10.1?} ({:.1} x)",
+        times(p50, quiet.0),
+        times(p99, quiet.1)
+    );
+}
+
+fn one(shard: &Shard) -> std::result::Result<(), EngineError> {
+    publish(shard, b"", b"jobs", b"a message", 1)
+}
+
+fn empty(shard: &Shard) -> std::result::Result<(), EngineError> {
+    publish(shard, b"", b"jobs", b"", MESSAGES_AT_ONCE)
+}
+
+fn wide(shard: &Shard) -> std::result::Result<(), EngineError> {
+    publish(shard, b"all", b"", b"for all", 16)
+}
+
+fn publish(
+    shard: &Shard,
+    exchange: &[u8],
+    key: &[u8],
+    body: &[u8],
+    count: usize,
+) -> std::result::Result<(), EngineError> {
+    let payload = Payload::new(exchange, key, b"", body)?;
+    let publication = Publication { payload, exchange, key, headers: None, persistent: false, mandatory: false };
+    let mut fates = Vec::with_capacity(count);
+    shard.publish(&vec![publication; count], Some(Level::Os), 1, &mut fates).map(|_| ())
+}
