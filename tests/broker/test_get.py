@@ -8,7 +8,7 @@ import pytest
 
 import penstock
 from hostile.wire import RST_STREAM, Wire, frame, message
-from penstock.v1 import messaging_pb2, messaging_pb2_grpc
+from penstock.v1 import message_pb2, messaging_pb2, messaging_pb2_grpc
 from support import Broker, eventually
 
 BASIC = "Basic Z3Vlc3Q6Z3Vlc3Q="
@@ -102,6 +102,27 @@ def test_the_responses_of_one_connection_are_bounded_together(
     for stream in streams[10:]:
         narrow.send(frame(RST_STREAM, 0, stream, CANCEL))
     eventually(lambda: counts(admin, "jobs"), (40, 0))
+
+
+def test_a_connection_holds_no_more_of_a_queue_than_a_consumer_may(
+    broker: Broker, admin: penstock.Connection, vhost: str
+) -> None:
+    admin.declare_queue("jobs")
+    admin.publish_many([b"x"] * 65_600, routing_key="jobs")
+    request = messaging_pb2.GetRequest(vhost=vhost, queue="jobs", count_max=1000)
+    everything = message_pb2.Range(first=0, last=2**64 - 1)
+    settlement = messaging_pb2.Settlement(outcome=messaging_pb2.OUTCOME_ACK, ranges=[everything])
+
+    with grpc.insecure_channel(broker.address) as channel:
+        stub = messaging_pb2_grpc.MessagingServiceStub(channel)
+        taken = [len(stub.Get(request, metadata=GUEST, timeout=30).deliveries) for _ in range(66)]
+        assert sum(taken) == 65_535
+        with pytest.raises(grpc.RpcError) as refused:
+            stub.Get(request, metadata=GUEST, timeout=30)
+        assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        settled = messaging_pb2.SettleRequest(vhost=vhost, queue="jobs", settlement=settlement)
+        assert stub.Settle(settled, metadata=GUEST, timeout=30).settled_count == 65_535
+        assert len(stub.Get(request, metadata=GUEST, timeout=30).deliveries) == 65
 
 
 def test_a_consumer_whose_client_has_no_room_leaves_messages_to_others(

@@ -8,7 +8,8 @@ def test_what_was_confirmed_and_never_received_is_lost() -> None:
     history.confirmed |= {1, 2, 3}
     history.received |= {1: 1, 3: 2}
 
-    assert history.verdict() == {"confirmed": 3, "lost": 1, "twice": 1, "unconfirmed_received": 0, "failures": 0}
+    found = history.verdict()
+    assert (found["confirmed"], found["lost"], found["twice"], found["unconfirmed_received"]) == (3, 1, 1, 0)
 
 
 def test_what_was_received_without_a_confirm_is_not_lost() -> None:

@@ -52,7 +52,7 @@ pub use penstock_queue::{Destination, ExchangeKind, QueueId, Sequence, SequenceR
 pub use places::Places;
 pub use producers::{PRODUCERS_MAX, ProducerSession, ProducerStanding};
 pub use publish::{Fate, MESSAGES_AT_ONCE, Publication, Published};
-pub use reader::{Progress, ReadFrom, ReadRange, ReadSettings, StreamReader, Turn};
+pub use reader::{Progress, ReadFrom, ReadRange, ReadSettings, ReaderPlace, StreamReader, Turn};
 pub use shard::{Backup, Damage, QueueCounts, Shard};
 pub use signal::Signal;
 pub use staging::{StageStanding, StagedAttempt, StagedBatch, StagedOutcome};

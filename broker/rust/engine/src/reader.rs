@@ -4,6 +4,7 @@
 //! it. Any number of readers stand on a stream, each wherever it likes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use penstock_log::{LogError, Outcome};
 use penstock_queue::{AckSet, QueueId, Sequence, SequenceRange, Taken};
@@ -67,11 +68,40 @@ pub enum Progress {
     Ended,
 }
 
+/// A reader's place among those of the stream and of its group. It can be given up without the reader, whose client may read
+/// nothing any more: the next one's turn comes at once.
+pub struct ReaderPlace {
+    shard: Arc<Shard>,
+    queue: QueueId,
+    id: ReaderId,
+    group: Option<String>,
+    open: AtomicBool,
+}
+
+impl ReaderPlace {
+    fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// Gives the place up. Leaving twice is leaving once.
+    pub fn leave(&self) {
+        if !self.open.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        self.shard.counters().subtract(Metric::Readers, 1);
+        let Ok(mut guard) = self.shard.lock() else { return };
+        if let Ok(QueueEntry { stream: Some(stream), .. }) = self.shard.entry(&mut guard, self.queue) {
+            stream.leave(self.id, self.group.as_deref());
+        }
+    }
+}
+
 /// See the module.
 pub struct StreamReader {
     shard: Arc<Shard>,
     queue: QueueId,
     id: ReaderId,
+    place: Arc<ReaderPlace>,
     signal: Arc<Signal>,
     group: Option<String>,
     range: ReadRange,
@@ -116,12 +146,15 @@ impl Shard {
         let begin = stored.map_or(wanted, |offset| Sequence(offset).next()).max(first);
         let (id, signal) = stream.enter(settings.group, settings.single_active);
         self.counters().add(Metric::Readers, 1);
+        let (shard, group) = (Arc::clone(self), settings.group.map(str::to_owned));
+        let place = ReaderPlace { shard, queue, id, group: group.clone(), open: AtomicBool::new(true) };
         Ok(StreamReader {
             shard: Arc::clone(self),
             queue,
             id,
+            place: Arc::new(place),
             signal,
-            group: settings.group.map(str::to_owned),
+            group,
             range: ReadRange { first: first.0, begin: begin.0, next: next.0 },
             next: begin,
             end: settings.end.map(Sequence),
@@ -136,6 +169,11 @@ impl StreamReader {
     #[must_use]
     pub fn signal(&self) -> &Arc<Signal> {
         &self.signal
+    }
+
+    #[must_use]
+    pub fn place(&self) -> &Arc<ReaderPlace> {
+        &self.place
     }
 
     #[must_use]
@@ -192,7 +230,7 @@ impl StreamReader {
     /// # Errors
     /// `NoQueue` once the stream is gone; `Log` when a message's record cannot be found.
     pub fn fill(&mut self, count_max: u32, filled: &mut Vec<Filled>) -> Result<Progress, EngineError> {
-        if self.single_active && self.told_active != Some(true) {
+        if self.single_active && self.told_active != Some(true) || !self.place.is_open() {
             return Ok(Progress::Waiting);
         }
         let shard = Arc::clone(&self.shard);
@@ -299,28 +337,25 @@ impl StreamReader {
         self.shard.counters().add(Metric::DeliveredBytes, bytes);
     }
 
+    /// Whether another reader of its group may have begun.
+    fn is_over(&self) -> bool {
+        self.signal.cancelled().is_some() || !self.place.is_open()
+    }
+
     /// Remembers that its group has done with everything up to an offset; without a group nothing is, and nothing once the reading
     /// has ended: another reader of the group begins behind what was stored before. Nothing waits for the disk.
     ///
     /// # Errors
     /// As [`Shard::store_offset`].
     pub fn store(&self, offset: u64) -> Result<(), EngineError> {
-        let Some(group) = self.group.as_deref().filter(|_| self.signal.cancelled().is_none()) else { return Ok(()) };
+        let Some(group) = self.group.as_deref().filter(|_| !self.is_over()) else { return Ok(()) };
         self.shard.store_offset(self.queue, group, offset).map(|_| ())
-    }
-
-    fn leave(&self) {
-        self.shard.counters().subtract(Metric::Readers, 1);
-        let Ok(mut guard) = self.shard.lock() else { return };
-        if let Ok(QueueEntry { stream: Some(stream), .. }) = self.shard.entry(&mut guard, self.queue) {
-            stream.leave(self.id, self.group.as_deref());
-        }
     }
 }
 
 impl Drop for StreamReader {
     fn drop(&mut self) {
-        self.leave();
+        self.place.leave();
     }
 }
 

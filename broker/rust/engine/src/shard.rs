@@ -350,6 +350,8 @@ impl Shard {
         if result.is_ok() {
             self.publish_synced(end);
         }
+        // Also when nothing more is synced: whoever waits is told.
+        self.sync_done.notify_waiters();
         if delete {
             let removed = std::fs::remove_dir_all(&self.directory);
             removed.map_err(|source| EngineError::Io {

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use penstock_log::{LogError, Outcome, Segment};
-use penstock_queue::{QueueId, Sequence, SequenceRange, Settle, Settled, SubscriptionId, SubscriptionSettings, Taken};
+use penstock_queue::{
+    QueueId, Sequence, SequenceRange, Settle, Settled, Settling, SubscriptionId, SubscriptionSettings, Taken,
+};
 
 use crate::counters::Metric;
 use crate::damage::NO_FILE;
@@ -15,6 +17,9 @@ use crate::error::EngineError;
 use crate::shard::Shard;
 use crate::signal::Signal;
 use crate::state::{QueueEntry, State};
+
+/// Messages and ranges that are settled or returned under one hold of the shard's lock.
+const SETTLED_AT_ONCE: usize = 4096;
 
 /// How a consumer wants to be served.
 #[derive(Clone, Copy, Debug)]
@@ -341,23 +346,32 @@ impl Subscription {
     /// # Errors
     /// As [`Subscription::settle`].
     pub fn settle_sized(&self, ranges: &[SequenceRange], how: Settle) -> Result<(u64, u64), EngineError> {
-        let settled = {
-            let mut guard = self.shard.lock()?;
-            let entry = self.shard.entry(&mut guard, self.queue)?;
-            let settled = entry.machine.settle(self.id, ranges, how);
-            if how == Settle::Requeue {
-                entry.wake(settled.count);
-            }
-            match how {
-                Settle::Ack => guard.log_settled(self.queue, Outcome::Ack, &settled)?,
-                Settle::Reject => guard.log_settled(self.queue, Outcome::Drop, &settled)?,
-                Settle::Requeue => guard.log_returned(self.queue, &settled.ranges)?,
-            }
-            self.fold_sealed(&mut guard);
-            settled
-        };
+        let (mut count, mut bytes) = (0, 0);
+        let mut settling = Settling::of(ranges);
+        while !settling.is_done() {
+            let settled = self.settle_part(&mut settling, how)?;
+            count += settled.count;
+            bytes += settled.bytes;
+        }
+        Ok((count, bytes))
+    }
+
+    /// Settles as much as one hold of the shard's lock is worth.
+    fn settle_part(&self, settling: &mut Settling<'_>, how: Settle) -> Result<Settled, EngineError> {
+        let mut guard = self.shard.lock()?;
+        let entry = self.shard.entry(&mut guard, self.queue)?;
+        let settled = entry.machine.settle_some(self.id, settling, how, SETTLED_AT_ONCE);
+        if how == Settle::Requeue {
+            entry.wake(settled.count);
+        }
+        match how {
+            Settle::Ack => guard.log_settled(self.queue, Outcome::Ack, &settled)?,
+            Settle::Reject => guard.log_settled(self.queue, Outcome::Drop, &settled)?,
+            Settle::Requeue => guard.log_returned(self.queue, &settled.ranges)?,
+        }
+        self.fold_sealed(&mut guard);
         self.shard.counters().add(Metric::Settled, settled.count);
-        Ok((settled.count, settled.bytes))
+        Ok(settled)
     }
 
     /// Settlements fill segments too, and with nobody publishing it is they that free the disk.
@@ -381,7 +395,9 @@ impl Subscription {
     pub fn set_prefetch(&self, prefetch: u32) -> Result<(), EngineError> {
         let mut guard = self.shard.lock()?;
         let entry = self.shard.entry(&mut guard, self.queue)?;
-        entry.machine.set_prefetch(self.id, prefetch);
+        if self.open.load(Ordering::Acquire) {
+            entry.machine.set_prefetch(self.id, prefetch);
+        }
         // With credit it takes; without it passes a ring on that it cannot use any more.
         self.signal.ring();
         Ok(())
@@ -396,6 +412,7 @@ impl Subscription {
         if !self.options.pull {
             self.shard.counters().subtract(Metric::Consumers, 1);
         }
+        self.return_most();
         let mut guard = self.shard.lock().ok()?;
         let entry = self.shard.entry(&mut guard, self.queue).ok()?;
         let returned = entry.machine.unsubscribe(self.id);
@@ -411,6 +428,31 @@ impl Subscription {
             guard.stopped = Some(error.to_string());
         }
         unused
+    }
+}
+
+impl Subscription {
+    /// Returns what it holds part by part, but for the last one. It takes nothing meanwhile.
+    fn return_most(&self) {
+        let mut settling = Settling::of(&[SequenceRange::ALL]);
+        while !settling.is_done() {
+            let Ok(mut guard) = self.shard.lock() else { return };
+            let is_well = guard.check(self.shard.name()).is_ok();
+            let Ok(entry) = self.shard.entry(&mut guard, self.queue) else { return };
+            entry.machine.set_prefetch(self.id, 0);
+            if !is_well || entry.machine.unsettled_of(self.id) as usize <= SETTLED_AT_ONCE {
+                return;
+            }
+            let returned = entry.machine.settle_some(self.id, &mut settling, Settle::Requeue, SETTLED_AT_ONCE);
+            entry.wake(returned.count);
+            if let Err(error) = guard.log_returned(self.queue, &returned.ranges) {
+                // As at the end: only their count is not raised.
+                guard.stopped = Some(error.to_string());
+            }
+            drop(guard);
+            // Whoever waits for the lock has it now.
+            std::thread::yield_now();
+        }
     }
 }
 

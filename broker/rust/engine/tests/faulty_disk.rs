@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use penstock_engine::{
-    Engine, EngineError, EngineOptions, Filled, Level, Payload, Publication, QueueId, SequenceRange, Settle, Shard,
-    SubscriptionOptions,
+    Engine, EngineError, EngineOptions, Filled, Level, Payload, Position, Publication, QueueId, SequenceRange, Settle,
+    Shard, SubscriptionOptions,
 };
 use penstock_log::{Disk, RealDisk, Space};
 
@@ -256,4 +256,25 @@ async fn a_disk_that_fails_for_good_stops_its_shard_and_no_other() {
             assert!(refused || met.is_empty(), "step {after} with error {error}: {met:?}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_close_whose_sync_fails_tells_those_who_wait_for_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let fault = Fault { after: usize::MAX, times: usize::MAX, error: 5, met: BTreeSet::new() };
+    let disk = Arc::new(FailingDisk { directory: directory.path().to_owned(), fault: Mutex::new(fault) });
+    let engine = Engine::on_disk(options(), Arc::<FailingDisk>::clone(&disk)).unwrap();
+    let shard = engine.open_shard("/", directory.path(), false).unwrap();
+    shard.put_queue(QUEUE, "jobs", false, None).unwrap();
+    let waiting = tokio::spawn({
+        let shard = Arc::clone(&shard);
+        async move { shard.wait_synced(Position(u64::MAX)).await }
+    });
+    tokio::task::yield_now().await;
+
+    disk.fault.lock().unwrap().after = 0;
+    shard.close(false).unwrap_err();
+
+    let waited = tokio::time::timeout(Duration::from_secs(20), waiting).await.expect("whoever waits is told");
+    assert!(matches!(waited.unwrap(), Err(EngineError::Closed(_))));
 }

@@ -412,3 +412,20 @@ fn what_never_went_out_is_returned_as_if_nobody_had_had_it() {
 
     assert_eq!(flags(&shard), [(1, true, 1), (2, false, 0)]);
 }
+
+#[test]
+fn a_consumer_that_held_much_returns_all_of_it_to_its_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let House { shard, .. } = open(directory.path());
+    publish(&shard, &[b"x".as_slice(); 20_000]);
+    let subscription = consumer(&shard, 20_000, false);
+    take(&subscription, 20_000);
+    assert_eq!(subscription.settle(&[range(1, 15_000)], Settle::Ack).unwrap(), 15_000);
+    assert_eq!(subscription.settle(&[range(15_001, 20_000)], Settle::Requeue).unwrap(), 5_000);
+    take(&subscription, 20_000);
+
+    drop(subscription);
+
+    let expected: Vec<_> = (15_001..=20_000).map(|number| (number, true, 2)).collect();
+    assert_eq!(flags(&shard), expected);
+}

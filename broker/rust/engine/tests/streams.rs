@@ -169,6 +169,27 @@ fn an_offset_that_is_not_there_yet_and_a_nameless_group_are_refused() {
 }
 
 #[tokio::test]
+async fn a_reader_whose_place_was_given_up_gets_nothing_and_the_next_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open(directory.path());
+    publish(&house, &["one", "two"]);
+    let settings = penstock_engine::ReadSettings { single_active: true, ..house::settings(ReadFrom::First, Some("g")) };
+    let mut active = house.shard.read(STREAM, settings).unwrap();
+    let mut waiting = house.shard.read(STREAM, settings).unwrap();
+    assert_eq!(active.turn().unwrap(), Some(Turn { active: true, begin: 1 }));
+    active.store(1).unwrap();
+
+    active.place().leave();
+
+    waiting.signal().heard().await;
+    assert_eq!(waiting.turn().unwrap(), Some(Turn { active: true, begin: 2 }));
+    active.store(2).unwrap();
+    assert_eq!(offsets(&read_all(&mut active)), []);
+    assert_eq!(offsets(&read_all(&mut waiting)), [2]);
+    assert_eq!(house.shard.queue_counts(&[STREAM]).unwrap()[0].consumer_count, 1);
+}
+
+#[tokio::test]
 async fn of_a_groups_single_active_readers_the_next_goes_on_behind_what_was_stored() {
     let directory = tempfile::tempdir().unwrap();
     let house = open(directory.path());

@@ -162,7 +162,7 @@ impl House {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
     fn no_ready_message_stays_beside_a_consumer_that_waits(steps in steps()) {

@@ -46,7 +46,7 @@ struct Gone {
 
 impl Gone {
     fn remove(&self, disk: &dyn Disk) -> Result<(), LogError> {
-        if self.is_kept { set_aside(disk, &self.path) } else { unlink_if_there(disk, &self.path) }
+        if self.is_kept { set_aside(disk, &self.path).map(|_| ()) } else { unlink_if_there(disk, &self.path) }
     }
 }
 

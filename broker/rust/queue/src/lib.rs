@@ -12,6 +12,6 @@ mod subscription;
 
 pub use ack_set::AckSet;
 pub use ids::{QueueId, Sequence, SequenceRange};
-pub use machine::{Queue, QueueError, Settle, Settled, Taken};
+pub use machine::{Queue, QueueError, Settle, Settled, Settling, Taken};
 pub use routing::{Destination, ExchangeKind, Matched, NoSuchExchange, Routing, RoutingError};
 pub use subscription::{SubscriptionId, SubscriptionSettings};

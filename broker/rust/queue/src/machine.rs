@@ -5,10 +5,13 @@
 //! however many subscriptions there are.
 
 mod leased;
+mod settling;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
+
+pub use settling::Settling;
 
 use crate::ack_set::AckSet;
 use crate::backlog::{Backlog, extend};
@@ -176,9 +179,11 @@ impl Queue {
     }
 
     /// Gives ready messages to a subscription, the lowest first, and appends them to `out`. It gives no more than its credit,
-    /// `count_max` and its fair share: the ready messages divided by the subscriptions with credit, but at least one.
+    /// `count_max` and its fair share: the ready messages divided by the subscriptions with credit, but at least one. Whoever takes
+    /// does not wait any more, until it says so.
     pub fn take(&mut self, id: SubscriptionId, count_max: u32, out: &mut Vec<Taken>) {
         let Some(subscription) = self.slots.get_mut(id) else { return };
+        subscription.waits = false;
         let share = (self.backlog.count() / self.willing_count.max(1) as u64).max(1);
         let mut wanted = subscription.credit().min(u64::from(count_max)).min(share).min(self.backlog.count());
         self.unsettled_count += wanted;

@@ -171,6 +171,17 @@ impl Subscription {
         first..end.max(first)
     }
 
+    /// The part of `range` that holds at most so many messages, how many those are, and whether that is all of it.
+    pub(crate) fn clip(&self, range: SequenceRange, count_max: usize) -> (SequenceRange, usize, bool) {
+        let places = self.places(range);
+        match self.held.get(places.start + count_max.saturating_sub(1)) {
+            Some(last) if places.len() > count_max => {
+                (SequenceRange { last: last.sequence, ..range }, count_max, false)
+            }
+            _ => (range, places.len(), true),
+        }
+    }
+
     /// Adds what lies at `places` to what is settled; gives how many of them have no size yet.
     pub(crate) fn add_up(&self, places: Range<usize>, settled: &mut Settled) -> u64 {
         let mut ends = self.held.range(places.clone());

@@ -105,6 +105,18 @@ fn turns_go_round_among_consumers_that_wait_and_have_credit() {
 }
 
 #[test]
+fn who_took_something_is_not_woken_before_it_waits_again() {
+    let mut queue = queue_of(2);
+    let [busy, idle] = [0, 5].map(|prefetch| queue.subscribe(settings(prefetch)).unwrap());
+    queue.wait(busy);
+    queue.set_prefetch(busy, 5);
+    queue.take(busy, 1, &mut Vec::new());
+    queue.wait(idle);
+
+    assert_eq!(queue.next_to_wake(), Some(idle));
+}
+
+#[test]
 fn nobody_is_woken_when_nothing_is_ready() {
     let mut queue = Queue::new();
     let id = queue.subscribe(settings(1)).unwrap();

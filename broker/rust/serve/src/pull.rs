@@ -5,6 +5,7 @@
 //!   goes alone. The responses of one connection that are on their way are bounded together, as a consumer's window is;
 //! * what a response holds is the client's only once the response was handed to the transport. One that is cancelled, times out
 //!   or is refused by the client before that returns its messages as delivered once more; with auto-ack it settles nothing;
+//! * a connection holds no more messages of a queue than a consumer may: settling costs by what is held;
 //! * nobody waits for the disk, a decision or a client while it holds what another call of the connection needs: a turn belongs
 //!   to one queue and lasts as long as taking or settling.
 //!
@@ -23,6 +24,7 @@ use crate::calls::{Admitted, Call, Calls, Kind};
 use crate::connection::Caller;
 use crate::consume::apply_settlement;
 use crate::deliveries::Pending;
+use crate::messaging::PREFETCH_MAX;
 use crate::quotas::{Allowance, Quotas};
 use crate::responses::{FramedMessage, Responder};
 use crate::stalls::until_free;
@@ -145,8 +147,13 @@ impl PullContext {
         }
         let auto_ack = request.auto_ack;
         let mut passage = Passage { subscription, auto_ack, taken: Vec::new(), arrived: false, _release: release };
+        let room = PREFETCH_MAX.saturating_sub(passage.subscription.unsettled_count());
+        if room == 0 {
+            let text = format!("the connection holds {PREFETCH_MAX} messages of this queue; settle some");
+            return Err(Status::resource_exhausted(text));
+        }
         let mut filled = Vec::new();
-        let taken = passage.subscription.take_now(request.count_max.clamp(1, COUNT_MAX), &mut filled);
+        let taken = passage.subscription.take_now(request.count_max.clamp(1, COUNT_MAX.min(room)), &mut filled);
         let ready_count = taken.map_err(|error| status::of_engine(&error))?;
         let mut pending = Pending::default();
         pending.extend(filled);

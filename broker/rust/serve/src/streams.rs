@@ -1,6 +1,7 @@
 //! `penstock.v1.StreamService`: opens readers after Python admitted them; every other method goes to Python as it came.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -75,7 +76,12 @@ async fn open_read(messaging: Messaging, caller: Caller, mut input: Streaming<By
     let opened = reading.await.map_err(|_| Status::internal("opening a reader failed"))?;
     let reader = opened.map_err(|error| status::of_engine(&error))?;
     let credit = Some(open.credit).filter(|&credit| credit > 0);
-    Ok(ReadStream::new(input, messaging.stopping, question.watch(|| ()), reader, credit))
+    let place = Arc::downgrade(reader.place());
+    let rights = question.watch(move || {
+        // The next one of its group goes on at once, also when this one's client reads nothing any more.
+        place.upgrade().iter().for_each(|place| place.leave());
+    });
+    Ok(ReadStream::new(input, messaging.stopping, rights, reader, credit))
 }
 
 fn from_of(start: Start) -> ReadFrom {
