@@ -126,7 +126,8 @@ def test_a_repair_is_refused_while_a_broker_runs(own: Broker) -> None:
 def test_a_segment_that_is_gone_is_told_and_the_other_queue_is_served(own: Broker) -> None:
     path, _ = flip(own, body(7))
     content = path.read_bytes()
-    path.write_bytes(bytes(64) + content[64:])
+    # A copy of the header ends the file.
+    path.write_bytes(bytes(64) + content[64:-64] + bytes(64))
 
     with own, penstock.connect(own.uri()) as connection:
         connection.declare_queue("new")
@@ -136,3 +137,15 @@ def test_a_segment_that_is_gone_is_told_and_the_other_queue_is_served(own: Broke
         assert connection.get("jobs") is None
         eventually(lambda: connection.get_queue("jobs").ready_count, 0)
         assert any("jobs" in damage.queues for damage in connection.status().damage)
+    assert path.read_bytes() == bytes(64) + content[64:-64] + bytes(64)
+
+
+def test_a_segment_without_its_header_is_served_by_the_copy_and_told_at_the_start(own: Broker) -> None:
+    path, _ = flip(own, body(7))
+    content = path.read_bytes()
+    path.write_bytes(bytes(64) + content[64:])
+
+    with own, penstock.connect(own.uri()) as connection:
+        assert [damage.file for damage in connection.status().damage] == [path.name]
+        bodies = [message.body for message in islice(connection.consume("jobs", prefetch=COUNT), COUNT - 1)]
+        assert bodies == [body(number) for number in range(COUNT) if number != 7]
