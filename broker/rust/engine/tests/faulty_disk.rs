@@ -238,7 +238,7 @@ async fn run(after: usize, times: usize, error: i32) -> (BTreeSet<&'static str>,
 #[tokio::test]
 async fn whichever_step_fails_everything_confirmed_is_served_after_a_start() {
     let mut met = BTreeSet::new();
-    for after in 0..120 {
+    for after in 0..60 {
         for error in ERRORS {
             met.extend(run(after, 1, error).await.0);
         }
