@@ -104,18 +104,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     {
         return Err(LogError::damaged(first.segment.path(), 0, Damage::NoCheckpoint));
     }
-    let mut rewritten = manifest.entries.iter().peekable();
-    for mut found in headers {
-        while let Some(entry) = rewritten.next_if(|entry| entry.first <= found.segment.first()) {
-            reader.read_rewritten(entry, log_id)?;
-        }
-        let next = rewritten.peek().map(|entry| entry.first);
-        found.limit = found.limit.into_iter().chain(next).min();
-        reader.read(found)?;
-    }
-    for entry in rewritten {
-        reader.read_rewritten(entry, log_id)?;
-    }
+    reader.read_in_order(headers, &manifest, log_id)?;
     reader.reach_synced();
     reader.sync_names()?;
     if reader.has_written {
@@ -172,6 +161,28 @@ struct Walked {
 }
 
 impl Reader<'_> {
+    /// Reads what is in the plain segments and in the rewritten ones between them.
+    fn read_in_order(
+        &mut self,
+        headers: Vec<Found>,
+        manifest: &Manifest,
+        log_id: Option<[u8; 16]>,
+    ) -> Result<(), LogError> {
+        let mut rewritten = manifest.entries.iter().peekable();
+        for mut found in headers {
+            while let Some(entry) = rewritten.next_if(|entry| entry.first <= found.segment.first()) {
+                self.read_rewritten(entry, log_id)?;
+            }
+            let next = rewritten.peek().map(|entry| entry.first);
+            found.limit = found.limit.into_iter().chain(next).min();
+            self.read(found)?;
+        }
+        for entry in rewritten {
+            self.read_rewritten(entry, log_id)?;
+        }
+        Ok(())
+    }
+
     fn headers(&mut self, numbers: &[u64], log_id: &mut Option<[u8; 16]>) -> Result<Vec<Found>, LogError> {
         let mut found: Vec<Found> = Vec::new();
         let mut unreadable = Vec::new();
