@@ -12,6 +12,8 @@ pub(crate) struct Names {
     pub(crate) rewritten: Vec<(u64, u32)>,
     pub(crate) checkpoints: Vec<u64>,
     pub(crate) temporary: Vec<PathBuf>,
+    /// The highest number of any segment, also of one that was rewritten, removed but for its directory, or set aside.
+    pub(crate) highest: u64,
 }
 
 impl Names {
@@ -22,6 +24,7 @@ impl Names {
             let path = entry.map_err(io)?.path();
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
             if let Some(rest) = name.strip_prefix("msgs.") {
+                names.highest = names.highest.max(number_of(name).unwrap_or(0));
                 names.segments.extend(number(rest));
                 names.rewritten.extend(edition(rest.strip_suffix(".idx").unwrap_or(rest)));
                 if rest.ends_with(".tmp") {

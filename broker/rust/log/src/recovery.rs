@@ -114,7 +114,8 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     if has_lost {
         state.recount();
     }
-    let next_number = names.segments.last().map_or(1, |last| last + 1);
+    // Rewritten ones keep the numbers of what they stand for: numbers ascend along the log.
+    let next_number = names.highest.saturating_add(1);
     Ok(Recovered {
         log_id,
         state,

@@ -522,3 +522,46 @@ fn closing_ends_what_was_begun() {
     drop(log);
     model.check_messages(&open(directory.path()).log);
 }
+
+#[test]
+fn segments_get_numbers_above_those_of_rewritten_ones_when_no_other_is_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut model = Model::default();
+    let mut log = open(directory.path()).log;
+    run(&mut log, &mut model, 400, |_, _| {});
+    // Nothing of this lives, and it is more than a checkpoint is saved twice for: only what was rewritten is left.
+    for is_last in [false, false, true] {
+        for _ in 0..20 {
+            model.publish(&mut log, &[2], message(100_000, 1)).unwrap();
+            model.settle(&mut log, 2, Outcome::Ack, &[0]);
+        }
+        if !is_last {
+            fold(&mut log).map(Retired::perform).transpose().unwrap();
+            compact_all(&mut log);
+        }
+    }
+    log.close().unwrap();
+    drop(log);
+    let left = files(directory.path());
+    let is_plain = |path: &&PathBuf| path.extension().is_some_and(|ending| ending.len() == 10) && !is_checkpoint(path);
+    assert_eq!(left.iter().filter(is_plain).count(), 0, "{left:?}");
+    assert!(!rewritten(directory.path()).is_empty());
+
+    for _ in 0..3 {
+        let mut log = open(directory.path()).log;
+        run(&mut log, &mut model, 400, |log, _| {
+            compact_all(log);
+        });
+        model.check_messages(&log);
+        log.close().unwrap();
+    }
+
+    let opened = open(directory.path());
+    assert_eq!(opened.quarantined, []);
+    model.check_state(&opened.state);
+    model.check_messages(&opened.log);
+}
+
+fn is_checkpoint(path: &Path) -> bool {
+    path.file_name().unwrap().to_str().unwrap().starts_with("checkpoint.")
+}
