@@ -118,6 +118,7 @@ class VhostsStorage:
             return  # it was made before, and only its log could not be opened
         if name in self._names:  # its deletion failed half-way
             self._write_names([other for other in self._names if other != name])
+            self._note()
         create_vhost_directory(path, name)
         self._write_names([*self._names, name])
 

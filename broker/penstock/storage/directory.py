@@ -106,7 +106,7 @@ class DataDirectory:
             raise _missing(self.users_file, f"to make the first user again, take it out of `files` in {NODE}")
 
     def has_proof(self, vhost: str) -> bool:
-        """Whether the definitions of a vhost had a proof beside them, so that they are refused without."""
+        """Whether a vhost was listed last, so that it is refused without its definitions' proof and its log."""
         return _proof_name(vhost) in self._files
 
     def begin(self, vhosts: Sequence[str]) -> None:
@@ -122,7 +122,9 @@ class DataDirectory:
         """From `begin` on: lists what must be there at the next start. Raises StorageError."""
         if not self._has_begun:
             return
-        node = {"format": 1, "boot_id": self._boot_id, "data_id": self.data_id, "files": listed_files(vhosts)}
+        files = listed_files(vhosts)
+        self._files = frozenset(files)  # also when they cannot be written: one that was deleted may be made again now
+        node = {"format": 1, "boot_id": self._boot_id, "data_id": self.data_id, "files": files}
         write_json(self.path / NODE, node)
 
     def mark_clean(self) -> None:

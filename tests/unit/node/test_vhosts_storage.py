@@ -105,3 +105,18 @@ def test_a_list_of_files_that_cannot_be_written_does_not_fail_what_was_done(
 
     play(tmp_path, scenario)
     play(tmp_path, nothing)
+
+
+def test_a_vhost_that_a_start_found_can_be_deleted_and_made_again(tmp_path: Path) -> None:
+    async def create(storage: VhostsStorage, engine: NoEngine) -> None:
+        await storage.create(BLUE)
+
+    async def replace(storage: VhostsStorage, engine: NoEngine) -> None:
+        await storage.delete(BLUE)
+        await storage.create(BLUE)
+
+    play(tmp_path, create)
+    play(tmp_path, replace)
+    play(tmp_path, nothing)
+
+    assert read_vhosts(tmp_path / "vhosts.json") == ["blue"]
