@@ -178,3 +178,24 @@ def test_health_and_metrics_are_served(broker: Broker) -> None:
         client.publish(b"a", routing_key="counted")
 
         eventually(lambda: "penstock_messages_published_total" in broker.scrape(), True)
+
+
+def test_a_broker_that_was_emptied_and_stopped_starts_again(own: Broker) -> None:
+    queues = ("own", "shared")
+    with own:
+        with penstock.connect(own.uri()) as connection:
+            connection.declare_queue("own", arguments={"x-dedicated": True})
+            connection.declare_queue("shared")
+            for queue in queues:
+                connection.publish_many([bytes(1 << 20)] * 8, routing_key=queue)
+                for message in islice(connection.consume(queue), 8):
+                    message.ack()
+        own.stop()
+        assert list(own.data_dir.glob("**/msgs.*")) == [], "or this shows nothing"
+
+        own.start()
+
+        with penstock.connect(own.uri()) as connection:
+            for queue in queues:
+                connection.publish(b"goes on", routing_key=queue, mandatory=True)
+            assert {queue.name: queue.ready_count for queue in connection.list_queues()} == dict.fromkeys(queues, 1)

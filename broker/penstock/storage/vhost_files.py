@@ -52,10 +52,11 @@ def open_vhost_directory(path: Path, name: str, *, is_proven: bool = False) -> t
         raise StorageError(
             Thing("vhost", name), f"has a directory {path} of vhost {shown!r}", "put the right one there"
         )
-    if is_proven and not any(path.glob("msgs.*")):
+    # Without a segment nothing lives in a log: a checkpoint says so.
+    if is_proven and not any(any(path.glob(pattern)) for pattern in ("msgs.*", "checkpoint.*")):
         raise StorageError(
             Thing("log", str(path)),
-            "has no segment (msgs.*), and messages were in it",
+            "has no segment (msgs.*) and no checkpoint, and messages were in it",
             f"put its files back, also from a backup; to begin without messages, take {path.name}/{PROOF} out of "
             "`files` in node.json",
         )
