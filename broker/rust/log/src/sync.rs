@@ -127,8 +127,10 @@ impl SyncedFile {
         };
         let turn = self.turn + 1;
         let place = SLOT_PLACES[(turn % 2) as usize];
-        let written = disk.write_at(&file, &encode_slot(turn, position), place);
-        written.map_err(|error| LogError::io("write", &self.path, error))?;
+        match disk.write_at(&file, &encode_slot(turn, position), place) {
+            Err(error) if is_full(&error) => return Ok(()),
+            written => written.map_err(|error| LogError::io("write", &self.path, error))?,
+        }
         self.file = Some(file);
         (self.turn, self.position) = (turn, position);
         Ok(())
@@ -173,6 +175,17 @@ mod tests {
         }
 
         assert_eq!(SyncedFile::load(directory.path()).unwrap().position(), Position(30));
+    }
+
+    #[test]
+    fn a_full_disk_leaves_an_earlier_position_and_fails_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/dev/full", directory.path().join("synced")).unwrap();
+        let mut file = SyncedFile::load(directory.path()).unwrap();
+
+        file.save(&RealDisk, Position(10)).unwrap();
+
+        assert_eq!(file.position(), Position(0));
     }
 
     #[test]
