@@ -72,6 +72,10 @@ pub enum Damage {
     Lost,
     #[error("none of the checkpoints can be read, and segments before the first one are gone")]
     NoCheckpoint,
+    #[error(
+        "its checkpoints count stored messages, and no segment (msgs.*) is there; put its files back, or move its checkpoints away to begin without the messages"
+    )]
+    NoSegment,
 }
 
 impl LogError {

@@ -105,6 +105,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
         return Err(LogError::damaged(first.segment.path(), 0, Damage::NoCheckpoint));
     }
     reader.read_in_order(headers, &manifest, log_id)?;
+    reader.check_segments(&names)?;
     reader.reach_synced();
     reader.sync_names()?;
     if reader.has_written {
@@ -180,6 +181,15 @@ impl Reader<'_> {
         }
         for entry in rewritten {
             self.read_rewritten(entry, log_id)?;
+        }
+        Ok(())
+    }
+
+    /// A log is closed without segments when nothing in it lives, and only then.
+    fn check_segments(&self, names: &Names) -> Result<(), LogError> {
+        let is_empty = names.segments.is_empty() && self.sealed.is_empty();
+        if is_empty && self.state.queues.values().any(|queue| queue.count > 0) {
+            return Err(LogError::damaged(self.directory, 0, Damage::NoSegment));
         }
         Ok(())
     }

@@ -472,3 +472,24 @@ fn what_repair_mended_is_not_told_again() {
 
     assert!(open(directory.path()).quarantined.is_empty());
 }
+
+#[test]
+fn a_log_whose_segments_all_vanished_is_refused_until_they_are_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let model = closed_log(directory.path(), &[QUEUE], 5);
+    let away = tempfile::tempdir().unwrap();
+    let segments: Vec<PathBuf> = (1..60).map(|number| segment(directory.path(), number)).collect();
+    let there: Vec<&PathBuf> = segments.iter().filter(|path| path.exists()).collect();
+    let moved = |path: &Path| away.path().join(path.file_name().unwrap());
+    there.iter().for_each(|path| std::fs::rename(path, moved(path)).unwrap());
+
+    for _ in 0..2 {
+        let refused = Log::open(directory.path(), small_segments()).unwrap_err();
+        assert!(matches!(refused, LogError::Damaged { why: Damage::NoSegment, .. }), "{refused}");
+    }
+
+    there.iter().for_each(|path| std::fs::rename(moved(path), path).unwrap());
+    let opened = open(directory.path());
+    model.check_state(&opened.state);
+    model.check_messages(&opened.log);
+}
