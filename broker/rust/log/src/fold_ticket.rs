@@ -5,6 +5,7 @@
 //! half-way leaves the state at the record it reached, and the next one goes on from there. Nothing is folded whose checksum
 //! does not hold.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +19,7 @@ use crate::directory::{self, Lookup};
 use crate::disk::Disk;
 use crate::error::{Damage, LogError};
 use crate::fold::FoldState;
+use crate::live_segments::LiveSegment;
 use crate::record::{DecodeError, Position};
 use crate::rewriting::Rewriting;
 use crate::segment::{Check, Segment, aside_path, damaged_path};
@@ -34,6 +36,8 @@ pub(crate) struct Keeper {
     pub(crate) checkpoints: Checkpoints,
     pub(crate) catalog: Catalog,
     pub(crate) rewriting: Option<Rewriting>,
+    /// Segments that the start missed: it is for the next one to see whether they are missed still.
+    pub(crate) gone: Vec<LiveSegment>,
     /// Nothing is compacted once its log is closed: another may stand on the directory.
     pub(crate) is_closed: bool,
 }
@@ -143,13 +147,14 @@ impl FoldTicket {
         }
         let names_synced = self.disk.sync_directory(&self.directory);
         names_synced.map_err(|error| self.stop(LogError::io("sync", &self.directory, error)))?;
+        let listed = self.listed(&mut keeper, &live)?;
         let Keeper { state, checkpoints, catalog, .. } = &mut *keeper;
         let (disk, holds) = (self.disk.as_ref(), self.holds.as_ref());
-        let checkpoint_bytes = checkpoints.save(disk, &self.directory, &self.log_id, state)?;
+        let checkpoint_bytes = checkpoints.save(disk, &self.directory, &self.log_id, state, &listed)?;
         checkpoints.trim(disk, &self.directory, holds)?;
         // What died since the older checkpoint would stay until the next: saved twice, the same state is both.
         if state.position.0 - checkpoints.floor().0 > COPY_BYTES_MIN.max(COPY_TIMES * checkpoint_bytes) {
-            match checkpoints.save(disk, &self.directory, &self.log_id, state) {
+            match checkpoints.save(disk, &self.directory, &self.log_id, state, &listed) {
                 Err(error) if error.is_full() => {}
                 copied => copied.map(|_| ())?,
             }
@@ -167,6 +172,19 @@ impl FoldTicket {
     fn live(&self, state: &FoldState) -> Result<Vec<bool>, LogError> {
         let has_live = |part: &FoldPart| part.lookup.any_run(|queue, first, count| state.has_live(queue, first, count));
         self.parts.iter().map(has_live).collect()
+    }
+
+    /// The segments that the checkpoint counts on, these parts among them.
+    fn listed(&self, keeper: &mut Keeper, live: &[bool]) -> Result<Vec<LiveSegment>, LogError> {
+        let Keeper { state, catalog, gone, .. } = keeper;
+        let known = catalog.live(state)?.into_iter().chain(gone.iter().copied());
+        let mut listed: BTreeMap<u64, LiveSegment> = known.map(|one| (one.number, one)).collect();
+        for (part, &is_live) in self.parts.iter().zip(live) {
+            if is_live {
+                listed.insert(part.segment.number(), LiveSegment::of(&part.segment));
+            }
+        }
+        Ok(listed.into_values().collect())
     }
 
     fn stop(&self, error: LogError) -> LogError {
