@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_log::Quarantined;
+use penstock_log::{Damage, Quarantined};
 use penstock_queue::QueueId;
 
 /// So many queues are named per file; the count of records goes on.
@@ -29,14 +29,25 @@ pub struct DamagedFile {
 #[derive(Debug, Default)]
 pub(crate) struct Damages {
     by_file: BTreeMap<String, DamagedFile>,
+    /// Messages that the start missed, with files that are gone: they are not counted again when a consumer comes to them.
+    missed: u64,
 }
 
 impl Damages {
     pub fn of_start(quarantined: &[Quarantined]) -> Damages {
         let mut damages = Damages::default();
         for one in quarantined {
-            // What an earlier start or reader met was counted then.
-            let count = u64::from(one.why != penstock_log::Damage::Marked);
+            let count = match one.why {
+                // What an earlier start or reader met was counted then.
+                Damage::Marked => 0,
+                // Every such file tells of all that is missing.
+                Damage::Gone { messages } | Damage::Unnamed { messages } => {
+                    let count = messages.saturating_sub(damages.missed);
+                    damages.missed += count;
+                    count
+                }
+                _ => 1,
+            };
             damages.note_many(&one.file, one.at, &one.why.to_string(), &one.queues, count);
         }
         damages
@@ -47,9 +58,13 @@ impl Damages {
         self.note_many(file, at, why, queues, 1)
     }
 
-    /// The same of messages that no segment holds.
-    pub fn note_lost(&mut self, queue: QueueId, count: u64) -> bool {
-        self.note_many(NO_FILE, 0, "messages have no record in any segment", &[queue], count)
+    /// Takes note of messages that no segment holds. Gives how many of them the start did not count, and whether they are the
+    /// first.
+    pub fn note_lost(&mut self, queue: QueueId, count: u64) -> (u64, bool) {
+        let known = count.min(self.missed);
+        self.missed -= known;
+        let new = count - known;
+        (new, new > 0 && self.note_many(NO_FILE, 0, "messages have no record in any segment", &[queue], new))
     }
 
     pub fn has(&self, file: &str) -> bool {

@@ -138,7 +138,7 @@ impl LeaseReader {
             return Err(self.shard.missing(self.queue, first));
         };
         let count = self.drop_range(state, range)?;
-        let is_first = state.damages.note_lost(self.queue, count);
+        let (count, is_first) = state.damages.note_lost(self.queue, count);
         self.shard.tell_damage(state, NO_FILE, count, is_first);
         Ok(())
     }

@@ -227,7 +227,7 @@ impl Subscription {
         }
         self.drop_all(state, &lost)?;
         let count = lost.len() as u64;
-        let is_first = state.damages.note_lost(self.queue, count);
+        let (count, is_first) = state.damages.note_lost(self.queue, count);
         self.shard.tell_damage(state, NO_FILE, count, is_first);
         Ok(lost.len())
     }

@@ -119,6 +119,11 @@ fn what_lay_in_a_segment_that_is_gone_is_dropped_and_what_follows_is_served() {
     filled(directory.path());
     std::fs::remove_file(directory.path().join("msgs.0000000002")).unwrap();
     let (engine, shard) = open(directory.path());
+    let reported = shard.damages();
+    assert_eq!((reported[0].file.as_str(), &reported[0].queues[..]), ("msgs.0000000002", &["jobs".to_owned()][..]));
+    assert_eq!(damaged_records(&engine), reported[0].records);
+    let notices = engine.notices().take();
+    assert!(notices[0].text.contains("msgs.0000000002") && notices[0].text.contains("the file is gone"), "{notices:?}");
     let subscription = consumer(&shard);
 
     let got = drain(&subscription);
@@ -126,7 +131,7 @@ fn what_lay_in_a_segment_that_is_gone_is_dropped_and_what_follows_is_served() {
     let lost = COUNT - got.len() as u64;
     assert!(lost > 50 && lost < 150, "{lost} are lost");
     assert_eq!(got.last(), Some(&COUNT));
-    assert_eq!(damaged_records(&engine), lost);
+    assert_eq!((reported[0].records, damaged_records(&engine)), (lost, lost), "nothing is counted twice");
     assert_eq!(shard.damages()[0].queues, ["jobs"]);
     assert_eq!(shard.totals().unwrap(), (0, got.len() as u64));
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use crate::directory::{Lookup, Span};
 use crate::error::LogError;
 use crate::fold::FoldState;
+use crate::live_segments::LiveSegment;
 use crate::manifest::Entry;
 use crate::record::{HEADER_BYTES, MESSAGE_FIXED_BYTES, Position, TARGET_BYTES};
 use crate::recovery::Sealed;
@@ -89,6 +90,17 @@ impl Holding {
         };
         (self.witness, self.looked) = (Some(run), at);
         Ok(true)
+    }
+
+    fn may_live(&mut self, state: &FoldState) -> Result<bool, LogError> {
+        match self.is_live(state) {
+            // Nobody knows what its directory named; it stays until the directory is made again.
+            Err(LogError::Damaged { .. }) => {
+                self.refuse();
+                Ok(true)
+            }
+            asked => asked,
+        }
     }
 
     /// Gives how many entries that took.
@@ -205,15 +217,7 @@ impl Catalog {
     pub(crate) fn take_dead(&mut self, state: &FoldState, floor: Position) -> Result<Vec<Arc<Segment>>, LogError> {
         let mut is_dead = Vec::with_capacity(self.holdings.len());
         for held in &mut self.holdings {
-            let is_live = match held.is_live(state) {
-                // Nobody knows what its directory named; it stays until the directory is made again.
-                Err(LogError::Damaged { .. }) => {
-                    held.refuse();
-                    true
-                }
-                asked => asked?,
-            };
-            is_dead.push(!is_live && held.end <= floor);
+            is_dead.push(!held.may_live(state)? && held.end <= floor);
         }
         let mut dead = Vec::new();
         let mut at = 0;
@@ -226,6 +230,17 @@ impl Catalog {
             !goes
         });
         Ok(dead)
+    }
+
+    /// Those that hold something alive.
+    pub(crate) fn live(&mut self, state: &FoldState) -> Result<Vec<LiveSegment>, LogError> {
+        let mut live = Vec::new();
+        for held in &mut self.holdings {
+            if held.may_live(state)? {
+                live.push(LiveSegment::of(&held.segment));
+            }
+        }
+        Ok(live)
     }
 
     /// Measures the ones not measured for the longest, within what a checkpoint may cost.

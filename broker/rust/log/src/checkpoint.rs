@@ -15,7 +15,8 @@ use crate::disk::Disk;
 use crate::error::{Damage, LogError};
 use crate::fold::{FoldState, FoldedQueue};
 use crate::header::is_bad_sector;
-use crate::marks::owner_of_producer;
+use crate::live_segments::{self, LiveSegment};
+use crate::marks::{LIVE_SEGMENTS, owner_of_producer};
 use crate::record::{Position, le_u32};
 use crate::segment::FORMAT;
 
@@ -32,6 +33,8 @@ pub(crate) fn checkpoint_path(directory: &Path, number: u64) -> PathBuf {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Checkpoints {
     kept: Vec<(u64, Position)>,
+    /// The segments that the one counts on which a start read.
+    pub(crate) live: Vec<LiveSegment>,
 }
 
 impl Checkpoints {
@@ -50,13 +53,13 @@ impl Checkpoints {
                 read => read.map_err(|error| LogError::io("read", &path, error))?,
             };
             match decode(&bytes, &path) {
-                Ok((id, state)) => {
+                Ok((id, state, live)) => {
                     if log_id.is_some_and(|expected| expected != id) {
                         return Err(LogError::damaged(&path, 0, Damage::OtherLog));
                     }
                     *log_id = Some(id);
                     found.kept.push((number, state.position));
-                    newest = state;
+                    (newest, found.live) = (state, live);
                 }
                 Err(LogError::Damaged { .. }) => {}
                 Err(error) => return Err(error),
@@ -84,18 +87,20 @@ impl Checkpoints {
         self.kept.last().map(|&(number, _)| number)
     }
 
-    /// Writes the state as the newest checkpoint; everything it counts on is on the disk already. Gives how long it is.
+    /// Writes the state as the newest checkpoint; everything it counts on is on the disk already, and listed in `live` as far
+    /// as it is segments. Gives how long it is.
     pub(crate) fn save(
         &mut self,
         disk: &dyn Disk,
         directory: &Path,
         log_id: &[u8; 16],
         state: &FoldState,
+        live: &[LiveSegment],
     ) -> Result<u64, LogError> {
         let number = self.kept.last().map_or(1, |&(number, _)| number + 1);
         let path = checkpoint_path(directory, number);
         let temporary = path.with_file_name(format!("checkpoint.{number:010}.tmp"));
-        let bytes = encode(log_id, state);
+        let bytes = encode(log_id, state, live);
         write_whole(disk, &temporary, &bytes)?;
         disk.rename(&temporary, &path).map_err(|error| LogError::io("rename", &temporary, error))?;
         disk.sync_directory(directory).map_err(|error| LogError::io("sync", directory, error))?;
@@ -120,7 +125,7 @@ pub(crate) fn unlink_if_there(disk: &dyn Disk, path: &Path) -> Result<(), LogErr
     }
 }
 
-pub(crate) fn encode(log_id: &[u8; 16], state: &FoldState) -> Vec<u8> {
+pub(crate) fn encode(log_id: &[u8; 16], state: &FoldState, live: &[LiveSegment]) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER_BYTES + state.queues.len() * 48 + 64);
     out.extend_from_slice(MAGIC);
     put_u32(&mut out, FORMAT);
@@ -131,7 +136,7 @@ pub(crate) fn encode(log_id: &[u8; 16], state: &FoldState) -> Vec<u8> {
     put_u64(&mut out, state.first_sequence.0);
     put_u32(&mut out, state.highest_queue_id.0);
     put_u32(&mut out, state.queues.len() as u32);
-    put_u32(&mut out, (state.marks.len() + state.producers.len()) as u32);
+    put_u32(&mut out, (state.marks.len() + state.producers.len() + usize::from(!live.is_empty())) as u32);
     put_u32(&mut out, 0);
     let mut ids: Vec<_> = state.queues.keys().copied().collect();
     ids.sort_unstable();
@@ -147,6 +152,9 @@ pub(crate) fn encode(log_id: &[u8; 16], state: &FoldState) -> Vec<u8> {
     producers.sort_unstable();
     for (&id, sequence) in producers {
         put_mark(&mut out, [&owner_of_producer(id), &[], &sequence.to_le_bytes()]);
+    }
+    if !live.is_empty() {
+        put_mark(&mut out, [LIVE_SEGMENTS, &[], &live_segments::encode(state.position, live)]);
     }
     let crc = crc32c::crc32c(&out);
     put_u32(&mut out, crc);
@@ -192,8 +200,11 @@ fn put_u64(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
-/// The log's id and the state, from a whole file.
-pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<([u8; 16], FoldState), LogError> {
+/// What a checkpoint says: the log's id, the state, and the segments that it counts on.
+type Content = ([u8; 16], FoldState, Vec<LiveSegment>);
+
+/// From a whole file.
+pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Content, LogError> {
     let damaged = || LogError::damaged(path, 0, Damage::Checkpoint);
     let (content, crc) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
     if !content.starts_with(MAGIC) || le_u32(crc) != crc32c::crc32c(content) {
@@ -206,7 +217,7 @@ pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<([u8; 16], FoldState),
     state_in(content).ok_or_else(damaged)
 }
 
-fn state_in(content: &[u8]) -> Option<([u8; 16], FoldState)> {
+fn state_in(content: &[u8]) -> Option<Content> {
     let mut fields = Fields(content.get(16..)?);
     let mut log_id = [0; 16];
     log_id.copy_from_slice(fields.take(16)?);
@@ -219,12 +230,17 @@ fn state_in(content: &[u8]) -> Option<([u8; 16], FoldState)> {
         let (id, queue) = queue_in(&mut fields)?;
         state.queues.insert(id, queue);
     }
+    let mut live = Vec::new();
     for _ in 0..marks {
         let lengths = [fields.u32()?, fields.u32()?, fields.u32()?];
         let [owner, key, value] = lengths.map(|length| fields.take(length as usize));
-        state.put_mark(owner?, key?, value?);
+        if owner == Some(LIVE_SEGMENTS) {
+            live = live_segments::decode(state.position, value?);
+        } else {
+            state.put_mark(owner?, key?, value?);
+        }
     }
-    fields.0.is_empty().then_some((log_id, state))
+    fields.0.is_empty().then_some((log_id, state, live))
 }
 
 fn queue_in(fields: &mut Fields<'_>) -> Option<(QueueId, FoldedQueue)> {
@@ -310,16 +326,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_state_is_read_back(state in states()) {
-            let (log_id, found) = decode(&encode(&LOG_ID, &state), Path::new("checkpoint")).unwrap();
+        fn a_state_is_read_back(state in states(), numbers in prop::collection::vec(any::<u64>(), 0..4)) {
+            let one = |&number: &u64| LiveSegment { number, edition: 2, first: Position(!number) };
+            let live: Vec<_> = numbers.iter().map(one).collect();
+
+            let (log_id, found, listed) = decode(&encode(&LOG_ID, &state, &live), Path::new("checkpoint")).unwrap();
 
             prop_assert_eq!(found, state);
+            prop_assert_eq!(listed, live);
             prop_assert_eq!(log_id, LOG_ID);
         }
 
         #[test]
         fn any_change_is_noticed(state in states(), at in any::<prop::sample::Index>(), bit in 0..8_u32) {
-            let mut bytes = encode(&LOG_ID, &state);
+            let live = LiveSegment { number: 3, edition: 0, first: Position(9) };
+            let mut bytes = encode(&LOG_ID, &state, &[live]);
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;
 
@@ -344,7 +365,7 @@ mod tests {
         let mut floors = Vec::new();
         for position in [10, 20, 30] {
             let state = FoldState { position: Position(position), ..FoldState::default() };
-            checkpoints.save(&RealDisk, directory.path(), &LOG_ID, &state).unwrap();
+            checkpoints.save(&RealDisk, directory.path(), &LOG_ID, &state, &[]).unwrap();
             checkpoints.trim(&RealDisk, directory.path(), &Holds::default()).unwrap();
             floors.push(checkpoints.floor().0);
         }

@@ -1,11 +1,12 @@
 //! The port to the file system: everything a log does to it goes through [`Disk`], so that a test can make any step fail.
 //!
-//! Reading goes through maps and through the files themselves; only what changes the disk is here, and what a start reads of
-//! segments.
+//! Reading goes through maps and through the files themselves; only what changes the disk is here, and what a start and a
+//! fold read of segments.
 
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,6 +28,11 @@ pub trait Disk: Send + Sync + Debug {
     /// Fills `bytes` from an offset on, as a start does; later reads go through maps.
     fn read_at(&self, file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         file.read_exact_at(bytes, offset)
+    }
+    /// Brings a part of a mapped file into memory by `populate`, as a fold does.
+    fn populate(&self, path: &Path, part: Range<u64>, populate: &dyn Fn() -> io::Result<()>) -> io::Result<()> {
+        let _ = (path, part);
+        populate()
     }
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Returns once the file's bytes are on the disk.

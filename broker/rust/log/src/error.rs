@@ -70,6 +70,12 @@ pub enum Damage {
     Unreadable,
     #[error("no segment has the record of this message")]
     Lost,
+    #[error("the file is gone, and {messages} messages are in no segment; put the file back from a copy of the folder")]
+    Gone { messages: u64 },
+    #[error(
+        "the manifest does not name it, and {messages} messages are in no other segment; put the newest manifest back"
+    )]
+    Unnamed { messages: u64 },
     #[error("none of the checkpoints can be read, and segments before the first one are gone")]
     NoCheckpoint,
     #[error(

@@ -3,8 +3,9 @@
 //! What must stay true: before a checkpoint gets its name, every segment that holds a live message of it is on the disk
 //! with its directory, and so are their names; a segment that is dead at the checkpoint need not be. A fold that fails
 //! half-way leaves the state at the record it reached, and the next one goes on from there. Nothing is folded whose checksum
-//! does not hold.
+//! does not hold, and a sector that cannot be read costs the records in it.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,11 +14,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::backup::Holds;
 use crate::catalog::{Catalog, Holding};
 use crate::checkpoint::{Checkpoints, unlink_if_there};
+use crate::contents::Contents;
 use crate::damage::Quarantined;
 use crate::directory::{self, Lookup};
 use crate::disk::Disk;
 use crate::error::{Damage, LogError};
 use crate::fold::FoldState;
+use crate::live_segments::LiveSegment;
 use crate::record::{DecodeError, Position};
 use crate::rewriting::Rewriting;
 use crate::segment::{Check, Segment, aside_path, damaged_path};
@@ -34,6 +37,8 @@ pub(crate) struct Keeper {
     pub(crate) checkpoints: Checkpoints,
     pub(crate) catalog: Catalog,
     pub(crate) rewriting: Option<Rewriting>,
+    /// Segments that the start missed: it is for the next one to see whether they are missed still.
+    pub(crate) gone: Vec<LiveSegment>,
     /// Nothing is compacted once its log is closed: another may stand on the directory.
     pub(crate) is_closed: bool,
 }
@@ -131,7 +136,7 @@ impl FoldTicket {
         }
         let mut damaged = Vec::new();
         for part in &self.parts {
-            advance(&mut keeper.state, part, &mut damaged)?;
+            advance(&mut keeper.state, part, self.disk.as_ref(), &mut damaged)?;
         }
         let live = self.live(&keeper.state)?;
         for (part, &is_live) in self.parts.iter_mut().zip(&live) {
@@ -143,13 +148,14 @@ impl FoldTicket {
         }
         let names_synced = self.disk.sync_directory(&self.directory);
         names_synced.map_err(|error| self.stop(LogError::io("sync", &self.directory, error)))?;
+        let listed = self.listed(&mut keeper, &live)?;
         let Keeper { state, checkpoints, catalog, .. } = &mut *keeper;
         let (disk, holds) = (self.disk.as_ref(), self.holds.as_ref());
-        let checkpoint_bytes = checkpoints.save(disk, &self.directory, &self.log_id, state)?;
+        let checkpoint_bytes = checkpoints.save(disk, &self.directory, &self.log_id, state, &listed)?;
         checkpoints.trim(disk, &self.directory, holds)?;
         // What died since the older checkpoint would stay until the next: saved twice, the same state is both.
         if state.position.0 - checkpoints.floor().0 > COPY_BYTES_MIN.max(COPY_TIMES * checkpoint_bytes) {
-            match checkpoints.save(disk, &self.directory, &self.log_id, state) {
+            match checkpoints.save(disk, &self.directory, &self.log_id, state, &listed) {
                 Err(error) if error.is_full() => {}
                 copied => copied.map(|_| ())?,
             }
@@ -169,6 +175,19 @@ impl FoldTicket {
         self.parts.iter().map(has_live).collect()
     }
 
+    /// The segments that the checkpoint counts on, these parts among them.
+    fn listed(&self, keeper: &mut Keeper, live: &[bool]) -> Result<Vec<LiveSegment>, LogError> {
+        let Keeper { state, catalog, gone, .. } = keeper;
+        let known = catalog.live(state)?.into_iter().chain(gone.iter().copied());
+        let mut listed: BTreeMap<u64, LiveSegment> = known.map(|one| (one.number, one)).collect();
+        for (part, &is_live) in self.parts.iter().zip(live) {
+            if is_live {
+                listed.insert(part.segment.number(), LiveSegment::of(&part.segment));
+            }
+        }
+        Ok(listed.into_values().collect())
+    }
+
     fn stop(&self, error: LogError) -> LogError {
         self.stopped.store(true, Ordering::SeqCst);
         error
@@ -185,12 +204,30 @@ pub(crate) fn set_aside(disk: &dyn Disk, path: &Path) -> Result<PathBuf, LogErro
 
 /// Moves the state to the end of a sealed segment. The head of every record is checked; those that do not hold any more
 /// are passed over and told, and their messages keep their numbers.
-fn advance(state: &mut FoldState, part: &FoldPart, damaged: &mut Vec<Quarantined>) -> Result<(), LogError> {
+fn advance(
+    state: &mut FoldState,
+    part: &FoldPart,
+    disk: &dyn Disk,
+    damaged: &mut Vec<Quarantined>,
+) -> Result<(), LogError> {
+    match advance_in_map(state, part, disk, damaged) {
+        // From the record that was reached on; a segment with bad sectors is rare enough to be read as a whole.
+        Err(LogError::Damaged { why: Damage::Unreadable, .. }) => advance_in_file(state, part, disk, damaged),
+        other => other,
+    }
+}
+
+fn advance_in_map(
+    state: &mut FoldState,
+    part: &FoldPart,
+    disk: &dyn Disk,
+    damaged: &mut Vec<Quarantined>,
+) -> Result<(), LogError> {
     // A map of its own, gone at the end.
     let segment = part.segment.unmapped();
     let mut walk = segment.walk_in_window(segment.offset_of(state.position), Check::Head)?;
     while state.position < part.end {
-        walk.keep_window()?;
+        walk.keep_window(disk)?;
         if let Some(outline) = walk.step_outline() {
             state.apply_outline(&outline, segment.position_of(walk.offset()));
             continue;
@@ -199,19 +236,63 @@ fn advance(state: &mut FoldState, part: &FoldPart, damaged: &mut Vec<Quarantined
         match walk.step() {
             Ok((_, decoded)) => state.apply(&decoded.record, segment.position_of(walk.offset())),
             Err(error) => {
-                walk.open_window()?;
+                walk.open_window(disk)?;
                 let to = if walk.resume() { segment.position_of(walk.offset()) } else { part.end };
-                damaged.push(pass_over(state, part, (at, error), to));
+                damaged.push(pass_over(state, part, (at, why_of(error)), to));
             }
         }
     }
     Ok(())
 }
 
+/// The same by what the disk gives back of the file.
+fn advance_in_file(
+    state: &mut FoldState,
+    part: &FoldPart,
+    disk: &dyn Disk,
+    damaged: &mut Vec<Quarantined>,
+) -> Result<(), LogError> {
+    let segment = &part.segment;
+    let contents = Contents::read(disk, segment.path(), segment.readable())?;
+    let from = segment.offset_of(state.position);
+    let mut walk = segment.walk_over_from(contents.up_to(segment.readable()), from, Check::Head);
+    while state.position < part.end {
+        let at = walk.offset();
+        match walk.step() {
+            Ok((_, decoded)) => {
+                state.apply(&decoded.record, segment.position_of(walk.offset()));
+                if contents.is_bad(at, walk.offset()) {
+                    // Its head is whole, so that it counts as stored; who reads it meets the rest.
+                    damaged.push(claimed(part, at, walk.offset()));
+                }
+            }
+            Err(error) => {
+                let is_bad = contents.is_bad(at, contents.claimed_end(at));
+                let why = if is_bad { Damage::Unreadable } else { why_of(error) };
+                let to = if walk.resume() { segment.position_of(walk.offset()) } else { part.end };
+                damaged.push(pass_over(state, part, (at, why), to));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn why_of(error: DecodeError) -> Damage {
+    if error == DecodeError::End { Damage::Short } else { error.into() }
+}
+
+/// What is told of a record between two offsets of which a part cannot be read.
+fn claimed(part: &FoldPart, at: u64, to: u64) -> Quarantined {
+    let mut found = Quarantined::new(&part.segment, at, Damage::Unreadable);
+    if let Lookup::Memory(index) = &part.lookup {
+        index.targets_in(at..to).into_iter().for_each(|target| found.concern(target.queue));
+    }
+    found
+}
+
 /// Moves the state over bytes that do not hold, up to a position; gives what is to be told of them.
-fn pass_over(state: &mut FoldState, part: &FoldPart, (at, error): (u64, DecodeError), to: Position) -> Quarantined {
-    let mut found =
-        Quarantined::new(&part.segment, at, if error == DecodeError::End { Damage::Short } else { error.into() });
+fn pass_over(state: &mut FoldState, part: &FoldPart, (at, why): (u64, Damage), to: Position) -> Quarantined {
+    let mut found = Quarantined::new(&part.segment, at, why);
     if let Lookup::Memory(index) = &part.lookup {
         for target in index.targets_in(at..part.segment.offset_of(to)) {
             found.concern(target.queue);

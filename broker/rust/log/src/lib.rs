@@ -23,6 +23,7 @@ mod fold_ticket;
 mod header;
 mod index;
 mod inspect;
+mod live_segments;
 mod log;
 mod manifest;
 #[allow(unsafe_code)]

@@ -417,7 +417,7 @@ impl Log {
 
 impl Log {
     fn after(directory: &Path, options: LogOptions, recovered: Recovered) -> Result<Log, LogError> {
-        let Recovered { log_id, state, checkpoints, synced, sealed, next_number, .. } = recovered;
+        let Recovered { log_id, state, checkpoints, synced, sealed, next_number, gone, .. } = recovered;
         let log_id = log_id.map_or_else(|| random(directory), Ok)?;
         let directory: Arc<Path> = Arc::from(directory);
         let (end, epoch) = (state.position, state.epoch + 1);
@@ -438,6 +438,7 @@ impl Log {
                 checkpoints,
                 catalog: Catalog::of(&sealed),
                 rewriting: None,
+                gone,
                 is_closed: false,
             })),
             synced_file: Arc::new(Mutex::new(synced)),

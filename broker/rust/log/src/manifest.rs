@@ -107,8 +107,13 @@ impl Manifest {
 
     /// Whether a rewritten segment stands for what a segment from that position on held.
     pub(crate) fn covers(&self, first: Position) -> bool {
+        self.entry_at(first).is_some()
+    }
+
+    /// The rewritten segment that does.
+    pub(crate) fn entry_at(&self, first: Position) -> Option<&Entry> {
         let after = self.entries.partition_point(|entry| entry.first <= first);
-        after.checked_sub(1).and_then(|at| self.entries.get(at)).is_some_and(|entry| first < entry.end)
+        after.checked_sub(1).and_then(|at| self.entries.get(at)).filter(|entry| first < entry.end)
     }
 
     pub(crate) fn names(&self, number: u64, edition: u32) -> bool {

@@ -19,6 +19,8 @@ pub const PRODUCER_NAMES: &[u8] = b"p";
 const PRODUCER: u8 = b'q';
 const STAGE: u8 = b's';
 const DELIVERIES: u8 = b'd';
+/// The owner of a checkpoint's list of segments; no record has it.
+pub(crate) const LIVE_SEGMENTS: &[u8] = b"f";
 
 /// The owner of the offsets of a stream's groups, by their names.
 #[must_use]

@@ -18,6 +18,7 @@ use crate::fold::FoldState;
 use crate::fold_ticket::set_aside;
 use crate::header::{HeaderFound, Instead, read_header, rewritten_segment};
 use crate::index::MemoryIndex;
+use crate::live_segments::{LiveSegment, find_gone, is_owed};
 use crate::manifest::{Entry, Manifest};
 use crate::names::Names;
 use crate::record::{DecodeError, Decoded, Position, Record};
@@ -55,6 +56,8 @@ pub(crate) struct Recovered {
     pub(crate) recovery: Recovery,
     pub(crate) quarantined: Vec<Quarantined>,
     pub(crate) set_aside: Vec<String>,
+    /// Segments that the checkpoint counts on and that are not among `sealed`.
+    pub(crate) gone: Vec<LiveSegment>,
     /// Records after the checkpoint are missing: numbers may have been given that nothing tells of.
     pub(crate) has_lost: bool,
 }
@@ -95,7 +98,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
         has_headless: false,
         has_written: false,
     };
-    let plain = reader.remove_replaced(&names, &manifest)?;
+    let plain = reader.remove_replaced(&names, &manifest, &checkpoints.live)?;
     let headers = reader.headers(&plain, &mut log_id)?;
     if let Some(first) = headers.first()
         && checkpoints.newest() == Position(0)
@@ -111,12 +114,16 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     if reader.has_written {
         synced.save(disk, reader.state.position)?;
     }
-    let Reader { mut state, sealed, recovery, quarantined, set_aside, has_lost, .. } = reader;
+    let Reader { mut state, sealed, recovery, mut quarantined, set_aside, has_lost, .. } = reader;
     if has_lost {
         state.recount();
     }
-    // Rewritten ones keep the numbers of what they stand for: numbers ascend along the log.
-    let next_number = names.highest.saturating_add(1);
+    let gone = find_gone(directory, &checkpoints.live, &sealed, &state, &quarantined)?;
+    quarantined.extend(gone.iter().map(|(_, found)| found.clone()));
+    let gone: Vec<LiveSegment> = gone.into_iter().map(|(one, _)| one).collect();
+    // Rewritten ones keep the numbers of what they stand for: numbers ascend along the log. One that is gone may be put back.
+    let last = gone.iter().map(|one| one.number).fold(names.highest, u64::max);
+    let next_number = last.saturating_add(1);
     Ok(Recovered {
         log_id,
         state,
@@ -127,6 +134,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
         recovery,
         quarantined,
         set_aside,
+        gone,
         has_lost,
     })
 }
@@ -283,11 +291,13 @@ impl Reader<'_> {
     }
 
     /// Removes what a rewritten segment stands for, and rewritten ones that never got to stand for anything; gives the
-    /// plain ones that count.
-    fn remove_replaced(&self, names: &Names, manifest: &Manifest) -> Result<Vec<u64>, LogError> {
+    /// plain ones that count. One in which messages live stays under a manifest that does not know of it.
+    fn remove_replaced(&self, names: &Names, manifest: &Manifest, live: &[LiveSegment]) -> Result<Vec<u64>, LogError> {
         for &(number, edition) in names.rewritten.iter().filter(|&&(number, edition)| !manifest.names(number, edition))
         {
-            self.unlink_with_directory(rewritten_path(self.directory, number, edition))?;
+            if !is_owed(self.directory, live, manifest, (number, edition)) {
+                self.unlink_with_directory(rewritten_path(self.directory, number, edition))?;
+            }
         }
         if manifest.entries.is_empty() {
             return Ok(names.segments.clone());

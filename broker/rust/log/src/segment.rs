@@ -12,6 +12,7 @@ use penstock_queue::Sequence;
 use rustix::io::Errno;
 
 use crate::active::STEP_BYTES;
+use crate::disk::{Disk, RealDisk};
 use crate::error::{Damage, LogError};
 use crate::map::Map;
 use crate::record::{
@@ -393,8 +394,12 @@ impl Segment {
 
     /// The same over bytes that were read from the file.
     pub(crate) fn walk_over<'a>(&'a self, bytes: &'a [u8], check: Check) -> Walk<'a> {
-        let window = (SEGMENT_HEADER_BYTES, bytes.len() as u64);
-        Walk { bytes, at: SEGMENT_HEADER_BYTES, segment: self, check, window }
+        self.walk_over_from(bytes, SEGMENT_HEADER_BYTES, check)
+    }
+
+    /// The same from an offset on.
+    pub(crate) fn walk_over_from<'a>(&'a self, bytes: &'a [u8], from: u64, check: Check) -> Walk<'a> {
+        Walk { bytes, at: from, segment: self, check, window: (from, bytes.len() as u64) }
     }
 
     /// The same with no more than a part of the segment in this process's memory, as long as [`Walk::keep_window`] is called
@@ -433,6 +438,10 @@ impl Segment {
     }
 
     fn populate_range(&self, from: usize, to: usize) -> Result<(), LogError> {
+        self.populate_through(&RealDisk, from, to)
+    }
+
+    fn populate_through(&self, disk: &dyn Disk, from: usize, to: usize) -> Result<(), LogError> {
         let map = self.map()?;
         let to = to.min(map.bytes().len());
         if from >= to {
@@ -441,7 +450,8 @@ impl Segment {
         if !self.place.recovered.load(Ordering::Relaxed) && !map.is_resident(from, to - from) {
             self.mark_recovered();
         }
-        map.populate(from, to - from).map_err(|error| match error.raw_os_error().map(Errno::from_raw_os_error) {
+        let populated = disk.populate(&self.place.path, from as u64..to as u64, &|| map.populate(from, to - from));
+        populated.map_err(|error| match error.raw_os_error().map(Errno::from_raw_os_error) {
             // What the kernel says of sectors that the disk does not give back; all else may pass.
             Some(Errno::FAULT | Errno::IO | Errno::HWPOISON) => self.damaged(from as u64, Damage::Unreadable),
             _ => LogError::io("read", &self.place.path, error),
@@ -485,20 +495,20 @@ impl<'a> Walk<'a> {
     }
 
     /// Brings what comes next into memory, and takes out what was passed.
-    pub(crate) fn keep_window(&mut self) -> Result<(), LogError> {
+    pub(crate) fn keep_window(&mut self, disk: &dyn Disk) -> Result<(), LogError> {
         let (begin, end) = self.window;
         if self.at + HEAD_BYTES_MAX <= end || end >= self.bytes.len() as u64 {
             return Ok(());
         }
         self.segment.map()?.release(begin as usize, (self.at - begin) as usize);
         self.window = (self.at, self.at + WINDOW_BYTES);
-        self.segment.populate_range(self.at as usize, (self.at + WINDOW_BYTES) as usize)
+        self.segment.populate_through(disk, self.at as usize, (self.at + WINDOW_BYTES) as usize)
     }
 
     /// Makes everything up to the end readable, for [`Walk::resume`].
-    pub(crate) fn open_window(&mut self) -> Result<(), LogError> {
+    pub(crate) fn open_window(&mut self, disk: &dyn Disk) -> Result<(), LogError> {
         self.window.1 = self.bytes.len() as u64;
-        self.segment.populate_range(self.at as usize, self.bytes.len())
+        self.segment.populate_through(disk, self.at as usize, self.bytes.len())
     }
 
     /// Steps over a message without flags; `None`, and no step, at anything else, and where a check does not hold.

@@ -1,8 +1,9 @@
-//! Sectors that the disk does not give back: what they cost at a start, and what is said of it.
+//! Sectors that the disk does not give back: what they cost a start or a fold, and what is said of it.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -37,8 +38,12 @@ fn open(directory: &Path, from: u64, raise: bool) -> Opened {
     Log::open(directory, LogOptions { disk, raise, ..LogOptions::default() }).unwrap()
 }
 
-/// The numbers whose messages can be read; each of them is the one that was stored.
 fn readable(opened: &Opened, model: &Model) -> Vec<u64> {
+    readable_of(opened, model, 1..=COUNT)
+}
+
+/// The numbers whose messages can be read; each of them is the one that was stored.
+fn readable_of(opened: &Opened, model: &Model, numbers: RangeInclusive<u64>) -> Vec<u64> {
     let is_there = |number: &u64| {
         let located = opened.log.locate(QueueId(1), Sequence(*number), 1).unwrap();
         let Some(located) = located else { return false };
@@ -47,7 +52,7 @@ fn readable(opened: &Opened, model: &Model) -> Vec<u64> {
         assert!(!is_whole || found.body == model.queues[&1].messages[number].body);
         is_whole
     };
-    (1..=COUNT).filter(is_there).collect()
+    numbers.filter(is_there).collect()
 }
 
 #[test]
@@ -95,5 +100,44 @@ fn a_bad_sector_above_what_was_synced_stops_no_start() {
         assert!(found.len() as u64 >= COUNT - 2, "{found:?}");
         assert_eq!(opened.quarantined[0].why, Damage::Unreadable);
         assert!(directory.path().join("msgs.0000000001.aside").exists(), "the file as the disk gives it back is kept");
+    }
+}
+
+/// A log of several segments with messages of about a page each, on a disk with a bad sector in the first segment.
+fn on_bad_disk(directory: &Path, from: u64, count: u64) -> (Log, Model) {
+    let disk = Arc::new(BadSectors { file: directory.join("msgs.0000000001"), from, bytes: 512 });
+    let options = LogOptions { segment_bytes_min: 1 << 17, segment_bytes_max: 1 << 18, disk, ..LogOptions::default() };
+    let mut log = Log::open(directory, options).unwrap().log;
+    let mut model = Model::default();
+    for seed in 0..count {
+        model.publish(&mut log, &[1], message(4000, seed as u8)).unwrap();
+    }
+    log.write().unwrap();
+    sync(&mut log);
+    (log, model)
+}
+
+#[test]
+fn a_bad_sector_costs_a_fold_the_records_in_it() {
+    for from in [20_480, 65] {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut log, model) = on_bad_disk(directory.path(), from, 150);
+
+        let folded = log.begin_fold().unwrap().perform().unwrap();
+
+        // The page may have the ends and the beginnings of a few records.
+        assert!((1..=3).contains(&folded.damaged.len()), "{:?}", folded.damaged);
+        for damaged in &folded.damaged {
+            assert_eq!((damaged.file.as_str(), damaged.why), ("msgs.0000000001", Damage::Unreadable));
+        }
+        assert!(folded.damaged.iter().any(|damaged| damaged.queues == [QueueId(1)]));
+        log.finish_fold(folded).perform().unwrap();
+        log.close().unwrap();
+        drop(log);
+        let opened = Log::open(directory.path(), LogOptions::default()).unwrap();
+        let queue = &opened.state.queues[&QueueId(1)];
+        assert_eq!((queue.next, queue.count), (Sequence(151), 150), "every message keeps its number");
+        assert_eq!(readable_of(&opened, &model, 1..=150).len(), 150, "what is on the disk was not touched");
+        assert_eq!(opened.quarantined[0].file, "msgs.0000000001", "a later start tells of it");
     }
 }

@@ -10,6 +10,7 @@ pub mod recorder;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -405,14 +406,23 @@ pub struct BadSectors {
     pub bytes: u64,
 }
 
+impl BadSectors {
+    fn check(&self, path: &Path, part: Range<u64>) -> io::Result<()> {
+        let is_hit = part.start < self.from + self.bytes && self.from < part.end;
+        if is_hit && path == self.file { Err(io::Error::from_raw_os_error(5)) } else { Ok(()) }
+    }
+}
+
 impl Disk for BadSectors {
     fn read_at(&self, file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-        let is_hit = offset < self.from + self.bytes && self.from < offset + bytes.len() as u64;
         let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-        if is_hit && path == self.file {
-            return Err(io::Error::from_raw_os_error(5));
-        }
+        self.check(&path, offset..offset + bytes.len() as u64)?;
         RealDisk.read_at(file, bytes, offset)
+    }
+
+    fn populate(&self, path: &Path, part: Range<u64>, populate: &dyn Fn() -> io::Result<()>) -> io::Result<()> {
+        self.check(path, part)?;
+        populate()
     }
 
     fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {

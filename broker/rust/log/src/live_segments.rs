@@ -1,0 +1,189 @@
+//! The segments that a checkpoint counts on, as it lists them, and what a start reports when one of them is gone.
+//!
+//! What must stay true: a segment that was removed because nothing in it lived is never reported. A list that some segment
+//! does not fit may be older than its removal, so it only leads to a comparison: reported is what the state counts as live
+//! and no segment holds. That reads every directory, so that it is not done at other starts.
+
+use std::path::{Path, PathBuf};
+
+use penstock_queue::{AckSet, QueueId, Sequence, SequenceRange};
+use rustc_hash::FxHashMap;
+
+use crate::damage::Quarantined;
+use crate::error::{Damage, LogError};
+use crate::fold::FoldState;
+use crate::manifest::Manifest;
+use crate::names::number_of;
+use crate::record::{Position, le_u32, le_u64};
+use crate::recovery::Sealed;
+use crate::segment::{Segment, rewritten_path, segment_path};
+
+/// Of one segment in a checkpoint.
+const ENTRY_BYTES: usize = 20;
+
+/// A sealed segment in which messages lived when a checkpoint was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LiveSegment {
+    pub(crate) number: u64,
+    /// 0 of one that was not rewritten.
+    pub(crate) edition: u32,
+    pub(crate) first: Position,
+}
+
+impl LiveSegment {
+    pub(crate) fn of(segment: &Segment) -> LiveSegment {
+        let edition = if segment.is_rewritten() { segment.edition() } else { 0 };
+        LiveSegment { number: segment.number(), edition, first: segment.first() }
+    }
+
+    fn path(&self, directory: &Path) -> PathBuf {
+        match self.edition {
+            0 => segment_path(directory, self.number),
+            edition => rewritten_path(directory, self.number, edition),
+        }
+    }
+}
+
+/// The value of the mark that lists them in the checkpoint at a position.
+pub(crate) fn encode(position: Position, live: &[LiveSegment]) -> Vec<u8> {
+    let mut value = position.0.to_le_bytes().to_vec();
+    for one in live {
+        value.extend_from_slice(&one.number.to_le_bytes());
+        value.extend_from_slice(&one.edition.to_le_bytes());
+        value.extend_from_slice(&one.first.0.to_le_bytes());
+    }
+    value
+}
+
+/// What such a value lists. An earlier version hands it on from checkpoint to checkpoint, so that one of another position
+/// counts for nothing.
+pub(crate) fn decode(position: Position, value: &[u8]) -> Vec<LiveSegment> {
+    let Some((at, entries)) = value.split_first_chunk::<8>() else { return Vec::new() };
+    if le_u64(at) != position.0 {
+        return Vec::new();
+    }
+    let field = |entry: &[u8], from: usize| le_u64(entry.get(from..).unwrap_or_default());
+    let entry = |entry: &[u8]| LiveSegment {
+        number: field(entry, 0),
+        edition: le_u32(entry.get(8..).unwrap_or_default()),
+        first: Position(field(entry, 12)),
+    };
+    entries.chunks_exact(ENTRY_BYTES).map(entry).collect()
+}
+
+/// Whether a rewritten segment that the manifest does not name holds what lives: it is listed, and no file stands for it.
+pub(crate) fn is_owed(directory: &Path, live: &[LiveSegment], manifest: &Manifest, name: (u64, u32)) -> bool {
+    let Some(one) = live.iter().find(|one| (one.number, one.edition) == name) else { return false };
+    let replacement = manifest.entry_at(one.first);
+    replacement.is_none_or(|entry| !rewritten_path(directory, entry.number, entry.edition).exists())
+}
+
+/// The listed segments that no start found, and what is to be reported of each. A file in `known` was reported already.
+pub(crate) fn find_gone(
+    directory: &Path,
+    live: &[LiveSegment],
+    sealed: &[Sealed],
+    state: &FoldState,
+    known: &[Quarantined],
+) -> Result<Vec<(LiveSegment, Quarantined)>, LogError> {
+    let is_known = |one: &LiveSegment| known.iter().any(|found| number_of(&found.file) == Some(one.number));
+    let is_gone = |one: &&LiveSegment| !is_there(sealed, one.first) && !is_known(one);
+    let gone: Vec<&LiveSegment> = live.iter().filter(is_gone).collect();
+    if gone.is_empty() {
+        return Ok(Vec::new());
+    }
+    let missing = missing(sealed, state)?;
+    let messages = missing.iter().map(|(_, count)| count).sum();
+    if messages == 0 {
+        return Ok(Vec::new());
+    }
+    let report = |one: &LiveSegment| {
+        let path = one.path(directory);
+        let why = if path.exists() { Damage::Unnamed { messages } } else { Damage::Gone { messages } };
+        let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let mut found = Quarantined { file, at: 0, why, queues: Vec::new() };
+        missing.iter().for_each(|&(queue, _)| found.concern(queue));
+        (*one, found)
+    };
+    Ok(gone.into_iter().map(report).collect())
+}
+
+/// Whether a segment begins at a position, or was rewritten to stand for it. The end of another one says nothing: it is that
+/// of the positions up to the next.
+fn is_there(sealed: &[Sealed], first: Position) -> bool {
+    let after = sealed.partition_point(|sealed| sealed.segment.first() <= first);
+    let before = after.checked_sub(1).and_then(|at| sealed.get(at));
+    before
+        .is_some_and(|before| before.segment.first() == first || (before.segment.is_rewritten() && first < before.end))
+}
+
+/// How many messages live that no segment holds, by queue.
+fn missing(sealed: &[Sealed], state: &FoldState) -> Result<Vec<(QueueId, u64)>, LogError> {
+    let mut stored: FxHashMap<QueueId, AckSet> = FxHashMap::default();
+    for one in sealed {
+        let read = one.lookup.any_run(|queue, first, count| {
+            let last = Sequence(first.0.saturating_add(count.max(1) - 1));
+            if let Some(run) = SequenceRange::new(first, last) {
+                stored.entry(queue).or_insert_with(|| AckSet::starting_at(Sequence::FIRST)).insert(run);
+            }
+            false
+        });
+        match read {
+            // A file is gone: better to call too many messages missing than to stop the start.
+            Ok(_) | Err(LogError::Damaged { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let nothing = AckSet::starting_at(Sequence::FIRST);
+    let count = |(&queue, folded): (&QueueId, &crate::fold::FoldedQueue)| {
+        let stored = stored.get(&queue).unwrap_or(&nothing);
+        let live = state.live_runs(queue, Sequence::FIRST, folded.next.0.saturating_sub(1));
+        (queue, live.map(|run| count_missing(stored, run)).sum::<u64>())
+    };
+    let mut missing: Vec<_> = state.queues.iter().map(count).filter(|&(_, count)| count > 0).collect();
+    missing.sort_unstable_by_key(|&(queue, _)| queue);
+    Ok(missing)
+}
+
+/// How many numbers of a range are not stored.
+fn count_missing(stored: &AckSet, range: SequenceRange) -> u64 {
+    let (mut count, end) = (0, range.last.next());
+    let mut from = stored.next_unsettled(range.first);
+    while from < end {
+        let to = stored.next_settled(from).unwrap_or(end).min(end);
+        count += to.0 - from.0;
+        from = stored.next_unsettled(to);
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_list_of_another_checkpoint_counts_for_nothing() {
+        let live = [
+            LiveSegment { number: 3, edition: 0, first: Position(70) },
+            LiveSegment { number: 4, edition: 7, first: Position(1 << 40) },
+        ];
+        let value = encode(Position(9), &live);
+
+        assert_eq!(decode(Position(9), &value), live);
+        assert_eq!(decode(Position(10), &value), []);
+        assert_eq!(decode(Position(9), &[]), []);
+    }
+
+    #[test]
+    fn numbers_that_are_not_stored_are_counted() {
+        let range = |first, last| SequenceRange::new(Sequence(first), Sequence(last)).unwrap();
+        let mut stored = AckSet::starting_at(Sequence::FIRST);
+        stored.insert(range(3, 5));
+        stored.insert(range(8, 8));
+
+        let counted = [(1, 2), (3, 5), (4, 9), (8, 8), (6, 20)].map(|(a, b)| count_missing(&stored, range(a, b)));
+
+        assert_eq!(counted, [2, 0, 3, 0, 14]);
+    }
+}

@@ -1,0 +1,204 @@
+//! Segments that vanish while a log is stopped: a start reports them before anybody misses a message.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use penstock_log::{Damage, Log, Opened, Outcome, Retired};
+use penstock_queue::QueueId;
+use support::{Model, compact_all, fold, message, open};
+
+fn segment(directory: &Path, number: u64) -> PathBuf {
+    directory.join(format!("msgs.{number:010}"))
+}
+
+/// A closed log of two queues in several segments.
+fn closed(directory: &Path) -> Model {
+    let mut log = open(directory).log;
+    let mut model = Model::default();
+    for seed in 0..100 {
+        model.publish(&mut log, &[1 + u32::from(seed % 2)], message(100, seed)).unwrap();
+    }
+    log.close().unwrap();
+    model
+}
+
+/// How many of the model's messages have a record.
+fn stored(opened: &Opened, model: &Model) -> u64 {
+    let all = model.queues.iter().flat_map(|(&id, queue)| queue.messages.keys().map(move |&number| (id, number)));
+    let is_stored = |&(id, number): &(u32, u64)| {
+        opened.log.locate(QueueId(id), penstock_queue::Sequence(number), 1).unwrap().is_some()
+    };
+    all.filter(is_stored).count() as u64
+}
+
+/// What a start reports of files that are gone.
+fn gone(opened: &Opened) -> Vec<(String, u64)> {
+    let report = |found: &penstock_log::Quarantined| match found.why {
+        Damage::Gone { messages } => (found.file.clone(), messages),
+        _ => panic!("{found:?}"),
+    };
+    opened.quarantined.iter().map(report).collect()
+}
+
+#[test]
+fn a_segment_that_vanished_is_reported_by_every_start_until_nothing_in_it_lives() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut model = closed(directory.path());
+    std::fs::remove_file(segment(directory.path(), 3)).unwrap();
+    std::fs::remove_file(directory.path().join("msgs.0000000003.idx")).unwrap();
+
+    for _ in 0..2 {
+        let mut opened = open(directory.path());
+        let missing = 100 - stored(&opened, &model);
+        assert!((10..40).contains(&missing), "{missing}");
+        assert_eq!(gone(&opened), [("msgs.0000000003".to_owned(), missing)]);
+        assert_eq!(opened.quarantined[0].queues, [QueueId(1), QueueId(2)]);
+        model.check_state(&opened.state);
+        opened.log.close().unwrap();
+    }
+    let mut log = open(directory.path()).log;
+    model.purge(&mut log, 1);
+    model.delete(&mut log, 2);
+    log.close().unwrap();
+    assert_eq!(gone(&open(directory.path())), []);
+}
+
+#[test]
+fn the_newest_segment_that_vanished_keeps_its_number_and_may_be_put_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let model = closed(directory.path());
+    let last = (1..60).rfind(|&number| segment(directory.path(), number).exists()).unwrap();
+    let aside = directory.path().join("kept");
+    std::fs::rename(segment(directory.path(), last), &aside).unwrap();
+
+    let mut opened = open(directory.path());
+
+    let missing = 100 - stored(&opened, &model);
+    assert!(missing > 0);
+    assert_eq!(gone(&opened), [(format!("msgs.{last:010}"), missing)]);
+    opened.log.close().unwrap();
+    assert!(!segment(directory.path(), last).exists(), "its number was given to another");
+    std::fs::rename(&aside, segment(directory.path(), last)).unwrap();
+    let opened = open(directory.path());
+    assert_eq!(opened.quarantined, []);
+    assert_eq!(stored(&opened, &model), 100);
+}
+
+#[test]
+fn all_segments_that_vanished_are_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    closed(directory.path());
+    let removed = |&number: &u64| std::fs::remove_file(segment(directory.path(), number)).is_ok();
+    let removed: Vec<u64> = (1..60).filter(removed).collect();
+
+    let opened = open(directory.path());
+
+    let reported = gone(&opened);
+    assert!(removed.len() > 2 && reported.len() == removed.len(), "{reported:?}");
+    assert!(reported.iter().all(|(_, messages)| *messages == 100));
+}
+
+#[test]
+fn segments_that_an_older_checkpoint_lists_and_that_were_dead_since_are_not_missed() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut model = closed(directory.path());
+    let mut log = open(directory.path()).log;
+    model.purge(&mut log, 1);
+    for round in 0..2 {
+        for seed in 0..60 {
+            model.publish(&mut log, &[3], message(100, seed)).unwrap();
+        }
+        log.write().unwrap();
+        fold(&mut log).map(Retired::perform).transpose().unwrap();
+        if round == 0 {
+            model.purge(&mut log, 2);
+        }
+    }
+    drop(log);
+    assert!(!segment(directory.path(), 2).exists(), "nothing in it lives");
+    let mut checkpoints = (1..60).map(|number| directory.path().join(format!("checkpoint.{number:010}")));
+    std::fs::write(checkpoints.rfind(|path| path.exists()).unwrap(), b"").unwrap();
+
+    let opened = open(directory.path());
+
+    assert_eq!(opened.quarantined, []);
+    model.check_messages(&opened.log);
+}
+
+/// Settles three in four of the first queue and compacts what that leaves.
+fn thin(log: &mut Log, model: &mut Model) {
+    let count = model.queues[&1].messages.len();
+    let picks: Vec<usize> = (0..count).filter(|at| at % 4 != 0).collect();
+    model.settle(log, 1, Outcome::Ack, &picks);
+    for seed in 0..30 {
+        model.publish(log, &[2], message(100, seed)).unwrap();
+    }
+    for _ in 0..3 {
+        for seed in 0..30 {
+            model.publish(log, &[2], message(100, seed)).unwrap();
+        }
+        log.write().unwrap();
+        fold(log).map(Retired::perform).transpose().unwrap();
+        compact_all(log);
+    }
+}
+
+#[test]
+fn rewritten_segments_stay_under_a_manifest_that_does_not_know_of_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = open(directory.path()).log;
+    let mut model = Model::default();
+    for seed in 0..200 {
+        model.publish(&mut log, &[1], message(100, seed)).unwrap();
+    }
+    thin(&mut log, &mut model);
+    let names = ["manifest", "manifest.copy"].map(|name| directory.path().join(name));
+    let old = names.clone().map(|path| std::fs::read(path).unwrap());
+    thin(&mut log, &mut model);
+    log.close().unwrap();
+    let new = names.clone().map(|path| std::fs::read(path).unwrap());
+    assert_ne!(old, new);
+    let put = |manifest: &[Vec<u8>; 2]| {
+        names.iter().zip(manifest).for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+    };
+    put(&old);
+
+    for _ in 0..2 {
+        let mut opened = open(directory.path());
+        assert!(!opened.quarantined.is_empty());
+        for found in &opened.quarantined {
+            assert!(matches!(found.why, Damage::Unnamed { messages } if messages > 0), "{found:?}");
+            assert!(directory.path().join(&found.file).exists());
+        }
+        opened.log.close().unwrap();
+    }
+    put(&new);
+    let opened = open(directory.path());
+    assert_eq!(opened.quarantined, []);
+    model.check_messages(&opened.log);
+}
+
+#[test]
+fn rewritten_segments_stay_without_a_manifest() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = open(directory.path()).log;
+    let mut model = Model::default();
+    for seed in 0..200 {
+        model.publish(&mut log, &[1], message(100, seed)).unwrap();
+    }
+    thin(&mut log, &mut model);
+    log.close().unwrap();
+    let names = ["manifest", "manifest.copy"].map(|name| directory.path().join(name));
+    let kept = names.clone().map(|path| std::fs::read(path).unwrap());
+    names.iter().for_each(|path| std::fs::remove_file(path).unwrap());
+
+    let opened = open(directory.path());
+
+    assert!(opened.quarantined.iter().any(|found| matches!(found.why, Damage::Unnamed { .. })));
+    drop(opened);
+    names.iter().zip(kept).for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+    let opened = open(directory.path());
+    model.check_messages(&opened.log);
+}
