@@ -6,7 +6,7 @@ use penstock_log::Outcome;
 use penstock_queue::{Destination, ExchangeKind, Matched, QueueId};
 
 use crate::error::EngineError;
-use crate::level::Level;
+use crate::level::{Level, QueueLevels};
 use crate::shard::Shard;
 use crate::stream::StreamSettings;
 
@@ -16,7 +16,7 @@ pub struct QueueSettings<'a> {
     pub id: QueueId,
     pub name: &'a str,
     pub auto_delete: bool,
-    pub level: Option<Level>,
+    pub levels: QueueLevels,
     /// Given for a stream.
     pub stream: Option<StreamSettings>,
 }
@@ -61,7 +61,8 @@ impl Shard {
         auto_delete: bool,
         level: Option<Level>,
     ) -> Result<(), EngineError> {
-        self.put_queues([QueueSettings { id, name, auto_delete, level, stream: None }])
+        let levels = QueueLevels { chosen: level, least: None };
+        self.put_queues([QueueSettings { id, name, auto_delete, levels, stream: None }])
     }
 
     /// The same for many under one hold of the lock: callers bound their number.
