@@ -13,6 +13,7 @@ mod delivered;
 mod engine;
 mod error;
 mod lease;
+mod lease_ending;
 mod lease_reader;
 mod leasing;
 mod level;
