@@ -87,9 +87,9 @@ class Shard:
         """Why nothing is stored or confirmed any more: a write or a sync that failed."""
     def retain_queues(self, ids: Sequence[int]) -> int:
         """Once, after the definitions are read: queues of the log that are not among `ids` are deleted. Gives their number."""
-    def put_queues(self, queues: Sequence[tuple[int, str, bool, str | None, tuple[int, int] | None]]) -> None:
-        """Per queue: id, name, auto_delete, level, and of a stream (max_age_ms, max_bytes), 0 for no bound. The lock is held once
-        for all of them: at most a thousand or so."""
+    def put_queues(self, queues: Sequence[tuple[int, str, bool, str | None, str | None, tuple[int, int] | None]]) -> None:
+        """Per queue: id, name, auto_delete, level, the least level that a publisher can choose, and of a stream (max_age_ms,
+        max_bytes), 0 for no bound. The lock is held once for all of them: at most a thousand or so."""
     def dedicate_queue(self, id: int) -> None:
         """Gives a queue a log of its own, before it is put for the first time; nothing when it has one (blocking, without the GIL).
         Raises StorageError."""

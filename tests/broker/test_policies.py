@@ -1,6 +1,7 @@
 """Policies end to end: in force at once, there after a restart, in and out with definitions."""
 
 import json
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,24 @@ def test_policymakers_set_policies_and_administrators_those_of_operators(broker:
         assert [policy.priority for policy in admin.list_policies(operator=True)] == [0]
         admin.delete_user("polly")
         admin.delete_user("walter")
+
+
+def test_a_publisher_cannot_undercut_the_level_of_an_operator(tmp_path: Path) -> None:
+    with Broker(tmp_path / "data") as own, penstock.connect(own.uri(), level="os") as connection:
+        connection.declare_queue("jobs", arguments={"x-level": "disk"})
+        connection.set_policy("safe", "^jobs$", {"level": "disk"}, operator=True)
+        before = syncs(own)
+
+        for number in range(100):
+            connection.publish(b"%d" % number, routing_key="jobs")
+
+        assert syncs(own) - before >= 100, "each confirm waited for a sync of its own"
+
+
+def syncs(own: Broker) -> float:
+    with urllib.request.urlopen(f"{own.health}/metrics", timeout=30) as response:
+        lines = response.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("penstock_syncs_total"))
 
 
 def test_policies_are_there_after_a_restart_and_in_the_definitions(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ class FakeShard:
             self.auto_delete.add(name)
 
     def put_queues(self, queues: Sequence[NewQueue]) -> None:
-        for queue_id, name, auto_delete, level, retention in queues:
+        for queue_id, name, auto_delete, level, _, retention in queues:
             self.put_queue(queue_id, name, auto_delete=auto_delete, level=level)
             if retention is not None:
                 self.streams[queue_id] = FakeStream(tuple(retention))

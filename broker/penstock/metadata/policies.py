@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 PRIORITY_MIN: Final = -128
 PRIORITY_MAX: Final = 127
 POLICIES_MAX: Final = 1_000
+LEVEL: Final = "level"
 
 
 class ApplyTo(StrEnum):
@@ -171,9 +172,14 @@ def _changed(state: "VhostTopology", policies: Policies, *, is_operator: bool) -
         state.policies = policies
     changes: list[Change] = []
     for was, now in zip(before, _all_effective(state), strict=True):
-        if freeze_arguments(was.arguments) != freeze_arguments(now.arguments):
+        if _for_engine(was) != _for_engine(now):
             changes.append(PutExchange(now) if isinstance(now, Exchange) else PutQueue(now))
     return Decision(Done(), [PersistPolicies(tuple(policies.values()), is_operator=is_operator)], changes)
+
+
+def _for_engine(thing: Exchange | Queue) -> tuple[object, Level | None]:
+    """What of it a policy may change."""
+    return freeze_arguments(thing.arguments), thing.least_level if isinstance(thing, Queue) else None
 
 
 def _all_effective(state: "VhostTopology") -> list[Exchange | Queue]:
@@ -195,8 +201,16 @@ def effective_exchange(state: "VhostTopology", exchange: Exchange) -> Exchange:
 def effective_queue(state: "VhostTopology", queue: Queue) -> Queue:
     if not state.has_policies or queue.name.startswith(STAGE_PREFIX):
         return queue  # what a stage promises and keeps is the broker's to say
-    added = _added(state, queue.name, queue.arguments, Target.STREAM if queue.is_stream else Target.CLASSIC)
-    return replace(queue, arguments=added) if added is not queue.arguments else queue
+    target = Target.STREAM if queue.is_stream else Target.CLASSIC
+    added = _added(state, queue.name, queue.arguments, target)
+    least = _least_level(state, queue.name, target)
+    return replace(queue, arguments=added, least_level=least) if added is not queue.arguments else queue
+
+
+def _least_level(state: "VhostTopology", name: str, target: Target) -> Level | None:
+    """None for `os`, which every message has."""
+    operator = matching(state.operator_policies.values(), name, target)
+    return Level.DISK if operator is not None and operator.definition.get(LEVEL) == Level.DISK else None
 
 
 def matching(policies: Iterable[Policy], name: str, target: Target) -> Policy | None:
@@ -260,7 +274,7 @@ def _is_smaller(one: Value, other: Value) -> bool:
 # A policy key -> what it sets. `level` is ours: what a confirm of the queue's messages promises.
 KEYS: Final[Mapping[str, _Key]] = {
     "alternate-exchange": _Key(ALTERNATE_KEYS[0], _EXCHANGES, _check_exchange),
-    "level": _Key(X_LEVEL, _QUEUES, _check_level, lambda one, other: one == Level.DISK and other != Level.DISK),
+    LEVEL: _Key(X_LEVEL, _QUEUES, _check_level, lambda one, other: one == Level.DISK and other != Level.DISK),
     "max-age": _Key(X_MAX_AGE, _STREAMS, _check_retention, _is_shorter),
     "max-length-bytes": _Key(X_MAX_LENGTH_BYTES, _STREAMS, _check_retention, _is_smaller),
 }

@@ -119,6 +119,8 @@ class Queue:
     arguments: Arguments = field(default_factory=dict)
     owner: ConnectionId | None = None
     """The only connection that may use it, when it is exclusive."""
+    least_level: Level | None = None
+    """What an operator's policy demands of every message, whatever its publisher chose. No part of a declaration."""
 
     @property
     def exclusive(self) -> bool:

@@ -44,7 +44,12 @@ def _apply_batch(shard: Shard, batch: list[Change]) -> None:
         if queue.is_dedicated:
             shard.dedicate_queue(queue.id)
     if queues:
-        shard.put_queues([(queue.id, queue.name, queue.auto_delete, queue.level, queue.retention) for queue in queues])
+        shard.put_queues(
+            [
+                (queue.id, queue.name, queue.auto_delete, queue.level, queue.least_level, queue.retention)
+                for queue in queues
+            ]
+        )
     if routes:
         shard.add_routes([compile_route(route) for route in routes])
 

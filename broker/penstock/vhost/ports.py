@@ -15,8 +15,9 @@ from penstock.model.records import Access
 QueueCounts = tuple[int, int, int, int, int]
 """Ready, unsettled, ready bytes, unsettled bytes, consumers."""
 
-NewQueue = tuple[int, str, bool, str | None, tuple[int, int] | None]
-"""Id, name, auto_delete, level; of a stream: the greatest age in milliseconds and the most bytes, 0 for no bound."""
+NewQueue = tuple[int, str, bool, str | None, str | None, tuple[int, int] | None]
+"""Id, name, auto_delete, level, least level; of a stream: the greatest age in milliseconds and the most bytes, 0 for no
+bound."""
 StreamState = tuple[int, int, int, int, int, int, int]
 """First, next, count, bytes, first and last timestamp in milliseconds, readers."""
 GroupState = tuple[str, int | None, int]

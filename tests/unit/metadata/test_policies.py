@@ -140,11 +140,31 @@ def test_an_operator_s_policy_cannot_be_undercut_and_may_be_exceeded(machine):
 
     assert changed(put(machine, "safe", ".*", {"level": "disk"}, operator=True)) == {
         "careless": "disk",
+        "careful": "disk",
         "plain": "disk",
     }
     assert changed(put(machine, "fast", ".*", {"level": "os"})) == {}
     clear(machine, "safe", operator=True)
     assert changed(put(machine, "calm", ".*", {"level": "os"}, operator=True)) == {}, "os asks for nothing more"
+
+
+def test_an_operator_s_level_is_the_least_that_a_publisher_can_choose(machine):
+    machine.queue("q", arguments={"x-level": "disk"})
+    put(machine, "mine", "q", {"level": "disk"})
+    assert least(machine.queue("q2")) == {"q2": None}, "the publisher may choose less than any other policy"
+
+    assert least(put(machine, "safe", "^q", {"level": "disk"}, operator=True)) == {"q": "disk", "q2": "disk"}
+    assert least(machine.queue("q3")) == {"q3": "disk"}
+    again = restore(VhostName("/"), entries_of(machine.state), 1)
+    found = {change.queue.least_level for change in changes_of(again) if isinstance(change, PutQueue)}
+    assert found == {"disk"}, "after a start too"
+    assert least(clear(machine, "safe", operator=True)) == {"q": None, "q2": None, "q3": None}
+    assert least(put(machine, "calm", "^q", {"level": "os"}, operator=True)) == {}
+
+
+def least(decision):
+    """What the engine is told of the least levels of queues."""
+    return {change.queue.name: change.queue.least_level for change in decision.changes if isinstance(change, PutQueue)}
 
 
 def test_setting_the_same_again_changes_nothing(machine):

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use penstock_engine::{
-    Engine, EngineOptions, Filled, Payload, Progress, Publication, QueueId, QueueSettings, ReadFrom, ReadSettings,
-    Shard, StreamSettings, Target,
+    Engine, EngineOptions, Filled, Payload, Progress, Publication, QueueId, QueueLevels, QueueSettings, ReadFrom,
+    ReadSettings, Shard, StreamSettings, Target,
 };
 
 const STREAM: QueueId = QueueId(1);
@@ -32,7 +32,13 @@ fn main() -> Result<()> {
     let engine = Engine::new(options)?;
     let shard = engine.open_shard("/", &directory, false)?;
     let stream = Some(StreamSettings::default());
-    shard.put_queues([QueueSettings { id: STREAM, name: "s", auto_delete: false, level: None, stream }])?;
+    shard.put_queues([QueueSettings {
+        id: STREAM,
+        name: "s",
+        auto_delete: false,
+        levels: QueueLevels::default(),
+        stream,
+    }])?;
     append(&shard, count, &vec![b'x'; size])?;
     for _ in 0..ROUNDS {
         read(&shard)?;

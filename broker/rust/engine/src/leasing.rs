@@ -1,18 +1,15 @@
-//! Reserving, acknowledging and releasing leases: messages taken out of a queue under an owner's name and a number, until
-//! whoever goes by that name says that they are done with.
+//! Reserving leases: messages taken out of a queue under an owner's name and a number, until whoever goes by that name says
+//! that they are done with.
 //!
-//! What must stay true: a lease is told of only with its mark in the log; messages are settled before the marks that hold
-//! them go, so that a process that dies between the two leaves a lease of messages that nobody gets again. Sizes are read
-//! without the shard's lock.
+//! What must stay true: a lease is told of only with its mark in the log. Sizes are read without the shard's lock.
 
 use std::sync::Arc;
 
-use penstock_log::{LogError, Outcome, Position, Target, marks};
-use penstock_queue::{QueueId, Sequence, SequenceRange, Settle};
+use penstock_log::{LogError, Position, Target, marks};
+use penstock_queue::{QueueId, Sequence, SequenceRange};
 
-use crate::counters::Metric;
 use crate::error::EngineError;
-use crate::lease::{LEASE_MESSAGES_MAX, LEASE_RANGES_MAX, Lease, Leases, check_owner, key_of};
+use crate::lease::{LEASE_MESSAGES_MAX, LEASE_RANGES_MAX, Lease, Leases, key_of};
 use crate::shard::Shard;
 use crate::state::State;
 use crate::subscription::{Filled, Picked, Subscription, SubscriptionOptions};
@@ -149,76 +146,6 @@ impl Shard {
         let standing = standing(number, &lease);
         self.entry(state, queue)?.leases.insert(owner, number, lease);
         Ok(Some(standing))
-    }
-
-    /// Settles every message of an owner's leases up to a number and forgets them; gives how many messages. What is
-    /// acknowledged already is passed over.
-    ///
-    /// # Errors
-    /// `NoQueue`; `LeaseNumber` when no lease of that number was ever given; `Log` when it cannot be written.
-    pub fn ack_leases(&self, queue: QueueId, owner: &str, up_to: u64) -> Result<u64, EngineError> {
-        let mut guard = self.lock()?;
-        guard.check(self.name())?;
-        check_owner(owner)?;
-        let state = &mut *guard;
-        let entry = self.entry(state, queue)?;
-        let Some(found) = entry.leases.acking(&entry.name, owner, up_to)? else { return Ok(0) };
-        found.acked = up_to;
-        let left = found.leases.split_off(&up_to.saturating_add(1));
-        let ended = std::mem::replace(&mut found.leases, left);
-        let mut settle = |lease: &Lease| {
-            let settled = entry.machine.settle(lease.holder, &[SequenceRange::ALL], Settle::Ack);
-            entry.machine.unsubscribe(lease.holder);
-            settled
-        };
-        let settled: Vec<_> = ended.values().map(&mut settle).collect();
-        for settled in settled.iter().filter(|settled| !settled.ranges.is_empty()) {
-            state.log.append_settle(queue, Outcome::Ack, settled.count, settled.bytes, &settled.ranges)?;
-        }
-        let mark_owner = marks::owner_of_leases(queue);
-        state.log.append_mark(&mark_owner, &key_of(owner, 0), &up_to.to_le_bytes())?;
-        for &number in ended.keys() {
-            state.log.append_mark(&mark_owner, &key_of(owner, number), &[])?;
-        }
-        state.write()?;
-        if state.has_sealed() {
-            self.request_fold();
-        }
-        let count = settled.iter().map(|settled| settled.count).sum();
-        self.counters().add(Metric::Settled, count);
-        Ok(count)
-    }
-
-    /// Gives the messages of an owner's leases from a number on back to their places, as delivered once more; gives how
-    /// many. From 0 on the owner is forgotten too: its next lease has the number 1 again.
-    ///
-    /// # Errors
-    /// `NoQueue`; `LeaseOwner`; `Log` when it cannot be written.
-    pub fn release_leases(&self, queue: QueueId, owner: &str, from: u64) -> Result<u64, EngineError> {
-        let mut guard = self.lock()?;
-        guard.check(self.name())?;
-        check_owner(owner)?;
-        let state = &mut *guard;
-        let entry = self.entry(state, queue)?;
-        let Some(found) = entry.leases.owners.get_mut(owner) else { return Ok(0) };
-        let ended = found.leases.split_off(&from);
-        let is_over = from == 0 || found.acked == 0 && found.leases.is_empty();
-        if is_over {
-            entry.leases.owners.remove(owner);
-        }
-        let mut returned = Vec::new();
-        for lease in ended.values() {
-            returned.extend(entry.machine.unsubscribe(lease.holder));
-        }
-        let count = returned.iter().map(SequenceRange::count).sum();
-        entry.wake(count);
-        state.log_returned(queue, &returned)?;
-        let forgotten = ended.keys().copied().chain(is_over.then_some(0));
-        for number in forgotten {
-            state.log.append_mark(&marks::owner_of_leases(queue), &key_of(owner, number), &[])?;
-        }
-        state.write()?;
-        Ok(count)
     }
 
     /// The owners of a queue's leases by name.

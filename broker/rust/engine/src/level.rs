@@ -9,24 +9,51 @@ pub enum Level {
     Disk,
 }
 
+/// What queues ask for. Of several queues the strictest choices count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueLevels {
+    /// For messages of publishers that choose no level.
+    pub chosen: Option<Level>,
+    /// No message gets a weaker one, whatever its publisher chose.
+    pub least: Option<Level>,
+}
+
+impl QueueLevels {
+    #[must_use]
+    pub fn stricter(self, other: QueueLevels) -> QueueLevels {
+        QueueLevels { chosen: self.chosen.max(other.chosen), least: self.least.max(other.least) }
+    }
+}
+
 impl Level {
     /// The level of one message: what the publisher chose, else the strictest choice of the queues it went to, else by its
-    /// delivery mode.
+    /// delivery mode; but never weaker than the least level of these queues.
     #[must_use]
-    pub fn of(publisher: Option<Level>, queues: Option<Level>, persistent: bool) -> Level {
-        publisher.or(queues).unwrap_or(if persistent { Level::Disk } else { Level::Os })
+    pub fn of(publisher: Option<Level>, queues: QueueLevels, persistent: bool) -> Level {
+        let chosen = publisher.or(queues.chosen).unwrap_or(if persistent { Level::Disk } else { Level::Os });
+        queues.least.map_or(chosen, |least| chosen.max(least))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Level;
+    use super::{Level, QueueLevels};
 
     #[test]
     fn the_publisher_chooses_before_the_queue_and_the_queue_before_the_message() {
-        assert_eq!(Level::of(Some(Level::Os), Some(Level::Disk), true), Level::Os);
-        assert_eq!(Level::of(None, Some(Level::Os), true), Level::Os);
-        assert_eq!(Level::of(None, None, true), Level::Disk);
-        assert_eq!(Level::of(None, None, false), Level::Os);
+        let asks = |chosen| QueueLevels { chosen, least: None };
+        assert_eq!(Level::of(Some(Level::Os), asks(Some(Level::Disk)), true), Level::Os);
+        assert_eq!(Level::of(None, asks(Some(Level::Os)), true), Level::Os);
+        assert_eq!(Level::of(None, asks(None), true), Level::Disk);
+        assert_eq!(Level::of(None, asks(None), false), Level::Os);
+    }
+
+    #[test]
+    fn nothing_undercuts_the_least_level_of_a_queue() {
+        let least = |level| QueueLevels { chosen: Some(Level::Os), least: Some(level) };
+        assert_eq!(Level::of(Some(Level::Os), least(Level::Disk), false), Level::Disk);
+        assert_eq!(Level::of(None, least(Level::Disk), false), Level::Disk);
+        assert_eq!(Level::of(Some(Level::Disk), least(Level::Os), false), Level::Disk);
+        assert_eq!(Level::of(Some(Level::Os), least(Level::Os).stricter(least(Level::Disk)), false), Level::Disk);
     }
 }

@@ -13,6 +13,7 @@ mod delivered;
 mod engine;
 mod error;
 mod lease;
+mod lease_ending;
 mod lease_reader;
 mod leasing;
 mod level;
@@ -41,7 +42,7 @@ pub use error::EngineError;
 pub use lease::{LEASE_MESSAGES_MAX, LEASE_RANGES_MAX, LEASES_MAX, OWNER_BYTES_MAX, OWNERS_MAX};
 pub use lease_reader::{LeasePart, LeaseReader};
 pub use leasing::{LeaseLimits, LeaseOwnerStanding, LeaseStanding, Reserved};
-pub use level::Level;
+pub use level::{Level, QueueLevels};
 pub use notices::{Notice, Notices};
 pub use offsets::{GROUP_BYTES_MAX, GroupStanding, StreamStanding};
 pub use penstock_log::{

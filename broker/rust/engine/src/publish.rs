@@ -8,7 +8,7 @@ use penstock_wire::is_same;
 
 use crate::counters::Metric;
 use crate::error::EngineError;
-use crate::level::Level;
+use crate::level::{Level, QueueLevels};
 use crate::places::Places;
 use crate::producers::ProducerSession;
 use crate::shard::Shard;
@@ -235,8 +235,8 @@ impl State {
     fn fate_before(&mut self, publication: &Publication<'_>, level: Option<Level>) -> Option<Fate> {
         let producer = publication.payload.producer()?;
         if self.producers.has_stored(producer) {
-            let queues_level = if self.find_targets(publication) { self.matched_level() } else { None };
-            return Some(Fate::Stored(Level::of(level, queues_level, publication.persistent)));
+            let levels = if self.find_targets(publication) { self.matched_levels() } else { QueueLevels::default() };
+            return Some(Fate::Stored(Level::of(level, levels, publication.persistent)));
         }
         self.producers.behind(producer).map(Fate::Behind)
     }
@@ -274,7 +274,7 @@ impl State {
     }
 
     fn store(&mut self, publication: &Publication<'_>, level: Option<Level>) -> Result<Fate, EngineError> {
-        let queues_level = self.assign_sequences(publication.payload.body_bytes());
+        let levels = self.assign_sequences(publication.payload.body_bytes());
         if self.targets.is_empty() {
             return Ok(Fate::Unroutable);
         }
@@ -287,7 +287,7 @@ impl State {
         if let Some(producer) = publication.payload.producer() {
             self.producers.stored(producer, self.stored_at_ms);
         }
-        Ok(Fate::Stored(Level::of(level, queues_level, publication.persistent)))
+        Ok(Fate::Stored(Level::of(level, levels, publication.persistent)))
     }
 
     /// Notes which of the matched queues are elsewhere.
@@ -346,27 +346,27 @@ impl State {
         true
     }
 
-    /// The strictest level that a matched queue asks for.
-    fn matched_level(&self) -> Option<Level> {
+    /// The strictest levels that matched queues ask for.
+    fn matched_levels(&self) -> QueueLevels {
         let entries = self.matched.queues.iter().filter_map(|queue| self.queues.get(queue));
-        entries.map(|entry| entry.level).max().flatten()
+        entries.fold(QueueLevels::default(), |all, entry| all.stricter(entry.levels))
     }
 
-    /// Gives the message its number in every matched queue; says the strictest level that a queue asks for.
-    fn assign_sequences(&mut self, body_bytes: u64) -> Option<Level> {
-        let mut level = None;
+    /// Gives the message its number in every matched queue; says the strictest levels that queues ask for.
+    fn assign_sequences(&mut self, body_bytes: u64) -> QueueLevels {
+        let mut levels = QueueLevels::default();
         self.targets.clear();
         for &queue in &self.matched.queues {
             let Some(entry) = self.queues.get_mut(&queue) else { continue };
             let sequence = entry.machine.publish(body_bytes);
             self.targets.push(Target { queue, sequence });
-            level = level.max(entry.level);
+            levels = levels.stricter(entry.levels);
             if entry.fresh_count == 0 {
                 self.touched.push(queue);
             }
             entry.fresh_count += 1;
         }
-        level
+        levels
     }
 
     fn ring_touched(&mut self) {

@@ -134,7 +134,7 @@ impl Shard {
             let machine =
                 Queue::recovered(folded.next, folded.settled, folded.count, folded.bytes, folded.delivery_counts);
             let recovered_below = machine.next();
-            state.queues.insert(id, QueueEntry { recovered_below, ..QueueEntry::new("", machine, false, None) });
+            state.queues.insert(id, QueueEntry { recovered_below, ..QueueEntry::new("", machine, false) });
         }
         for ((owner, _), value) in &opened.state.marks {
             let entry = marks::queue_of_deliveries(owner).and_then(|queue| state.queues.get_mut(&queue));

@@ -13,7 +13,7 @@ use crate::dedicated::PassedOn;
 use crate::delivered::DeliveryMark;
 use crate::error::EngineError;
 use crate::lease::Leases;
-use crate::level::Level;
+use crate::level::QueueLevels;
 use crate::producers::Producers;
 use crate::signal::Signal;
 use crate::staging::Stage;
@@ -25,7 +25,7 @@ pub(crate) struct QueueEntry {
     pub name: String,
     pub machine: Queue,
     pub auto_delete: bool,
-    pub level: Option<Level>,
+    pub levels: QueueLevels,
     pub signals: FxHashMap<SubscriptionId, Arc<Signal>>,
     /// Subscriptions that only hold what was taken one by one; they are no consumers.
     pub pull_count: usize,
@@ -42,12 +42,12 @@ pub(crate) struct QueueEntry {
 }
 
 impl QueueEntry {
-    pub fn new(name: &str, machine: Queue, auto_delete: bool, level: Option<Level>) -> QueueEntry {
+    pub fn new(name: &str, machine: Queue, auto_delete: bool) -> QueueEntry {
         QueueEntry {
             name: name.to_owned(),
             machine,
             auto_delete,
-            level,
+            levels: QueueLevels::default(),
             signals: FxHashMap::default(),
             pull_count: 0,
             fresh_count: 0,
@@ -157,14 +157,14 @@ impl State {
 
     /// Adds a queue, or gives a recovered one its name.
     pub fn put_queue(&mut self, settings: QueueSettings<'_>) {
-        let QueueSettings { id, name, auto_delete, level, stream } = settings;
+        let QueueSettings { id, name, auto_delete, levels, stream } = settings;
         self.routing.put_queue(name, id);
         let first = self.first_sequence;
         let new = || Queue::recovered(first, AckSet::starting_at(first), 0, 0, BTreeMap::new());
-        let entry = self.queues.entry(id).or_insert_with(|| QueueEntry::new("", new(), false, None));
+        let entry = self.queues.entry(id).or_insert_with(|| QueueEntry::new("", new(), false));
         entry.name = name.to_owned();
         entry.auto_delete = auto_delete;
-        entry.level = level;
+        entry.levels = levels;
         let groups = self.recovered_groups.remove(&id).unwrap_or_default();
         self.streams.extend(stream.map(|_| id));
         match (stream, &mut entry.stream) {

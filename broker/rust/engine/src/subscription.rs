@@ -19,7 +19,7 @@ use crate::signal::Signal;
 use crate::state::{QueueEntry, State};
 
 /// Messages and ranges that are settled or returned under one hold of the shard's lock.
-const SETTLED_AT_ONCE: usize = 4096;
+pub(crate) const SETTLED_AT_ONCE: usize = 4096;
 
 /// How a consumer wants to be served.
 #[derive(Clone, Copy, Debug)]

@@ -6,9 +6,10 @@ use penstock_log::Outcome;
 use penstock_queue::{Destination, ExchangeKind, Matched, QueueId};
 
 use crate::error::EngineError;
-use crate::level::Level;
+use crate::level::{Level, QueueLevels};
 use crate::shard::Shard;
 use crate::stream::StreamSettings;
+use crate::subscription::SETTLED_AT_ONCE;
 
 /// A queue as topology has it.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +17,7 @@ pub struct QueueSettings<'a> {
     pub id: QueueId,
     pub name: &'a str,
     pub auto_delete: bool,
-    pub level: Option<Level>,
+    pub levels: QueueLevels,
     /// Given for a stream.
     pub stream: Option<StreamSettings>,
 }
@@ -61,7 +62,8 @@ impl Shard {
         auto_delete: bool,
         level: Option<Level>,
     ) -> Result<(), EngineError> {
-        self.put_queues([QueueSettings { id, name, auto_delete, level, stream: None }])
+        let levels = QueueLevels { chosen: level, least: None };
+        self.put_queues([QueueSettings { id, name, auto_delete, levels, stream: None }])
     }
 
     /// The same for many under one hold of the lock: callers bound their number.
@@ -105,10 +107,13 @@ impl Shard {
             other => other.map(|_| ())?,
         }
         guard.write()?;
+        // Letting go of what a long queue holds takes its time.
+        drop(guard);
         Ok(entry.machine.ready_count() + entry.machine.unsettled_count())
     }
 
-    /// Drops the ready messages of a queue; gives their number.
+    /// Drops the ready messages of a queue; gives their number. Those that came back, which are kept one by one, go in parts;
+    /// the others at once, with what came meanwhile.
     ///
     /// # Errors
     /// `NoQueue`; `Log` when the purge cannot be written.
@@ -116,13 +121,22 @@ impl Shard {
         if let Some(home) = self.dedicated.get(id) {
             return home.purge_queue(id);
         }
-        let mut guard = self.lock()?;
-        let entry = self.entry(&mut guard, id)?;
-        let settled = entry.machine.purge();
-        // A reader may have come to its end.
-        entry.wake(0);
-        guard.log_settled(id, Outcome::Drop, &settled)?;
-        Ok(settled.count)
+        let mut count = 0;
+        // What others return meanwhile makes no more parts.
+        let mut parts_left = self.entry(&mut *self.lock()?, id)?.machine.returned_count() / SETTLED_AT_ONCE;
+        loop {
+            let mut guard = self.lock()?;
+            let machine = &mut self.entry(&mut guard, id)?.machine;
+            let settled = if parts_left > 0 { machine.purge_returned(SETTLED_AT_ONCE) } else { machine.purge() };
+            guard.log_settled(id, Outcome::Drop, &settled)?;
+            count += settled.count;
+            if parts_left == 0 {
+                // A reader may have come to its end.
+                self.entry(&mut guard, id)?.wake(0);
+                return Ok(count);
+            }
+            parts_left -= 1;
+        }
     }
 
     /// Adds an exchange, or changes its alternate.

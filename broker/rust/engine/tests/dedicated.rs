@@ -9,7 +9,7 @@ use std::sync::Arc;
 use house::{House, open, publish, read_all, settings};
 use penstock_engine::{
     Destination, EngineError, ExchangeKind, Fate, Level, Payload, Producer, ProducerSession, Publication, Published,
-    QueueId, QueueSettings, ReadFrom, Shard, StreamSettings,
+    QueueId, QueueLevels, QueueSettings, ReadFrom, Shard, StreamSettings,
 };
 
 const OWN: QueueId = QueueId(7);
@@ -21,7 +21,7 @@ type Sent = (&'static str, &'static str, &'static str, u64);
 fn put(shard: &Shard, id: QueueId, name: &str) {
     shard.dedicate(id).unwrap();
     let stream = Some(StreamSettings::default());
-    shard.put_queues([QueueSettings { id, name, auto_delete: false, level: None, stream }]).unwrap();
+    shard.put_queues([QueueSettings { id, name, auto_delete: false, levels: QueueLevels::default(), stream }]).unwrap();
 }
 
 /// The stream "s" in the vhost's log, "own" and "other" in logs of their own, all three behind "all".

@@ -271,6 +271,83 @@ fn a_death_between_the_settlement_and_its_marks_gives_nobody_the_messages_again(
     assert_eq!(read(&house, "o", 2).unwrap(), ["three"]);
 }
 
+/// And as it leaves the log in the middle of a lease.
+#[test]
+fn a_death_within_a_settlement_leaves_the_lease_with_what_is_not_settled() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open_queue(directory.path());
+    publish(&house, &["one", "two", "three"]);
+    reserve(&house, "o", 1, ANY).unwrap();
+    house.close();
+    let mut log = Log::open(directory.path(), LogOptions::default()).unwrap().log;
+    let ranges = [SequenceRange { first: Sequence(1), last: Sequence(1) }];
+    log.append_settle(STREAM, Outcome::Ack, 1, 3, &ranges).unwrap();
+    log.write().unwrap();
+    log.close().unwrap();
+
+    let house = open_queue(directory.path());
+
+    assert_eq!(ready_and_unsettled(&house), (0, 2));
+    assert_eq!(read(&house, "o", 1).unwrap(), ["two", "three"]);
+    assert_eq!(house.shard.ack_leases(STREAM, "o", 1).unwrap(), 2);
+    assert_eq!(ready_and_unsettled(&house), (0, 0));
+}
+
+const MANY: u64 = 20_000;
+/// Holds of the lock that so many messages take at least, at no more than 4,096 each.
+const HOLDS: u64 = MANY / 4096;
+
+fn publish_many(house: &House) {
+    publish(house, &vec!["x"; MANY as usize]);
+}
+
+#[test]
+fn long_leases_are_acknowledged_in_parts_and_short_ones_together() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open_queue(directory.path());
+    publish_many(&house);
+    for number in 1..=8 {
+        reserve(&house, "o", number, some(if number == 4 { MANY - 10 } else { 1 })).unwrap();
+    }
+
+    let before = house.shard.holds();
+    assert_eq!(house.shard.ack_leases(STREAM, "o", 5).unwrap(), MANY - 6);
+
+    assert!(house.shard.holds() - before > HOLDS);
+    assert_eq!(ready_and_unsettled(&house), (3, 3));
+    house.close();
+    let house = open_queue(directory.path());
+    let [owner] = house.shard.leases(STREAM).unwrap().try_into().unwrap();
+    assert_eq!((owner.acked, owner.leases.len()), (5, 3));
+    assert_eq!(ready_and_unsettled(&house), (3, 3));
+}
+
+#[test]
+fn long_leases_are_released_in_parts_and_what_came_back_is_purged_in_parts() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open_queue(directory.path());
+    publish_many(&house);
+    for (number, count) in [(1, 2), (2, MANY - 10), (3, 3)] {
+        reserve(&house, "o", number, some(count)).unwrap();
+    }
+
+    let before = house.shard.holds();
+    assert_eq!(house.shard.release_leases(STREAM, "o", 2).unwrap(), MANY - 7);
+
+    assert!(house.shard.holds() - before > HOLDS);
+    assert_eq!(ready_and_unsettled(&house), (MANY - 2, 2));
+    assert!(matches!(read(&house, "o", 2), Err(EngineError::NoLease { .. })));
+    let delivered = take(&consumer(&house, false).unwrap());
+    assert_eq!((delivered[0].1, delivered.len()), (1, 100), "they count as delivered");
+
+    let before = house.shard.holds();
+    assert_eq!(house.shard.purge_queue(STREAM).unwrap(), MANY - 2);
+    assert!(house.shard.holds() - before > HOLDS);
+    assert_eq!((counts(&house).ready_count, counts(&house).ready_bytes, counts(&house).unsettled_count), (0, 0, 2));
+    house.close();
+    assert_eq!(ready_and_unsettled(&open_queue(directory.path())), (0, 2));
+}
+
 /// And when it dies after the owner's mark and before those of its leases.
 #[test]
 fn a_death_between_the_marks_of_an_acknowledgement_leaves_no_lease() {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_engine::{
-    Destination, Engine, EngineOptions, ExchangeKind, Fate, Filled, Level, Payload, Publication, QueueId, Sequence,
-    SequenceRange, Settle, Shard, Subscription, SubscriptionOptions,
+    Destination, Engine, EngineOptions, ExchangeKind, Fate, Filled, Level, Payload, Publication, QueueId, QueueLevels,
+    QueueSettings, Sequence, SequenceRange, Settle, Shard, Subscription, SubscriptionOptions,
 };
 
 const QUEUE: QueueId = QueueId(1);
@@ -53,6 +53,16 @@ fn publish_to(shard: &Arc<Shard>, exchange: &str, key: &str, bodies: &[&[u8]]) -
 
 fn publish(shard: &Arc<Shard>, bodies: &[&[u8]]) -> Vec<Fate> {
     publish_to(shard, "", "jobs", bodies)
+}
+
+/// What a publisher that chose `os` is told about one message to all queues of `amq.fanout`.
+fn carelessly(shard: &Arc<Shard>) -> Fate {
+    let payload = Payload::new(b"amq.fanout", b"", b"", b"a").unwrap();
+    let publication =
+        Publication { payload, exchange: b"amq.fanout", key: b"", headers: None, persistent: true, mandatory: true };
+    let mut fates = Vec::new();
+    shard.publish(&[publication], Some(Level::Os), 1, &mut fates).unwrap();
+    fates[0]
 }
 
 fn consumer(shard: &Arc<Shard>, prefetch: u32, auto_ack: bool) -> Subscription {
@@ -212,6 +222,29 @@ fn a_full_backlog_survives_a_stop_over_many_segments() {
         sequences.extend(taken.into_iter().map(|(sequence, _, _)| sequence));
     }
     assert_eq!(sequences, (1..=3000).collect::<Vec<u64>>());
+}
+
+#[test]
+fn a_publisher_cannot_choose_less_than_the_least_level_of_any_queue_that_its_message_reaches() {
+    let directory = tempfile::tempdir().unwrap();
+    let House { engine, shard } = open(directory.path());
+    shard.put_exchange("amq.fanout", ExchangeKind::Fanout, None).unwrap();
+    let put = |id, name, least| {
+        let levels = QueueLevels { chosen: Some(Level::Disk), least };
+        shard.put_queues([QueueSettings { id, name, auto_delete: false, levels, stream: None }]).unwrap();
+        shard.add_route("amq.fanout", "", None, Destination::Queue(name)).unwrap();
+    };
+    put(QUEUE, "jobs", None);
+    assert_eq!(carelessly(&shard), Fate::Stored(Level::Os));
+    shard.dedicate(QueueId(3)).unwrap();
+    put(QueueId(3), "alone", Some(Level::Disk));
+    assert_eq!(carelessly(&shard), Fate::Stored(Level::Disk), "in a log of its own too");
+    put(QueueId(3), "alone", None);
+    put(QueueId(2), "safe", Some(Level::Disk));
+    assert_eq!(carelessly(&shard), Fate::Stored(Level::Disk));
+    put(QueueId(2), "safe", None);
+    assert_eq!(carelessly(&shard), Fate::Stored(Level::Os));
+    engine.close().unwrap();
 }
 
 #[test]

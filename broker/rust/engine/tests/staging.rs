@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use house::{House, Say, open, open_on, read_all, reader};
 use penstock_engine::{
-    EngineError, Payload, QueueId, QueueSettings, ReadFrom, StageStanding, StageTag, StagedAttempt, StagedBatch,
-    StagedOutcome, StreamSettings,
+    EngineError, Payload, QueueId, QueueLevels, QueueSettings, ReadFrom, StageStanding, StageTag, StagedAttempt,
+    StagedBatch, StagedOutcome, StreamSettings,
 };
 use penstock_log::{Disk, RealDisk, Space};
 
@@ -22,7 +22,8 @@ const STAGE: QueueId = QueueId(2);
 
 fn with_stage(house: House) -> House {
     let stream = Some(StreamSettings::default());
-    let settings = QueueSettings { id: STAGE, name: "amq.stage.x", auto_delete: false, level: None, stream };
+    let settings =
+        QueueSettings { id: STAGE, name: "amq.stage.x", auto_delete: false, levels: QueueLevels::default(), stream };
     house.shard.put_queues([settings]).unwrap();
     house
 }

@@ -6,7 +6,7 @@ mod house;
 use std::collections::BTreeMap;
 
 use house::{House, STREAM, Say, open, publish_at, read_all, reader, said, settings};
-use penstock_engine::{Progress, QueueSettings, ReadFrom, StreamReader, StreamSettings};
+use penstock_engine::{Progress, QueueLevels, QueueSettings, ReadFrom, StreamReader, StreamSettings};
 use proptest::prelude::*;
 
 const GROUPS: [&str; 2] = ["one", "two"];
@@ -148,7 +148,13 @@ impl Pair {
         let limit = |max_bytes| {
             let stream = Some(StreamSettings { max_age_ms: 0, max_bytes });
             shard
-                .put_queues([QueueSettings { id: STREAM, name: "s", auto_delete: false, level: None, stream }])
+                .put_queues([QueueSettings {
+                    id: STREAM,
+                    name: "s",
+                    auto_delete: false,
+                    levels: QueueLevels::default(),
+                    stream,
+                }])
                 .unwrap();
         };
         limit(max_bytes);

@@ -5,7 +5,7 @@ mod house;
 
 use house::{House, STREAM, Say, open, open_with, publish, publish_at, read_all, reader};
 use penstock_engine::{
-    EngineError, Fate, Level, Producer, Progress, QueueId, QueueSettings, ReadFrom, StreamSettings,
+    EngineError, Fate, Level, Producer, Progress, QueueId, QueueLevels, QueueSettings, ReadFrom, StreamSettings,
     SubscriptionOptions, Turn,
 };
 
@@ -265,7 +265,13 @@ fn limits_that_change_count_at_the_next_look() {
     assert_eq!(house.shard.retain(LATER + 5000).unwrap(), 0);
 
     let limits = StreamSettings { max_age_ms: 1000, max_bytes: 0 };
-    let settings = QueueSettings { id: STREAM, name: "s", auto_delete: false, level: None, stream: Some(limits) };
+    let settings = QueueSettings {
+        id: STREAM,
+        name: "s",
+        auto_delete: false,
+        levels: QueueLevels::default(),
+        stream: Some(limits),
+    };
     house.shard.put_queues([settings]).unwrap();
 
     assert!(house.shard.retain(LATER + 5000).unwrap() > 300);
@@ -406,7 +412,10 @@ fn a_message_keeps_its_key_and_a_partitioned_stream_goes_by_it() {
     for number in 0..3_u32 {
         let (id, name) = (QueueId(10 + number), format!("parts-{number}"));
         let stream = Some(StreamSettings::default());
-        house.shard.put_queues([QueueSettings { id, name: &name, auto_delete: false, level: None, stream }]).unwrap();
+        house
+            .shard
+            .put_queues([QueueSettings { id, name: &name, auto_delete: false, levels: QueueLevels::default(), stream }])
+            .unwrap();
         house.shard.add_route("parts", &number.to_string(), None, Destination::Queue(&name)).unwrap();
     }
 

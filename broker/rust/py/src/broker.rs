@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use penstock_engine::{
     Backup, DamagedRecord, Destination, Engine, EngineError, EngineOptions, ExchangeKind, LeaseLimits, LeaseStanding,
-    Level, QueueId, QueueSettings, RouteSettings, Shard, StreamSettings, StreamStanding,
+    Level, QueueId, QueueLevels, QueueSettings, RouteSettings, Shard, StreamSettings, StreamStanding,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -107,8 +107,8 @@ pub(crate) struct PyShard {
 }
 
 type Counts = (u64, u64, u64, u64, u64);
-/// Number, name, whether it goes with its last consumer, level, and the largest age and size of a stream.
-type NewQueue = (u32, String, bool, Option<String>, Option<(u64, u64)>);
+/// Number, name, whether it goes with its last consumer, level, least level, and the largest age and size of a stream.
+type NewQueue = (u32, String, bool, Option<String>, Option<String>, Option<(u64, u64)>);
 /// First, next, count, bytes, first and last time, readers.
 type Standing = (u64, u64, u64, u64, u64, u64, u64);
 /// Name, what it has acknowledged, and its leases: number, count, bytes, when.
@@ -151,13 +151,15 @@ impl PyShard {
     }
 
     fn put_queues(&self, py: Python<'_>, queues: Vec<NewQueue>) -> PyResult<()> {
-        let levels =
-            queues.iter().map(|(_, _, _, level, _)| level_of(level.as_deref())).collect::<PyResult<Vec<_>>>()?;
-        let settings = queues.iter().zip(levels).map(|((id, name, auto_delete, _, stream), level)| QueueSettings {
+        let levels_of = |(_, _, _, chosen, least, _): &NewQueue| {
+            Ok(QueueLevels { chosen: level_of(chosen.as_deref())?, least: level_of(least.as_deref())? })
+        };
+        let levels = queues.iter().map(levels_of).collect::<PyResult<Vec<_>>>()?;
+        let settings = queues.iter().zip(levels).map(|((id, name, auto_delete, _, _, stream), levels)| QueueSettings {
             id: QueueId(*id),
             name,
             auto_delete: *auto_delete,
-            level,
+            levels,
             stream: stream.map(|(max_age_ms, max_bytes)| StreamSettings { max_age_ms, max_bytes }),
         });
         self.with(py, |shard| shard.put_queues(settings))

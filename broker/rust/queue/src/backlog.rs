@@ -181,6 +181,24 @@ impl Backlog {
         }
     }
 
+    /// Messages that are kept one by one.
+    pub(crate) fn returned_count(&self) -> usize {
+        self.returned.len()
+    }
+
+    /// Settles the lowest of those, at most so many.
+    pub(crate) fn purge_returned(&mut self, count_max: usize) -> Settled {
+        let mut purged = Settled::default();
+        for _ in 0..count_max {
+            let Some(message) = self.take_returned() else { break };
+            purged.count += 1;
+            purged.bytes += u64::from(message.bytes().unwrap_or(0));
+            extend(&mut purged.ranges, SequenceRange { first: message.sequence, last: message.sequence });
+        }
+        self.settle(&purged.ranges);
+        purged
+    }
+
     /// Settles everything that is ready.
     pub(crate) fn purge(&mut self) -> Settled {
         let mut purged = Settled { count: self.count, bytes: self.bytes, ranges: Vec::new() };

@@ -284,6 +284,17 @@ impl Queue {
         self.backlog.purge()
     }
 
+    /// Ready messages that were taken before and came back: what a purge takes longest for.
+    #[must_use]
+    pub fn returned_count(&self) -> usize {
+        self.backlog.returned_count()
+    }
+
+    /// Settles the first of those, at most so many. A purge is to follow, which has the bytes of messages that were lost.
+    pub fn purge_returned(&mut self, count_max: usize) -> Settled {
+        self.backlog.purge_returned(count_max)
+    }
+
     /// Settles the messages of a range that nobody ever took, whose bodies have `bytes` bytes in all: retention of a stream.
     pub fn settle_fresh(&mut self, range: SequenceRange, bytes: u64) -> Settled {
         let settled = self.backlog.settle_fresh(range, bytes);

@@ -10,7 +10,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use penstock_client::{Channel, ChannelSettings, Reader, ReaderSettings};
-use penstock_engine::{Engine, EngineOptions, Payload, Publication, QueueId, QueueSettings, Shard, StreamSettings};
+use penstock_engine::{
+    Engine, EngineOptions, Payload, Publication, QueueId, QueueLevels, QueueSettings, Shard, StreamSettings,
+};
 use penstock_serve::{Admitted, Answer, Call, Calls, Kind, Server, ServerOptions};
 use penstock_wire::grpc::{ConsumeFrame, ReadFrame, parse_consume_request, parse_read_request};
 
@@ -41,7 +43,8 @@ impl Broker {
         };
         let engine = Arc::new(Engine::new(options).unwrap());
         let shard = engine.open_shard("/", directory.path(), false).unwrap();
-        let queue = |id, name, stream| QueueSettings { id, name, auto_delete: false, level: None, stream };
+        let queue =
+            |id, name, stream| QueueSettings { id, name, auto_delete: false, levels: QueueLevels::default(), stream };
         let stream = queue(STREAM, "s", Some(StreamSettings::default()));
         shard.put_queues([stream, queue(QUEUE, "jobs", None)]).unwrap();
         let listener = Listener::start(&engine, "127.0.0.1:0");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use penstock_engine::{
     Engine, EngineError, EngineOptions, Fate, Filled, Payload, Producer, ProducerSession, Progress, Publication,
-    QueueId, QueueSettings, ReadFrom, ReadSettings, Shard, StreamReader, StreamSettings,
+    QueueId, QueueLevels, QueueSettings, ReadFrom, ReadSettings, Shard, StreamReader, StreamSettings,
 };
 use penstock_log::{Disk, RealDisk};
 
@@ -70,7 +70,7 @@ fn open_for(directory: &Path, stream: Option<StreamSettings>, disk: Arc<dyn Disk
     };
     let engine = Engine::on_disk(options, disk).unwrap();
     let shard = engine.open_shard("/", directory, false).unwrap();
-    let settings = QueueSettings { id: STREAM, name: "s", auto_delete: false, level: None, stream };
+    let settings = QueueSettings { id: STREAM, name: "s", auto_delete: false, levels: QueueLevels::default(), stream };
     shard.put_queues([settings]).unwrap();
     House { engine, shard }
 }

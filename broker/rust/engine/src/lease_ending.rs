@@ -1,0 +1,148 @@
+//! Acknowledging and releasing leases, some messages at a time, so that whoever shares the virtual host waits for no whole lease.
+//!
+//! What must stay true:
+//! * messages are settled before the marks that hold them go, so that a process that dies between the two leaves a lease of
+//!   messages that nobody gets again;
+//! * a lease that is acknowledged is there until all of it is settled, so that the owner is told that it is done only then;
+//! * a lease that is released is gone, in memory and in the log, before the first of its messages goes to others.
+
+use std::collections::VecDeque;
+
+use penstock_log::{Outcome, marks};
+use penstock_queue::{QueueId, SequenceRange, Settle, Settled, Settling, SubscriptionId};
+
+use crate::counters::Metric;
+use crate::error::EngineError;
+use crate::lease::{check_owner, key_of};
+use crate::shard::Shard;
+use crate::state::State;
+use crate::subscription::SETTLED_AT_ONCE;
+
+const ALL: &[SequenceRange] = &[SequenceRange::ALL];
+
+impl Shard {
+    /// Settles every message of an owner's leases up to a number and forgets them; gives how many messages. What is
+    /// acknowledged already is passed over. After an error the first of the leases may be acknowledged.
+    ///
+    /// # Errors
+    /// `NoQueue`; `LeaseNumber` when no lease of that number was ever given; `Log` when it cannot be written.
+    pub fn ack_leases(&self, queue: QueueId, owner: &str, up_to: u64) -> Result<u64, EngineError> {
+        check_owner(owner)?;
+        let mut count = 0;
+        loop {
+            let mut guard = self.lock()?;
+            guard.check(self.name())?;
+            let Some(settled_count) = self.ack_part(&mut guard, queue, owner, up_to)? else { return Ok(count) };
+            if guard.has_sealed() {
+                self.request_fold();
+            }
+            drop(guard);
+            count += settled_count;
+            self.counters().add(Metric::Settled, settled_count);
+        }
+    }
+
+    /// Settles as much as one hold of the lock is worth, and forgets the leases of which nothing is left; `None` once all are.
+    fn ack_part(&self, state: &mut State, queue: QueueId, owner: &str, up_to: u64) -> Result<Option<u64>, EngineError> {
+        let entry = self.entry(state, queue)?;
+        let Some(found) = entry.leases.acking(&entry.name, owner, up_to)? else { return Ok(None) };
+        let (mut parts, mut ended): (Vec<Settled>, Vec<u64>) = (Vec::new(), Vec::new());
+        let mut left = SETTLED_AT_ONCE;
+        while let Some((&number, lease)) = found.leases.range(..=up_to).next().filter(|_| left > 0) {
+            let (holder, mut settling) = (lease.holder, Settling::of(ALL));
+            let settled = entry.machine.settle_some(holder, &mut settling, Settle::Ack, left);
+            left = left.saturating_sub(usize::try_from(settled.count).unwrap_or(usize::MAX).max(1));
+            parts.push(settled);
+            if settling.is_done() {
+                entry.machine.unsubscribe(holder);
+                found.leases.remove(&number);
+                ended.push(number);
+            }
+        }
+        found.acked = if found.leases.range(..=up_to).next().is_none() {
+            up_to
+        } else {
+            ended.last().copied().unwrap_or(found.acked)
+        };
+        let acked = found.acked;
+        for settled in parts.iter().filter(|settled| !settled.ranges.is_empty()) {
+            state.log.append_settle(queue, Outcome::Ack, settled.count, settled.bytes, &settled.ranges)?;
+        }
+        let mark_owner = marks::owner_of_leases(queue);
+        if !ended.is_empty() || acked == up_to {
+            state.log.append_mark(&mark_owner, &key_of(owner, 0), &acked.to_le_bytes())?;
+        }
+        for number in ended {
+            state.log.append_mark(&mark_owner, &key_of(owner, number), &[])?;
+        }
+        state.write()?;
+        Ok(Some(parts.iter().map(|settled| settled.count).sum()))
+    }
+
+    /// Gives the messages of an owner's leases from a number on back to their places, as delivered once more; gives how
+    /// many. From 0 on the owner is forgotten too: its next lease has the number 1 again.
+    ///
+    /// # Errors
+    /// `NoQueue`; `LeaseOwner`; `Log` when it cannot be written: the messages are back, but their counts may not be raised.
+    pub fn release_leases(&self, queue: QueueId, owner: &str, from: u64) -> Result<u64, EngineError> {
+        check_owner(owner)?;
+        let (mut holders, mut count) = (VecDeque::new(), 0);
+        let mut guard = self.lock()?;
+        guard.check(self.name())?;
+        let mut written = self.forget_leases(&mut guard, (queue, owner, from), &mut holders);
+        drop(guard);
+        while !holders.is_empty() {
+            let mut guard = self.lock()?;
+            let returned = self.return_part(&mut guard, queue, &mut holders)?;
+            count += returned.iter().map(SequenceRange::count).sum::<u64>();
+            written = written.and(guard.log_returned(queue, &returned));
+        }
+        written.map(|()| count)
+    }
+
+    /// Forgets an owner's leases from a number on; `holders` is who holds their messages.
+    fn forget_leases(
+        &self,
+        state: &mut State,
+        (queue, owner, from): (QueueId, &str, u64),
+        holders: &mut VecDeque<SubscriptionId>,
+    ) -> Result<(), EngineError> {
+        let entry = self.entry(state, queue)?;
+        let Some(found) = entry.leases.owners.get_mut(owner) else { return Ok(()) };
+        let ended = found.leases.split_off(&from);
+        let is_over = from == 0 || found.acked == 0 && found.leases.is_empty();
+        if is_over {
+            entry.leases.owners.remove(owner);
+        }
+        holders.extend(ended.values().map(|lease| lease.holder));
+        for number in ended.keys().copied().chain(is_over.then_some(0)) {
+            state.log.append_mark(&marks::owner_of_leases(queue), &key_of(owner, number), &[])?;
+        }
+        state.write()
+    }
+
+    /// Returns as much as one hold of the lock is worth, and takes off `holders` who has nothing left.
+    fn return_part(
+        &self,
+        state: &mut State,
+        queue: QueueId,
+        holders: &mut VecDeque<SubscriptionId>,
+    ) -> Result<Vec<SequenceRange>, EngineError> {
+        let entry = self.entry(state, queue)?;
+        let mut returned = Vec::new();
+        let mut left = SETTLED_AT_ONCE;
+        while let Some(&holder) = holders.front().filter(|_| left > 0) {
+            let held_count = entry.machine.unsettled_of(holder) as usize;
+            if held_count <= left {
+                returned.extend(entry.machine.unsubscribe(holder));
+                holders.pop_front();
+            } else {
+                let part = entry.machine.settle_some(holder, &mut Settling::of(ALL), Settle::Requeue, left);
+                returned.extend(part.ranges);
+            }
+            left = left.saturating_sub(held_count.max(1));
+        }
+        entry.wake(returned.iter().map(SequenceRange::count).sum());
+        Ok(returned)
+    }
+}
