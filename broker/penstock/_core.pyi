@@ -95,6 +95,10 @@ class Shard:
         Raises StorageError."""
     def delete_queue(self, id: int) -> int:
         """Ends its consumers, drops its messages; gives their number, unsettled ones included."""
+    def shut_empty_queue(self, id: int) -> tuple[int, int, int, int, int]:
+        """Lets no more messages into a queue that holds none, until it is deleted or reopened; gives what it holds, as
+        `queue_counts`."""
+    def reopen_queue(self, id: int) -> None: ...
     def purge_queue(self, id: int) -> int:
         """Drops the ready messages; gives their number."""
     def put_exchange(self, name: str, kind: str, alternate: str | None) -> None: ...

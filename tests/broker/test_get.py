@@ -86,6 +86,25 @@ def test_what_a_response_held_that_did_not_arrive_comes_back(
     assert [one is not None and (one.redelivered, one.delivery_count) for one in found] == [(True, 1)] * 3
 
 
+def test_what_one_get_put_back_and_another_holds_stays_with_that_one(
+    admin: penstock.Connection, narrow: Wire, vhost: str
+) -> None:
+    """Two Gets of one connection: the first has room for one of the messages that it took."""
+    admin.declare_queue("jobs")
+    admin.publish_many([bytes(3_000_000)] * 3, routing_key="jobs")
+    request = messaging_pb2.GetRequest(vhost=vhost, queue="jobs", count_max=10)
+
+    first = narrow.request(SERVICE + "Get", message(request.SerializeToString()))
+    eventually(lambda: counts(admin, "jobs"), (2, 1))
+    narrow.request(SERVICE + "Get", message(request.SerializeToString()))
+    eventually(lambda: counts(admin, "jobs"), (1, 2))
+    narrow.send(frame(RST_STREAM, 0, first, CANCEL))
+
+    eventually(lambda: counts(admin, "jobs"), (2, 1))
+    found = [admin.get("jobs") for _ in range(2)]
+    assert [one is not None and one.redelivered for one in found] == [True, False]
+
+
 def test_the_responses_of_one_connection_are_bounded_together(
     admin: penstock.Connection, narrow: Wire, vhost: str
 ) -> None:

@@ -1,12 +1,15 @@
 """Named producers, seen by a plain grpcio client: what was refused is never confirmed later without being stored."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from queue import SimpleQueue
 
 import grpc
 import pytest
 
 import penstock
+from penstock.client.opening import Options, open_transport
+from penstock.client.transport import Outcome, PublisherOptions, PublisherPort
 from penstock.v1 import messaging_pb2 as wire
 from penstock.v1 import messaging_pb2_grpc
 from support import Broker
@@ -109,3 +112,39 @@ def test_a_message_that_its_user_may_not_write_holds_back_what_follows(
 
     assert letters(admin) == [1, 2, 3, 4, 5]
     admin.delete_user("anna")
+
+
+def outcomes_of(publisher: PublisherPort, count: int) -> list[Outcome]:
+    """So many, one for each message."""
+    found: dict[int, Outcome] = {}
+    for _ in range(600):
+        for outcome in publisher.wait(100):
+            found.update(dict.fromkeys(range(outcome[0], outcome[1] + 1), outcome))
+        if len(found) >= count:
+            break
+    return [found[number] for number in sorted(found)]
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["native", "pure"])
+def test_a_broker_started_anew_is_sent_nothing_past_a_message_that_was_refused(native: bool, tmp_path: Path) -> None:
+    """It remembers no refusal: a message that waits for the connection meanwhile must not make the refused one pass for
+    stored."""
+    with Broker(tmp_path / "data") as broker:
+        with penstock.connect(broker.uri()) as admin:
+            admin.declare_queue("letters", durable=True)
+        transport = open_transport(Options.read(broker.uri(), native, "os", 60.0))
+        publisher = transport.publisher(PublisherOptions("/", level=1, producer="p"))
+        publisher.publish_many([b"5"], "late", "", sequence=5)
+        assert [code for *_, code, _ in outcomes_of(publisher, 1)] == [5], "there is no such exchange"
+
+        broker.kill()
+        publisher.publish_many([b"6"], "", "letters", sequence=6)
+        broker.start()
+        assert [code for *_, code, _ in outcomes_of(publisher, 1)] == [9], "it comes behind the refused one"
+        publisher.publish_many([b"5", b"6"], "", "letters", sequence=5)
+        assert [code for *_, code, _ in outcomes_of(publisher, 2)] == [0, 0]
+
+        publisher.close()
+        transport.close()
+        with penstock.connect(broker.uri()) as admin:
+            assert letters(admin) == [5, 6]

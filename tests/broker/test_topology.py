@@ -164,6 +164,23 @@ def test_a_queue_that_must_be_empty_is_not_deleted(connection: penstock.Connecti
     assert connection.delete_queue("jobs") == 1
 
 
+def test_a_queue_that_was_to_be_empty_and_unused_takes_messages_when_it_stays(connection: penstock.Connection) -> None:
+    for arguments in ({}, {"x-dedicated": True}):
+        connection.declare_queue("jobs", arguments=arguments)
+        with connection.consume("jobs", idle_timeout=30) as messages:
+            eventually(lambda: connection.get_queue("jobs").consumer_count, 1)
+            with pytest.raises(penstock.PreconditionFailedError, match="consumers"):
+                connection.delete_queue("jobs", if_empty=True, if_unused=True)
+            connection.publish(b"a", routing_key="jobs", mandatory=True)
+            next(iter(messages)).ack()
+
+        eventually(lambda: connection.get_queue("jobs").unsettled_count, 0)
+        connection.delete_queue("jobs", if_empty=True)
+        connection.declare_queue("jobs", arguments=arguments)
+        connection.publish(b"b", routing_key="jobs", mandatory=True)
+        assert connection.delete_queue("jobs") == 1
+
+
 def test_vhosts_do_not_see_each_other(broker: Broker, connection: penstock.Connection) -> None:
     connection.declare_queue("only-here")
 

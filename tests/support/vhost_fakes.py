@@ -58,6 +58,7 @@ class FakeShard:
         self.sequences: dict[str, int] = {}
         self.reserved: dict[int, dict[str, list[LeaseState]]] = {}
         self.dedicated: set[int] = set()
+        self.shut: set[int] = set()
         self.is_closed = False
 
     def retain_queues(self, ids: Sequence[int]) -> int:
@@ -122,6 +123,16 @@ class FakeShard:
     def remove_route(self, exchange: str, key: str, match: bytes | None, to_exchange: bool, destination: str) -> None:
         self._check((key, match, to_exchange, destination) in self.routes[exchange], "no such route")
         self.routes[exchange].remove((key, match, to_exchange, destination))
+
+    def shut_empty_queue(self, queue_id: int, /) -> QueueCounts:
+        counts = self.queue_counts([queue_id])[0]
+        if not counts[0] + counts[1]:
+            self.shut.add(queue_id)
+        return counts
+
+    def reopen_queue(self, queue_id: int, /) -> None:
+        self._check(queue_id in self.queues, f"no queue {queue_id}")
+        self.shut.discard(queue_id)
 
     def queue_counts(self, ids: Sequence[int]) -> list[QueueCounts]:
         for queue_id in ids:

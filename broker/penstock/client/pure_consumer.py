@@ -1,7 +1,8 @@
 """A consume stream over grpcio: deliveries are kept until taken, settlements gather until they are sent.
 
 Two threads serve it: grpcio's, which asks for the next request, and one of its own that reads responses and reconnects.
-What an earlier connection delivered cannot be settled any more: the broker put it back when that connection broke.
+What an earlier connection delivered cannot be settled any more: the broker put it back when that connection broke. With
+auto-ack it had settled it when it sent it, and what arrived stays here until it is taken.
 """
 
 from collections import deque
@@ -39,8 +40,8 @@ class PureMessage(ReceivedMessage):
 
 
 class PureConsumer:
-    """Invariants, under `_changed`: deliveries and settlements waiting here belong to the stream of `_life`; those
-    deliveries have `_bytes` bytes of bodies, never more than WAITING_BYTES_MAX and one response."""
+    """Invariants, under `_changed`: settlements waiting here belong to the stream of `_life`, deliveries too but with
+    auto-ack; those deliveries have `_bytes` bytes of bodies, never more than WAITING_BYTES_MAX and one response."""
 
     def __init__(self, streams: Streams, options: ConsumerOptions, backoff: Backoff) -> None:
         self._streams = streams
@@ -181,9 +182,10 @@ class PureConsumer:
                     self._changed.notify_all()
                     self._wake.set()
                     return
-                # What was not taken yet returned to the queue, and comes again.
-                self._arrived.clear()
-                self._bytes = 0
+                if not self._options.auto_ack:
+                    # What was not taken yet returned to the queue, and comes again.
+                    self._arrived.clear()
+                    self._bytes = 0
                 self._changed.wait_for(lambda: self._is_closed, self._backoff.delay())
 
     def _read_stream(self) -> StatusError:

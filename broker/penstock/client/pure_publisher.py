@@ -1,7 +1,9 @@
 """A publish stream over grpcio: what waits is sent as one batch, and sent again after a broken connection.
 
 Two threads serve it: grpcio's, which asks for the next request, and one of its own that reads responses and reconnects.
-A message is kept until it has an outcome; numbers go on across connections.
+A message is kept until it has an outcome; numbers go on across connections. After a message of a named producer was
+refused, nothing with a higher sequence is sent before it is sent again: a broker that was started anew knows of no
+refusal, would store what is higher, and then take the refused one for a duplicate.
 """
 
 from collections import deque
@@ -11,7 +13,7 @@ from threading import Condition, Thread
 from typing import NamedTuple
 
 from penstock.client.backoff import Backoff
-from penstock.client.errors import INVALID_ARGUMENT, RESOURCE_EXHAUSTED, RETURNED, UNAVAILABLE
+from penstock.client.errors import FAILED_PRECONDITION, INVALID_ARGUMENT, RESOURCE_EXHAUSTED, RETURNED, UNAVAILABLE
 from penstock.client.numbering import Numbering
 from penstock.client.outcomes import Outcomes
 from penstock.client.streams import Stream, Streams, is_passing
@@ -55,6 +57,8 @@ class PurePublisher:
         self._settled = Outcomes()
         self._outcomes: list[Outcome] = []
         self._numbering = Numbering()
+        # Of a named producer: the lowest sequence that was refused and not sent again, or 0.
+        self._refused = 0
         self._stream: Stream | None = None
         self._life = 0
         self._lost: str | None = None
@@ -199,6 +203,13 @@ class PurePublisher:
         first, last, _, _ = outcome
         self._settled.apply((first, last, 0, ""))
 
+    def _note_refused(self, first: int, last: int) -> None:
+        if not self._options.producer:
+            return
+        numbered = (message for message in self._kept if first <= message.number <= last and message.sequence)
+        if lowest := min((message.sequence for message in numbered), default=0):
+            self._refused = min(lowest, self._refused or lowest)
+
     def _drop_settled(self) -> None:
         while self._kept and self._kept[0].number <= self._settled.settled_through:
             self._kept.popleft()
@@ -220,11 +231,33 @@ class PurePublisher:
                 self._changed.wait_for(lambda: self._is_over(life) or len(self._kept) > self._sent)
                 if self._is_over(life):
                     return
+                self._fail_behind()
                 batch = self._next_batch()
-            yield _encode(batch)
+            if batch:
+                yield _encode(batch)
 
     def _is_over(self, life: int) -> bool:
         return self._is_closed or self._life != life
+
+    def _fail_behind(self) -> None:
+        """What must not be sent now, as a lower sequence was refused before, gets its outcome."""
+        if not self._refused:
+            return
+        rest = list(islice(self._kept, self._sent, None))
+        for message in rest:
+            if not message.sequence or message.sequence < self._refused:
+                continue
+            if message.sequence == self._refused:
+                # What comes behind it may be sent with it.
+                break
+            reason = f"sequence {self._refused} of this producer was refused: send it again first"
+            self._settle((message.number, message.number, FAILED_PRECONDITION, reason))
+        is_settled = self._settled.is_settled
+        left = [message for message in rest if not is_settled(message.number, message.number)]
+        self._kept = deque([*islice(self._kept, self._sent), *left])
+        self._drop_settled()
+        self._changed.notify_all()
+        self._wake.set()
 
     def _next_batch(self) -> list[_Message]:
         batch: list[_Message] = []
@@ -236,6 +269,8 @@ class PurePublisher:
             batch.append(message)
         for message in batch:
             self._numbering.send(message.number)
+            if message.sequence == self._refused:
+                self._refused = 0
         self._sent += len(batch)
         return batch
 
@@ -281,12 +316,14 @@ class PurePublisher:
             for confirmed in response.confirmed:
                 for first, last in translate(confirmed.first, confirmed.last):
                     self._settle((first, last, 0, ""))
-            for returned in response.returned:
-                for first, last in translate(returned.number, returned.number):
-                    self._settle((first, last, RETURNED, returned.reason))
-            for rejected in response.rejected:
-                for first, last in translate(rejected.first, rejected.last):
-                    self._settle((first, last, rejected.code, rejected.reason))
+            refusals = [
+                *((one.number, one.number, RETURNED, one.reason) for one in response.returned),
+                *((one.first, one.last, one.code, one.reason) for one in response.rejected),
+            ]
+            for low, high, code, reason in refusals:
+                for first, last in translate(low, high):
+                    self._note_refused(first, last)
+                    self._settle((first, last, code, reason))
             self._drop_settled()
             self._backoff.reset()
             self._changed.notify_all()

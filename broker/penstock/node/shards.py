@@ -59,6 +59,14 @@ class CarefulShard:
         with self._faults():
             return self._shard.purge_queue(queue_id)
 
+    def shut_empty_queue(self, queue_id: int, /) -> QueueCounts:
+        with self._faults():
+            return self._shard.shut_empty_queue(queue_id)
+
+    def reopen_queue(self, queue_id: int, /) -> None:
+        with self._faults():
+            self._shard.reopen_queue(queue_id)
+
     def put_exchange(self, name: str, kind: str, alternate: str | None) -> None:
         with self._faults():
             self._shard.put_exchange(name, kind, alternate)

@@ -189,9 +189,12 @@ class Owner:
         """None for a look."""
         if callable(work):
             return None
+        shut = self._applied(work.name) if isinstance(work, DeleteQueue) and work.if_empty else None
         try:
             return decide(self.topology, self._with_counts(work))
         except RefusedError as refusal:
+            if shut is not None:
+                self.shard.reopen_queue(shut)
             return refusal
 
     def _perform(self, decision: Decision | RefusedError | None) -> Outcome | RefusedError | None:
@@ -211,7 +214,12 @@ class Owner:
     def _with_counts(self, command: Command) -> Command:
         """Counts are looked up only for commands that depend on them."""
         if isinstance(command, DeleteQueue) and (command.if_unused or command.if_empty):
-            ready, unsettled, _, _, consumer_count = self._counts_now(command.name)
+            queue_id = self._applied(command.name)
+            if command.if_empty and queue_id is not None:
+                # What is published until the deletion is on the disk must not be stored in it.
+                ready, unsettled, _, _, consumer_count = self.shard.shut_empty_queue(queue_id)
+            else:
+                ready, unsettled, _, _, consumer_count = self._counts_now(command.name)
             return replace(command, consumer_count=consumer_count, message_count=ready + unsettled)
         if isinstance(command, QueueUnused):
             return replace(command, consumer_count=self._counts_now(command.name)[4])
@@ -219,10 +227,13 @@ class Owner:
 
     def _counts_now(self, name: QueueName) -> QueueCounts:
         """A queue declared in this very round is not in the engine yet, and so is empty."""
+        queue_id = self._applied(name)
+        return NO_COUNTS if queue_id is None else self.shard.queue_counts([queue_id])[0]
+
+    def _applied(self, name: QueueName) -> QueueId | None:
+        """A queue of the topology that the engine has."""
         queue = self.topology.queues.get(name)
-        if queue is None or not self.is_applied(queue.id):
-            return NO_COUNTS
-        return self.shard.queue_counts([queue.id])[0]
+        return queue.id if queue is not None and self.is_applied(queue.id) else None
 
     async def _wait(self, work: Command | Callable[[], object]) -> Any:
         if self.stopped is not None:

@@ -119,6 +119,21 @@ def test_a_consumer_resumes_after_a_broken_connection_and_forgets_what_it_held(
     assert settled(resumed, 1) == [(1, 2)]
 
 
+def test_what_arrived_with_auto_ack_outlives_its_connection(streams: FakeStreams) -> None:
+    options = ConsumerOptions("/", "jobs", prefetch=7, auto_ack=True)
+    consumer = PureConsumer(streams, options, Backoff(lambda: 0.0, first=0.0))
+    stream = streams.next_stream()
+    stream.say(messaging_pb2.ConsumeResponse(opened=messaging_pb2.ConsumeOpened(consumer_tag="ctag-1")))
+    deliver(stream, 1, 2)
+    assert [message.sequence for message in consumer.wait(1, WAIT_MS)] == [1]
+    stream.fail(14, "connection reset")
+
+    deliver(streams.next_stream(), 3)
+
+    assert [message.sequence for message in taken(consumer, 2)] == [2, 3]
+    consumer.close()
+
+
 def test_a_cancelled_consumer_does_not_come_back(consumer: PureConsumer, stream: FakeStream) -> None:
     stream.say(messaging_pb2.ConsumeResponse(cancelled=messaging_pb2.ConsumeCancelled(reason="queue deleted")))
 

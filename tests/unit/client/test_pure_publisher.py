@@ -133,6 +133,29 @@ def test_after_a_broken_connection_only_what_has_no_outcome_is_sent_again(
     assert publisher.flush(0) is False
 
 
+def test_nothing_passes_a_refused_message_of_a_producer_before_it_is_sent_again(streams: FakeStreams) -> None:
+    options = PublisherOptions("/", 1, in_flight_max=100, batch_max=10, message_bytes_max=1_000, producer="p")
+    publisher = PurePublisher(streams, options, Backoff(lambda: 0.0, first=0.0))
+    broken = streams.next_stream()
+    publisher.publish_many([b"1", b"2", b"3", b"4"], sequence=101)
+    bodies(broken, 4)
+    broken.say(messaging_pb2.PublishResponse(rejected=[{"first": 2, "last": 2, "code": 5, "reason": "no exchange"}]))  # type: ignore[list-item]
+    assert outcomes(publisher, 1) == [(2, 2, 5, "no exchange")]
+
+    broken.fail(14, "connection reset")
+    resumed = streams.next_stream()
+
+    assert bodies(resumed, 1) == [b"1"]
+    assert [(first, code) for first, _, code, _ in outcomes(publisher, 2)] == [(3, 9), (4, 9)]
+    publisher.publish(b"passed", sequence=105)
+    assert [(first, code) for first, _, code, _ in outcomes(publisher, 1)] == [(5, 9)]
+    publisher.publish_many([b"2", b"3"], sequence=102)
+    assert bodies(resumed, 3) == [b"1", b"2", b"3"]
+    confirm(resumed, 1, 3)
+    assert [(first, last) for first, last, _, _ in outcomes(publisher, 3)] == [(1, 1), (6, 7)]
+    publisher.close()
+
+
 def test_a_broken_connection_is_tried_again_and_again(publisher: PurePublisher, streams: FakeStreams) -> None:
     publisher.publish(b"a")
     for _ in range(5):

@@ -139,6 +139,34 @@ def test_counts_are_looked_up_when_a_delete_depends_on_them() -> None:
     play(scenario)
 
 
+def test_an_empty_queue_lets_nothing_in_while_its_deletion_is_written() -> None:
+    async def scenario(world: World) -> None:
+        await world.owner.submit(declare("a"))
+        world.definitions.hold()
+        deleted = asyncio.ensure_future(world.owner.submit(DeleteQueue(QueueName("a"), ME, if_empty=True)))
+        await world.definitions.entered.wait()
+
+        assert not deleted.done()
+        assert world.shard.shut == {1}
+        world.definitions.go()
+        await deleted
+
+    play(scenario)
+
+
+def test_a_queue_that_is_not_deleted_after_all_lets_messages_in() -> None:
+    async def scenario(world: World) -> None:
+        await world.owner.submit(declare("a"))
+        world.shard.counts["a"] = (0, 0, 0, 0, 1)
+
+        with pytest.raises(PreconditionFailedError, match="has 1 consumers"):
+            await world.owner.submit(DeleteQueue(QueueName("a"), ME, if_empty=True, if_unused=True))
+
+        assert world.shard.shut == set()
+
+    play(scenario)
+
+
 def test_a_queue_of_the_same_round_is_empty() -> None:
     async def scenario(world: World) -> None:
         results = await world.submit_all(declare("a"), DeleteQueue(QueueName("a"), ME, if_empty=True, if_unused=True))

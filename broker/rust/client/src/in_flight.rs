@@ -1,6 +1,9 @@
 //! The batches of a publish stream that have no outcome yet. A message keeps its number for ever; on every connection it has
 //! a place in the stream besides, by which the broker answers. After a connection broke, what is unresolved goes back to the
 //! front in its order, without the messages that were answered. Pure: it knows no socket.
+//!
+//! After a message of a named producer was refused, nothing with a higher sequence is sent before it is sent again: a broker
+//! that was started anew knows of no refusal, would store what is higher, and then take the refused one for a duplicate.
 
 use std::collections::VecDeque;
 
@@ -11,9 +14,11 @@ use crate::ranges::RangeSet;
 
 /// One encoded request: the messages `first` to `first + count - 1`.
 #[derive(Debug, Clone)]
-struct Batch {
+pub(crate) struct Batch {
     first: u64,
     count: u64,
+    /// The producer's sequence of the first message; 0 without one.
+    sequence: u64,
     bytes: Bytes,
     resolved: RangeSet,
     resolved_count: u64,
@@ -32,43 +37,73 @@ pub(crate) struct InFlight {
     sent: VecDeque<Sent>,
     /// The place that the next message sent on this connection gets; the first is 1.
     next_place: u64,
+    /// The lowest sequence that was refused and not sent again.
+    refused: Option<u64>,
+}
+
+/// What may happen when a batch is to be sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Send(Bytes),
+    /// The messages `first` to `last` come behind this refused sequence: they are not sent, and have that as their outcome.
+    Behind {
+        first: u64,
+        last: u64,
+        refused: u64,
+    },
 }
 
 impl InFlight {
     pub(crate) fn new() -> Self {
-        Self { waiting: VecDeque::new(), sent: VecDeque::new(), next_place: 1 }
+        Self { waiting: VecDeque::new(), sent: VecDeque::new(), next_place: 1, refused: None }
     }
 
     /// Adds a batch behind those that wait.
-    pub(crate) fn push(&mut self, first: u64, count: u64, bytes: Bytes) {
-        self.waiting.push_back(Batch { first, count, bytes, resolved: RangeSet::default(), resolved_count: 0 });
+    pub(crate) fn push(&mut self, batch: Batch) {
+        self.waiting.push_back(batch);
     }
 
     /// The next request to send.
-    pub(crate) fn next(&mut self) -> Option<Bytes> {
+    pub(crate) fn next(&mut self) -> Option<Next> {
         let batch = self.waiting.pop_front()?;
+        let last = batch.first + batch.count - 1;
+        if let Some(refused) = self.refused.filter(|_| batch.sequence > 0) {
+            if batch.sequence > refused {
+                return Some(Next::Behind { first: batch.first, last, refused });
+            }
+            self.refused = Some(refused).filter(|_| batch.sequence_of(last) < refused);
+        }
         let bytes = batch.bytes.clone();
         let place = self.next_place;
         self.next_place += batch.count;
         self.sent.push_back(Sent { place, batch });
-        Some(bytes)
+        Some(Next::Send(bytes))
     }
 
     pub(crate) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// The broker answered the places `first` to `last`: calls `resolved` with the numbers among them that had no outcome yet.
-    pub(crate) fn resolve(&mut self, first: u64, last: u64, mut resolved: impl FnMut(u64, u64)) {
+    /// The broker answered the places `first` to `last`, with a refusal or not: calls `resolved` with the numbers among them
+    /// that had no outcome yet.
+    pub(crate) fn resolve(&mut self, (first, last): (u64, u64), is_refusal: bool, mut resolved: impl FnMut(u64, u64)) {
+        let Self { refused, .. } = self;
         let from = self.sent.partition_point(|sent| sent.place + sent.batch.count <= first);
         for sent in self.sent.range_mut(from..) {
             if sent.place > last {
                 break;
             }
             let batch = &mut sent.batch;
+            let (batch_first, batch_sequence) = (batch.first, batch.sequence);
             let start = batch.first + first.saturating_sub(sent.place);
             let end = batch.first + (last - sent.place).min(batch.count - 1);
-            batch.resolve(start, end, &mut resolved);
+            batch.resolve(start, end, &mut |first, last| {
+                if is_refusal && batch_sequence > 0 {
+                    let sequence = batch_sequence.saturating_add(first - batch_first);
+                    *refused = Some(refused.map_or(sequence, |before| before.min(sequence)));
+                }
+                resolved(first, last);
+            });
         }
         while self.sent.front().is_some_and(|sent| sent.batch.is_resolved()) {
             self.sent.pop_front();
@@ -96,6 +131,15 @@ impl InFlight {
 }
 
 impl Batch {
+    /// `sequence` is the first one's, or 0.
+    pub(crate) fn new((first, count): (u64, u64), sequence: u64, bytes: Bytes) -> Self {
+        Self { first, count, sequence, bytes, resolved: RangeSet::default(), resolved_count: 0 }
+    }
+
+    fn sequence_of(&self, number: u64) -> u64 {
+        if self.sequence == 0 { 0 } else { self.sequence.saturating_add(number - self.first) }
+    }
+
     fn is_resolved(&self) -> bool {
         self.resolved_count == self.count
     }
@@ -121,7 +165,7 @@ impl Batch {
         for (first, last) in self.resolved.missing(self.first, self.first + self.count - 1) {
             let count = last - first + 1;
             let bytes = excerpt(&self.bytes, first - self.first, count);
-            out.push_back(Batch { first, count, bytes, resolved: RangeSet::default(), resolved_count: 0 });
+            out.push_back(Batch::new((first, count), self.sequence_of(first), bytes));
         }
     }
 }
@@ -179,6 +223,49 @@ mod tests {
         assert_eq!(view.producer_sequence, 72);
     }
 
+    fn sent(next: Option<Next>) -> Vec<u64> {
+        next.map_or_else(Vec::new, |next| match next {
+            Next::Send(bytes) => numbers(&bytes),
+            behind => panic!("{behind:?}"),
+        })
+    }
+
+    /// Three messages of one sequence each.
+    fn three() -> InFlight {
+        let mut in_flight = InFlight::new();
+        (1..=3).for_each(|number| in_flight.push(Batch::new((number, 1), 10 * number, batch(number, 1))));
+        in_flight
+    }
+
+    #[test]
+    fn nothing_passes_a_refused_message_before_it_is_sent_again() {
+        let mut in_flight = three();
+        (1..=2).for_each(|number| assert_eq!(sent(in_flight.next()), [number]));
+        in_flight.resolve((1, 1), true, |_, _| {});
+
+        in_flight.restart();
+
+        for number in 2..=3 {
+            let behind = Next::Behind { first: number, last: number, refused: 10 };
+            assert_eq!(in_flight.next(), Some(behind));
+        }
+        in_flight.push(Batch::new((4, 1), 10, batch(4, 1)));
+        in_flight.push(Batch::new((5, 1), 20, batch(5, 1)));
+        assert_eq!(sent(in_flight.next()), [4]);
+        assert_eq!(sent(in_flight.next()), [5]);
+    }
+
+    #[test]
+    fn a_refused_message_holds_back_nobody_without_a_sequence() {
+        let mut in_flight = InFlight::new();
+        (1..=2).for_each(|number| in_flight.push(Batch::new((number, 1), 0, batch(number, 1))));
+        assert_eq!(sent(in_flight.next()), [1]);
+
+        in_flight.resolve((1, 1), true, |_, _| {});
+
+        assert_eq!(sent(in_flight.next()), [2]);
+    }
+
     #[derive(Debug, Clone)]
     enum Step {
         Push(u64),
@@ -205,18 +292,19 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Push(count) => {
-                        in_flight.push(next, count, batch(next, count));
+                        in_flight.push(Batch::new((next, count), 10 * next, batch(next, count)));
                         unanswered.extend(next..next + count);
                         next += count;
                     }
-                    Step::Send => stream.extend(in_flight.next().map(|bytes| numbers(&bytes)).unwrap_or_default()),
+                    Step::Send => stream.extend(sent(in_flight.next())),
                     Step::Resolve(_, _) if stream.is_empty() => {}
                     Step::Resolve(at, more) => {
                         let first = at.index(stream.len());
                         let answered = &stream[first..(first + more as usize + 1).min(stream.len())];
                         let expected: Vec<u64> = answered.iter().copied().filter(|n| unanswered.remove(n)).collect();
                         let mut found = Vec::new();
-                        in_flight.resolve(first as u64 + 1, first as u64 + 1 + more, |a, b| found.extend(a..=b));
+                        let places = (first as u64 + 1, first as u64 + 1 + more);
+                        in_flight.resolve(places, false, |a, b| found.extend(a..=b));
                         prop_assert_eq!(found, expected);
                     }
                     Step::Restart => {

@@ -1,13 +1,13 @@
 //! What a message of a publish stream has beside its body, and the batch that messages are put into until it is sent. A
 //! batch says once what is mandatory and the sequence of its first message, so what differs there begins another one.
 
-use bytes::Bytes;
 use penstock_wire::grpc::publish::KEY_BYTES_MAX;
 use penstock_wire::grpc::{BatchEncoder, MessageNames};
 use penstock_wire::{NAME_BYTES_MAX, is_same};
 use tonic::Code;
 
 use crate::error::RpcError;
+use crate::in_flight::Batch;
 
 const BATCH_BYTES_MAX: usize = 256 * 1024;
 /// Field keys and lengths around one message's parts.
@@ -61,6 +61,8 @@ pub(crate) struct OpenBatch {
     exchange: String,
     routing_key: String,
     mandatory: bool,
+    /// That of its first message; 0 where they have none.
+    sequence: u64,
     /// What the next message's must be; 0 where they have none.
     sequence_next: u64,
     encoder: BatchEncoder,
@@ -73,8 +75,8 @@ impl OpenBatch {
         if message.sequence > 0 {
             encoder.put_producer_sequence(message.sequence);
         }
-        let (mandatory, sequence_next) = (message.mandatory, message.sequence);
-        Self { first, exchange, routing_key, mandatory, sequence_next, encoder }
+        let (mandatory, sequence) = (message.mandatory, message.sequence);
+        Self { first, exchange, routing_key, mandatory, sequence, sequence_next: sequence, encoder }
     }
 
     pub(crate) fn has_room(&self, body: &[u8], message: &Message<'_>, batch_max: usize) -> bool {
@@ -97,8 +99,9 @@ impl OpenBatch {
         self.sequence_next = message.sequence_after();
     }
 
-    /// The number of its first message, how many there are, and the request.
-    pub(crate) fn finish(self) -> (u64, u64, Bytes) {
-        (self.first, self.encoder.message_count() as u64, self.encoder.finish().into())
+    /// The finished batch, as it waits to be sent.
+    pub(crate) fn finish(self) -> Batch {
+        let (first, count, sequence) = (self.first, self.encoder.message_count() as u64, self.sequence);
+        Batch::new((first, count), sequence, self.encoder.finish().into())
     }
 }

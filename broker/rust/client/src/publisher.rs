@@ -19,7 +19,7 @@ use tonic::Code;
 use crate::back_off::BackOff;
 use crate::channel::Channel;
 use crate::error::RpcError;
-use crate::in_flight::InFlight;
+use crate::in_flight::{InFlight, Next};
 use crate::lock::{lock, wait_until};
 use crate::message::{Message, OpenBatch};
 use crate::outcomes::{CONFIRMED, OutcomeRange, Outcomes, RETURNED};
@@ -225,16 +225,25 @@ impl State {
 
     fn close_batch(&mut self) {
         if let Some(open) = self.open.take() {
-            let (first, count, bytes) = open.finish();
-            self.in_flight.push(first, count, bytes);
+            self.in_flight.push(open.finish());
         }
     }
 
+    /// The next request to send; what must not be sent gets its outcome.
     fn next_request(&mut self) -> Option<Bytes> {
-        if !self.in_flight.has_waiting() {
-            self.close_batch();
+        loop {
+            if !self.in_flight.has_waiting() {
+                self.close_batch();
+            }
+            match self.in_flight.next()? {
+                Next::Send(request) => return Some(request),
+                Next::Behind { first, last, refused } => {
+                    self.unresolved_count -= last - first + 1;
+                    let reason = format!("sequence {refused} of this producer was refused: send it again first");
+                    self.outcomes.push(first, last, Code::FailedPrecondition as i32, &reason);
+                }
+            }
         }
-        self.in_flight.next()
     }
 
     /// Takes over the outcomes of one response.
@@ -250,7 +259,7 @@ impl State {
                 return Err(RpcError::new(Code::Internal, "the broker answered a range that goes backward"));
             }
             let Self { in_flight, outcomes, unresolved_count, .. } = self;
-            in_flight.resolve(first, last, |first, last| {
+            in_flight.resolve((first, last), code != CONFIRMED, |first, last| {
                 *unresolved_count -= last - first + 1;
                 outcomes.push(first, last, code, reason);
             });
@@ -368,8 +377,14 @@ impl Stream for Requests {
             encode_publish_open(&mut open, &settings.vhost, settings.level, &settings.producer);
             return Poll::Ready(Some(open.into()));
         }
-        if let Some(request) = state.next_request() {
-            return Poll::Ready(Some(request));
+        let was_empty = state.outcomes.is_empty();
+        let request = state.next_request();
+        if was_empty && !state.outcomes.is_empty() {
+            this.shared.wake.set();
+            this.shared.changed.notify_all();
+        }
+        if request.is_some() {
+            return Poll::Ready(request);
         }
         if state.is_closing {
             return Poll::Ready(None);

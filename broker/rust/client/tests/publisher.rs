@@ -135,6 +135,30 @@ fn what_is_sent_again_keeps_its_key_and_its_sequence() {
 }
 
 #[test]
+fn what_comes_behind_a_refused_message_is_not_sent_again_before_it() {
+    let broker =
+        Broker::start(|seen| seen.publish_plans.push_back(PublishPlan::RejectAndBreak { received: 4, rejected: 2 }));
+    let publisher = publisher(&broker, |settings| settings.producer = "p".to_owned());
+    let message = Message { sequence: 101, ..to("e", "k") };
+
+    publisher.publish_many(bodies(4).iter().map(|body| &body[..]), &message).unwrap();
+    assert!(publisher.flush(10_000));
+    publisher.publish(b"passed", &Message { sequence: 105, ..message }).unwrap();
+    publisher.publish(b"again", &Message { sequence: 102, ..message }).unwrap();
+    publisher.publish(b"again", &Message { sequence: 103, ..message }).unwrap();
+    assert!(publisher.flush(10_000));
+
+    let behind = Code::FailedPrecondition as i32;
+    let mut codes: Vec<_> =
+        publisher.take().iter().flat_map(|one| (one.first..=one.last).map(|number| (number, one.code))).collect();
+    codes.sort_unstable();
+    assert_eq!(codes, [(1, 0), (2, 5), (3, behind), (4, behind), (5, behind), (6, 0), (7, 0)]);
+    let seen = broker.seen(|seen| seen.messages.clone());
+    let again: Vec<_> = seen.iter().filter(|message| message.stream == 2).map(|message| message.sequence).collect();
+    assert_eq!(again, [101, 102, 103]);
+}
+
+#[test]
 fn a_full_publisher_gives_no_number() {
     let broker = Broker::start(|seen| seen.publish_plans.push_back(PublishPlan::Silent));
     let publisher = publisher(&broker, |settings| settings.in_flight_max = 2);

@@ -290,7 +290,7 @@ impl Shard {
             for (&place, fate) in places.iter().zip(&found) {
                 match (fates.get_mut(base + place), fate) {
                     (Some(Fate::Stored(known)), Fate::Stored(level)) => *known = (*known).max(*level),
-                    (Some(known), Fate::Behind(_)) => *known = *fate,
+                    (Some(known), Fate::Behind(_) | Fate::Shut) => *known = *fate,
                     _ => {}
                 }
             }

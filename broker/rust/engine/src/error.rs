@@ -52,6 +52,8 @@ pub enum EngineError {
          then what follows"
     )]
     ProducerBehind(u64),
+    #[error("a queue that it goes to is being deleted; publish it again")]
+    QueueShut,
     #[error("another call decides about this stage; wait until it has ended")]
     StageBusy,
     #[error(

@@ -49,14 +49,17 @@ pub enum Fate {
     SeveralLogs,
     /// This lower sequence of its producer was refused and did not come again: nothing was stored.
     Behind(u64),
+    /// A queue of it is about to be deleted as an empty one: nothing was stored, and once more it may go elsewhere.
+    Shut,
 }
 
 impl Fate {
-    /// Why it was not stored, when a refusal before it is the reason.
+    /// Why it was not stored, when that passes by itself or with a refused message before it.
     #[must_use]
-    pub fn behind(&self) -> Option<EngineError> {
+    pub fn held_back(&self) -> Option<EngineError> {
         match self {
             Fate::Behind(refused) => Some(EngineError::ProducerBehind(*refused)),
+            Fate::Shut => Some(EngineError::QueueShut),
             _ => None,
         }
     }
@@ -253,6 +256,9 @@ impl State {
         }
         if self.matched.queues.is_empty() {
             return Ok(if publication.mandatory { Fate::Returned } else { Fate::Unroutable });
+        }
+        if !self.shut.is_empty() && self.matched.queues.iter().any(|queue| self.shut.contains(queue)) {
+            return Ok(Fate::Shut);
         }
         stored.targets += self.matched.queues.len();
         if !self.elsewhere.is_empty() {

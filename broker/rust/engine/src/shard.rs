@@ -486,7 +486,7 @@ fn damage_line(shard: &str, file: &str, found: &DamagedFile) -> String {
     )
 }
 
-fn counts_of(entry: &QueueEntry) -> QueueCounts {
+pub(crate) fn counts_of(entry: &QueueEntry) -> QueueCounts {
     QueueCounts {
         ready_count: entry.machine.ready_count(),
         unsettled_count: entry.machine.unsettled_count(),

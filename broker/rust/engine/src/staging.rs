@@ -380,8 +380,8 @@ impl Copy<'_> {
             let name = String::from_utf8_lossy(&self.copying.exchange).into_owned();
             return Err(EngineError::NoExchange(name, shard.name().to_owned()));
         }
-        if let Some(behind) = fates.iter().find_map(|fate| fate.behind()) {
-            return Err(behind);
+        if let Some(held_back) = fates.iter().find_map(Fate::held_back) {
+            return Err(held_back);
         }
         let unroutable = fates.iter().filter(|fate| matches!(fate, Fate::Unroutable | Fate::Returned)).count() as u64;
         self.outcome.unroutable += unroutable;

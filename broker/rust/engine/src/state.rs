@@ -98,6 +98,8 @@ pub(crate) struct State {
     pub queues: FxHashMap<QueueId, QueueEntry>,
     /// Those of them that are streams, and perhaps some that are gone.
     pub streams: FxHashSet<QueueId>,
+    /// Queues that are about to be deleted as empty ones: nothing is stored in them.
+    pub shut: FxHashSet<QueueId>,
     pub routing: Routing,
     pub matched: Matched,
     /// Queues of the routing tables that have a log of their own.
@@ -134,6 +136,7 @@ impl State {
             log,
             queues: FxHashMap::default(),
             streams: FxHashSet::default(),
+            shut: FxHashSet::default(),
             routing: Routing::default(),
             matched: Matched::default(),
             elsewhere: FxHashSet::default(),

@@ -7,7 +7,7 @@ use penstock_queue::{Destination, ExchangeKind, Matched, QueueId};
 
 use crate::error::EngineError;
 use crate::level::{Level, QueueLevels};
-use crate::shard::Shard;
+use crate::shard::{QueueCounts, Shard, counts_of};
 use crate::stream::StreamSettings;
 use crate::subscription::SETTLED_AT_ONCE;
 
@@ -100,6 +100,7 @@ impl Shard {
         let mut guard = self.lock()?;
         let entry = guard.queues.remove(&id).ok_or_else(|| EngineError::NoQueue(id.0, self.name().to_owned()))?;
         guard.routing.remove_queue(&entry.name);
+        guard.shut.remove(&id);
         entry.cancel(&format!("queue '{}' was deleted", entry.name));
         match guard.forget_stage(id).and_then(|()| Ok(guard.log.append_delete(id)?)) {
             // The definitions decide: the next start deletes what they do not name.
@@ -110,6 +111,35 @@ impl Shard {
         // Letting go of what a long queue holds takes its time.
         drop(guard);
         Ok(entry.machine.ready_count() + entry.machine.unsettled_count())
+    }
+
+    /// Lets no more messages into a queue that holds none, so that it can be deleted as an empty one whenever that is written
+    /// down; gives what it holds. One that holds messages stays as it is.
+    ///
+    /// # Errors
+    /// `NoQueue`; `Stopped` when a bug poisoned the shard.
+    pub fn shut_empty_queue(&self, id: QueueId) -> Result<QueueCounts, EngineError> {
+        if let Some(home) = self.dedicated.get(id) {
+            return home.shut_empty_queue(id);
+        }
+        let mut guard = self.lock()?;
+        let counts = counts_of(self.entry(&mut guard, id)?);
+        if counts.ready_count + counts.unsettled_count == 0 {
+            guard.shut.insert(id);
+        }
+        Ok(counts)
+    }
+
+    /// Lets messages in again: it is not deleted after all.
+    ///
+    /// # Errors
+    /// `Stopped` when a bug poisoned the shard.
+    pub fn reopen_queue(&self, id: QueueId) -> Result<(), EngineError> {
+        if let Some(home) = self.dedicated.get(id) {
+            return home.reopen_queue(id);
+        }
+        self.lock()?.shut.remove(&id);
+        Ok(())
     }
 
     /// Drops the ready messages of a queue; gives their number. Those that came back, which are kept one by one, go in parts;

@@ -462,3 +462,21 @@ fn a_consumer_that_held_much_returns_all_of_it_to_its_place() {
     let expected: Vec<_> = (15_001..=20_000).map(|number| (number, true, 2)).collect();
     assert_eq!(flags(&shard), expected);
 }
+
+#[test]
+fn nothing_is_stored_in_a_queue_that_is_about_to_be_deleted_as_an_empty_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open(directory.path());
+    let held = |house: &House| house.shard.queue_counts(&[QUEUE]).unwrap()[0].ready_count;
+
+    assert_eq!(house.shard.shut_empty_queue(QUEUE).unwrap().ready_count, 0);
+    assert_eq!(publish(&house.shard, &[b"a"]), [Fate::Shut]);
+    assert_eq!(held(&house), 0);
+
+    house.shard.reopen_queue(QUEUE).unwrap();
+    assert!(matches!(publish(&house.shard, &[b"b"])[..], [Fate::Stored(_)]));
+    assert_eq!(house.shard.shut_empty_queue(QUEUE).unwrap().ready_count, 1);
+    assert!(matches!(publish(&house.shard, &[b"c"])[..], [Fate::Stored(_)]), "one that holds messages takes more");
+    assert_eq!(held(&house), 2);
+    house.engine.close().unwrap();
+}

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use penstock_engine::{
     Backup, DamagedRecord, Destination, Engine, EngineError, EngineOptions, ExchangeKind, LeaseLimits, LeaseStanding,
-    Level, QueueId, QueueLevels, QueueSettings, RouteSettings, Shard, StreamSettings, StreamStanding,
+    Level, QueueCounts, QueueId, QueueLevels, QueueSettings, RouteSettings, Shard, StreamSettings, StreamStanding,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -107,6 +107,12 @@ pub(crate) struct PyShard {
 }
 
 type Counts = (u64, u64, u64, u64, u64);
+
+fn counts_tuple(counts: QueueCounts) -> Counts {
+    let (ready, unsettled) = (counts.ready_count, counts.unsettled_count);
+    (ready, unsettled, counts.ready_bytes, counts.unsettled_bytes, counts.consumer_count)
+}
+
 /// Number, name, whether it goes with its last consumer, level, least level, and the largest age and size of a stream.
 type NewQueue = (u32, String, bool, Option<String>, Option<String>, Option<(u64, u64)>);
 /// First, next, count, bytes, first and last time, readers.
@@ -173,6 +179,14 @@ impl PyShard {
         self.with(py, |shard| shard.delete_queue(QueueId(id)))
     }
 
+    fn shut_empty_queue(&self, py: Python<'_>, id: u32) -> PyResult<Counts> {
+        self.with(py, |shard| shard.shut_empty_queue(QueueId(id))).map(counts_tuple)
+    }
+
+    fn reopen_queue(&self, py: Python<'_>, id: u32) -> PyResult<()> {
+        self.with(py, |shard| shard.reopen_queue(QueueId(id)))
+    }
+
     fn purge_queue(&self, py: Python<'_>, id: u32) -> PyResult<u64> {
         self.with(py, |shard| shard.purge_queue(QueueId(id)))
     }
@@ -221,11 +235,7 @@ impl PyShard {
     fn queue_counts(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<Vec<Counts>> {
         let ids: Vec<QueueId> = ids.into_iter().map(QueueId).collect();
         let counts = self.with(py, |shard| shard.queue_counts(&ids))?;
-        let tuples = counts.into_iter().map(|counts| {
-            let (ready, unsettled) = (counts.ready_count, counts.unsettled_count);
-            (ready, unsettled, counts.ready_bytes, counts.unsettled_bytes, counts.consumer_count)
-        });
-        Ok(tuples.collect())
+        Ok(counts.into_iter().map(counts_tuple).collect())
     }
 
     fn stream_states(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<Vec<Standing>> {

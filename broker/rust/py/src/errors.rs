@@ -37,6 +37,7 @@ pub(crate) fn of_engine(error: EngineError) -> PyErr {
         | EngineError::TooMany { .. }
         | EngineError::ProducerTaken(_)
         | EngineError::ProducerBehind(_)
+        | EngineError::QueueShut
         | EngineError::ProducerReserved(_)
         | EngineError::StageBusy
         | EngineError::StagedRows { .. }

@@ -175,6 +175,13 @@ impl Pending {
         Ok(bytes)
     }
 
+    /// What the last response holds.
+    pub fn sent_ranges(&self) -> Vec<SequenceRange> {
+        let mut ranges = Vec::new();
+        self.sizes.iter().for_each(|(sequence, _)| add_to(&mut ranges, *sequence));
+        ranges
+    }
+
     /// All that is pending.
     pub fn ranges(&self) -> Vec<SequenceRange> {
         let mut ranges = Vec::new();

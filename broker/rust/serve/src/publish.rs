@@ -304,8 +304,8 @@ impl Answers {
                 (Some(Fate::Returned), _) => outcomes.give_back(number),
                 (Some(Fate::NoExchange), _) => outcomes.reject(number, &no_exchange(publication)),
                 (Some(Fate::SeveralLogs), _) => outcomes.reject(number, &several_logs()),
-                (Some(Fate::Behind(refused)), _) => {
-                    outcomes.reject(number, &not_stored(Some(&EngineError::ProducerBehind(*refused))));
+                (Some(fate @ (Fate::Behind(_) | Fate::Shut)), _) => {
+                    outcomes.reject(number, &not_stored(fate.held_back().as_ref()));
                 }
                 (None, _) => outcomes.reject(number, &not_stored(self.refused.as_ref())),
             }

@@ -110,16 +110,17 @@ impl PullContext {
         let mut room = self.pulls.room_for(RESPONSE_BYTES_MAX).await?;
         let admitted = self.admit(Kind::Get, payload.clone()).await?;
         let mut allowance = self.check_room(&admitted)?;
-        let (passage, mut pending, mut ready_count) = self.take(admitted, &request).await?;
-        let mut subscription = &*passage.subscription;
+        let (mut passage, mut pending, mut ready_count) = self.take(admitted, &request).await?;
+        let held = Arc::clone(&passage.subscription);
+        let mut subscription = &*held;
         if let Some(bytes) = pending.next_bytes(&mut subscription).await?.filter(|bytes| *bytes > RESPONSE_BYTES_MAX) {
             // It goes alone; whoever holds nothing waits for room.
-            ready_count = put_back(subscription, &pending.split_off(1))?.unwrap_or(ready_count);
+            ready_count = passage.put_back(&mut pending, 1)?.unwrap_or(ready_count);
             drop(room);
             room = self.pulls.room_for(bytes).await?;
         }
         let encoded = pending.encode_get(subscription, RESPONSE_BYTES_MAX).await?;
-        ready_count = put_back(subscription, &pending.split_off(0))?.unwrap_or(ready_count);
+        ready_count = passage.put_back(&mut pending, 0)?.unwrap_or(ready_count);
         allowance.delivered(pending.sent_bytes());
         let response = Some(encoded.finish_get(ready_count).waiting_for_room());
         Ok(GetAnswer { response, passage, _room: room, _allowance: allowance })
@@ -200,14 +201,6 @@ impl PullContext {
     }
 }
 
-/// Puts messages back that did not fit; gives how many are ready then, when there were any.
-fn put_back(subscription: &Subscription, ranges: &[SequenceRange]) -> Result<Option<u64>, Status> {
-    if ranges.is_empty() {
-        return Ok(None);
-    }
-    subscription.put_back(ranges).map(Some).map_err(|error| status::of_engine(&error))
-}
-
 /// Messages between the queue and the client: they come back unless they arrive.
 struct Passage {
     subscription: Arc<Subscription>,
@@ -231,6 +224,18 @@ impl Drop for Release {
 }
 
 impl Passage {
+    /// Puts messages back that do not fit, all but so many of those that are pending; gives how many are ready then, when there
+    /// were any. Another call of the connection may hold them next: they are none of this one's from then on.
+    fn put_back(&mut self, pending: &mut Pending, kept: usize) -> Result<Option<u64>, Status> {
+        let ranges = pending.split_off(kept);
+        self.taken = pending.sent_ranges();
+        self.taken.append(&mut pending.ranges());
+        if ranges.is_empty() {
+            return Ok(None);
+        }
+        self.subscription.put_back(&ranges).map(Some).map_err(|error| status::of_engine(&error))
+    }
+
     fn arrive(&mut self) -> Result<(), Status> {
         if self.auto_ack {
             let settled = self.subscription.settle(&self.taken, Settle::Ack);

@@ -21,9 +21,10 @@ pub(crate) fn of_engine(error: &EngineError) -> Status {
         | EngineError::LeasePart { .. }
         | EngineError::ProducerReserved(_) => Status::invalid_argument(text),
         EngineError::TooMany { .. } => Status::resource_exhausted(text),
-        EngineError::ProducerTaken(_) | EngineError::ProducerBehind(_) | EngineError::LeaseNumber { .. } => {
-            Status::failed_precondition(text)
-        }
+        EngineError::ProducerTaken(_)
+        | EngineError::ProducerBehind(_)
+        | EngineError::QueueShut
+        | EngineError::LeaseNumber { .. } => Status::failed_precondition(text),
         _ if error.is_full() => Status::resource_exhausted(full(error)),
         EngineError::Log(_) | EngineError::Io { .. } => Status::data_loss(text),
         EngineError::Stopped(..) | EngineError::Closed(_) => Status::unavailable(text),

@@ -33,6 +33,11 @@ pub enum PublishPlan {
         received: u64,
         confirmed: (u64, u64),
     },
+    /// Ends with UNAVAILABLE once `received` messages are there; of those, this one is rejected, and none has an outcome else.
+    RejectAndBreak {
+        received: u64,
+        rejected: u64,
+    },
     /// Even numbers are rejected, numbers divisible by 5 returned, others confirmed; one response for each.
     Mixed,
     /// Answers nothing.
@@ -280,6 +285,15 @@ fn answer(plan: &PublishPlan, first: u64, received: u64, answers: &Answers) -> O
                 return Some(());
             }
             encode_publish_response(&mut response, &[confirmed], &[], &[]);
+            answers.send(Ok(response)).ok()?;
+            answers.send(Err(Status::unavailable("broken by plan"))).ok()?;
+            None
+        }
+        PublishPlan::RejectAndBreak { received: limit, rejected } => {
+            if received < limit {
+                return Some(());
+            }
+            encode_publish_response(&mut response, &[], &[], &[(rejected, rejected, 5, "no exchange 'x'")]);
             answers.send(Ok(response)).ok()?;
             answers.send(Err(Status::unavailable("broken by plan"))).ok()?;
             None

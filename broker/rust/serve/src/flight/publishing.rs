@@ -234,8 +234,8 @@ impl Publishing {
             let text = format!("exchange '{}' is not there; declare it first", self.exchange);
             return Err(Status::not_found(text));
         }
-        if let Some(behind) = fates.iter().find_map(Fate::behind) {
-            return Err(status::of_engine(&behind));
+        if let Some(held_back) = fates.iter().find_map(Fate::held_back) {
+            return Err(status::of_engine(&held_back));
         }
         self.next_sequence = self.next_sequence.saturating_add(round.len() as u64);
         self.allowance.published(round.len() as u64, bytes as u64, None);
