@@ -87,20 +87,6 @@ fn the_newest_segment_that_vanished_keeps_its_number_and_may_be_put_back() {
 }
 
 #[test]
-fn all_segments_that_vanished_are_reported() {
-    let directory = tempfile::tempdir().unwrap();
-    closed(directory.path());
-    let removed = |&number: &u64| std::fs::remove_file(segment(directory.path(), number)).is_ok();
-    let removed: Vec<u64> = (1..60).filter(removed).collect();
-
-    let opened = open(directory.path());
-
-    let reported = gone(&opened);
-    assert!(removed.len() > 2 && reported.len() == removed.len(), "{reported:?}");
-    assert!(reported.iter().all(|(_, messages)| *messages == 100));
-}
-
-#[test]
 fn segments_that_an_older_checkpoint_lists_and_that_were_dead_since_are_not_missed() {
     let directory = tempfile::tempdir().unwrap();
     let mut model = closed(directory.path());
