@@ -1,13 +1,14 @@
 //! Queues with a log of their own beside their vhost's: how these logs come and go, and how what the vhost's shard has routed
 //! reaches them.
 //!
-//! What must stay true: a queue lies in one log; the definitions say in which, and a log whose queue they do not name goes. The
-//! lock of one shard is never held while another's is taken.
+//! What must stay true: a queue lies in one log; the definitions say in which, and a log whose queue they do not name goes. A
+//! mark in the vhost's log remembers each, so that one that vanished is missed and not begun anew. The lock of one shard is
+//! never held while another's is taken.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
-use penstock_log::{Disk as _, LogOptions, Producer, RealDisk};
+use penstock_log::{Damage, Disk as _, LogError, LogOptions, Producer, RealDisk, marks};
 use penstock_queue::QueueId;
 use rustc_hash::FxHashMap;
 
@@ -17,6 +18,7 @@ use crate::level::Level;
 use crate::producers::{ProducerSession, ProducerStanding};
 use crate::publish::{Fate, Publication, Published};
 use crate::shard::{Backup, Shard, Surroundings};
+use crate::state::State;
 
 /// The folder in a vhost's, with one folder for each queue, named by its number.
 const FOLDER: &str = "shards";
@@ -107,7 +109,7 @@ impl Shard {
     /// Gives a queue a log of its own, before it is put for the first time; nothing when it has one. Blocks on the disk.
     ///
     /// # Errors
-    /// `TooMany`; `Io` and `Log` when the disk refuses; `Stopped` and `Closed`.
+    /// `TooMany`; `Log` when it had one, which is gone; `Io` and `Log` when the disk refuses; `Stopped` and `Closed`.
     pub fn dedicate(&self, id: QueueId) -> Result<(), EngineError> {
         let Some(opener) = self.dedicated.opener.as_ref().filter(|_| self.dedicated.get(id).is_none()) else {
             return Ok(());
@@ -115,10 +117,16 @@ impl Shard {
         if self.dedicated.count() >= DEDICATED_MAX {
             return Err(EngineError::TooMany { what: "queues with a log of their own", max: DEDICATED_MAX });
         }
-        self.lock()?.check(self.name())?;
         let folder = self.directory().join(FOLDER);
-        make_directory(opener, self.directory(), &folder)?;
         let directory = folder.join(id.0.to_string());
+        {
+            let guard = self.lock()?;
+            guard.check(self.name())?;
+            if guard.own_logs.contains(&id) {
+                return Err(LogError::Damaged { path: directory, at: 0, why: Damage::Vanished }.into());
+            }
+        }
+        make_directory(opener, self.directory(), &folder)?;
         make_directory(opener, &folder, &directory)?;
         self.open_dedicated(opener, id, &directory)
     }
@@ -158,8 +166,9 @@ impl Shard {
             shards.push(Arc::downgrade(&shard));
         }
         self.dedicated.put(id, shard);
-        self.lock()?.elsewhere.insert(id);
-        Ok(())
+        let mut guard = self.lock()?;
+        guard.elsewhere.insert(id);
+        guard.note_own_log(id, true)
     }
 
     /// Deletes the logs of queues that are not among the known ones; gives how many.
@@ -186,16 +195,17 @@ impl Shard {
             });
             (name, count, guard.log.end())
         };
-        {
+        let noted = {
             let mut guard = self.lock()?;
             guard.elsewhere.remove(&id);
             guard.producer_homes.retain(|_, home| *home != Some(id));
             guard.routing.remove_queue(&name);
-        }
+            guard.note_own_log(id, false)
+        };
         // Whoever waits for the disk waits for what is gone.
         home.publish_synced(end);
         self.remove_directory(home.directory())?;
-        Ok(Some(count))
+        noted.map(|()| Some(count))
     }
 
     /// Under another name first, which a start finishes off. Large files take their time: a thread removes them.
@@ -332,6 +342,26 @@ fn grouped(mut passed: Vec<PassedOn>) -> Vec<(QueueId, Vec<usize>)> {
     passed.sort_by_key(|(queue, _)| *queue);
     let groups = passed.chunk_by(|(one, _), (other, _)| one == other);
     groups.filter_map(|group| Some((group.first()?.0, group.iter().map(|(_, place)| *place).collect()))).collect()
+}
+
+impl State {
+    /// Remembers that a queue has a log of its own, or has it no more. Without room for it the next start does.
+    fn note_own_log(&mut self, id: QueueId, is_there: bool) -> Result<(), EngineError> {
+        if self.own_logs.contains(&id) == is_there {
+            return Ok(());
+        }
+        let value: &[u8] = if is_there { &[1] } else { &[] };
+        match self.log.append_mark(&marks::owner_of_own_log(id), &[], value) {
+            Err(error) if error.is_full() => return Ok(()),
+            noted => noted?,
+        };
+        if is_there {
+            self.own_logs.insert(id)
+        } else {
+            self.own_logs.remove(&id)
+        };
+        self.write()
+    }
 }
 
 /// Makes a directory whose name is on the disk when this returns.

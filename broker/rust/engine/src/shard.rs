@@ -140,6 +140,7 @@ impl Shard {
             let entry = marks::queue_of_deliveries(owner).and_then(|queue| state.queues.get_mut(&queue));
             entry.into_iter().for_each(|entry| entry.recover_deliveries(value));
         }
+        state.own_logs = opened.state.marks.keys().filter_map(|(owner, _)| marks::queue_of_own_log(owner)).collect();
         state.hold_leases(leases_in(&opened.state.marks));
         state.stored_at_ms = state.log.newest_time()?;
         state.recovered_groups = groups_in(&opened.state.marks);

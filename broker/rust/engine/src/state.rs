@@ -104,6 +104,8 @@ pub(crate) struct State {
     pub matched: Matched,
     /// Queues of the routing tables that have a log of their own.
     pub elsewhere: FxHashSet<QueueId>,
+    /// Queues that have a log of their own, as this log remembers: a start misses it.
+    pub own_logs: FxHashSet<QueueId>,
     /// The only queue of a log of its own, which is what `matched` says then.
     pub only: Option<QueueId>,
     /// Where messages of named producers lie that are in logs of their own; nothing for those that have none there.
@@ -140,6 +142,7 @@ impl State {
             routing: Routing::default(),
             matched: Matched::default(),
             elsewhere: FxHashSet::default(),
+            own_logs: FxHashSet::default(),
             only: None,
             producer_homes: FxHashMap::default(),
             passed_on: Vec::new(),

@@ -182,3 +182,35 @@ fn a_copy_has_the_logs_where_a_start_looks_for_them() {
     }
     house.close();
 }
+
+#[test]
+fn a_log_that_vanished_is_not_begun_anew_unless_somebody_makes_its_folder() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = opened(directory.path());
+    send(&house, None, &[("all", "", "a", 0)]).1.unwrap();
+    house.close();
+    let (own, away) = (directory.path().join("shards/7"), directory.path().join("away"));
+    std::fs::rename(&own, &away).unwrap();
+
+    for _ in 0..2 {
+        let house = open(directory.path());
+        let refused = house.shard.dedicate(OWN).unwrap_err();
+        assert!(refused.to_string().contains("its folder is gone"), "{refused}");
+        house.shard.dedicate(OTHER).unwrap();
+        house.close();
+    }
+
+    std::fs::rename(&away, &own).unwrap();
+    let house = opened(directory.path());
+    assert_eq!(bodies(&house, OWN), ["a"]);
+    house.close();
+
+    std::fs::remove_dir_all(&own).unwrap();
+    std::fs::create_dir(&own).unwrap();
+    let house = opened(directory.path());
+    assert_eq!(bodies(&house, OWN), [""; 0]);
+    // What is deleted is not missed.
+    assert_eq!(house.shard.delete_queue(OWN).unwrap(), 0);
+    house.shard.dedicate(OWN).unwrap();
+    house.close();
+}

@@ -82,6 +82,10 @@ pub enum Damage {
         "its checkpoints count stored messages, and no segment (msgs.*) is there; put its files back, or move its checkpoints away to begin without the messages"
     )]
     NoSegment,
+    #[error(
+        "a queue's own log was there, and its folder is gone; put it back, or make it anew, empty, to begin without the messages"
+    )]
+    Vanished,
 }
 
 impl LogError {

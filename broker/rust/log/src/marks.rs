@@ -1,5 +1,6 @@
 //! Who keeps what under marks: offsets of a stream's groups, leases on a queue's messages, ids of named producers, how far each
-//! of those came, how far a queue's messages went out, and what was decided last about a stage. Drawn in `docs/format.md`, "mark".
+//! of those came, how far a queue's messages went out, what was decided last about a stage, and which queues have a log of their
+//! own. Drawn in `docs/format.md`, "mark".
 //!
 //! What must stay true: owners differ in their first byte, so that no two of them ever meet. What the values are good for is
 //! not known here.
@@ -19,6 +20,7 @@ pub const PRODUCER_NAMES: &[u8] = b"p";
 const PRODUCER: u8 = b'q';
 const STAGE: u8 = b's';
 const DELIVERIES: u8 = b'd';
+const OWN_LOG: u8 = b'o';
 /// The owner of a checkpoint's list of segments; no record has it.
 pub(crate) const LIVE_SEGMENTS: &[u8] = b"f";
 
@@ -70,6 +72,18 @@ pub fn queue_of_deliveries(owner: &[u8]) -> Option<QueueId> {
     queue_of(DELIVERIES, owner)
 }
 
+/// The owner of the note that a queue has a log of its own, whose key is empty.
+#[must_use]
+pub fn owner_of_own_log(queue: QueueId) -> [u8; 5] {
+    owner_of(OWN_LOG, queue)
+}
+
+/// The queue with a log of its own that an owner stands for.
+#[must_use]
+pub fn queue_of_own_log(owner: &[u8]) -> Option<QueueId> {
+    queue_of(OWN_LOG, owner)
+}
+
 fn owner_of(kind: u8, queue: QueueId) -> [u8; 5] {
     let [a, b, c, d] = queue.0.to_le_bytes();
     [kind, a, b, c, d]
@@ -112,8 +126,8 @@ pub(crate) fn forget_queue(marks: &mut Marks, queue: QueueId) {
 #[cfg(test)]
 mod tests {
     use super::{
-        owner_of_deliveries, owner_of_groups, owner_of_leases, owner_of_producer, owner_of_stage, producer_in,
-        queue_of_deliveries, queue_of_groups, queue_of_leases, queue_of_stage,
+        owner_of_deliveries, owner_of_groups, owner_of_leases, owner_of_own_log, owner_of_producer, owner_of_stage,
+        producer_in, queue_of_deliveries, queue_of_groups, queue_of_leases, queue_of_own_log, queue_of_stage,
     };
     use penstock_queue::QueueId;
 
@@ -126,6 +140,8 @@ mod tests {
         assert_eq!(queue_of_stage(&owner_of_groups(QueueId(1))), None);
         assert_eq!(queue_of_deliveries(&owner_of_deliveries(QueueId(0x0102_0304))), Some(QueueId(0x0102_0304)));
         assert_eq!(queue_of_deliveries(&owner_of_stage(QueueId(1))), None);
+        assert_eq!(queue_of_own_log(&owner_of_own_log(QueueId(0x0102_0304))), Some(QueueId(0x0102_0304)));
+        assert_eq!(queue_of_own_log(&owner_of_stage(QueueId(1))), None);
         assert_eq!(producer_in(&owner_of_producer(77), &5_u64.to_le_bytes()), Some((77, Some(5))));
         assert_eq!(producer_in(&owner_of_producer(77), &[]), Some((77, None)));
         assert_eq!(queue_of_groups(&owner_of_producer(77)), None);
