@@ -84,8 +84,9 @@ test-security: setup ## who gets in: every method with every kind of caller, tok
 test-hostile: setup ## clients that lie, flood and say nothing, beside one that behaves; prints the table (HOSTILE_STRICT=1: its p99 counts)
 	$(PYTEST) tests/hostile --capture=no --timeout 300
 
-test-crash: setup ## 100 kills under load, every crash of recorded runs, every fault of the disk
-	REPLAY_CASES=$${REPLAY_CASES:-12000} cargo test --locked --quiet -p penstock-log --test replay --test faults --test fault_sweep
+test-crash: setup ## 100 kills under load, every crash of recorded runs, every fault of the disk, bytes and files that are lost
+	REPLAY_CASES=$${REPLAY_CASES:-12000} cargo test --locked --quiet -p penstock-log --test replay --test faults --test fault_sweep \
+		--test damage --test bad_sectors --test index_files --test gone_segments
 	cargo test --locked --quiet -p penstock-engine --test faulty_disk --test full_disk
 	$(PYTEST) tests/crash -s --timeout 1200
 

@@ -19,6 +19,12 @@ class Fault:
 
 
 BACKUP = "cargo test --locked --quiet -p penstock-log --test backup"
+# `make test-crash` runs these.
+DAMAGE = "cargo test --locked --quiet -p penstock-log --test damage"
+FAULTY_DISK = "cargo test --locked --quiet -p penstock-log --test faults"
+BAD_SECTORS = "cargo test --locked --quiet -p penstock-log --test bad_sectors"
+INDEX_FILES = "cargo test --locked --quiet -p penstock-log --test index_files"
+GONE = "cargo test --locked --quiet -p penstock-log --test gone_segments"
 
 FAULTS = (
     Fault(
@@ -63,5 +69,93 @@ FAULTS = (
         "if free < self.room_needed.saturating_add(bytes) {",
         "if free < bytes {",
         BACKUP,
+    ),
+    Fault(
+        "a start does not know of the last sync",
+        "broker/rust/log/src/sync.rs",
+        "        save_position(&self.synced_file, self.disk.as_ref(), self.position)?;\n",
+        "",
+        DAMAGE,
+    ),
+    Fault(
+        "corruption in the newest segment is called a torn tail",
+        "broker/rust/log/src/recovery.rs",
+        "(is_owed || self.keeps_order || is_bad) && walk.resume()",
+        "(is_owed || is_bad) && walk.resume()",
+        DAMAGE,
+    ),
+    Fault(
+        "a start trusts the pages of a sync that failed",
+        "broker/rust/log/src/recovery.rs",
+        "            write_again(self.disk, &segment, &header, &contents)?;\n",
+        "            let _ = (write_again, &header);\n"
+        '            let io = |error| LogError::io("sync", segment.path(), error);\n'
+        "            self.disk.open(segment.path()).and_then(|file| self.disk.sync(&file)).map_err(io)?;\n",
+        FAULTY_DISK,
+    ),
+    Fault(
+        "a segment that cannot be begun removes another one",
+        "broker/rust/log/src/active.rs",
+        "if error.kind() != ErrorKind::AlreadyExists {",
+        "if error.kind() != ErrorKind::NotFound {",
+        FAULTY_DISK,
+    ),
+    Fault(
+        "an index file is touched where it cannot be read",
+        "broker/rust/log/src/directory.rs",
+        "if map.is_resident(from, length) {",
+        "if from < usize::MAX {",
+        INDEX_FILES,
+    ),
+    Fault(
+        "a bad sector stops a start",
+        "broker/rust/log/src/contents.rs",
+        "                Err(error) if is_bad_sector(&error) => {\n                    for",
+        "                Err(error) if is_bad_sector(&error) && part.is_empty() => {\n                    for",
+        BAD_SECTORS,
+    ),
+    Fault(
+        "a bad sector ends what a start reads of its segment",
+        "broker/rust/log/src/recovery.rs",
+        "let is_bad = contents.is_bad(at, contents.claimed_end(at));\n                    let goes_on = "
+        "(is_owed || self.keeps_order || is_bad) && walk.resume();",
+        "let is_bad = contents.is_bad(at, contents.claimed_end(at));\n                    let goes_on = "
+        "(is_owed || self.keeps_order) && !is_bad && walk.resume();",
+        BAD_SECTORS,
+    ),
+    Fault(
+        "a bad sector stops a fold",
+        "broker/rust/log/src/fold_ticket.rs",
+        "Err(LogError::Damaged { why: Damage::Unreadable, .. }) => advance_in_file",
+        "Err(LogError::Damaged { why: Damage::Short, .. }) => advance_in_file",
+        BAD_SECTORS,
+    ),
+    Fault(
+        "a newest segment without a header is removed or set aside",
+        "broker/rust/log/src/recovery.rs",
+        "if is_owed || (written > 0 && !was_lost_by_power) {",
+        "let _ = was_lost_by_power;\n        if is_owed {",
+        DAMAGE,
+    ),
+    Fault(
+        "the copy of a header is not read",
+        "broker/rust/log/src/header.rs",
+        ".filter(|&at| at >= SEGMENT_HEADER_BYTES);",
+        ".filter(|&at| at == u64::MAX);",
+        DAMAGE,
+    ),
+    Fault(
+        "a start does not miss a segment",
+        "broker/rust/log/src/live_segments.rs",
+        "    if gone.is_empty() {\n",
+        "    if gone.len() < usize::MAX {\n",
+        GONE,
+    ),
+    Fault(
+        "a start removes live segments that an old manifest does not name",
+        "broker/rust/log/src/recovery.rs",
+        "if !is_owed(self.directory, live, manifest, (number, edition)) {",
+        "if !is_owed(self.directory, live, manifest, (number, 0)) {",
+        GONE,
     ),
 )

@@ -137,6 +137,29 @@ fn what_is_damaged_above_what_was_synced_is_a_torn_tail_still() {
 }
 
 #[test]
+fn a_whole_record_behind_a_bad_one_proves_corruption_while_the_page_cache_is_that_of_the_writer() {
+    for raise in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut log = open(directory.path()).log;
+        let mut model = Model::default();
+        for seed in 0..2 {
+            model.publish(&mut log, &[QUEUE], message(100, seed)).unwrap();
+        }
+        log.write().unwrap();
+        assert_eq!(log.stats().segments, 1, "another one would prove it, too");
+        drop(log);
+        // The first message's head.
+        flip(&segment(directory.path(), 1), 64 + 33 + 30);
+
+        let opened = Log::open(directory.path(), LogOptions { raise, ..small_segments() }).unwrap();
+
+        let left: &[u64] = if raise { &[] } else { &[2] };
+        assert_eq!((readable(&opened, &model), opened.quarantined.len()), (left.to_vec(), usize::from(!raise)));
+        assert_eq!(opened.recovery.torn_bytes > 0, raise);
+    }
+}
+
+#[test]
 fn what_was_confirmed_at_disk_is_never_called_torn() {
     let directory = tempfile::tempdir().unwrap();
     let mut log = open(directory.path()).log;
