@@ -182,3 +182,22 @@ fn a_copy_has_the_logs_where_a_start_looks_for_them() {
     }
     house.close();
 }
+
+#[test]
+fn what_a_log_of_its_own_refused_holds_back_what_goes_to_the_next_queue_of_that_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = opened(directory.path());
+    let session = house.shard.open_producer("p").unwrap();
+    let fates = |sent: &[Sent]| send(&house, Some(&session), sent).0;
+    house.shard.shut_empty_queue(OWN).unwrap();
+    assert_eq!(fates(&[("", "own", "a", 1)]), [Fate::Shut]);
+
+    house.shard.delete_queue(OWN).unwrap();
+    let (id, stream) = (QueueId(9), Some(StreamSettings::default()));
+    house.shard.put_queues([QueueSettings { id, name: "own", auto_delete: false, level: None, stream }]).unwrap();
+
+    assert_eq!(fates(&[("", "own", "b", 2)]), [Fate::Behind(1)]);
+    assert_eq!(fates(&[("", "own", "a", 1), ("", "own", "b", 2)]), [Fate::Stored(Level::Disk); 2]);
+    assert_eq!(bodies(&house, id), ["a", "b"]);
+    house.close();
+}
