@@ -261,6 +261,21 @@ impl Shard {
         Ok(())
     }
 
+    /// What the log of a queue refused holds back what follows here too: a queue of that name may lie here next.
+    fn hold_back(
+        &self,
+        session: &ProducerSession,
+        batch: &[Publication<'_>],
+        found: &[Fate],
+    ) -> Result<(), EngineError> {
+        let is_stored = |place: usize| matches!(found.get(place), Some(Fate::Stored(_)));
+        let refused = batch.iter().enumerate().find(|(place, _)| !is_stored(*place));
+        match refused.and_then(|(_, publication)| publication.payload.producer()) {
+            Some(producer) => self.refuse(session, producer.sequence),
+            None => Ok(()),
+        }
+    }
+
     /// Stores in other logs what was routed there; the fates of a batch are those from `base` on. What finds no room ends the
     /// batch there: messages behind it may be stored, and have no fate.
     pub(crate) fn pass_on(
@@ -296,6 +311,9 @@ impl Shard {
                 Err(EngineError::Closed(_)) if self.dedicated.get(queue).is_none() => continue,
                 stored => stored?,
             };
+            if let Some(session) = producer {
+                self.hold_back(session, batch, &found)?;
+            }
             published.elsewhere.add(&home, stored.end);
             for (&place, fate) in places.iter().zip(&found) {
                 match (fates.get_mut(base + place), fate) {

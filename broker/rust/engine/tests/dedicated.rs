@@ -214,3 +214,25 @@ fn a_log_that_vanished_is_not_begun_anew_unless_somebody_makes_its_folder() {
     house.shard.dedicate(OWN).unwrap();
     house.close();
 }
+
+#[test]
+fn what_a_log_of_its_own_refused_holds_back_what_goes_to_the_next_queue_of_that_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = opened(directory.path());
+    let session = house.shard.open_producer("p").unwrap();
+    let fates = |sent: &[Sent]| send(&house, Some(&session), sent).0;
+    house.shard.shut_empty_queue(OWN).unwrap();
+    assert_eq!(fates(&[("", "own", "a", 1)]), [Fate::Shut]);
+
+    house.shard.delete_queue(OWN).unwrap();
+    let (id, stream) = (QueueId(9), Some(StreamSettings::default()));
+    house
+        .shard
+        .put_queues([QueueSettings { id, name: "own", auto_delete: false, levels: QueueLevels::default(), stream }])
+        .unwrap();
+
+    assert_eq!(fates(&[("", "own", "b", 2)]), [Fate::Behind(1)]);
+    assert_eq!(fates(&[("", "own", "a", 1), ("", "own", "b", 2)]), [Fate::Stored(Level::Disk); 2]);
+    assert_eq!(bodies(&house, id), ["a", "b"]);
+    house.close();
+}
