@@ -2,12 +2,13 @@
 new or empty, and names the virtual hosts last, so that an import that was interrupted is no data directory at all."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from penstock.metadata.effects import PersistLimits, PersistPolicies
 from penstock.model.errors import PreconditionFailedError, StorageError, Thing
+from penstock.model.names import NAME_BYTES_MAX
 from penstock.node.accounts import records_of
 from penstock.node.entries import change_of, record_of
 from penstock.node.import_plan import Plan, VhostPlan, make_plan
@@ -81,16 +82,29 @@ class _Reading:
         self._bytes_read = 0
         self._on_progress = on_progress
         self._on_damage = self._note_damage if is_lenient else None
+        self._is_lenient = is_lenient
 
     def messages(self, folder: QueueFolder) -> Iterator[FoundMessage]:
-        read = 0
+        read = renamed_count = 0
         for message in folder.messages(self._on_damage):
-            yield message
+            exchange, routing_key = _as_text(message.exchange), _as_text(message.routing_key)
+            is_renamed = (exchange, routing_key) != (message.exchange, message.routing_key)
+            if is_renamed and not self._is_lenient:
+                raise PreconditionFailedError(
+                    Thing("queue", folder.name),
+                    "holds a message whose exchange or routing key is not UTF-8",
+                    "have those bytes replaced with --partial",
+                )
+            renamed_count += is_renamed
+            yield replace(message, exchange=exchange, routing_key=routing_key) if is_renamed else message
             self.report.message_count += 1
             self.report.message_bytes += len(message.body)
             read += len(message.body)
             if self.report.message_count % MESSAGES_A_STEP == 0:
                 self._on_progress(self._bytes_read + read, self._bytes)
+        if renamed_count:
+            rule = "messages whose exchange or routing key is not UTF-8: U+FFFD in place of those bytes"
+            self.report.left_out.append(f"queue '{folder.name}', {renamed_count} {rule}")
         self.report.acked_count += folder.acked_count
         self._bytes_read += folder.bytes
         self._on_progress(self._bytes_read, self._bytes)
@@ -102,6 +116,15 @@ class _Reading:
 
     def _note_damage(self, fault: StorageError) -> None:
         self.report.left_out.append(f"{fault.thing} {fault.rule}: what follows in it")
+
+
+def _as_text(name: bytes) -> bytes:
+    """Clients read a response's names as text, and none of the response when one of them is not."""
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return name.decode(errors="replace").encode()[:NAME_BYTES_MAX].decode(errors="ignore").encode()
+    return name
 
 
 def _write(plan: Plan, reading: _Reading, target: Path) -> None:

@@ -106,6 +106,27 @@ def test_a_user_that_cannot_be_is_left_out_and_the_others_come(source, tmp_path)
     assert len(report.left_out) == 2
 
 
+def test_names_that_are_no_text_are_replaced_when_that_is_asked_for(source, tmp_path):
+    content = bytearray(b"".join([message(1, "", "key-a", b"x"), message(2, "", "a" * 255, b"y")]))
+    content[content.index(b"key-a") + 4] = 0xFF
+    place = content.index(b"a" * 255)
+    content[place : place + 255] = b"\xff" * 255
+    source.write_definitions(queue("q"))
+    source.write_queue("q", [bytes(content), message(3, "", "q", b"z")])
+
+    assert "queue 'q', 2 messages" in take(source).left_out[0]
+    with pytest.raises(PreconditionFailedError, match="not UTF-8"):
+        take(source, tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+    report = take(source, tmp_path / "data", is_partial=True)
+
+    assert report.message_count == 3
+    log = b"".join(path.read_bytes() for path in (tmp_path / "data").rglob("msgs.*"))
+    assert b"key-\xff" not in log
+    assert "key-\ufffd".encode() in log
+    assert ("\ufffd" * 85).encode() in log
+
+
 def test_a_directory_that_holds_something_is_left_alone(source, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "mine").write_text("mine")
