@@ -285,6 +285,7 @@ def run(check):
         code, word, seen = 2, "UNKNOWN", f"no verdict after {SECONDS_MAX} s"
     except CannotRunError as error:
         code, word, seen = 3, "CANNOT RUN", str(error)
+    # Whatever else went wrong says nothing about the fault.
     except Exception as error:  # noqa: BLE001
         code, word, seen = 2, "UNKNOWN", f"{type(error).__name__}: {str(error)[:1500]}"
     signal.alarm(0)

@@ -13,6 +13,7 @@ import pytest
 
 SCRIPTS = sorted(path.stem for path in Path(__file__).parent.glob("*_*.py") if path.stem != "test_repro")
 SEED = int(os.environ.get("REPRO_SEED") or random.SystemRandom().randrange(1_000_000))
+# The machine lacks what the script needs, room in memory for example: a skip that tells so.
 CANNOT_RUN = 3
 
 

@@ -284,7 +284,7 @@ class AsyncPublishing:
         self._pending.fail_all(error)
         self._pending = PendingFutures()
         if self._failed_order is not None and self._sequences:
-            # Whether these are stored, nobody knows here: they count as failed.
+            # It is not known whether these are stored: they count as failed.
             for sequence in self._sequences.values():
                 self._failed_order.fail(sequence)
             self._sequences = {}
