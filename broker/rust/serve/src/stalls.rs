@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use penstock_engine::Shard;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::{block_in_place, yield_now};
-use tokio::time::sleep;
+use tokio::time::timeout;
 
 /// A lock that changes hands is had soon: other tasks' turns are wait enough.
 const YIELDS: usize = 16;
@@ -31,11 +31,9 @@ pub(crate) async fn until_free(shard: &Shard) {
     let _turn = shard.waiting().acquire().await;
     loop {
         let holds = shard.holds();
-        if shard.is_free() {
-            return;
-        }
-        sleep(LOOK_EVERY).await;
-        if shard.holds() != holds {
+        // A wake-up that is missed costs the time until the next look.
+        let _ = timeout(LOOK_EVERY, shard.let_go()).await;
+        if shard.is_free() || shard.holds() != holds {
             return;
         }
     }
@@ -55,6 +53,7 @@ pub(crate) fn at<T>(shard: &Shard, work: impl FnOnce() -> T) -> T {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::path::Path;
     use std::sync::Arc;
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::thread::JoinHandle;
@@ -93,13 +92,14 @@ mod tests {
         (holder, go_on)
     }
 
-    fn one_worker() -> Runtime {
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+    /// A shard with nothing else on its disk.
+    fn open(engine: &Engine, directory: &Path, name: &str) -> Arc<Shard> {
+        let path = directory.join(name);
+        std::fs::create_dir(&path).unwrap();
+        engine.open_shard(name, &path, false).unwrap()
     }
 
-    #[test]
-    fn a_shard_that_stalls_takes_no_worker_however_many_wait_for_it() {
-        let directory = tempfile::tempdir().unwrap();
+    fn engine() -> Engine {
         let options = EngineOptions {
             segment_bytes_min: 64 << 10,
             segment_bytes_max: 256 << 10,
@@ -108,12 +108,18 @@ mod tests {
             compaction_bytes_per_second: 0,
             producer_memory: Duration::ZERO,
         };
-        let engine = Engine::new(options).unwrap();
-        let open = |name: &str| {
-            let path = directory.path().join(name);
-            std::fs::create_dir(&path).unwrap();
-            engine.open_shard(name, &path, false).unwrap()
-        };
+        Engine::new(options).unwrap()
+    }
+
+    fn one_worker() -> Runtime {
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+    }
+
+    #[test]
+    fn a_shard_that_stalls_takes_no_worker_however_many_wait_for_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = engine();
+        let open = |name| open(&engine, directory.path(), name);
         let (slow, calm) = (open("slow"), open("calm"));
         calm.put_queue(QueueId(1), "jobs", false, None).unwrap();
         let (holder, go_on) = hold(&slow);
@@ -139,6 +145,27 @@ mod tests {
             for waiter in waiting {
                 timeout(PATIENCE, waiter).await.unwrap().unwrap();
             }
+        });
+        holder.join().unwrap();
+        engine.close().unwrap();
+    }
+
+    #[test]
+    fn a_task_that_waits_is_woken_when_the_lock_is_let_go() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = engine();
+        let shard = open(&engine, directory.path(), "slow");
+        let (holder, go_on) = hold(&shard);
+
+        one_worker().block_on(async {
+            let watched = Arc::clone(&shard);
+            let mut waiting = tokio::spawn(async move { watched.let_go().await });
+            assert!(
+                timeout(Duration::from_millis(50), &mut waiting).await.is_err(),
+                "it returned while the lock was held"
+            );
+            go_on.send(()).unwrap();
+            timeout(PATIENCE, waiting).await.unwrap().unwrap();
         });
         holder.join().unwrap();
         engine.close().unwrap();

@@ -1,15 +1,17 @@
-//! A shard whose lock is held for long, as by one who waits for a slow disk: who only looks is told what was known last, and
-//! who could wait elsewhere can ask first.
+//! A shard's lock, and what is done while it is held for long, as by a thread that waits for a slow disk: readers of counts are
+//! told what was known last, and a task that can wait without a thread is woken when the lock is let go.
 //!
-//! What must stay true: nothing here waits for the lock, for longer than `STALL_MIN` in all.
+//! What must stay true: nothing here waits for the lock, for longer than `STALL_MIN` in all. A wake-up may come without need or
+//! be missed (letting go and asking for it are not ordered), so tasks look again after a while.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use penstock_log::LogStats;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use super::{Damage, Shard};
 use crate::state::State;
@@ -21,6 +23,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// What is told of a shard while it stalls, and how that is found out.
 pub(super) struct Stalls {
     waiting: Semaphore,
+    /// Whether a task wants to be woken by `let_go`.
+    is_watched: AtomicBool,
+    let_go: Notify,
     /// How often the lock was taken.
     holds: AtomicU64,
     /// What `holds` was when the last stall was found: one look is enough for each.
@@ -37,6 +42,8 @@ impl Default for Stalls {
     fn default() -> Stalls {
         Stalls {
             waiting: Semaphore::new(1),
+            is_watched: AtomicBool::new(false),
+            let_go: Notify::new(),
             holds: AtomicU64::new(1),
             found_at: AtomicU64::new(0),
             slow_until: Mutex::default(),
@@ -48,9 +55,50 @@ impl Default for Stalls {
     }
 }
 
+/// The lock, held.
+pub(crate) struct Held<'a> {
+    // Dropped in this order: let go first, then told.
+    state: MutexGuard<'a, State>,
+    _tells: TellsWhenDropped<'a>,
+}
+
+struct TellsWhenDropped<'a>(&'a Stalls);
+
 impl Stalls {
-    pub fn taken(&self) {
+    pub fn taken<'a>(&'a self, state: MutexGuard<'a, State>) -> Held<'a> {
         self.holds.fetch_add(1, Ordering::Relaxed);
+        Held { state, _tells: TellsWhenDropped(self) }
+    }
+}
+
+impl Deref for Held<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+impl Drop for TellsWhenDropped<'_> {
+    fn drop(&mut self) {
+        if self.0.is_watched.load(Ordering::Relaxed) {
+            self.0.let_go.notify_one();
+        }
+    }
+}
+
+/// While it exists a task wants to be told.
+struct Watch<'a>(&'a AtomicBool);
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
     }
 }
 
@@ -90,6 +138,15 @@ impl Shard {
         &self.stalls.waiting
     }
 
+    /// Returns when the lock is free or was let go; now and then it returns too early or never. For the one task that has `waiting`.
+    pub async fn let_go(&self) {
+        self.stalls.is_watched.store(true, Ordering::SeqCst);
+        let _watch = Watch(&self.stalls.is_watched);
+        if !self.is_free() {
+            self.stalls.let_go.notified().await;
+        }
+    }
+
     /// Whether its disk was slow a while ago.
     #[must_use]
     pub fn is_slow(&self, now: Instant) -> bool {
@@ -101,7 +158,7 @@ impl Shard {
     }
 
     /// The lock, for one who only looks; nothing while it stalls.
-    pub(super) fn glance(&self) -> Option<MutexGuard<'_, State>> {
+    pub(super) fn glance(&self) -> Option<Held<'_>> {
         if self.is_stalled() { None } else { self.lock().ok() }
     }
 }
