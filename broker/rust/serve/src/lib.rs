@@ -35,6 +35,7 @@ mod stalls;
 mod status;
 mod streams;
 mod tls;
+mod workers;
 
 pub use calls::{Admitted, Answer, Call, Calls, Kind, Refusal, Reply};
 pub use quotas::{Holder, QuotaLimits, Quotas};

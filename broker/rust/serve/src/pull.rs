@@ -27,7 +27,7 @@ use crate::deliveries::Pending;
 use crate::messaging::PREFETCH_MAX;
 use crate::quotas::{Allowance, Quotas};
 use crate::responses::{FramedMessage, Responder};
-use crate::stalls::until_free;
+use crate::stalls::{at, until_free};
 use crate::status;
 
 /// One Get gives at most this many messages.
@@ -131,9 +131,10 @@ impl PullContext {
         let Admitted { vhost, queue_id, .. } = admitted;
         let shard = self.engine.shard(&vhost).ok_or_else(|| Status::not_found(format!("no virtual host '{vhost}'")))?;
         let queue = QueueId(queue_id);
-        until_free(&shard.home_of(queue)).await;
+        let home = shard.home_of(queue);
+        until_free(&home).await;
         let options = SubscriptionOptions { prefetch: 0, auto_ack: false, exclusive: false, pull: true };
-        let subscribe = || shard.home_of(queue).subscribe(queue, options).map(Arc::new);
+        let subscribe = || at(&home, || home.subscribe(queue, options)).map(Arc::new);
         let key = (vhost, queue_id);
         // Made first, so that on a failure it goes last.
         let release = (!request.auto_ack).then(|| Release { pulls: Arc::clone(&self.pulls), key });
@@ -154,7 +155,8 @@ impl PullContext {
             return Err(Status::resource_exhausted(text));
         }
         let mut filled = Vec::new();
-        let taken = passage.subscription.take_now(request.count_max.clamp(1, COUNT_MAX.min(room)), &mut filled);
+        let count_max = request.count_max.clamp(1, COUNT_MAX.min(room));
+        let taken = at(&home, || passage.subscription.take_now(count_max, &mut filled));
         let ready_count = taken.map_err(|error| status::of_engine(&error))?;
         let mut pending = Pending::default();
         pending.extend(filled);
@@ -166,12 +168,16 @@ impl PullContext {
         let request = parse_settle_request(&payload).map_err(|error| status::of_wire(&error))?;
         let Admitted { vhost, queue_id, .. } = self.admit(Kind::Settle, payload.clone()).await?;
         let key = (vhost, queue_id);
-        if let Some(shard) = self.engine.shard(&key.0) {
-            until_free(&shard.home_of(QueueId(queue_id))).await;
+        let home = self.engine.shard(&key.0).map(|shard| shard.home_of(QueueId(queue_id)));
+        if let Some(home) = &home {
+            until_free(home).await;
         }
         let place = self.pulls.place(&key);
         let settled = match &*place.lock().await {
-            Some(subscription) => apply_settlement(subscription, &request.settlement).map(|(count, _)| count),
+            Some(subscription) => {
+                let apply = || apply_settlement(subscription, &request.settlement).map(|(count, _)| count);
+                home.as_ref().map_or_else(apply, |home| at(home, apply))
+            }
             None => Ok(0),
         };
         drop(place);

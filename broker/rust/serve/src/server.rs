@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use penstock_engine::Engine;
 use tokio::net::TcpListener;
-use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::body::Body;
@@ -25,6 +24,7 @@ use crate::quotas::Quotas;
 use crate::staging::Staging;
 use crate::streams::Streams;
 use crate::tls::Tls;
+use crate::workers::Workers;
 
 /// HTTP/2 windows: a publisher may be this far ahead of us.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
@@ -73,7 +73,7 @@ pub struct ServerOptions {
 
 /// See the module.
 pub struct Server {
-    runtime: Mutex<Option<Runtime>>,
+    workers: Mutex<Option<Workers>>,
     serving: Mutex<Option<JoinHandle<Result<(), tonic::transport::Error>>>>,
     address: SocketAddr,
     calls: Arc<Calls>,
@@ -89,11 +89,8 @@ impl Server {
     /// # Errors
     /// When the address cannot be bound, the descriptors are no FileDescriptorSet, or threads cannot be started.
     pub fn start(engine: Arc<Engine>, options: &ServerOptions) -> std::io::Result<Server> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(options.threads.max(1))
-            .thread_name("penstock-io")
-            .enable_all()
-            .build()?;
+        let workers = Workers::start(options.threads.max(1), Arc::clone(&engine))?;
+        let runtime = workers.runtime();
         let listener = runtime.block_on(TcpListener::bind(&options.address))?;
         let address = listener.local_addr()?;
         let calls = Arc::new(Calls::new(options.calls_max)?);
@@ -142,7 +139,7 @@ impl Server {
             until_stopped(&mut stopped).await;
         }));
         Ok(Server {
-            runtime: Mutex::new(Some(runtime)),
+            workers: Mutex::new(Some(workers)),
             serving: Mutex::new(Some(serving)),
             address,
             calls,
@@ -177,9 +174,9 @@ impl Server {
     pub fn set_serving(&self, serving: bool) {
         let status =
             if serving { tonic_health::ServingStatus::Serving } else { tonic_health::ServingStatus::NotServing };
-        let Ok(guard) = self.runtime.lock() else { return };
-        let Some(runtime) = guard.as_ref() else { return };
-        runtime.block_on(async {
+        let Ok(guard) = self.workers.lock() else { return };
+        let Some(workers) = guard.as_ref() else { return };
+        workers.runtime().block_on(async {
             for name in ["", Messaging::NAME, Streams::NAME, Staging::NAME, Admin::NAME].into_iter().chain(FLIGHT_NAME)
             {
                 self.health.set_service_status(name, status).await;
@@ -190,13 +187,13 @@ impl Server {
     /// Sends GOAWAY, lets streams end, and closes what is left after `grace`. Calls that Python has not answered by then fail.
     pub fn stop(&self, grace: Duration) {
         self.stopping.send_replace(true);
-        let Some(runtime) = self.runtime.lock().ok().and_then(|mut guard| guard.take()) else { return };
+        let Some(workers) = self.workers.lock().ok().and_then(|mut guard| guard.take()) else { return };
         let serving = self.serving.lock().ok().and_then(|mut guard| guard.take());
         if let Some(serving) = serving {
             // Whoever is still there after the grace has had its chance.
-            let _ = runtime.block_on(async { tokio::time::timeout(grace, serving).await });
+            let _ = workers.runtime().block_on(async { tokio::time::timeout(grace, serving).await });
         }
-        runtime.shutdown_timeout(Duration::from_secs(1));
+        workers.shutdown(Duration::from_secs(1));
     }
 }
 
