@@ -84,11 +84,11 @@ test-security: setup ## who gets in: every method with every kind of caller, tok
 test-hostile: setup ## clients that lie, flood and say nothing, beside one that behaves; prints the table (HOSTILE_STRICT=1: its p99 counts)
 	$(PYTEST) tests/hostile --capture=no --timeout 300
 
-test-crash: setup ## 100 kills under load, every crash of recorded runs, every fault of the disk, bytes and files that are lost
+test-crash: setup ## 100 kills under load, every crash of recorded runs and starts, every fault of the disk, bytes and files that are lost
 	REPLAY_CASES=$${REPLAY_CASES:-12000} cargo test --locked --quiet -p penstock-log --test replay --test faults --test fault_sweep \
-		--test damage --test bad_sectors --test index_files --test gone_segments
-	cargo test --locked --quiet -p penstock-engine --test faulty_disk --test full_disk
-	$(PYTEST) tests/crash -s --timeout 1200
+		--test damage --test bad_sectors --test index_files --test gone_segments --test backup
+	cargo test --locked --quiet -p penstock-engine --test faulty_disk --test full_disk --test producers
+	$(PYTEST) tests/crash tests/unit/node/test_power_failures.py tests/broker/test_refused_starts.py -s --timeout 1200
 
 test-repro: setup ## five faults of earlier versions, tried again on a real broker (REPRO_COUNT=5, REPRO_SEED)
 	REPRO_COUNT=$${REPRO_COUNT:-5} $(PYTEST) tests/repro -s --timeout 900

@@ -18,13 +18,23 @@ class Fault:
     command: str
 
 
-BACKUP = "cargo test --locked --quiet -p penstock-log --test backup"
 # `make test-crash` runs these.
-DAMAGE = "cargo test --locked --quiet -p penstock-log --test damage"
-FAULTY_DISK = "cargo test --locked --quiet -p penstock-log --test faults"
-BAD_SECTORS = "cargo test --locked --quiet -p penstock-log --test bad_sectors"
-INDEX_FILES = "cargo test --locked --quiet -p penstock-log --test index_files"
-GONE = "cargo test --locked --quiet -p penstock-log --test gone_segments"
+LOG = "cargo test --locked --quiet -p penstock-log --test"
+ENGINE = "cargo test --locked --quiet -p penstock-engine --test"
+BACKUP = f"{LOG} backup"
+DAMAGE = f"{LOG} damage"
+FAULTY_DISK = f"{LOG} faults"
+BAD_SECTORS = f"{LOG} bad_sectors"
+INDEX_FILES = f"{LOG} index_files"
+GONE = f"{LOG} gone_segments"
+REPLAY = f"{LOG} replay"
+PRODUCERS = f"{ENGINE} producers"
+PYTEST = "{python} -m pytest -x"
+POWER = f"{PYTEST} tests/unit/node/test_power_failures.py"
+REFUSED = f"{PYTEST} tests/broker/test_refused_starts.py"
+NUMBERS = f"{REFUSED}::test_a_start_that_fails_after_a_power_failure_does_not_let_numbers_repeat"
+DEFINITIONS = f"{REFUSED}::test_definitions_that_are_not_whole_cost_no_message"
+LOST_PROOF = f"{REFUSED}::test_a_lost_proof_refuses_the_start_until_somebody_accepts_what_is_there"
 
 FAULTS = (
     Fault(
@@ -157,5 +167,86 @@ FAULTS = (
         "if !is_owed(self.directory, live, manifest, (number, edition)) {",
         "if !is_owed(self.directory, live, manifest, (number, 0)) {",
         GONE,
+    ),
+    Fault(
+        "a start hands out skipped numbers before the skip is on the disk",
+        "broker/rust/log/src/log.rs",
+        "        if raise || is_new {\n",
+        "        if is_new {\n",
+        REPLAY,
+    ),
+    Fault(
+        "a start writes its boot down before it reads anything",
+        "broker/penstock/storage/directory.py",
+        "            return cls(path, lock, _boot_id(boot_id_file), _read_node(path / NODE))\n",
+        "            opened = cls(path, lock, _boot_id(boot_id_file), _read_node(path / NODE))\n"
+        '            node = {"boot_id": opened._boot_id, "data_id": opened.data_id, "files": sorted(opened._files)}\n'
+        "            write_json(path / NODE, node)\n"
+        "            return opened\n",
+        f"{NUMBERS}[certificate]",
+    ),
+    Fault(
+        "a start writes its boot down before its logs are open",
+        "broker/penstock/node/launcher.py",
+        "        await self._vhosts.open_all()\n",
+        "        await asyncio.to_thread(directory.begin, [])\n        await self._vhosts.open_all()\n",
+        f"{NUMBERS}[log]",
+    ),
+    Fault(
+        "missing definitions are made anew",
+        "broker/penstock/storage/vhost_files.py",
+        "    if not is_proven and not definitions.exists() and not proof_path(definitions).exists() "
+        "and not _has_log(path):\n",
+        "    if not definitions.exists():\n",
+        f"{DEFINITIONS}[missing]",
+    ),
+    Fault(
+        "definitions that lost their end are accepted",
+        "broker/penstock/storage/definitions_proof.py",
+        "        return self.length <= len(content) and google_crc32c",
+        "        return self.length > len(content) or google_crc32c",
+        f"{DEFINITIONS}[cut]",
+    ),
+    Fault(
+        "definitions with a flipped bit are accepted",
+        "broker/penstock/storage/definitions_proof.py",
+        "        return self.length <= len(content) and google_crc32c.value(content[: self.length]) == self.crc\n",
+        "        return self.length <= len(content)\n",
+        f"{DEFINITIONS}[flipped]",
+    ),
+    Fault(
+        "definitions without their proof are accepted",
+        "broker/penstock/storage/definitions_amqp.py",
+        "        if is_proven:\n            raise _missing(proof_path(path)) from None\n",
+        "",
+        LOST_PROOF,
+    ),
+    Fault(
+        "definitions are proven before they are on the disk",
+        "broker/penstock/storage/definitions_amqp.py",
+        "            os.fdatasync(self._descriptor)\n            self._proof.put(",
+        "            self._proof.put(",
+        POWER,
+    ),
+    Fault(
+        "each record of a message for very many queues has its producer's sequence",
+        "broker/rust/engine/src/publish.rs",
+        "let payload = if place == last { publication.payload } else",
+        "let payload = if place <= last { publication.payload } else",
+        PRODUCERS,
+    ),
+    Fault(
+        "only the first record of a message for very many queues has its producer's sequence",
+        "broker/rust/engine/src/publish.rs",
+        "let payload = if place == last { publication.payload } else",
+        "let payload = if place == 0 { publication.payload } else",
+        PRODUCERS,
+    ),
+    Fault(
+        "no record of a message for very many queues has its producer's sequence",
+        "broker/rust/engine/src/publish.rs",
+        "let payload = if place == last { publication.payload } else",
+        "let payload = if place == last && last == 0 { publication.payload } else",
+        PRODUCERS,
     ),
 )

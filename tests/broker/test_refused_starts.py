@@ -5,6 +5,7 @@ import json
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,7 @@ def cut_a_frame(path: Path) -> None:
     path.write_bytes(content[: content.rindex(b"\xce", 0, -1) + 1])
 
 
-@pytest.mark.parametrize("harm", [flip, cut_a_frame, Path.unlink])
+@pytest.mark.parametrize("harm", [flip, cut_a_frame, Path.unlink], ids=["flipped", "cut", "missing"])
 def test_definitions_that_are_not_whole_cost_no_message(own: Broker, harm: Callable[[Path], None]) -> None:
     definitions = folder(own) / "definitions.amqp"
     whole = definitions.read_bytes()
@@ -143,7 +144,34 @@ def files(directory: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
-def test_a_start_that_fails_after_a_power_failure_does_not_let_numbers_repeat(tmp_path: Path) -> None:
+@contextmanager
+def without_certificate(broker: Broker) -> Iterator[Broker]:
+    """A start that fails before it reads any definitions."""
+    settings = broker.data_dir.parent / "bad.toml"
+    missing = settings.with_name("missing.pem")
+    settings.write_text(f'tls_certificate = "{missing}"\ntls_key = "{missing}"\n')
+    yield Broker(broker.data_dir, "--config", str(settings))
+
+
+@contextmanager
+def without_synced(broker: Broker) -> Iterator[Broker]:
+    """A start that fails while it opens the log: a directory has the name of a file that it reads."""
+    synced = folder(broker) / "synced"
+    synced.rename(broker.data_dir / "synced")
+    synced.mkdir()
+    yield Broker(broker.data_dir)
+    synced.rmdir()
+    (broker.data_dir / "synced").rename(synced)
+
+
+@pytest.mark.parametrize(
+    ("failing", "reason"),
+    [(without_certificate, "missing.pem"), (without_synced, "cannot be opened.*synced")],
+    ids=["certificate", "log"],
+)
+def test_a_start_that_fails_after_a_power_failure_does_not_let_numbers_repeat(
+    tmp_path: Path, failing: Callable[[Broker], AbstractContextManager[Broker]], reason: str
+) -> None:
     with Broker(tmp_path / "data") as own:
         with penstock.connect(own.uri(), level="os") as connection:
             connection.declare_queue("letters")
@@ -151,9 +179,7 @@ def test_a_start_that_fails_after_a_power_failure_does_not_let_numbers_repeat(tm
             seen = [message.sequence for message in connection.consume("letters", idle_timeout=2)]
         own.kill()
         lose_power(own, b"before-10")
-        missing = str(tmp_path / "missing.pem")
-        bad = Broker(own.data_dir, "--config", str(bad_settings(tmp_path, missing)))
-        with pytest.raises(BrokerError, match="missing"):
+        with failing(own) as bad, pytest.raises(BrokerError, match=reason):
             bad.start()
 
         own.start()
@@ -163,12 +189,6 @@ def test_a_start_that_fails_after_a_power_failure_does_not_let_numbers_repeat(tm
 
     assert len(seen) == 20
     assert got[b"after"] > max(seen)
-
-
-def bad_settings(directory: Path, missing: str) -> Path:
-    path = directory / "bad.toml"
-    path.write_text(f'tls_certificate = "{missing}"\ntls_key = "{missing}"\n')
-    return path
 
 
 def lose_power(broker: Broker, body: bytes) -> None:

@@ -202,6 +202,22 @@ fn a_message_for_very_many_queues_is_stored_again_when_the_log_ends_amid_its_rec
 }
 
 #[test]
+fn a_message_for_very_many_queues_that_comes_again_after_a_start_is_not_stored_again() {
+    let directory = tempfile::tempdir().unwrap();
+    for _ in 0..2 {
+        let house = open_queue(directory.path());
+        let queues = put_wide(&house, 1_500);
+        let session = house.shard.open_producer("p").unwrap();
+
+        assert_eq!(send(&house, &session, &[("all", "", 7)]), [STORED]);
+
+        let counts = house.shard.queue_counts(&queues).unwrap();
+        assert!(counts.iter().all(|counts| counts.ready_count == 1));
+        house.close();
+    }
+}
+
+#[test]
 fn one_hold_of_the_lock_ends_after_so_many_places_in_queues_and_the_rest_follows() {
     let directory = tempfile::tempdir().unwrap();
     let house = open_queue(directory.path());
