@@ -14,9 +14,6 @@ use crate::producers::ProducerSession;
 use crate::shard::Shard;
 use crate::state::State;
 
-/// A record names at most this many queues; a wider message is stored again for the rest (docs/format.md).
-const TARGETS_MAX: usize = 1024;
-
 /// One hold of the lock stores at most so many messages, and none after so many targets: others of the vhost wait for no more.
 pub const MESSAGES_AT_ONCE: usize = 1024;
 const TARGETS_AT_ONCE: usize = 1024;
@@ -284,12 +281,7 @@ impl State {
         if self.targets.is_empty() {
             return Ok(Fate::Unroutable);
         }
-        let last = self.targets.len().div_ceil(TARGETS_MAX) - 1;
-        for (place, targets) in self.targets.chunks(TARGETS_MAX).enumerate() {
-            // A log may end after any record: the sequence counts as stored with the last of them.
-            let payload = if place == last { publication.payload } else { publication.payload.without_producer() };
-            self.log.append_message(&payload, self.stored_at_ms, targets)?;
-        }
+        self.log.append_message(&publication.payload, self.stored_at_ms, &self.targets)?;
         if let Some(producer) = publication.payload.producer() {
             self.producers.stored(producer, self.stored_at_ms);
         }

@@ -63,7 +63,7 @@ impl<'a> Payload<'a> {
 
     /// The same for a record that says nothing of who published it.
     #[must_use]
-    pub fn without_producer(self) -> Payload<'a> {
+    pub(crate) fn without_producer(self) -> Payload<'a> {
         Payload { producer: None, ..self }
     }
 

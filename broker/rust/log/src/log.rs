@@ -168,9 +168,29 @@ impl Log {
         Ok(Opened { log, state, recovery, quarantined, set_aside })
     }
 
-    /// Appends a message to the tail. Gives the position after it: it is in the page cache once [`Log::write`] returned
-    /// that much, and on the disk once [`Log::synced`] is not below it.
+    /// Appends a message to the tail. Returns the position after it: the message is in the page cache once [`Log::write`]
+    /// returned that much, and on the disk once [`Log::synced`] is not below it. For more targets than one record names it
+    /// is stored in several records.
     pub fn append_message(
+        &mut self,
+        payload: &Payload<'_>,
+        stored_at_ms: u64,
+        targets: &[Target],
+    ) -> Result<Position, LogError> {
+        if targets.len() <= TARGETS_MAX {
+            return self.append_copy(payload, stored_at_ms, targets);
+        }
+        self.reserve(payload, targets.len())?;
+        let last = targets.len().div_ceil(TARGETS_MAX) - 1;
+        for (place, targets) in targets.chunks(TARGETS_MAX).enumerate() {
+            // A log may end after any record: the producer's sequence counts as stored with the last of them.
+            let payload = if place == last { *payload } else { payload.without_producer() };
+            self.append_copy(&payload, stored_at_ms, targets)?;
+        }
+        Ok(self.appended())
+    }
+
+    fn append_copy(
         &mut self,
         payload: &Payload<'_>,
         stored_at_ms: u64,

@@ -139,6 +139,12 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     })
 }
 
+/// Whether a header may stand after that segment's. Where a failing power lost a header, the reserved space behind it may hold
+/// the copy that an earlier segment had there, and not one that was written since the segment before was begun.
+fn follows(header: &SegmentHeader, before: Option<&Found>) -> bool {
+    before.is_none_or(|before| (header.epoch, header.first) > (before.header.epoch, before.header.first))
+}
+
 /// Goes over the segments in order.
 struct Reader<'a> {
     directory: &'a Path,
@@ -209,7 +215,9 @@ impl Reader<'_> {
             let path = segment_path(self.directory, number);
             let (header, bytes) = match read_header(&path)? {
                 HeaderFound::Segment(header, bytes) => (header, bytes),
-                HeaderFound::Copy(header, bytes, instead) if self.counts(&path, &header, instead, *log_id) => {
+                HeaderFound::Copy(header, bytes, instead)
+                    if follows(&header, found.last()) && self.counts(&path, &header, instead, *log_id) =>
+                {
                     // What no sync covers may lack its first sector after a failing power.
                     if self.keeps_order || instead == Instead::Other || header.first < self.synced {
                         self.quarantine_header(&path);

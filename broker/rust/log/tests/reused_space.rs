@@ -1,0 +1,75 @@
+//! Space of a file that is gone, in a segment that was begun just before the power failed: reserved blocks that nothing was
+//! written to may hold what they held before.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use penstock_log::{Log, LogOptions, Opened};
+use support::{Model, message, open, small_segments, sync};
+
+const SECTOR_BYTES: usize = 512;
+
+fn segment(directory: &Path, number: u64) -> PathBuf {
+    directory.join(format!("msgs.{number:010}"))
+}
+
+fn open_after_power_failure(directory: &Path) -> Opened {
+    Log::open(directory, LogOptions { raise: true, ..small_segments() }).unwrap()
+}
+
+/// A log of several segments, synced, and what it holds.
+fn synced_log(directory: &Path) -> Model {
+    let mut log = open(directory).log;
+    let mut model = Model::default();
+    for seed in 0..30 {
+        model.publish(&mut log, &[1], message(100, seed)).unwrap();
+    }
+    log.write().unwrap();
+    sync(&mut log);
+    model
+}
+
+/// The space of a temporary copy of a segment became a new segment's. The power failed before the new segment's header was on
+/// the disk, and the start took the old header's copy for its own: it reported a damaged segment where nothing was lost.
+#[test]
+fn the_header_of_an_earlier_segment_in_reused_space_is_no_damage() {
+    for earlier in 2..=4 {
+        let directory = tempfile::tempdir().unwrap();
+        let mut model = synced_log(directory.path());
+        let newest = (1..60).rfind(|&number| segment(directory.path(), number).exists()).unwrap();
+        assert!(newest >= earlier);
+        let mut reused = std::fs::read(segment(directory.path(), earlier)).unwrap();
+        reused[..SECTOR_BYTES].fill(0);
+        std::fs::write(segment(directory.path(), newest + 1), reused).unwrap();
+
+        let opened = open_after_power_failure(directory.path());
+
+        assert_eq!(opened.quarantined, []);
+        model.raise();
+        model.check_state(&opened.state);
+        model.check_messages(&opened.log);
+        drop(opened);
+        assert_eq!(open(directory.path()).quarantined, []);
+    }
+}
+
+/// The copy of a segment's own header still counts.
+#[test]
+fn a_lost_first_sector_costs_the_records_in_it_and_no_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let model = synced_log(directory.path());
+    let path = segment(directory.path(), 4);
+    let mut bytes = std::fs::read(&path).unwrap();
+    assert!(bytes.len() > 4 * SECTOR_BYTES);
+    bytes[..SECTOR_BYTES].fill(0);
+    std::fs::write(&path, bytes).unwrap();
+
+    let opened = open_after_power_failure(directory.path());
+
+    let lost = model.queues[&1].messages.len() as u64 - opened.state.queues[&penstock_queue::QueueId(1)].count;
+    assert!((1..=4).contains(&lost), "{lost} messages are lost");
+    assert!(opened.quarantined.iter().all(|damaged| damaged.file == "msgs.0000000004"), "{:?}", opened.quarantined);
+    assert!(!opened.quarantined.is_empty());
+}
