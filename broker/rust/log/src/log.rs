@@ -360,7 +360,7 @@ impl Log {
         }
     }
 
-    /// Writes, syncs, and leaves a checkpoint at the end. Messages can still be located; nothing is appended any more.
+    /// Writes, syncs, and leaves a checkpoint at the end; what it removed is gone for good. Messages can still be located; nothing is appended any more.
     pub fn close(&mut self) -> Result<(), LogError> {
         if self.closed {
             return Ok(());
@@ -376,9 +376,13 @@ impl Log {
         self.end_compaction()?;
         // A fold that is still under way holds what this one needs until it is done.
         self.folding = Arc::new(AtomicBool::new(false));
-        let Some(ticket) = self.ticket(self.sealed.len() - 1) else { return Ok(()) };
-        let folded = ticket.perform()?;
-        self.finish_fold(folded).perform()
+        if let Some(ticket) = self.ticket(self.sealed.len() - 1) {
+            let folded = ticket.perform()?;
+            self.finish_fold(folded).perform()?;
+        }
+        // A dead segment that a failing power brought back, in part, would be damage to a start after a clean stop.
+        let names_synced = self.options.disk.sync_directory(&self.directory);
+        names_synced.map_err(|error| LogError::io("sync", &self.directory, error))
     }
 
     /// Takes the maps off segments that nobody located a message in since the last call. They come back at the next use;
