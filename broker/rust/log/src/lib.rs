@@ -30,6 +30,7 @@ mod manifest;
 mod map;
 pub mod marks;
 mod names;
+mod orphans;
 mod record;
 mod record_reader;
 mod recovery;

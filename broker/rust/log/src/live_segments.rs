@@ -36,7 +36,7 @@ impl LiveSegment {
         LiveSegment { number: segment.number(), edition, first: segment.first() }
     }
 
-    fn path(&self, directory: &Path) -> PathBuf {
+    pub(crate) fn path(&self, directory: &Path) -> PathBuf {
         match self.edition {
             0 => segment_path(directory, self.number),
             edition => rewritten_path(directory, self.number, edition),

@@ -87,6 +87,8 @@ pub struct Opened {
     pub quarantined: Vec<Quarantined>,
     /// The new names of segments that lay after the log's end.
     pub set_aside: Vec<String>,
+    /// Index files whose segments had been removed.
+    pub removed_indexes: Vec<String>,
 }
 
 /// Counters of one log.
@@ -152,6 +154,7 @@ impl Log {
         let recovery = recovered.recovery;
         let mut state = recovered.state.clone();
         let (quarantined, set_aside) = (recovered.quarantined.clone(), recovered.set_aside.clone());
+        let removed_indexes = recovered.removed_indexes.clone();
         let raise = options.raise || recovery.torn_bytes > 0 || recovered.has_lost;
         let is_new = recovered.log_id.is_none();
         let mut log = Log::after(directory, options, recovered)?;
@@ -165,7 +168,7 @@ impl Log {
             let synced = log.begin_sync().map(SyncTicket::perform).transpose()?;
             log.finish_sync(synced.unwrap_or(end));
         }
-        Ok(Opened { log, state, recovery, quarantined, set_aside })
+        Ok(Opened { log, state, recovery, quarantined, set_aside, removed_indexes })
     }
 
     /// Appends a message to the tail. Gives the position after it: it is in the page cache once [`Log::write`] returned
