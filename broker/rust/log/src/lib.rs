@@ -45,7 +45,7 @@ pub use compaction::{Compacted, CompactionTicket};
 pub use damage::Quarantined;
 pub use disk::{Disk, FaultyDisk, RealDisk, Space};
 pub use encode::Payload;
-pub use error::{Damage, LogError};
+pub use error::{Damage, LogError, Missing};
 pub use fold::{FoldState, FoldedQueue, RAISE};
 pub use fold_ticket::{FoldTicket, Folded, Retired};
 pub use inspect::{DamagedRecord, SegmentReport, inspect};
