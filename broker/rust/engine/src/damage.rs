@@ -40,11 +40,9 @@ impl Damages {
             let count = match one.why {
                 // What an earlier start or reader met was counted then.
                 Damage::Marked => 0,
-                // Every such file tells of all that is missing.
-                Damage::Gone { messages } | Damage::Unnamed { messages } => {
-                    let count = messages.saturating_sub(damages.missed);
-                    damages.missed += count;
-                    count
+                Damage::Gone(missing) | Damage::Unnamed(missing) => {
+                    damages.missed += missing.messages;
+                    missing.messages
                 }
                 _ => 1,
             };

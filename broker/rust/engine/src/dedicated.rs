@@ -140,6 +140,8 @@ impl Shard {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             Err(source) => return Err(io("list", &folder, source)),
         };
+        // The broker may have died between making a folder and syncing its name.
+        [self.directory(), &folder].into_iter().try_for_each(|path| sync_names(opener, path))?;
         for entry in entries {
             let path = entry.map_err(|source| io("list", &folder, source))?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -382,13 +384,16 @@ impl State {
     }
 }
 
-/// Makes a directory whose name is on the disk when this returns.
+/// Makes a directory whose name is on the disk when this returns, also when an earlier attempt ended before its sync.
 fn make_directory(opener: &Opener, parent: &Path, directory: &Path) -> Result<(), EngineError> {
     match std::fs::create_dir(directory) {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
-        made => made.and_then(|()| opener.options.disk.sync_directory(parent)),
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(io("make", directory, error)),
+        _ => sync_names(opener, parent),
     }
-    .map_err(|source| io("make", directory, source))
+}
+
+fn sync_names(opener: &Opener, directory: &Path) -> Result<(), EngineError> {
+    opener.options.disk.sync_directory(directory).map_err(|source| io("sync", directory, source))
 }
 
 fn io(action: &'static str, path: &Path, source: std::io::Error) -> EngineError {

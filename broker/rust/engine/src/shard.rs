@@ -155,6 +155,10 @@ impl Shard {
         for file in &opened.set_aside {
             around.notices.warn(aside_line(name, &dedicated.place_of(directory, file)));
         }
+        for file in &opened.removed_indexes {
+            let file = dedicated.place_of(directory, file);
+            around.notices.tell(format!("vhost '{name}': {file} was removed: its segment was removed before"));
+        }
         let shard = Arc::new_cyclic(|me| Shard {
             me: Weak::clone(me),
             name: name.to_owned(),

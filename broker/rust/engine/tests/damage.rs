@@ -137,6 +137,21 @@ fn what_lay_in_a_segment_that_is_gone_is_dropped_and_what_follows_is_served() {
 }
 
 #[test]
+fn an_index_without_its_segment_is_removed_and_told() {
+    let directory = tempfile::tempdir().unwrap();
+    filled(directory.path());
+    let orphan = directory.path().join("msgs.0000000070.idx");
+    std::fs::copy(directory.path().join("msgs.0000000002.idx"), &orphan).unwrap();
+
+    let (engine, shard) = open(directory.path());
+
+    assert!(!orphan.exists());
+    let notices = engine.notices().take();
+    assert!(!notices[0].is_warning && notices[0].text.contains("msgs.0000000070.idx was removed"), "{notices:?}");
+    assert_eq!(shard.damages(), []);
+}
+
+#[test]
 fn a_segment_of_zeros_costs_its_own_messages_only() {
     let directory = tempfile::tempdir().unwrap();
     filled(directory.path());

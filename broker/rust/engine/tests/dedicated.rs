@@ -3,14 +3,17 @@
 
 mod house;
 
-use std::path::Path;
-use std::sync::Arc;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
-use house::{House, open, publish, read_all, settings};
+use house::{House, open, open_on, publish, read_all, settings};
 use penstock_engine::{
     Destination, EngineError, ExchangeKind, Fate, Level, Payload, Producer, ProducerSession, Publication, Published,
     QueueId, QueueLevels, QueueSettings, ReadFrom, Shard, StreamSettings,
 };
+use penstock_log::{Disk, RealDisk};
 
 const OWN: QueueId = QueueId(7);
 const OTHER: QueueId = QueueId(8);
@@ -235,4 +238,65 @@ fn what_a_log_of_its_own_refused_holds_back_what_goes_to_the_next_queue_of_that_
     assert_eq!(fates(&[("", "own", "a", 1), ("", "own", "b", 2)]), [Fate::Stored(Level::Disk); 2]);
     assert_eq!(bodies(&house, id), ["a", "b"]);
     house.close();
+}
+
+/// The real disk; it remembers whose names were synced.
+#[derive(Debug, Default)]
+struct SyncsOfNames(Mutex<Vec<PathBuf>>);
+
+impl Disk for SyncsOfNames {
+    fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {
+        RealDisk.create(path, bytes)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<File> {
+        RealDisk.open(path)
+    }
+
+    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        RealDisk.write_at(file, bytes, offset)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        RealDisk.sync(file)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.rename(from, to)
+    }
+
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        RealDisk.unlink(path)
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        self.0.lock().unwrap().push(path.to_owned());
+        RealDisk.sync_directory(path)
+    }
+}
+
+/// A folder that was made and whose name was not synced before the broker died was found by the next start, which left the
+/// sync out: a confirmed message was gone with the folder when the power failed.
+#[test]
+fn the_names_of_folders_that_are_there_already_are_synced_too() {
+    for is_found_by_a_start in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = directory.path().join("shards");
+        let make = || std::fs::create_dir_all(folder.join("7")).unwrap();
+        let disk = Arc::new(SyncsOfNames::default());
+        if is_found_by_a_start {
+            make();
+        }
+        let house = open_on(directory.path(), Arc::clone(&disk) as _);
+        if !is_found_by_a_start {
+            make();
+        }
+
+        put(&house.shard, OWN, "own");
+
+        let synced = disk.0.lock().unwrap().clone();
+        let before_its_log = synced.split(|path| *path == folder.join("7")).next().unwrap();
+        assert!(before_its_log.ends_with(&[directory.path().to_owned(), folder]), "{synced:?}");
+        house.close();
+    }
 }

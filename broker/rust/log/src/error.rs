@@ -1,5 +1,6 @@
 //! What can go wrong in a log, with the file and the place wherever there is one.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -70,12 +71,10 @@ pub enum Damage {
     Unreadable,
     #[error("no segment has the record of this message")]
     Lost,
-    #[error("the file is gone, and {messages} messages are in no segment; put the file back from a copy of the folder")]
-    Gone { messages: u64 },
-    #[error(
-        "the manifest does not name it, and {messages} messages are in no other segment; put the newest manifest back"
-    )]
-    Unnamed { messages: u64 },
+    #[error("the file is gone, and {0}; put the file back from a copy of the folder")]
+    Gone(Missing),
+    #[error("the manifest does not name it, and {0}; put the newest manifest back")]
+    Unnamed(Missing),
     #[error("none of the checkpoints can be read, and segments before the first one are gone")]
     NoCheckpoint,
     #[error(
@@ -86,6 +85,29 @@ pub enum Damage {
         "a queue's own log was there, and its folder is gone; put it back, or make it anew, empty, to begin without the messages"
     )]
     Vanished,
+}
+
+/// Messages that live and that no segment holds. Which file held which of them is not known, so that of several files that
+/// are missing the first tells of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// 0 in what is told of a further file.
+    pub messages: u64,
+    /// How many files are missing.
+    pub files: usize,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.messages, self.files) {
+            (0, _) => formatter.write_str("its messages are counted with those of the first missing file"),
+            (messages, 0 | 1) => write!(formatter, "{messages} messages are in no segment"),
+            (messages, files) => {
+                let more = files - 1;
+                write!(formatter, "{messages} messages of this and {more} more missing files are in no segment")
+            }
+        }
+    }
 }
 
 impl LogError {

@@ -10,7 +10,7 @@ use penstock_queue::{AckSet, QueueId, Sequence, SequenceRange};
 use rustc_hash::FxHashMap;
 
 use crate::damage::Quarantined;
-use crate::error::{Damage, LogError};
+use crate::error::{Damage, LogError, Missing};
 use crate::fold::FoldState;
 use crate::manifest::Manifest;
 use crate::names::number_of;
@@ -36,7 +36,7 @@ impl LiveSegment {
         LiveSegment { number: segment.number(), edition, first: segment.first() }
     }
 
-    fn path(&self, directory: &Path) -> PathBuf {
+    pub(crate) fn path(&self, directory: &Path) -> PathBuf {
         match self.edition {
             0 => segment_path(directory, self.number),
             edition => rewritten_path(directory, self.number, edition),
@@ -97,15 +97,16 @@ pub(crate) fn find_gone(
     if messages == 0 {
         return Ok(Vec::new());
     }
-    let report = |one: &LiveSegment| {
+    let report = |(at, one): (usize, &&LiveSegment)| {
         let path = one.path(directory);
-        let why = if path.exists() { Damage::Unnamed { messages } } else { Damage::Gone { messages } };
+        let missing_here = Missing { messages: if at == 0 { messages } else { 0 }, files: gone.len() };
+        let why = if path.exists() { Damage::Unnamed(missing_here) } else { Damage::Gone(missing_here) };
         let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let mut found = Quarantined { file, at: 0, why, queues: Vec::new() };
         missing.iter().for_each(|&(queue, _)| found.concern(queue));
-        (*one, found)
+        (**one, found)
     };
-    Ok(gone.into_iter().map(report).collect())
+    Ok(gone.iter().enumerate().map(report).collect())
 }
 
 /// Whether a segment begins at a position, or was rewritten to stand for it. The end of another one says nothing: it is that

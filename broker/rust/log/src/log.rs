@@ -87,6 +87,8 @@ pub struct Opened {
     pub quarantined: Vec<Quarantined>,
     /// The new names of segments that lay after the log's end.
     pub set_aside: Vec<String>,
+    /// Index files whose segments had been removed.
+    pub removed_indexes: Vec<String>,
 }
 
 /// Counters of one log.
@@ -152,6 +154,7 @@ impl Log {
         let recovery = recovered.recovery;
         let mut state = recovered.state.clone();
         let (quarantined, set_aside) = (recovered.quarantined.clone(), recovered.set_aside.clone());
+        let removed_indexes = recovered.removed_indexes.clone();
         let raise = options.raise || recovery.torn_bytes > 0 || recovered.has_lost;
         let is_new = recovered.log_id.is_none();
         let mut log = Log::after(directory, options, recovered)?;
@@ -165,7 +168,7 @@ impl Log {
             let synced = log.begin_sync().map(SyncTicket::perform).transpose()?;
             log.finish_sync(synced.unwrap_or(end));
         }
-        Ok(Opened { log, state, recovery, quarantined, set_aside })
+        Ok(Opened { log, state, recovery, quarantined, set_aside, removed_indexes })
     }
 
     /// Appends a message to the tail. Returns the position after it: the message is in the page cache once [`Log::write`]
@@ -380,7 +383,7 @@ impl Log {
         }
     }
 
-    /// Writes, syncs, and leaves a checkpoint at the end. Messages can still be located; nothing is appended any more.
+    /// Writes, syncs, and leaves a checkpoint at the end; what it removed is gone for good. Messages can still be located; nothing is appended any more.
     pub fn close(&mut self) -> Result<(), LogError> {
         if self.closed {
             return Ok(());
@@ -396,9 +399,13 @@ impl Log {
         self.end_compaction()?;
         // A fold that is still under way holds what this one needs until it is done.
         self.folding = Arc::new(AtomicBool::new(false));
-        let Some(ticket) = self.ticket(self.sealed.len() - 1) else { return Ok(()) };
-        let folded = ticket.perform()?;
-        self.finish_fold(folded).perform()
+        if let Some(ticket) = self.ticket(self.sealed.len() - 1) {
+            let folded = ticket.perform()?;
+            self.finish_fold(folded).perform()?;
+        }
+        // A dead segment that a failing power brought back, in part, would be damage to a start after a clean stop.
+        let names_synced = self.options.disk.sync_directory(&self.directory);
+        names_synced.map_err(|error| LogError::io("sync", &self.directory, error))
     }
 
     /// Takes the maps off segments that nobody located a message in since the last call. They come back at the next use;

@@ -10,6 +10,8 @@ pub(crate) struct Names {
     pub(crate) segments: Vec<u64>,
     /// Rewritten ones and their directories, by number and edition.
     pub(crate) rewritten: Vec<(u64, u32)>,
+    /// The files of directories.
+    pub(crate) indexes: Vec<PathBuf>,
     pub(crate) checkpoints: Vec<u64>,
     pub(crate) temporary: Vec<PathBuf>,
     /// The highest number of any segment, also of one that was rewritten, removed but for its directory, or set aside.
@@ -26,9 +28,12 @@ impl Names {
             if let Some(rest) = name.strip_prefix("msgs.") {
                 names.highest = names.highest.max(number_of(name).unwrap_or(0));
                 names.segments.extend(number(rest));
-                names.rewritten.extend(edition(rest.strip_suffix(".idx").unwrap_or(rest)));
+                let segment = rest.strip_suffix(".idx");
+                names.rewritten.extend(edition(segment.unwrap_or(rest)));
                 if rest.ends_with(".tmp") {
                     names.temporary.push(path);
+                } else if segment.is_some_and(|segment| number(segment).is_some() || edition(segment).is_some()) {
+                    names.indexes.push(path);
                 }
             } else if let Some(rest) = name.strip_prefix("checkpoint.") {
                 names.checkpoints.extend(number(rest));
@@ -40,6 +45,7 @@ impl Names {
             }
         }
         names.segments.sort_unstable();
+        names.indexes.sort_unstable();
         names.checkpoints.sort_unstable();
         Ok(names)
     }

@@ -21,6 +21,7 @@ use crate::index::MemoryIndex;
 use crate::live_segments::{LiveSegment, find_gone, is_owed};
 use crate::manifest::{Entry, Manifest};
 use crate::names::Names;
+use crate::orphans::remove_orphans;
 use crate::record::{DecodeError, Decoded, Position, Record};
 use crate::resync::write_again;
 use crate::segment::{
@@ -56,6 +57,7 @@ pub(crate) struct Recovered {
     pub(crate) recovery: Recovery,
     pub(crate) quarantined: Vec<Quarantined>,
     pub(crate) set_aside: Vec<String>,
+    pub(crate) removed_indexes: Vec<String>,
     /// Segments that the checkpoint counts on and that are not among `sealed`.
     pub(crate) gone: Vec<LiveSegment>,
     /// Records after the checkpoint are missing: numbers may have been given that nothing tells of.
@@ -121,6 +123,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     let gone = find_gone(directory, &checkpoints.live, &sealed, &state, &quarantined)?;
     quarantined.extend(gone.iter().map(|(_, found)| found.clone()));
     let gone: Vec<LiveSegment> = gone.into_iter().map(|(one, _)| one).collect();
+    let removed_indexes = remove_orphans(disk, directory, &names, &gone)?;
     // Rewritten ones keep the numbers of what they stand for: numbers ascend along the log. One that is gone may be put back.
     let last = gone.iter().map(|one| one.number).fold(names.highest, u64::max);
     let next_number = last.saturating_add(1);
@@ -134,6 +137,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
         recovery,
         quarantined,
         set_aside,
+        removed_indexes,
         gone,
         has_lost,
     })

@@ -36,7 +36,7 @@ fn stored(opened: &Opened, model: &Model) -> u64 {
 /// What a start reports of files that are gone.
 fn gone(opened: &Opened) -> Vec<(String, u64)> {
     let report = |found: &penstock_log::Quarantined| match found.why {
-        Damage::Gone { messages } => (found.file.clone(), messages),
+        Damage::Gone(missing) => (found.file.clone(), missing.messages),
         _ => panic!("{found:?}"),
     };
     opened.quarantined.iter().map(report).collect()
@@ -63,6 +63,37 @@ fn a_segment_that_vanished_is_reported_by_every_start_until_nothing_in_it_lives(
     model.delete(&mut log, 2);
     log.close().unwrap();
     assert_eq!(gone(&open(directory.path())), []);
+}
+
+/// How many messages a start counts as missing in all.
+fn told(opened: &Opened) -> u64 {
+    let count = |found: &penstock_log::Quarantined| match found.why {
+        Damage::Gone(missing) | Damage::Unnamed(missing) => missing.messages,
+        _ => panic!("{found:?}"),
+    };
+    opened.quarantined.iter().map(count).sum()
+}
+
+/// Each of them told the total as if all of it had been in that file.
+#[test]
+fn several_segments_that_vanished_tell_the_number_of_their_messages_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let model = closed(directory.path());
+    for number in [3, 4, 6] {
+        std::fs::remove_file(segment(directory.path(), number)).unwrap();
+    }
+
+    let opened = open(directory.path());
+
+    let missing = 100 - stored(&opened, &model);
+    let names = [3, 4, 6].map(|number| format!("msgs.{number:010}"));
+    assert_eq!(gone(&opened), names.into_iter().zip([missing, 0, 0]).collect::<Vec<_>>());
+    assert_eq!(told(&opened), missing);
+    let texts: Vec<String> = opened.quarantined.iter().map(|found| found.why.to_string()).collect();
+    assert!(texts[0].contains(&format!("{missing} messages of this and 2 more missing files")), "{texts:?}");
+    for text in &texts[1..] {
+        assert!(text.contains("counted with those of the first missing file"), "{texts:?}");
+    }
 }
 
 #[test]
@@ -155,9 +186,10 @@ fn rewritten_segments_stay_under_a_manifest_that_does_not_know_of_them() {
         let mut opened = open(directory.path());
         assert!(!opened.quarantined.is_empty());
         for found in &opened.quarantined {
-            assert!(matches!(found.why, Damage::Unnamed { messages } if messages > 0), "{found:?}");
+            assert!(matches!(found.why, Damage::Unnamed(_)), "{found:?}");
             assert!(directory.path().join(&found.file).exists());
         }
+        assert!(told(&opened) > 0);
         opened.log.close().unwrap();
     }
     put(&new);
@@ -182,7 +214,7 @@ fn rewritten_segments_stay_without_a_manifest() {
 
     let opened = open(directory.path());
 
-    assert!(opened.quarantined.iter().any(|found| matches!(found.why, Damage::Unnamed { .. })));
+    assert!(opened.quarantined.iter().any(|found| matches!(found.why, Damage::Unnamed(_))));
     drop(opened);
     names.iter().zip(kept).for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
     let opened = open(directory.path());

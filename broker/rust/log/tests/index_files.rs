@@ -125,3 +125,45 @@ fn a_message_is_found_without_a_look_at_every_index() {
     let mapped = log.stats().mapped_bytes - before - located.segment.path().metadata().unwrap().len();
     assert!(mapped < all / 2, "{mapped} of {all} bytes of indexes are mapped");
 }
+
+/// A process that died between removing a segment and its index left the index for ever.
+#[test]
+fn one_whose_segment_was_removed_is_removed_by_the_next_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut log, model) = log_with_indexes(directory.path());
+    log.close().unwrap();
+    let kept = indexes(directory.path());
+    let orphans = ["msgs.0000000070.idx", "msgs.0000000070.2.idx", "msgs.0000000001.9.idx"];
+    for name in orphans {
+        std::fs::copy(&kept[0], directory.path().join(name)).unwrap();
+    }
+
+    let opened = open(directory.path());
+
+    let removed: Vec<&str> = opened.removed_indexes.iter().map(String::as_str).collect();
+    assert_eq!(removed, ["msgs.0000000070.idx"]);
+    assert_eq!(indexes(directory.path()), kept);
+    model.check_messages(&opened.log);
+    drop(opened);
+    assert!(directory.path().join("msgs.0000000071").exists(), "a number that a file had is not given again");
+    assert_eq!(open(directory.path()).removed_indexes, [""; 0]);
+}
+
+#[test]
+fn one_whose_segment_is_missed_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut log, model) = log_with_indexes(directory.path());
+    log.close().unwrap();
+    drop(log);
+    let (segment, away) = (directory.path().join("msgs.0000000003"), directory.path().join("away"));
+    std::fs::rename(&segment, &away).unwrap();
+
+    let opened = open(directory.path());
+
+    assert_eq!(opened.quarantined.len(), 1);
+    assert_eq!(opened.removed_indexes, [""; 0]);
+    assert!(segment.with_extension("0000000003.idx").exists());
+    drop(opened);
+    std::fs::rename(&away, &segment).unwrap();
+    model.check_messages(&open(directory.path()).log);
+}
