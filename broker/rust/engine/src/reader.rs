@@ -166,6 +166,12 @@ impl Shard {
 }
 
 impl StreamReader {
+    /// The shard whose lock it takes.
+    #[must_use]
+    pub fn shard(&self) -> &Arc<Shard> {
+        &self.shard
+    }
+
     #[must_use]
     pub fn signal(&self) -> &Arc<Signal> {
         &self.signal

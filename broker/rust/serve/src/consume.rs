@@ -24,7 +24,7 @@ use crate::quotas::Allowance;
 use crate::responses::{FramedMessage, Responder};
 use crate::rights::Rights;
 use crate::server::until_stopped;
-use crate::stalls::until_free;
+use crate::stalls::{at, until_free};
 use crate::status;
 
 /// Messages taken under one hold of the shard's lock.
@@ -127,7 +127,7 @@ impl ConsumeStream {
             let stopping = *self.stopping.borrow();
             if self.pending.is_empty() && !stopping {
                 let mut filled = Vec::new();
-                if let Err(error) = subscription.fill(FILL_MAX, &mut filled) {
+                if let Err(error) = at(&self.consumer.shard, || subscription.fill(FILL_MAX, &mut filled)) {
                     return Some(Err(status::of_engine(&error)));
                 }
                 self.pending.extend(filled);
@@ -183,7 +183,7 @@ impl ConsumeStream {
         match parse_consume_request(&request).map_err(|error| status::of_wire(&error))? {
             ConsumeFrame::Open(_) => return Err(status::opened_twice()),
             ConsumeFrame::Settlement(settlement) => {
-                let (_, bytes) = apply_settlement(subscription, &settlement)?;
+                let (_, bytes) = at(&self.consumer.shard, || apply_settlement(subscription, &settlement))?;
                 self.allowance.settled(bytes);
             }
             ConsumeFrame::Flow { prefetch } => {

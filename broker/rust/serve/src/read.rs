@@ -3,6 +3,8 @@
 //! The stream of responses drives everything, as with consumers: while the client does not read, nothing more is looked for.
 //! A client that has nothing more to say goes on reading.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use futures_util::FutureExt;
 use penstock_engine::{Progress, StreamReader};
@@ -16,6 +18,7 @@ use crate::deliveries::Pending;
 use crate::responses::{FramedMessage, Responder};
 use crate::rights::Rights;
 use crate::server::until_stopped;
+use crate::stalls::{at, until_free};
 use crate::status;
 
 /// Messages found under one hold of the shard's lock.
@@ -78,6 +81,7 @@ impl Responder for ReadStream {
 impl ReadStream {
     async fn next(&mut self) -> Result<Option<FramedMessage>, Status> {
         loop {
+            until_free(self.reader.shard()).await;
             self.read_waiting()?;
             if let Some(reason) = self.reader.signal().cancelled() {
                 self.ended = true;
@@ -116,9 +120,10 @@ impl ReadStream {
 
     fn fill(&mut self) -> Result<Progress, Status> {
         let mut filled = Vec::new();
-        let progress = self.reader.fill(FILL_MAX, &mut filled).map_err(|error| status::of_engine(&error))?;
+        let shard = Arc::clone(self.reader.shard());
+        let progress = at(&shard, || self.reader.fill(FILL_MAX, &mut filled));
         self.pending.extend(filled);
-        Ok(progress)
+        progress.map_err(|error| status::of_engine(&error))
     }
 
     /// Takes the requests that have arrived.
