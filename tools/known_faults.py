@@ -30,10 +30,12 @@ GONE = f"{LOG} gone_segments"
 REPLAY = f"{LOG} replay"
 PRODUCERS = f"{ENGINE} producers"
 PYTEST = "{python} -m pytest -x"
+BACKUP_FILES = f"{PYTEST} tests/unit/storage/test_backup.py"
 POWER = f"{PYTEST} tests/unit/node/test_power_failures.py"
 REFUSED = f"{PYTEST} tests/broker/test_refused_starts.py"
 NUMBERS = f"{REFUSED}::test_a_start_that_fails_after_a_power_failure_does_not_let_numbers_repeat"
 DEFINITIONS = f"{REFUSED}::test_definitions_that_are_not_whole_cost_no_message"
+LOST_LOG = f"{REFUSED}::test_a_log_that_vanished_is_not_begun_anew[log]"
 LOST_PROOF = f"{REFUSED}::test_a_lost_proof_refuses_the_start_until_somebody_accepts_what_is_there"
 
 FAULTS = (
@@ -193,12 +195,26 @@ FAULTS = (
         f"{NUMBERS}[log]",
     ),
     Fault(
+        "a restored backup is taken for the last run of this boot",
+        "broker/penstock/storage/backup.py",
+        '"boot_id": "",',
+        '"boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),',
+        BACKUP_FILES,
+    ),
+    Fault(
         "missing definitions are made anew",
         "broker/penstock/storage/vhost_files.py",
         "    if not is_proven and not definitions.exists() and not proof_path(definitions).exists() "
         "and not _has_log(path):\n",
         "    if not definitions.exists():\n",
         f"{DEFINITIONS}[missing]",
+    ),
+    Fault(
+        "a log that vanished is begun anew",
+        "broker/penstock/storage/vhost_files.py",
+        '    if is_proven and not any(any(path.glob(pattern)) for pattern in ("msgs.*", "checkpoint.*")):\n',
+        '    if is_proven and not any(path.glob("*")):\n',
+        LOST_LOG,
     ),
     Fault(
         "definitions that lost their end are accepted",

@@ -27,6 +27,8 @@ COPY = ROOT / "target" / "faults"
 SECONDS_MAX = 900
 # Exit statuses of `cargo test` and pytest when tests ran and failed; others say that something could not run.
 FAILED = {"cargo": 101, "{python}": 1}
+# A test that ends its process names no other.
+KILLED_BY = re.compile(r"\((signal: [^)]+)\)")
 NAMES_OF_FAILED = re.compile(r"^(?:---- (\S+) stdout ----|FAILED (\S+))", re.MULTILINE)
 
 
@@ -101,6 +103,8 @@ def is_found(fault: Fault) -> bool:
     for name in done.failed_tests():
         if name not in fault.command:
             print(f"    {name}")
+    if killed := KILLED_BY.search(done.output):
+        print(f"    ended by {killed[1]}")
     if done.status is None:
         print(f"    did not end within {SECONDS_MAX} s")
     elif not found:

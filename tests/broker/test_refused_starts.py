@@ -84,7 +84,7 @@ def test_a_lost_proof_refuses_the_start_until_somebody_accepts_what_is_there(own
         assert {queue.name: queue.ready_count for queue in connection.list_queues()} == {"shared": COUNT, "own": COUNT}
 
 
-@pytest.mark.parametrize("gone", ["msgs.*", "[mc]*.[0-9]*", "shards/*/msgs.*"])
+@pytest.mark.parametrize("gone", ["msgs.*", "[mc]*.[0-9]*", "shards/*/msgs.*"], ids=["segments", "log", "own-segments"])
 def test_a_log_that_vanished_is_not_begun_anew(own: Broker, gone: str) -> None:
     segments = list(folder(own).glob(gone))
     for path in segments:
