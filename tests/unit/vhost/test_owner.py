@@ -167,6 +167,37 @@ def test_a_queue_that_is_not_deleted_after_all_lets_messages_in() -> None:
     play(scenario)
 
 
+def test_a_queue_whose_deletion_was_not_written_lets_messages_in() -> None:
+    """It stayed shut until a restart, although the deletion did not happen."""
+
+    async def scenario(world: World) -> None:
+        await world.submit_all(declare("a"), declare("b"))
+        world.definitions.takes_back = True
+
+        results = await world.submit_all(*(DeleteQueue(QueueName(name), ME, if_empty=True) for name in "ab"))
+
+        assert all(isinstance(result, StoppedError) for result in results)
+        assert world.shard.shut == set()
+        assert len(world.shard.queues) == 2
+
+    play(scenario)
+
+
+def test_a_queue_whose_deletion_may_be_written_stays_shut() -> None:
+    """The next start may delete it with what it holds."""
+
+    async def scenario(world: World) -> None:
+        await world.owner.submit(declare("a"))
+        world.definitions.fails = True
+
+        with pytest.raises(StoppedError):
+            await world.owner.submit(DeleteQueue(QueueName("a"), ME, if_empty=True))
+
+        assert world.shard.shut == {1}
+
+    play(scenario)
+
+
 def test_a_queue_of_the_same_round_is_empty() -> None:
     async def scenario(world: World) -> None:
         results = await world.submit_all(declare("a"), DeleteQueue(QueueName("a"), ME, if_empty=True, if_unused=True))
