@@ -1,4 +1,4 @@
-"""The one task that owns a vhost's topology. Commands wait in a bounded inbox; each round takes all of them, decides
+"""The one task that owns a vhost's topology. Commands wait in a bounded inbox; a round takes all of them, decides
 them in order, writes their entries with one append, then changes the engine, then answers. What looks at topology and
 engine together does so between rounds, when the two agree. After a fault nothing is decided any more: the state may
 be ahead of the disk.
@@ -137,10 +137,11 @@ class Owner:
 
     async def _run_rounds(self) -> str:
         """Gives the cause of its end."""
-        while self._inbox or self.stopped is None:
-            await self._has_work.wait()
-            self._has_work.clear()
-            self._round = self._take_all()
+        while self._round or self._inbox or self.stopped is None:
+            if not self._round:
+                await self._has_work.wait()
+                self._has_work.clear()
+                self._round = self._take_all()
             try:
                 await self._run_round()
             except FaultError as fault:
@@ -150,7 +151,7 @@ class Owner:
     async def _run_round(self) -> None:
         self.is_settling = True
         await self._until_calm()
-        decided = [(waiting, self._decide(waiting.work)) for waiting in self._round]
+        decided = self._decide_round()
         await self._write_down(decided)
         await self._make_logs(decided)
         await self._until_calm()
@@ -162,6 +163,18 @@ class Owner:
                 waiting.refuse(result)
             else:
                 waiting.give(result if result is not None else self._look(waiting))
+        self._round = self._round[len(decided) :]
+
+    def _decide_round(self) -> list[_Decided]:
+        """Up to a deletion that depends on what a queue holds which the engine does not have yet: it waits for the next
+        round, when the queue can be shut, with all that came behind it."""
+        decided: list[_Decided] = []
+        for waiting in self._round:
+            work = waiting.work
+            if _is_if_empty(work) and work.name in self.topology.queues and self._applied(work.name) is None:
+                break
+            decided.append((waiting, self._decide(work)))
+        return decided
 
     async def _until_calm(self) -> None:
         """While the shard waits for its disk, whoever asks this virtual host waits, and the event loop goes on."""
@@ -249,7 +262,7 @@ class Owner:
         return command
 
     def _counts_now(self, name: QueueName) -> QueueCounts:
-        """A queue declared in this very round is not in the engine yet, and so is empty."""
+        """A queue declared in this very round is not in the engine yet, and so has no consumers."""
         queue_id = self._applied(name)
         return NO_COUNTS if queue_id is None else self.shard.queue_counts([queue_id])[0]
 
