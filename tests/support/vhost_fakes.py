@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.metadata.effects import Entry, PersistQueue
 from penstock.model.arguments import NO_ARGUMENTS, Arguments
-from penstock.model.errors import DiskFullError, StorageError, Thing
+from penstock.model.errors import DiskFullError, NotWrittenError, StorageError, Thing
 from penstock.model.field_table import decode_table
 from penstock.model.names import ConnectionId, UserName, VhostName
 from penstock.model.records import Access
@@ -289,12 +289,13 @@ class FakeBackup:
 
 
 class FakeDefinitions:
-    """`batches` holds what each append wrote. `hold` makes appends wait until `go`; `fails` makes them raise, and so
-    many of the next as `full_count` says find no room."""
+    """`batches` holds what each append wrote. `hold` makes appends wait until `go`; `fails` and `takes_back` make them
+    raise, the latter when nothing of them is written, and so many of the next as `full_count` says find no room."""
 
     def __init__(self) -> None:
         self.batches: list[list[Entry]] = []
         self.fails = False
+        self.takes_back = False
         self.full_count = 0
         self.entered = asyncio.Event()
         self._gate = asyncio.Event()
@@ -319,6 +320,8 @@ class FakeDefinitions:
         await self._gate.wait()
         if self.fails:
             raise StorageError(Thing("file", "definitions.amqp"), "could not be synced", "look at the disk")
+        if self.takes_back:
+            raise NotWrittenError(Thing("file", "definitions.amqp"), "cannot be written", "look at the disk")
         if self.full_count > 0:
             self.full_count -= 1
             raise DiskFullError(Thing("file", "definitions.amqp"), "finds no room", "free space")

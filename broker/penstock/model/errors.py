@@ -124,6 +124,10 @@ class DiskFullError(StorageError):
     """The disk has no room. Nothing was changed, and a later try may succeed."""
 
 
+class NotWrittenError(StorageError):
+    """The disk refused, and nothing of what was to be written is there, now or after a restart."""
+
+
 class StoppedError(FaultError):
     """The thing takes no more commands: after a fault of its storage, or because the broker stops."""
 

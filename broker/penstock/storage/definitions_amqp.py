@@ -12,7 +12,7 @@ from pathlib import Path
 
 from penstock.kit.settings import DEAD_FRAMES_MAX
 from penstock.kit.tasks import spawn
-from penstock.model.errors import DiskFullError, StorageError, Thing
+from penstock.model.errors import DiskFullError, NotWrittenError, StorageError, Thing
 from penstock.storage.amqp_frames import (
     Change,
     ExchangeDeleted,
@@ -78,7 +78,7 @@ class DefinitionsFile:
 
     async def append(self, changes: Sequence[Change]) -> None:
         """Returns when the changes are on the disk. Raises DiskFullError, after which the file is as it was and they
-        may be tried again; any other StorageError is the end of it."""
+        may be tried again; any other StorageError is the end of it. Without a NotWrittenError a start may find them."""
         if not changes:
             return
         self._check_open()
@@ -119,7 +119,7 @@ class DefinitionsFile:
 
     async def _write_round(self, round_: list[_Waiting]) -> None:
         changes = [change for changes, _ in round_ for change in changes]
-        failure: StorageError | None = self._stopped()  # also what waits is told when a bug ends this task
+        failure: StorageError | None = self._ended_by_a_bug()
         try:
             self._check_open()
             await asyncio.to_thread(self._write, changes)
@@ -143,23 +143,33 @@ class DefinitionsFile:
         try:
             end = os.fstat(self._descriptor).st_size
             self._write_frames(frames, end)
-            os.fdatasync(self._descriptor)
             self._proof.put(self._proof.proofs[-1].extended(frames))
         except OSError as error:
             raise _unusable(self.path, "written", error) from error
 
     def _write_frames(self, frames: bytes, end: int) -> None:
-        """What was written before the disk was full is taken back: it was never answered."""
+        """What was written before the disk refused is taken back, as no proof names it yet and it was never answered.
+        Raises OSError when that fails, too."""
         assert self._descriptor is not None
         try:
             write_all(self._descriptor, frames)
         except OSError as error:
             if kind_of(error) is not DiskFullError:
-                raise
+                raise self._taken_back(end, error) from error
             os.ftruncate(self._descriptor, end)
             raise DiskFullError(
                 Thing("file", str(self.path)), "finds no room on the disk", "consume messages or free space"
             ) from error
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise self._taken_back(end, error) from error
+
+    def _taken_back(self, end: int, error: OSError) -> StorageError:
+        assert self._descriptor is not None
+        os.ftruncate(self._descriptor, end)
+        os.fsync(self._descriptor)
+        return _unusable(self.path, "written", error, NotWrittenError)
 
     def _is_mostly_dead(self) -> bool:
         """A deletion and what it deletes are both dead."""
@@ -213,8 +223,12 @@ class DefinitionsFile:
             raise self._stopped()
 
     def _stopped(self) -> StorageError:
-        reason = self._failure or "its writer ended by a bug"
-        return StorageError(Thing("file", str(self.path)), f"takes no more entries: {reason}", "restart the broker")
+        rule = f"takes no more entries: {self._failure}"
+        return NotWrittenError(Thing("file", str(self.path)), rule, "restart the broker")
+
+    def _ended_by_a_bug(self) -> StorageError:
+        rule = "takes no more entries: its writer ended by a bug"
+        return StorageError(Thing("file", str(self.path)), rule, "restart the broker")
 
     def _close(self, reason: str) -> None:
         self._failure = self._failure or reason
@@ -384,7 +398,7 @@ def _damaged(path: Path, offset: int, reason: str) -> StorageError:
     )
 
 
-def _unusable(path: Path, action: str, error: OSError) -> StorageError:
-    return StorageError(
+def _unusable(path: Path, action: str, error: OSError, kind: type[StorageError] = StorageError) -> StorageError:
+    return kind(
         Thing("file", str(path)), f"cannot be {action}: {error.strerror}", "free space or mend the disk, then restart"
     )

@@ -1,4 +1,4 @@
-"""The one task that owns a vhost's topology. Commands wait in a bounded inbox; each round takes all of them, decides
+"""The one task that owns a vhost's topology. Commands wait in a bounded inbox; a round takes all of them, decides
 them in order, writes their entries with one append, then changes the engine, then answers. What looks at topology and
 engine together does so between rounds, when the two agree. After a fault nothing is decided any more: the state may
 be ahead of the disk.
@@ -6,13 +6,14 @@ be ahead of the disk.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeGuard, TypeVar
 
 from penstock.metadata import VhostTopology, decide
 from penstock.metadata.commands import Command, DeleteQueue, QueueUnused
-from penstock.metadata.effects import Answer, Decision, Entry, PutQueue
-from penstock.model.errors import DiskFullError, FaultError, RefusedError, StoppedError, Thing
+from penstock.metadata.effects import Answer, Decision, DropQueue, Entry, PutQueue
+from penstock.model.errors import DiskFullError, FaultError, NotWrittenError, RefusedError, StoppedError, Thing
 from penstock.model.names import QueueId, QueueName
 from penstock.vhost.apply import apply_changes
 from penstock.vhost.ports import DefinitionsBackup, DefinitionsFile, LogBackup, QueueCounts, Shard
@@ -50,6 +51,10 @@ class _Waiting:
     def refuse(self, error: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
+
+
+_Decided = tuple[_Waiting, Decision | RefusedError | None]
+"""None for a look."""
 
 
 class Owner:
@@ -132,10 +137,11 @@ class Owner:
 
     async def _run_rounds(self) -> str:
         """Gives the cause of its end."""
-        while self._inbox or self.stopped is None:
-            await self._has_work.wait()
-            self._has_work.clear()
-            self._round = self._take_all()
+        while self._round or self._inbox or self.stopped is None:
+            if not self._round:
+                await self._has_work.wait()
+                self._has_work.clear()
+                self._round = self._take_all()
             try:
                 await self._run_round()
             except FaultError as fault:
@@ -145,13 +151,8 @@ class Owner:
     async def _run_round(self) -> None:
         self.is_settling = True
         await self._until_calm()
-        decided = [(waiting, self._decide(waiting.work)) for waiting in self._round]
-        entries: list[Entry] = []
-        for _, decision in decided:
-            if isinstance(decision, Decision):
-                entries += decision.entries
-        if entries:
-            await self._append(entries)
+        decided = self._decide_round()
+        await self._write_down(decided)
         await self._make_logs(decided)
         await self._until_calm()
         results = [(waiting, self._perform(decision)) for waiting, decision in decided]
@@ -162,13 +163,48 @@ class Owner:
                 waiting.refuse(result)
             else:
                 waiting.give(result if result is not None else self._look(waiting))
+        self._round = self._round[len(decided) :]
+
+    def _decide_round(self) -> list[_Decided]:
+        """Up to a deletion that depends on what a queue holds which the engine does not have yet: it waits for the next
+        round, when the queue can be shut, with all that came behind it."""
+        decided: list[_Decided] = []
+        for waiting in self._round:
+            work = waiting.work
+            if _is_if_empty(work) and work.name in self.topology.queues and self._applied(work.name) is None:
+                break
+            decided.append((waiting, self._decide(work)))
+        return decided
 
     async def _until_calm(self) -> None:
         """While the shard waits for its disk, whoever asks this virtual host waits, and the event loop goes on."""
         while self.shard.is_stalled:  # noqa: ASYNC110 (a lock in the native module rings no event)
             await asyncio.sleep(STALL_SECONDS)
 
-    async def _make_logs(self, decided: list[tuple[_Waiting, Decision | RefusedError | None]]) -> None:
+    async def _write_down(self, decided: list[_Decided]) -> None:
+        entries: list[Entry] = []
+        for _, decision in decided:
+            if isinstance(decision, Decision):
+                entries += decision.entries
+        try:
+            if entries:
+                await self._append(entries)
+        except NotWrittenError:
+            await self._reopen(decided)
+            raise
+
+    async def _reopen(self, decided: list[_Decided]) -> None:
+        """Queues that were to be deleted as empty are there after a restart, so that they take messages until then."""
+        await self._until_calm()
+        for waiting, decision in decided:
+            if not (_is_if_empty(waiting.work) and isinstance(decision, Decision)):
+                continue
+            for change in decision.changes:
+                if isinstance(change, DropQueue) and self.is_applied(change.id):
+                    with suppress(FaultError):  # its log has failed, too
+                        self.shard.reopen_queue(change.id)
+
+    async def _make_logs(self, decided: list[_Decided]) -> None:
         """Of queues with a log of their own. It waits for the disk, and nobody else has to."""
         decisions = [decision for _, decision in decided if isinstance(decision, Decision)]
         for change in (change for decision in decisions for change in decision.changes):
@@ -189,7 +225,7 @@ class Owner:
         """None for a look."""
         if callable(work):
             return None
-        shut = self._applied(work.name) if isinstance(work, DeleteQueue) and work.if_empty else None
+        shut = self._applied(work.name) if _is_if_empty(work) else None
         try:
             return decide(self.topology, self._with_counts(work))
         except RefusedError as refusal:
@@ -226,7 +262,7 @@ class Owner:
         return command
 
     def _counts_now(self, name: QueueName) -> QueueCounts:
-        """A queue declared in this very round is not in the engine yet, and so is empty."""
+        """A queue declared in this very round is not in the engine yet, and so has no consumers."""
         queue_id = self._applied(name)
         return NO_COUNTS if queue_id is None else self.shard.queue_counts([queue_id])[0]
 
@@ -268,3 +304,7 @@ class Owner:
 
     def _thing(self) -> Thing:
         return Thing("vhost", self.topology.vhost)
+
+
+def _is_if_empty(work: Command | Callable[[], object]) -> TypeGuard[DeleteQueue]:
+    return isinstance(work, DeleteQueue) and work.if_empty

@@ -70,7 +70,7 @@ class DefinitionsFile(Protocol):
 
     async def append(self, entries: Sequence[Entry]) -> None:
         """Returns when the entries are on the disk. Raises DiskFullError, after which the same may be tried again; any
-        other StorageError is the end of it."""
+        other StorageError is the end of it. Without a NotWrittenError the entries may be there after a restart."""
 
 
 class Shard(Protocol):

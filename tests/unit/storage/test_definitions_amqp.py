@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from penstock.model.errors import DiskFullError, StorageError, Thing
+from penstock.model.errors import DiskFullError, NotWrittenError, StorageError, Thing
 from penstock.model.names import ExchangeName, QueueId, QueueName, RoutingKey
 from penstock.model.records import Binding, DestinationKind, Exchange, ExchangeKind, Queue
 from penstock.storage import Bound, Declared, DefinitionsFile, Fold, QueueDeleted, definitions_amqp
@@ -197,6 +199,66 @@ def test_nothing_is_taken_after_a_failed_write(tmp_path):
 
     assert [type(error) for error in both] == [StorageError, StorageError]
     assert read(path) == []
+
+
+def failing(monkeypatch, path, name, *, failures):
+    """The next calls of a step on a file fail."""
+    really, left = getattr(os, name), [failures]
+
+    def step(descriptor, *arguments):
+        if left[0] and Path(f"/proc/self/fd/{descriptor}").readlink() == path:
+            left[0] -= 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return really(descriptor, *arguments)
+
+    monkeypatch.setattr(os, name, step)
+
+
+def failed_append(path):
+    async def run():
+        file, _ = DefinitionsFile.open(path, is_proven=True)
+        try:
+            await file.append([QUEUE])
+        except StorageError as error:
+            return type(error)
+        finally:
+            await file.close()
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("step", ["write", "fdatasync"])
+def test_what_could_not_be_written_is_taken_back(tmp_path, monkeypatch, step):
+    path = tmp_path / "definitions.amqp"
+    append(path, [EXCHANGE])
+    before = path.read_bytes()
+    failing(monkeypatch, path, step, failures=1)
+
+    assert failed_append(path) is NotWrittenError
+
+    assert path.read_bytes() == before
+    assert read(path) == [EXCHANGE]
+
+
+def test_what_cannot_be_taken_back_may_be_there_at_the_next_start(tmp_path, monkeypatch):
+    path = tmp_path / "definitions.amqp"
+    append(path, [EXCHANGE])
+    failing(monkeypatch, path, "fdatasync", failures=1)
+    failing(monkeypatch, path, "fsync", failures=1)
+
+    assert failed_append(path) is StorageError
+
+    assert read(path) == [EXCHANGE]
+
+
+def test_what_has_a_proof_that_is_perhaps_on_the_disk_is_not_taken_back(tmp_path, monkeypatch):
+    path = tmp_path / "definitions.amqp"
+    append(path, [EXCHANGE])
+    failing(monkeypatch, proof(path), "fdatasync", failures=1)
+
+    assert failed_append(path) is StorageError
+
+    assert read(path) == [EXCHANGE, QUEUE]
 
 
 def test_a_closed_file_takes_nothing(tmp_path):

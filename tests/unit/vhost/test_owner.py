@@ -17,8 +17,8 @@ ME = ConnectionId(1)
 
 
 class World:
-    def __init__(self) -> None:
-        self.shard = FakeShard()
+    def __init__(self, shard: FakeShard | None = None) -> None:
+        self.shard = shard or FakeShard()
         self.definitions = FakeDefinitions()
         self.tasks = Tasks()
         self.owner = Owner(VhostTopology(VhostName("/")), self.shard, self.definitions, room_seconds=0)
@@ -30,11 +30,11 @@ class World:
         return await asyncio.gather(*(self.owner.submit(command) for command in commands), return_exceptions=True)
 
 
-def play(scenario: Callable[[World], Awaitable[None]]) -> None:
+def play(scenario: Callable[[World], Awaitable[None]], shard: FakeShard | None = None) -> None:
     """Runs a scenario with the owner's task started, and lets its bugs show."""
 
     async def run() -> None:
-        world = World()
+        world = World(shard)
         world.start()
         await scenario(world)
         await world.tasks.end()
@@ -163,6 +163,80 @@ def test_a_queue_that_is_not_deleted_after_all_lets_messages_in() -> None:
             await world.owner.submit(DeleteQueue(QueueName("a"), ME, if_empty=True, if_unused=True))
 
         assert world.shard.shut == set()
+
+    play(scenario)
+
+
+def test_a_queue_whose_deletion_was_not_written_lets_messages_in() -> None:
+    """It stayed shut until a restart, although the deletion did not happen."""
+
+    async def scenario(world: World) -> None:
+        await world.submit_all(declare("a"), declare("b"))
+        world.definitions.takes_back = True
+
+        results = await world.submit_all(*(DeleteQueue(QueueName(name), ME, if_empty=True) for name in "ab"))
+
+        assert all(isinstance(result, StoppedError) for result in results)
+        assert world.shard.shut == set()
+        assert len(world.shard.queues) == 2
+
+    play(scenario)
+
+
+def test_a_queue_whose_deletion_may_be_written_stays_shut() -> None:
+    """The next start may delete it with what it holds."""
+
+    async def scenario(world: World) -> None:
+        await world.owner.submit(declare("a"))
+        world.definitions.fails = True
+
+        with pytest.raises(StoppedError):
+            await world.owner.submit(DeleteQueue(QueueName("a"), ME, if_empty=True))
+
+        assert world.shard.shut == {1}
+
+    play(scenario)
+
+
+class BusyShard(FakeShard):
+    """A message reaches every queue as soon as it is there."""
+
+    def put_queue(self, queue_id: int, name: str, /, *, auto_delete: bool, level: str | None) -> None:
+        super().put_queue(queue_id, name, auto_delete=auto_delete, level=level)
+        self.counts[name] = (1, 0, 0, 0, 0)
+
+
+def test_what_reaches_a_queue_that_is_declared_and_deleted_at_once_is_not_deleted() -> None:
+    """It was decided by the counts of a queue that was not there yet, and a confirmed message was deleted."""
+
+    async def scenario(world: World) -> None:
+        results = await world.submit_all(declare("a"), DeleteQueue(QueueName("a"), ME, if_empty=True))
+
+        assert isinstance(results[1], PreconditionFailedError)
+        assert world.shard.queues == {1: "a"}
+
+    play(scenario, BusyShard())
+
+
+def test_what_comes_after_a_deletion_that_waits_for_its_queue_keeps_its_order() -> None:
+    async def scenario(world: World) -> None:
+        again = (declare("a"), DeleteQueue(QueueName("a"), ME, if_empty=True))
+        results = await world.submit_all(*again * 5, declare("b"), declare("a", auto_delete=True))
+
+        assert not any(isinstance(result, Exception) for result in results)
+        assert sorted(world.shard.queues.values()) == ["a", "b"]
+        assert world.shard.auto_delete == {"a"}
+        assert world.shard.shut <= set(range(1, 6))
+
+    play(scenario)
+
+
+def test_a_deletion_that_waits_for_its_queue_is_answered_when_the_vhost_stops() -> None:
+    async def scenario(world: World) -> None:
+        world.definitions.fails = True
+        results = await world.submit_all(declare("a"), DeleteQueue(QueueName("a"), ME, if_empty=True))
+
+        assert all(isinstance(result, StoppedError) for result in results)
 
     play(scenario)
 
