@@ -305,24 +305,30 @@ impl Reader<'_> {
     /// Removes what a rewritten segment stands for, and rewritten ones that never got to stand for anything; gives the
     /// plain ones that count. One in which messages live stays under a manifest that does not know of it.
     fn remove_replaced(&self, names: &Names, manifest: &Manifest, live: &[LiveSegment]) -> Result<Vec<u64>, LogError> {
-        for &(number, edition) in names.rewritten.iter().filter(|&&(number, edition)| !manifest.names(number, edition))
-        {
-            if !is_owed(self.directory, live, manifest, (number, edition)) {
-                self.unlink_with_directory(rewritten_path(self.directory, number, edition))?;
-            }
-        }
-        if manifest.entries.is_empty() {
-            return Ok(names.segments.clone());
-        }
+        let is_replaced = |&&(number, edition): &&(u64, u32)| {
+            !manifest.names(number, edition) && !is_owed(self.directory, live, manifest, (number, edition))
+        };
+        let rewritten = names.rewritten.iter().filter(is_replaced);
+        let mut replaced: Vec<_> =
+            rewritten.map(|&(number, edition)| rewritten_path(self.directory, number, edition)).collect();
         let mut counting = Vec::with_capacity(names.segments.len());
         for &number in &names.segments {
-            match read_header(&segment_path(self.directory, number))? {
-                HeaderFound::Segment(header, _) | HeaderFound::Copy(header, ..) if manifest.covers(header.first) => {
-                    self.unlink_with_directory(segment_path(self.directory, number))?;
-                }
-                _ => counting.push(number),
+            let path = segment_path(self.directory, number);
+            if !manifest.entries.is_empty()
+                && let HeaderFound::Segment(header, _) | HeaderFound::Copy(header, ..) = read_header(&path)?
+                && manifest.covers(header.first)
+            {
+                replaced.push(path);
+            } else {
+                counting.push(number);
             }
         }
+        if !replaced.is_empty() {
+            // A process that was killed may have renamed the manifest and not synced its name: a failing power must not keep
+            // the older one, which names what goes now.
+            self.sync_directory()?;
+        }
+        replaced.into_iter().try_for_each(|path| self.unlink_with_directory(path))?;
         Ok(counting)
     }
 
@@ -557,6 +563,10 @@ impl Reader<'_> {
         if !self.has_written && !self.has_moved {
             return Ok(());
         }
+        self.sync_directory()
+    }
+
+    fn sync_directory(&self) -> Result<(), LogError> {
         self.disk.sync_directory(self.directory).map_err(|error| LogError::io("sync", self.directory, error))
     }
 
