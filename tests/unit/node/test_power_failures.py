@@ -19,7 +19,9 @@ from penstock.model.names import DEFAULT_VHOST, ConnectionId, QueueId, QueueName
 from penstock.model.records import Queue
 from penstock.node.vhosts_storage import VhostsStorage
 from penstock.storage import DataDirectory, Declared, DefinitionsFile, Fold, QueueDeleted, write_users
-from penstock.storage.definitions_amqp import create_definitions
+from penstock.storage.definitions_amqp import create_definitions, proof_path, read_changes
+from penstock.storage.definitions_proof import ProofFile
+from penstock.storage.directory import directory_name
 from penstock.storage.jsonfiles import write_file
 from penstock.vhost.vhosts import Vhosts
 from support.power import Picture, Power, restore
@@ -211,6 +213,29 @@ def test_what_is_left_at_any_step_starts_with_all_that_was_answered(tmp_path: Pa
         told = picture.note.copy()
         play(root, boot_after(picture, "boot-1", "boot-2"), told, another_day)
         play(root, "boot-3", told, another_day)
+
+
+def proven_queues(root: Path, vhost: str) -> set[str]:
+    """Those in the part of the definitions that their proof covers: what a file that lost its end is refused by."""
+    path = root / directory_name(vhost) / "definitions.amqp"
+    content, proof = path.read_bytes(), ProofFile.open(proof_path(path))
+    proof.close()
+    fold = Fold()
+    fold.apply_all(read_changes(path, next(content[: one.length] for one in proof.proofs if one.holds_for(content)))[0])
+    return set(fold.queues)
+
+
+def test_a_declare_is_answered_when_its_proof_is_on_the_disk(tmp_path: Path) -> None:
+    pictures = pictures_of_a_day(tmp_path)
+
+    answered: Queues = {}
+    for number, picture in enumerate(pictures):
+        root = tmp_path / str(number)
+        restore(picture.tree, root)
+        for (vhost, name), is_there in picture.note.queues.items():
+            assert (name in proven_queues(root, vhost)) == is_there, (number, name)
+        answered |= picture.note.queues
+    assert sorted(name for _, name in answered) == ["again", "gone", "kept", "letters"]
 
 
 def test_a_start_that_is_interrupted_at_any_step_takes_nothing_away(tmp_path: Path) -> None:
