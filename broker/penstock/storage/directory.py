@@ -194,6 +194,13 @@ def _missing(path: Path, last_resort: str) -> StorageError:
     )
 
 
+def listed_proofs(data_directory: Path) -> frozenset[str]:
+    """The names of the vhosts' directories whose proof `node.json` lists. Raises StorageError."""
+    node = _read_node(data_directory / NODE)
+    files = node.files if node is not None else frozenset[str]()
+    return frozenset(name.removesuffix(f"/{PROOF}") for name in files if name.endswith(f"/{PROOF}"))
+
+
 def listed_files(vhosts: Sequence[str]) -> list[str]:
     """What `node.json` lists: without one of these the next start is refused."""
     return [_USERS, _VHOSTS, *map(_proof_name, vhosts)]
