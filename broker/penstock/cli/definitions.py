@@ -9,13 +9,16 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.options import DEFAULT_URI, Json, Uri, connected
-from penstock.cli.output import print_done, print_note, progress
+from penstock.cli.output import print_done, print_note, print_records, progress
 
 __all__ = ["app"]
 
 Directory = Annotated[
     Path, typer.Argument(help="A vhost's folder in the data directory.", exists=True, file_okay=False)
 ]
+
+COLUMNS = ("vhost", "directory", "queues", "exchanges", "bindings", "error")
+REFUSED = 1
 
 app = typer.Typer(help="Definitions, as the JSON of RabbitMQ and LavinMQ.", no_args_is_help=True)
 
@@ -60,6 +63,24 @@ def load(
         print_note("everything in it was there already")
     text = "added " + (", ".join(f"{count:,} {kind}" for kind, count in sorted(added.items())) or "nothing")
     print_done(text, {"added": added}, is_json)
+
+
+@app.command()
+def verify(
+    directory: Annotated[
+        Path, typer.Argument(help="A data directory, or a vhost's folder in it.", exists=True, file_okay=False)
+    ],
+    is_json: Json = False,
+) -> None:
+    """Check the definitions of a stopped broker; the exit status is 1 when a start refuses them."""
+    verifying: Any = import_module("penstock.storage.definitions_verify")
+    verified = verifying.verify(directory)
+    print_records(verified, COLUMNS, is_json)
+    refused = [one.error for one in verified if one.error is not None]
+    for error in refused:
+        typer.echo(f"penstock: {error}", err=True)
+    if refused:
+        raise typer.Exit(REFUSED)
 
 
 @app.command()

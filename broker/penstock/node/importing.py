@@ -139,7 +139,7 @@ def _write(plan: Plan, reading: _Reading, target: Path) -> None:
         sync_directory(path)
     write_users(target / "users.json", records_of(plan.users))
     names: list[str] = [vhost.name for vhost in plan.vhosts]
-    write_json(target / NODE, {"format": 1, "boot_id": "", "files": listed_files(names)})
+    write_json(target / NODE, {"format": 1, "boot_id": "", "files": listed_files(target, names)})
     write_vhosts(target / "vhosts.json", names)
     sync_directory(target.parent)
 

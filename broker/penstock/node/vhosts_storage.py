@@ -2,7 +2,7 @@
 changed by one thread, one change after another; a vhost exists once it is named there."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +71,7 @@ class VhostsStorage:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._writer, self._create, name)
         opened = await self.open(name)
-        await loop.run_in_executor(self._writer, self._note)  # only now has it a log that can be missed
+        await loop.run_in_executor(self._writer, self._note)
         return opened
 
     async def delete(self, name: VhostName) -> None:
@@ -134,14 +134,20 @@ class VhostsStorage:
         self._names = names
 
     def _note(self) -> None:
+        # One that is just being made has no log yet that can be missed.
+        opened = [name for name in self._names if name in self._shards]
         try:
-            self._directory.note_vhosts(self._names)
+            self._directory.note_vhosts(opened)
         except StorageError as error:  # the next start lists them, and has the proofs without being told of them
             _log.warning("the list of files was not brought up to date", reason=str(error))
+
+    async def _note_soon(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._writer, self._note)
 
     def _read_files(self, name: VhostName) -> None:
         """What is beside the log. Nothing of it may be wrong when the first log is changed."""
         path = self._directory.vhost_directory(name)
+        self._directory.check_settings(name)
         file, changes = open_vhost_directory(path, name, is_proven=self._directory.has_proof(name))
         self._files[name] = file
         entries: list[Entry] = [entry_of(change) for change in changes]
@@ -162,7 +168,9 @@ class VhostsStorage:
                 Thing("log", str(path)), f"cannot be opened: {error}", "mend the disk, or look into it with log verify"
             ) from error
         self._shards[name] = shard
-        return OpenedVhost(name, _Definitions(read.file, path, name), CarefulShard(shard), read.entries)
+        return OpenedVhost(
+            name, _Definitions(read.file, path, name, self._note_soon), CarefulShard(shard), read.entries
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,22 +185,38 @@ class _Definitions:
     """A definitions file, and the files of policies beside it, that take what `metadata` wants to persist. What a full
     disk refused is tried again whole; so policies, which can be written twice, go first."""
 
-    def __init__(self, file: DefinitionsFile, path: Path, vhost: str) -> None:
+    def __init__(self, file: DefinitionsFile, path: Path, vhost: str, note: Callable[[], Awaitable[None]]) -> None:
         self._file = file
         self._path = path
         self._vhost = vhost
+        self._note = note
 
     async def append(self, entries: Sequence[Entry]) -> None:
+        is_new = False
         last = {entry.is_operator: entry for entry in entries if isinstance(entry, PersistPolicies)}
         for entry in last.values():
-            path = self._path / (OPERATOR_POLICIES if entry.is_operator else POLICIES)
-            records = [record_of(policy) for policy in entry.policies]
-            await asyncio.to_thread(write_policies, path, self._vhost, records)
-        for limits in [entry.limits for entry in entries if isinstance(entry, PersistLimits)][-1:]:
-            await asyncio.to_thread(write_limits_file, self._path / LIMITS, limits.written())
+            is_new |= await asyncio.to_thread(self._write_policies, entry)
+        for limits in [entry for entry in entries if isinstance(entry, PersistLimits)][-1:]:
+            is_new |= await asyncio.to_thread(self._write_limits, limits)
+        if is_new:
+            await self._note()  # from now on it is missed when it vanishes
         changes = [change_of(entry) for entry in entries if not isinstance(entry, PersistPolicies | PersistLimits)]
         if changes:
             await self._file.append(changes)
+
+    def _write_policies(self, entry: PersistPolicies) -> bool:
+        """Says whether the file was not there before."""
+        path = self._path / (OPERATOR_POLICIES if entry.is_operator else POLICIES)
+        is_new = not path.exists()
+        write_policies(path, self._vhost, [record_of(policy) for policy in entry.policies])
+        return is_new
+
+    def _write_limits(self, entry: PersistLimits) -> bool:
+        """Says whether the file was not there before."""
+        path = self._path / LIMITS
+        is_new = not path.exists()
+        write_limits_file(path, entry.limits.written())
+        return is_new
 
     def begin_backup(self) -> DefinitionsCopy:
         return self._file.begin_backup()

@@ -68,7 +68,7 @@ def restore_backup(source: Path, target: Path) -> list[str]:
             shutil.copy(source / USER_LIMITS, target / USER_LIMITS)
         # An unknown boot makes the first start skip numbers that consumers may have seen after the copy was made.
         proven = [name for name in names if (target / directory_name(name) / PROOF).exists()]
-        write_json(target / NODE, {"format": 1, "boot_id": "", "files": listed_files(proven)})
+        write_json(target / NODE, {"format": 1, "boot_id": "", "files": listed_files(target, proven)})
         sync_all(target)
         write_vhosts(target / "vhosts.json", names)  # last: a directory without it is refused
         sync_directory(target.parent)

@@ -24,7 +24,7 @@ from penstock.storage.amqp_frames import (
     frame_size,
 )
 from penstock.storage.definitions_fold import Fold
-from penstock.storage.definitions_proof import PROOF, Proof, ProofFile, write_proof
+from penstock.storage.definitions_proof import PROOF, Proof, ProofFile, read_proofs, write_proof
 from penstock.storage.jsonfiles import kind_of, write_all, write_file
 
 _VERSION = struct.Struct("<i")
@@ -284,10 +284,17 @@ def _proof_of(path: Path, content: bytes, is_proven: bool) -> ProofFile | None:
         if is_proven:
             raise _missing(proof_path(path)) from None
         return None
-    if not any(one.holds_for(content) for one in proof.proofs):
+    try:
+        _check_proven(path, content, proof.proofs)
+    except StorageError:
         proof.close()
-        raise _changed(path, content, proof.proofs)
+        raise
     return proof
+
+
+def _check_proven(path: Path, content: bytes, proofs: tuple[Proof, ...]) -> None:
+    if not any(one.holds_for(content) for one in proofs):
+        raise _changed(path, content, proofs)
 
 
 def _proven(path: Path, proof: ProofFile | None, found: Proof) -> ProofFile:
@@ -312,6 +319,20 @@ def read_changes(path: Path, content: bytes) -> tuple[list[Change], int]:
     _check_version(path, content)
     changes: list[Change] = []
     return changes, _read_frames(path, content, changes)
+
+
+def verify_definitions(path: Path, *, is_proven: bool) -> None:
+    """Checks what a start checks, and changes nothing: the torn end stays. Raises StorageError."""
+    try:
+        content = path.read_bytes()
+        _, end = read_changes(path, content)
+        proofs = read_proofs(proof_path(path)) if is_proven or proof_path(path).exists() else ()
+    except FileNotFoundError as error:
+        raise _missing(path if not path.exists() else proof_path(path)) from error
+    except OSError as error:
+        raise _unusable(path, "read", error) from error
+    if proofs:
+        _check_proven(path, content[:end], proofs)
 
 
 def readable_changes(path: Path, content: bytes) -> tuple[list[Change], StorageError | None]:

@@ -76,6 +76,11 @@ class ProofFile:
         os.close(self._descriptor)
 
 
+def read_proofs(path: Path) -> tuple[Proof, ...]:
+    """Those of the newest slot. Raises StorageError when no slot is whole, OSError for what the disk refuses."""
+    return _newest(path, path.read_bytes())[1]
+
+
 def write_proof(path: Path, proof: Proof) -> None:
     """A new file in one step. Raises StorageError."""
     content = bytearray(_FILE_BYTES)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from penstock.model.errors import StorageError, Thing
 from penstock.storage.definitions_proof import PROOF
@@ -24,6 +24,8 @@ from penstock.storage.user_limits_json import USER_LIMITS
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 NODE = "node.json"
 _USERS, _VHOSTS = "users.json", "vhosts.json"
+_NOTHING: Final = {"policies.json": "[]", "operator_policies.json": "[]", "limits.json": "{}"}
+"""The settings of a vhost that are files, and what each holds that says nothing."""
 _DATA_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -109,6 +111,14 @@ class DataDirectory:
         """Whether a vhost was listed last, so that it is refused without its definitions' proof and its log."""
         return _proof_name(vhost) in self._files
 
+    def check_settings(self, vhost: str) -> None:
+        """Policies or limits that were there and are missing are an accident, too: messages might be confirmed at a
+        lower level. Raises StorageError."""
+        for file, nothing in _NOTHING.items():
+            name = f"{directory_name(vhost)}/{file}"
+            if name in self._files and not (self.path / name).exists():
+                raise _missing(self.path / name, f"to begin without what was in it, make one that holds {nothing}")
+
     def begin(self, vhosts: Sequence[str]) -> None:
         """When all logs are open and what a lost page cache made them skip is on the disk: only now may the last run
         be forgotten. Raises StorageError."""
@@ -122,7 +132,7 @@ class DataDirectory:
         """From `begin` on: lists what must be there at the next start. Raises StorageError."""
         if not self._has_begun:
             return
-        files = listed_files(vhosts)
+        files = listed_files(self.path, vhosts)
         self._files = frozenset(files)  # also when they cannot be written: one that was deleted may be made again now
         node = {"format": 1, "boot_id": self._boot_id, "data_id": self.data_id, "files": files}
         write_json(self.path / NODE, node)
@@ -194,9 +204,23 @@ def _missing(path: Path, last_resort: str) -> StorageError:
     )
 
 
-def listed_files(vhosts: Sequence[str]) -> list[str]:
-    """What `node.json` lists: without one of these the next start is refused."""
-    return [_USERS, _VHOSTS, *map(_proof_name, vhosts)]
+def listed_proofs(data_directory: Path) -> frozenset[str]:
+    """The names of the vhosts' directories whose proof `node.json` lists. Raises StorageError."""
+    node = _read_node(data_directory / NODE)
+    files = node.files if node is not None else frozenset[str]()
+    return frozenset(name.removesuffix(f"/{PROOF}") for name in files if name.endswith(f"/{PROOF}"))
+
+
+def listed_files(data_directory: Path, vhosts: Sequence[str]) -> list[str]:
+    """What `node.json` lists: without one of these the next start is refused. Settings that nobody ever made are not
+    missed."""
+    settings = (f"{directory_name(vhost)}/{file}" for vhost in vhosts for file in _NOTHING)
+    return [
+        _USERS,
+        _VHOSTS,
+        *map(_proof_name, vhosts),
+        *(name for name in settings if (data_directory / name).exists()),
+    ]
 
 
 def _proof_name(vhost: str) -> str:

@@ -7,6 +7,8 @@ from typing import Any, cast
 
 import pytest
 
+from penstock.metadata.effects import PersistLimits, PersistPolicies
+from penstock.metadata.limits import Limits
 from penstock.model.errors import StorageError, Thing
 from penstock.model.names import VhostName
 from penstock.node import vhosts_storage
@@ -57,6 +59,48 @@ async def nothing(storage: VhostsStorage, engine: NoEngine) -> None:
 
 def failing(*_: object) -> None:
     raise StorageError(Thing("file", "vhosts.json"), "cannot be written", "mend the disk")
+
+
+def set_all(storage: VhostsStorage) -> Awaitable[None]:
+    """Writes policies, operators' policies and limits of the vhost "blue"."""
+
+    async def run() -> None:
+        definitions = (await storage.create(BLUE)).definitions
+        await definitions.append([PersistPolicies(()), PersistPolicies((), is_operator=True)])
+        await definitions.append([PersistLimits(Limits(queues_max=3))])
+
+    return run()
+
+
+@pytest.mark.parametrize("file", ["policies.json", "operator_policies.json", "limits.json"])
+def test_policies_and_limits_that_vanished_refuse_a_start(tmp_path: Path, file: str) -> None:
+    """A start went on without them: an operator's `level=disk` did not hold any more."""
+
+    async def fill(storage: VhostsStorage, engine: NoEngine) -> None:
+        await set_all(storage)
+
+    play(tmp_path / "data", fill)
+    (path,) = (tmp_path / "data").glob(f"*/{file}")
+    content = path.read_bytes()
+    path.unlink()
+
+    for _ in range(2):
+        with pytest.raises(StorageError, match=rf"/{file}' is missing.*make one that holds"):
+            play(tmp_path / "data", nothing)
+    path.write_text("{}" if file == "limits.json" else "[]")
+    play(tmp_path / "data", nothing)
+    path.write_bytes(content)
+    play(tmp_path / "data", nothing)
+
+
+def test_policies_of_a_vhost_that_was_deleted_are_not_missed(tmp_path: Path) -> None:
+    async def delete(storage: VhostsStorage, engine: NoEngine) -> None:
+        await set_all(storage)
+        await storage.delete(BLUE)
+        await storage.create(BLUE)
+
+    play(tmp_path / "data", delete)
+    play(tmp_path / "data", nothing)
 
 
 @pytest.mark.parametrize("step", ["mark_deleted", "write_vhosts", "delete_vhost_directory"])
