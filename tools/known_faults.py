@@ -25,6 +25,11 @@ FAULTY_DISK = "cargo test --locked --quiet -p penstock-log --test faults"
 BAD_SECTORS = "cargo test --locked --quiet -p penstock-log --test bad_sectors"
 INDEX_FILES = "cargo test --locked --quiet -p penstock-log --test index_files"
 GONE = "cargo test --locked --quiet -p penstock-log --test gone_segments"
+REPLAY = "cargo test --locked --quiet -p penstock-log --test replay dead_segments"
+OWN_LOGS = "cargo test --locked --quiet -p penstock-engine --test dedicated"
+OWNER = "{python} -m pytest -q tests/unit/vhost/test_owner.py"
+PROOFS = "{python} -m pytest -q tests/unit/node/test_power_failures.py"
+SETTINGS = "{python} -m pytest -q tests/unit/node/test_vhosts_storage.py"
 
 FAULTS = (
     Fault(
@@ -157,5 +162,61 @@ FAULTS = (
         "if !is_owed(self.directory, live, manifest, (number, edition)) {",
         "if !is_owed(self.directory, live, manifest, (number, 0)) {",
         GONE,
+    ),
+    Fault(
+        "every file that is gone tells of all missing messages",
+        "broker/rust/log/src/live_segments.rs",
+        "if at == 0 { messages } else { 0 }",
+        "if at < usize::MAX { messages } else { 0 }",
+        GONE,
+    ),
+    Fault(
+        "a close does not sync the names of what it removed",
+        "broker/rust/log/src/log.rs",
+        "let names_synced = self.options.disk.sync_directory(&self.directory);",
+        "let names_synced: std::io::Result<()> = Ok(());",
+        REPLAY,
+    ),
+    Fault(
+        "index files without a segment stay",
+        "broker/rust/log/src/orphans.rs",
+        "    for index in &names.indexes {",
+        "    for index in names.indexes.iter().take(0) {",
+        INDEX_FILES,
+    ),
+    Fault(
+        "the folder of a log of its own is not synced when it is there already",
+        "broker/rust/engine/src/dedicated.rs",
+        "        _ => sync_names(opener, parent),",
+        "        Err(_) => Ok(()),\n        Ok(()) => sync_names(opener, parent),",
+        OWN_LOGS,
+    ),
+    Fault(
+        "a queue stays shut when its deletion was not written",
+        "broker/penstock/vhost/owner.py",
+        "            await self._reopen(decided)\n",
+        "",
+        OWNER,
+    ),
+    Fault(
+        "a queue of the same round is deleted without being shut",
+        "broker/penstock/vhost/owner.py",
+        "self._applied(work.name) is None:\n",
+        "self._applied(work.name) is None and False:\n",
+        OWNER,
+    ),
+    Fault(
+        "a declare is answered before its proof is on the disk",
+        "broker/penstock/storage/definitions_proof.py",
+        "        os.fdatasync(self._descriptor)\n",
+        "",
+        PROOFS,
+    ),
+    Fault(
+        "a start goes on without policies that were there",
+        "broker/penstock/node/vhosts_storage.py",
+        "        self._directory.check_settings(name)\n",
+        "",
+        SETTINGS,
     ),
 )
