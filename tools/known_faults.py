@@ -325,4 +325,47 @@ FAULTS = (
         "",
         SETTINGS,
     ),
+    Fault(
+        "a message of several records names its producer in the first",
+        "broker/rust/log/src/log.rs",
+        "let payload = if place == last {",
+        "let payload = if place == 0 {",
+        REPLAY,
+    ),
+    Fault(
+        "a checkpoint forgets named producers",
+        "broker/rust/log/src/checkpoint.rs",
+        "let mut producers: Vec<_> = state.producers.iter().collect();",
+        "let mut producers: Vec<_> = state.producers.iter().map(|(id, _)| (id, &0_u64)).collect();",
+        REPLAY,
+    ),
+    Fault(
+        "a checkpoint forgets how far messages went out",
+        "broker/rust/log/src/checkpoint.rs",
+        "for ((owner, key), value) in &state.marks {",
+        "for ((owner, key), value) in &state.marks {\n"
+        "        let value: &[u8] = if owner.first() == Some(&b'd') { &[] } else { value };",
+        REPLAY,
+    ),
+    Fault(
+        "a deleted queue keeps the mark of its deliveries",
+        "broker/rust/log/src/marks.rs",
+        "let owners = [owner_of_groups, owner_of_leases, owner_of_stage, owner_of_deliveries];",
+        "let owners = [owner_of_groups, owner_of_leases, owner_of_stage];",
+        REPLAY,
+    ),
+    Fault(
+        "a start takes the header of an earlier segment in reused space for a segment's own",
+        "broker/rust/log/src/recovery.rs",
+        "before.is_none_or(|before| (header.epoch, header.first) > (before.header.epoch, before.header.first))",
+        "before.is_none_or(|before| header.log_id == before.header.log_id)",
+        "cargo test --locked --quiet -p penstock-log --test reused_space",
+    ),
+    Fault(
+        "a start removes what a manifest replaces that is not on the disk",
+        "broker/rust/log/src/recovery.rs",
+        "        if !replaced.is_empty() {\n",
+        "        if replaced.len() == usize::MAX {\n",
+        "cargo test --locked --quiet -p penstock-log --test interrupted_starts",
+    ),
 )
