@@ -18,15 +18,13 @@ use crate::fold::FoldState;
 use crate::fold_ticket::set_aside;
 use crate::header::{HeaderFound, Instead, read_header, rewritten_segment};
 use crate::index::MemoryIndex;
-use crate::live_segments::{LiveSegment, find_gone, is_owed};
+use crate::live_segments::{LiveSegment, find_gone, unnamed_segments};
 use crate::manifest::{Entry, Manifest};
 use crate::names::Names;
 use crate::orphans::remove_orphans;
 use crate::record::{DecodeError, Decoded, Position, Record};
 use crate::resync::write_again;
-use crate::segment::{
-    Check, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, damaged_path, directory_path, rewritten_path, segment_path,
-};
+use crate::segment::{Check, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, damaged_path, directory_path, segment_path};
 use crate::sync::SyncedFile;
 
 /// What a start had to do.
@@ -71,6 +69,20 @@ struct Found {
     limit: Option<Position>,
 }
 
+/// The segment files by what they count for.
+#[derive(Default)]
+struct Sorted {
+    plain: Vec<u64>,
+    /// Others stand for them.
+    replaced: Vec<PathBuf>,
+    /// Rewritten ones that the manifest does not name and nothing stands for: one that never got to stand for anything, or
+    /// the only copy of messages under an older manifest. Whether messages are missing tells.
+    unnamed: Vec<LiveSegment>,
+}
+
+/// The number of a segment file without a header, and whether zeros stand in its place.
+type Headless = (u64, bool);
+
 /// Reads the directory up to the log's end and syncs what lies past `synced`. `keeps_order` says that the page cache was not
 /// lost since the last write, so that no byte is there without all that were written before it.
 pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> Result<Recovered, LogError> {
@@ -100,8 +112,8 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
         has_headless: false,
         has_written: false,
     };
-    let plain = reader.remove_replaced(&names, &manifest, &checkpoints.live)?;
-    let headers = reader.headers(&plain, &mut log_id)?;
+    let sorted = reader.sort(&names, &manifest, &checkpoints.live)?;
+    let (headers, headless) = reader.headers(&sorted.plain, &mut log_id)?;
     if let Some(first) = headers.first()
         && checkpoints.newest() == Position(0)
         && !names.checkpoints.is_empty()
@@ -109,6 +121,8 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     {
         return Err(LogError::damaged(first.segment.path(), 0, Damage::NoCheckpoint));
     }
+    reader.remove_all(sorted.replaced)?;
+    headless.into_iter().try_for_each(|(number, is_zeros)| reader.pass_headless(number, is_zeros, &headers))?;
     reader.read_in_order(headers, &manifest, log_id)?;
     reader.check_segments(&names)?;
     reader.reach_synced();
@@ -116,11 +130,17 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     if reader.has_written {
         synced.save(disk, reader.state.position)?;
     }
-    let Reader { mut state, sealed, recovery, mut quarantined, set_aside, has_lost, .. } = reader;
-    if has_lost {
-        state.recount();
+    if reader.has_lost {
+        reader.state.recount();
     }
-    let gone = find_gone(directory, &checkpoints.live, &sealed, &state, &quarantined)?;
+    let unnamed = sorted.unnamed;
+    let Reader { sealed, state, quarantined, .. } = &reader;
+    let gone = find_gone(directory, &checkpoints.live, &unnamed, sealed, state, quarantined)?;
+    let is_missed = |one: &LiveSegment| gone.iter().any(|(missed, _)| missed == one);
+    // Every message that lives is in another segment.
+    let leftovers = unnamed.iter().filter(|one| !is_missed(one)).map(|one| one.path(directory));
+    reader.remove_all(leftovers.collect())?;
+    let Reader { state, sealed, recovery, mut quarantined, set_aside, has_lost, .. } = reader;
     quarantined.extend(gone.iter().map(|(_, found)| found.clone()));
     let gone: Vec<LiveSegment> = gone.into_iter().map(|(one, _)| one).collect();
     let removed_indexes = remove_orphans(disk, directory, &names, &gone)?;
@@ -212,7 +232,12 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn headers(&mut self, numbers: &[u64], log_id: &mut Option<[u8; 16]>) -> Result<Vec<Found>, LogError> {
+    /// The segments with a header, and those without one.
+    fn headers(
+        &mut self,
+        numbers: &[u64],
+        log_id: &mut Option<[u8; 16]>,
+    ) -> Result<(Vec<Found>, Vec<Headless>), LogError> {
         let mut found: Vec<Found> = Vec::new();
         let mut unreadable = Vec::new();
         for &number in numbers {
@@ -250,10 +275,7 @@ impl Reader<'_> {
             later.limit = limit;
             limit = Some(limit.map_or(later.segment.first(), |limit| later.segment.first().min(limit)));
         }
-        for (number, is_zeros) in unreadable {
-            self.pass_headless(number, is_zeros, &found)?;
-        }
-        Ok(found)
+        Ok((found, unreadable))
     }
 
     /// Whether the copy of a header that cannot be read stands in for it.
@@ -302,34 +324,38 @@ impl Reader<'_> {
         next.is_some_and(|next| next.segment.first() <= self.floor) && !directory.exists()
     }
 
-    /// Removes what a rewritten segment stands for, and rewritten ones that never got to stand for anything; gives the
-    /// plain ones that count. One in which messages live stays under a manifest that does not know of it.
-    fn remove_replaced(&self, names: &Names, manifest: &Manifest, live: &[LiveSegment]) -> Result<Vec<u64>, LogError> {
-        let is_replaced = |&&(number, edition): &&(u64, u32)| {
-            !manifest.names(number, edition) && !is_owed(self.directory, live, manifest, (number, edition))
-        };
-        let rewritten = names.rewritten.iter().filter(is_replaced);
-        let mut replaced: Vec<_> =
-            rewritten.map(|&(number, edition)| rewritten_path(self.directory, number, edition)).collect();
-        let mut counting = Vec::with_capacity(names.segments.len());
+    /// Tells the segments that count from those that others stand for. Nothing is removed before it is sure that the log can
+    /// be read.
+    fn sort(&self, names: &Names, manifest: &Manifest, live: &[LiveSegment]) -> Result<Sorted, LogError> {
+        let mut sorted = Sorted::default();
+        for one in unnamed_segments(self.directory, &names.rewritten, manifest, live)? {
+            if one.is_replaced(self.directory, manifest)? {
+                sorted.replaced.push(one.path(self.directory));
+            } else {
+                sorted.unnamed.push(one);
+            }
+        }
         for &number in &names.segments {
             let path = segment_path(self.directory, number);
             if !manifest.entries.is_empty()
                 && let HeaderFound::Segment(header, _) | HeaderFound::Copy(header, ..) = read_header(&path)?
-                && manifest.covers(header.first)
+                && manifest.replacement(self.directory, header.first).is_some()
             {
-                replaced.push(path);
+                sorted.replaced.push(path);
             } else {
-                counting.push(number);
+                sorted.plain.push(number);
             }
         }
+        Ok(sorted)
+    }
+
+    fn remove_all(&self, replaced: Vec<PathBuf>) -> Result<(), LogError> {
         if !replaced.is_empty() {
             // A process that was killed may have renamed the manifest and not synced its name: a failing power must not keep
             // the older one, which names what goes now.
             self.sync_directory()?;
         }
-        replaced.into_iter().try_for_each(|path| self.unlink_with_directory(path))?;
-        Ok(counting)
+        replaced.into_iter().try_for_each(|path| self.unlink_with_directory(path))
     }
 
     /// A segment that the manifest names. One that is not there was dead when a checkpoint was made.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use penstock_log::{Damage, Log, Opened, Outcome, Retired};
 use penstock_queue::QueueId;
-use support::{Model, compact_all, fold, message, open};
+use support::{Model, compact_all, fold, message, open, sync};
 
 fn segment(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("msgs.{number:010}"))
@@ -219,4 +219,54 @@ fn rewritten_segments_stay_without_a_manifest() {
     names.iter().zip(kept).for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
     let opened = open(directory.path());
     model.check_messages(&opened.log);
+}
+
+/// No checkpoint lists what was rewritten after it: a start took it for what a rewriting that never ended had left, and
+/// removed the only copy of messages that live.
+#[test]
+fn segments_that_were_rewritten_after_the_checkpoint_stay_without_their_manifest() {
+    for is_older in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let names = ["manifest", "manifest.copy"].map(|name| directory.path().join(name));
+        let mut log = open(directory.path()).log;
+        let mut model = Model::default();
+        for seed in 0..200 {
+            model.publish(&mut log, &[1], message(100, seed)).unwrap();
+        }
+        thin(&mut log, &mut model);
+        let old = names.clone().map(|path| std::fs::read(path).unwrap());
+        let picks: Vec<usize> = (0..model.queues[&2].messages.len()).filter(|at| at % 4 != 0).collect();
+        model.settle(&mut log, 2, Outcome::Ack, &picks);
+        for _ in 0..3 {
+            for seed in 0..30 {
+                model.publish(&mut log, &[3], message(100, seed)).unwrap();
+            }
+            log.write().unwrap();
+            fold(&mut log).map(Retired::perform).transpose().unwrap();
+        }
+        assert!(compact_all(&mut log) > 0);
+        log.write().unwrap();
+        sync(&mut log);
+        drop(log);
+        let new = names.clone().map(|path| std::fs::read(path).unwrap());
+        for (path, old) in names.iter().zip(old) {
+            if is_older { std::fs::write(path, old).unwrap() } else { std::fs::remove_file(path).unwrap() }
+        }
+
+        for _ in 0..2 {
+            let mut opened = open(directory.path());
+            let is_unnamed = |found: &&penstock_log::Quarantined| matches!(found.why, Damage::Unnamed(_));
+            assert!(opened.quarantined.iter().any(|found| is_unnamed(&found)), "{:?}", opened.quarantined);
+            for found in opened.quarantined.iter().filter(is_unnamed) {
+                assert!(directory.path().join(&found.file).exists());
+            }
+            let count: u64 = model.queues.values().map(|queue| queue.messages.len() as u64).sum();
+            assert_eq!(told(&opened), count - stored(&opened, &model));
+            opened.log.close().unwrap();
+        }
+        names.iter().zip(&new).for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+        let opened = open(directory.path());
+        assert_eq!(opened.quarantined, []);
+        model.check_messages(&opened.log);
+    }
 }
