@@ -163,10 +163,13 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     })
 }
 
-/// Whether a header may stand after that segment's. Where a failing power lost a header, the reserved space behind it may hold
-/// the copy that an earlier segment had there, and not one that was written since the segment before was begun.
-fn follows(header: &SegmentHeader, before: Option<&Found>) -> bool {
-    before.is_none_or(|before| (header.epoch, header.first) > (before.header.epoch, before.header.first))
+/// Whether a copy of a header may stand after those segments. Where a failing power lost a header, the reserved space behind
+/// it may hold the copy that an earlier segment had there, and not one that was written since the segment before was begun. Two
+/// starts of which the first wrote no record make segments of the same epoch and position.
+fn follows(header: &SegmentHeader, before: &[Found]) -> bool {
+    let place = |header: &SegmentHeader| (header.epoch, header.first);
+    let is_new = before.iter().all(|before| before.header.segment_id != header.segment_id);
+    is_new && before.last().is_none_or(|before| place(header) >= place(&before.header))
 }
 
 /// Goes over the segments in order.
@@ -245,7 +248,7 @@ impl Reader<'_> {
             let (header, bytes) = match read_header(&path)? {
                 HeaderFound::Segment(header, bytes) => (header, bytes),
                 HeaderFound::Copy(header, bytes, instead)
-                    if follows(&header, found.last()) && self.counts(&path, &header, instead, *log_id) =>
+                    if follows(&header, &found) && self.counts(&path, &header, instead, *log_id) =>
                 {
                     // What no sync covers may lack its first sector after a failing power.
                     if self.keeps_order || instead == Instead::Other || header.first < self.synced {

@@ -1,0 +1,84 @@
+//! Segments whose header the disk does not give back: whose copy counts for it, and which file may go.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use penstock_log::{Damage, Log, LogOptions};
+use support::{Model, message, open, small_segments, sync};
+
+const HEADER_BYTES: usize = 64;
+
+fn segment(directory: &Path, number: u64) -> PathBuf {
+    directory.join(format!("msgs.{number:010}"))
+}
+
+fn newest(directory: &Path) -> u64 {
+    (1..60).rfind(|&number| segment(directory, number).exists()).unwrap()
+}
+
+/// A closed log of one queue in several segments.
+fn closed(directory: &Path) -> Model {
+    let mut log = open(directory).log;
+    let mut model = Model::default();
+    for seed in 0..100 {
+        model.publish(&mut log, &[1], message(100, seed)).unwrap();
+    }
+    log.close().unwrap();
+    model
+}
+
+fn change(path: &Path, change: impl FnOnce(&mut [u8])) {
+    let mut bytes = std::fs::read(path).unwrap();
+    change(&mut bytes);
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// A start that died before its epoch's record left a segment of the same epoch and position as the next start's.
+#[test]
+fn a_copy_counts_behind_a_segment_that_a_start_made_and_never_wrote_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut model = closed(directory.path());
+    drop(open(directory.path()));
+    let unused = newest(directory.path());
+    change(&segment(directory.path(), unused), |bytes| {
+        let end = bytes.len() - HEADER_BYTES;
+        bytes[HEADER_BYTES..end].fill(0);
+    });
+    let mut log = open(directory.path()).log;
+    for seed in 0..8 {
+        model.publish(&mut log, &[1], message(60, seed)).unwrap();
+    }
+    log.write().unwrap();
+    sync(&mut log);
+    drop(log);
+    change(&segment(directory.path(), unused + 1), |bytes| bytes[20] ^= 1);
+
+    let opened = open(directory.path());
+
+    let found: Vec<_> = opened.quarantined.iter().map(|found| (found.file.clone(), found.why)).collect();
+    assert_eq!(found, [(format!("msgs.{:010}", unused + 1), Damage::SegmentHeader)]);
+    model.check_messages(&opened.log);
+}
+
+/// What was written again left its old bytes to the next segment's reserved space.
+#[test]
+fn a_copy_of_the_segment_before_does_not_count_where_a_start_made_both() {
+    let directory = tempfile::tempdir().unwrap();
+    let model = closed(directory.path());
+    drop(open(directory.path()));
+    let unused = newest(directory.path());
+    change(&segment(directory.path(), unused), |bytes| {
+        let end = bytes.len() - HEADER_BYTES;
+        bytes[HEADER_BYTES..end].fill(0);
+    });
+    let copied = segment(directory.path(), unused + 1);
+    std::fs::copy(segment(directory.path(), unused), &copied).unwrap();
+    change(&copied, |bytes| bytes[..HEADER_BYTES].fill(0));
+
+    let opened = Log::open(directory.path(), LogOptions { raise: true, ..small_segments() }).unwrap();
+
+    assert_eq!(opened.quarantined, []);
+    model.check_messages(&opened.log);
+}
