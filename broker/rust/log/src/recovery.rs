@@ -100,6 +100,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
         disk,
         keeps_order,
         floor: state.position,
+        live: &checkpoints.live,
         synced: synced.position().max(state.position),
         state,
         sealed: Vec::new(),
@@ -112,7 +113,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
         has_headless: false,
         has_written: false,
     };
-    let sorted = reader.sort(&names, &manifest, &checkpoints.live)?;
+    let sorted = reader.sort(&names, &manifest)?;
     let (headers, headless) = reader.headers(&sorted.plain, &mut log_id)?;
     if let Some(first) = headers.first()
         && checkpoints.newest() == Position(0)
@@ -180,6 +181,8 @@ struct Reader<'a> {
     state: FoldState,
     /// Where the checkpoint stands.
     floor: Position,
+    /// The segments that it lists.
+    live: &'a [LiveSegment],
     synced: Position,
     sealed: Vec<Sealed>,
     recovery: Recovery,
@@ -248,7 +251,7 @@ impl Reader<'_> {
             let (header, bytes) = match read_header(&path)? {
                 HeaderFound::Segment(header, bytes) => (header, bytes),
                 HeaderFound::Copy(header, bytes, instead)
-                    if follows(&header, &found) && self.counts(&path, &header, instead, *log_id) =>
+                    if follows(&header, &found) && self.counts(number, &header, instead, *log_id) =>
                 {
                     // What no sync covers may lack its first sector after a failing power.
                     if self.keeps_order || instead == Instead::Other || header.first < self.synced {
@@ -282,12 +285,12 @@ impl Reader<'_> {
     }
 
     /// Whether the copy of a header that cannot be read stands in for it.
-    fn counts(&self, path: &Path, header: &SegmentHeader, instead: Instead, log_id: Option<[u8; 16]>) -> bool {
+    fn counts(&self, number: u64, header: &SegmentHeader, instead: Instead, log_id: Option<[u8; 16]>) -> bool {
         // The end of a message may look like a copy, but for the log's id.
         let is_own = log_id.is_none_or(|id| id == header.log_id);
         // A segment that was dead when the checkpoint was made never had to reach the disk.
         let may_be_dead = instead == Instead::Zeros && !self.keeps_order && header.first < self.floor;
-        is_own && (!may_be_dead || directory_path(path).exists())
+        is_own && (!may_be_dead || self.lived(number))
     }
 
     /// Decides about a file that nothing says the header of. One that may hold a confirmed record stays as it is.
@@ -319,19 +322,24 @@ impl Reader<'_> {
         self.quarantined.push(Quarantined { file, at: 0, why: Damage::SegmentHeader, queues: Vec::new() });
     }
 
-    /// Whether a segment without a header was dead when the checkpoint was made, so that it never had to reach the disk:
-    /// one that lived has a directory.
+    /// Whether a segment without a header was dead when the checkpoint was made, so that it never had to reach the disk.
     fn was_dead(&self, number: u64, found: &[Found]) -> bool {
         let next = found.iter().find(|later| later.segment.number() > number);
-        let directory = directory_path(&segment_path(self.directory, number));
-        next.is_some_and(|next| next.segment.first() <= self.floor) && !directory.exists()
+        next.is_some_and(|next| next.segment.first() <= self.floor) && !self.lived(number)
+    }
+
+    /// Whether a segment that the checkpoint covers lived then: it is listed, unless an earlier version made the checkpoint,
+    /// and it has a directory, unless that is gone.
+    fn lived(&self, number: u64) -> bool {
+        let is_listed = self.live.iter().any(|one| (one.number, one.edition) == (number, 0));
+        is_listed || directory_path(&segment_path(self.directory, number)).exists()
     }
 
     /// Tells the segments that count from those that others stand for. Nothing is removed before it is sure that the log can
     /// be read.
-    fn sort(&self, names: &Names, manifest: &Manifest, live: &[LiveSegment]) -> Result<Sorted, LogError> {
+    fn sort(&self, names: &Names, manifest: &Manifest) -> Result<Sorted, LogError> {
         let mut sorted = Sorted::default();
-        for one in unnamed_segments(self.directory, &names.rewritten, manifest, live)? {
+        for one in unnamed_segments(self.directory, &names.rewritten, manifest, self.live)? {
             if one.is_replaced(self.directory, manifest)? {
                 sorted.replaced.push(one.path(self.directory));
             } else {

@@ -6,6 +6,7 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use penstock_log::{Damage, Log, LogOptions};
+use penstock_queue::{QueueId, Sequence};
 use support::{Model, message, open, small_segments, sync};
 
 const HEADER_BYTES: usize = 64;
@@ -81,4 +82,34 @@ fn a_copy_of_the_segment_before_does_not_count_where_a_start_made_both() {
 
     assert_eq!(opened.quarantined, []);
     model.check_messages(&opened.log);
+}
+
+/// Without its index file a segment that the checkpoint lists as living was taken for one that never reached the disk.
+#[test]
+fn a_segment_that_the_checkpoint_lists_stays_without_its_header_and_its_index() {
+    for has_copy in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        let model = closed(directory.path());
+        let path = segment(directory.path(), 3);
+        change(&path, |bytes| {
+            bytes[..512].fill(0);
+            let end = bytes.len();
+            if !has_copy {
+                bytes[end - HEADER_BYTES..].fill(0);
+            }
+        });
+        std::fs::remove_file(directory.path().join("msgs.0000000003.idx")).unwrap();
+
+        let opened = Log::open(directory.path(), LogOptions { raise: true, ..small_segments() }).unwrap();
+
+        assert!(path.exists());
+        let found: Vec<_> = opened.quarantined.iter().map(|found| (found.file.as_str(), found.why)).collect();
+        assert_eq!(found[0], ("msgs.0000000003", Damage::SegmentHeader));
+        if has_copy {
+            let all = model.queues[&1].messages.keys();
+            let is_stored = |number: u64| opened.log.locate(QueueId(1), Sequence(number), 1).unwrap().is_some();
+            let missing = all.filter(|&&number| !is_stored(number)).count();
+            assert!(missing <= 6, "{missing}: no more than what stood in the sector");
+        }
+    }
 }
