@@ -75,7 +75,9 @@ pub enum Damage {
     Gone(Missing),
     #[error("the manifest does not name it, and {0}; put the newest manifest back")]
     Unnamed(Missing),
-    #[error("none of the checkpoints can be read, and segments before the first one are gone")]
+    #[error(
+        "no checkpoint can be read, and segments before it are gone or were rewritten; put the checkpoints and the segments of a copy back"
+    )]
     NoCheckpoint,
     #[error(
         "its checkpoints count stored messages, and no segment (msgs.*) is there; put its files back, or move its checkpoints away to begin without the messages"

@@ -24,7 +24,9 @@ use crate::names::Names;
 use crate::orphans::remove_orphans;
 use crate::record::{DecodeError, Decoded, Position, Record};
 use crate::resync::write_again;
-use crate::segment::{Check, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, damaged_path, directory_path, segment_path};
+use crate::segment::{
+    Check, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, damaged_path, directory_path, rewritten_path, segment_path,
+};
 use crate::sync::SyncedFile;
 
 /// What a start had to do.
@@ -115,12 +117,8 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     };
     let sorted = reader.sort(&names, &manifest)?;
     let (headers, headless) = reader.headers(&sorted.plain, &mut log_id)?;
-    if let Some(first) = headers.first()
-        && checkpoints.newest() == Position(0)
-        && !names.checkpoints.is_empty()
-        && (first.segment.first() > Position(0) || !manifest.entries.is_empty())
-    {
-        return Err(LogError::damaged(first.segment.path(), 0, Damage::NoCheckpoint));
+    if checkpoints.newest() == Position(0) {
+        refuse_without_checkpoint(directory, &names, &headers, &headless)?;
     }
     reader.remove_all(sorted.replaced)?;
     headless.into_iter().try_for_each(|(number, is_zeros)| reader.pass_headless(number, is_zeros, &headers))?;
@@ -162,6 +160,25 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
         gone,
         has_lost,
     })
+}
+
+/// Without a checkpoint all records are needed. Segments go, and others are rewritten, only by what a checkpoint says.
+fn refuse_without_checkpoint(
+    directory: &Path,
+    names: &Names,
+    headers: &[Found],
+    headless: &[Headless],
+) -> Result<(), LogError> {
+    let rewritten = names.rewritten.iter().map(|&(number, edition)| rewritten_path(directory, number, edition));
+    let rewritten = rewritten.into_iter().find(|path| path.exists());
+    let begins_later = |first: &&Found| {
+        // The header of the log's first segment may be what cannot be read; a checkpoint was made when there is a file of one.
+        let is_first = headless.iter().all(|&(number, _)| number > first.segment.number());
+        first.segment.first() > Position(0) && (is_first || !names.checkpoints.is_empty())
+    };
+    let later = headers.first().filter(begins_later).map(|first| first.segment.path().to_owned());
+    let refused = later.or(rewritten);
+    refused.map_or(Ok(()), |path| Err(LogError::damaged(&path, 0, Damage::NoCheckpoint)))
 }
 
 /// Whether a copy of a header may stand after those segments. Where a failing power lost a header, the reserved space behind

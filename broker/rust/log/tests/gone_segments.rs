@@ -270,3 +270,37 @@ fn segments_that_were_rewritten_after_the_checkpoint_stay_without_their_manifest
         model.check_messages(&opened.log);
     }
 }
+
+/// It was refused only while there was a file of a checkpoint, and the log began with what was left.
+#[test]
+fn a_log_without_checkpoints_whose_first_segments_are_gone_is_refused_and_left_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut model = closed(directory.path());
+    let mut log = open(directory.path()).log;
+    thin(&mut log, &mut model);
+    log.close().unwrap();
+    let list = || {
+        let names = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let remove = |is_removed: fn(&str) -> bool| {
+        for name in list().iter().filter(|name| is_removed(name)) {
+            std::fs::remove_file(directory.path().join(name)).unwrap();
+        }
+    };
+    remove(|name| name.starts_with("checkpoint."));
+    let is_rewritten = |name: &str| name.ends_with(".2") || name == "msgs.0000000001";
+    let is_manifest = |name: &str| name.starts_with("manifest");
+    let removals: [fn(&str) -> bool; 3] = [is_manifest, is_rewritten, is_manifest];
+    for is_removed in removals {
+        let before = list();
+
+        let refused = Log::open(directory.path(), support::small_segments()).map(|_| ()).unwrap_err();
+
+        assert!(refused.to_string().contains("no checkpoint can be read"), "{refused}");
+        assert_eq!(list(), before);
+        remove(is_removed);
+    }
+}
