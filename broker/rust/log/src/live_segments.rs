@@ -118,7 +118,7 @@ fn header_at(path: &Path) -> Result<Option<HeaderFound>, LogError> {
 }
 
 /// The listed segments that no start found, and the unnamed ones while messages are missing; and what is to be reported of
-/// each. A file in `known` was reported already.
+/// each. A file in `known` was reported already; it is missed all the same, so that the next checkpoint lists it.
 pub(crate) fn find_gone(
     directory: &Path,
     live: &[LiveSegment],
@@ -126,11 +126,11 @@ pub(crate) fn find_gone(
     sealed: &[Sealed],
     state: &FoldState,
     known: &[Quarantined],
-) -> Result<Vec<(LiveSegment, Quarantined)>, LogError> {
+) -> Result<Vec<(LiveSegment, Option<Quarantined>)>, LogError> {
     let is_known = |one: &LiveSegment| known.iter().any(|found| number_of(&found.file) == Some(one.number));
     // A rewritten one has the number of the first that it stands for.
     let is_unnamed = |one: &LiveSegment| unnamed.iter().any(|unnamed| unnamed.number == one.number);
-    let is_gone = |one: &&LiveSegment| !is_there(sealed, one.first) && !is_known(one) && !is_unnamed(one);
+    let is_gone = |one: &&LiveSegment| !is_there(sealed, one.first) && !is_unnamed(one);
     let mut gone: Vec<&LiveSegment> = live.iter().filter(is_gone).chain(unnamed).collect();
     gone.sort_unstable_by_key(|one| (one.number, one.edition));
     if gone.is_empty() {
@@ -141,16 +141,21 @@ pub(crate) fn find_gone(
     if messages == 0 {
         return Ok(Vec::new());
     }
-    let report = |(at, one): (usize, &&LiveSegment)| {
+    let files = gone.iter().filter(|one| !is_known(one)).count();
+    let mut untold = messages;
+    let report = |one: &LiveSegment| {
+        if is_known(one) {
+            return (*one, None);
+        }
         let path = one.path(directory);
-        let missing_here = Missing { messages: if at == 0 { messages } else { 0 }, files: gone.len() };
+        let missing_here = Missing { messages: std::mem::take(&mut untold), files };
         let why = if path.exists() { Damage::Unnamed(missing_here) } else { Damage::Gone(missing_here) };
         let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let mut found = Quarantined { file, at: 0, why, queues: Vec::new() };
         missing.iter().for_each(|&(queue, _)| found.concern(queue));
-        (**one, found)
+        (*one, Some(found))
     };
-    Ok(gone.iter().enumerate().map(report).collect())
+    Ok(gone.into_iter().map(report).collect())
 }
 
 /// Whether a segment begins at a position, or was rewritten to stand for it. The end of another one says nothing: it is that

@@ -140,7 +140,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     let leftovers = unnamed.iter().filter(|one| !is_missed(one)).map(|one| one.path(directory));
     reader.remove_all(leftovers.collect())?;
     let Reader { state, sealed, recovery, mut quarantined, set_aside, has_lost, .. } = reader;
-    quarantined.extend(gone.iter().map(|(_, found)| found.clone()));
+    quarantined.extend(gone.iter().filter_map(|(_, found)| found.clone()));
     let gone: Vec<LiveSegment> = gone.into_iter().map(|(one, _)| one).collect();
     let removed_indexes = remove_orphans(disk, directory, &names, &gone)?;
     // Rewritten ones keep the numbers of what they stand for: numbers ascend along the log. One that is gone may be put back.
