@@ -73,6 +73,10 @@ pub enum Damage {
     Lost,
     #[error("the file is gone, and {0}; put the file back from a copy of the folder")]
     Gone(Missing),
+    #[error(
+        "the file is gone, and perhaps others after it, with records that no checkpoint covers; the log goes on without them, and a file that comes back later is set aside"
+    )]
+    GoneUncovered,
     #[error("the manifest does not name it, and {0}; put the newest manifest back")]
     Unnamed(Missing),
     #[error(

@@ -19,6 +19,7 @@ use crate::fold_ticket::set_aside;
 use crate::header::{HeaderFound, Instead, read_header, rewritten_segment};
 use crate::index::MemoryIndex;
 use crate::live_segments::{LiveSegment, find_gone, unnamed_segments};
+use crate::lost_files::{self, Lost};
 use crate::manifest::{Entry, Manifest};
 use crate::names::Names;
 use crate::orphans::remove_orphans;
@@ -62,6 +63,8 @@ pub(crate) struct Recovered {
     pub(crate) gone: Vec<LiveSegment>,
     /// Records after the checkpoint are missing: numbers may have been given that nothing tells of.
     pub(crate) has_lost: bool,
+    /// The files that remember which segments were gone.
+    pub(crate) lost: Vec<PathBuf>,
 }
 
 /// A segment file with a whole header, and where the next one begins.
@@ -103,6 +106,9 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
         keeps_order,
         floor: state.position,
         live: &checkpoints.live,
+        numbers: &names.segments,
+        lost_before: lost_files::load(&names.lost)?,
+        lost: Vec::new(),
         synced: synced.position().max(state.position),
         state,
         sealed: Vec::new(),
@@ -139,13 +145,17 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     // Every message that lives is in another segment.
     let leftovers = unnamed.iter().filter(|one| !is_missed(one)).map(|one| one.path(directory));
     reader.remove_all(leftovers.collect())?;
-    let Reader { state, sealed, recovery, mut quarantined, set_aside, has_lost, .. } = reader;
+    reader.lost.iter().try_for_each(|lost| lost_files::save(disk, directory, lost))?;
+    let Reader { state, sealed, recovery, mut quarantined, set_aside, has_lost, lost_before, lost, .. } = reader;
     quarantined.extend(gone.iter().filter_map(|(_, found)| found.clone()));
     let gone: Vec<LiveSegment> = gone.into_iter().map(|(one, _)| one).collect();
     let removed_indexes = remove_orphans(disk, directory, &names, &gone)?;
     // Rewritten ones keep the numbers of what they stand for: numbers ascend along the log. One that is gone may be put back.
     let last = gone.iter().map(|one| one.number).fold(names.highest, u64::max);
+    let last = lost_before.iter().chain(&lost).map(|lost| *lost.end()).fold(last, u64::max);
     let next_number = last.saturating_add(1);
+    let lost = names.lost.into_iter().chain(lost.iter().map(|lost| lost_files::lost_path(directory, *lost.start())));
+    let lost = lost.collect();
     Ok(Recovered {
         log_id,
         state,
@@ -159,6 +169,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
         removed_indexes,
         gone,
         has_lost,
+        lost,
     })
 }
 
@@ -200,6 +211,11 @@ struct Reader<'a> {
     floor: Position,
     /// The segments that it lists.
     live: &'a [LiveSegment],
+    /// The numbers of the plain segment files.
+    numbers: &'a [u64],
+    /// The numbers of files that were gone at earlier starts, and at this one.
+    lost_before: Vec<Lost>,
+    lost: Vec<Lost>,
     synced: Position,
     sealed: Vec<Sealed>,
     recovery: Recovery,
@@ -435,6 +451,10 @@ impl Reader<'_> {
         let walked = self.walk(&segment, &contents, end, None);
         let lookup = Lookup::Memory(Arc::new(walked.index));
         let is_live = lookup.any_run(|queue, first, count| self.state.has_live(queue, first, count))?;
+        if !is_live && self.lost_before.iter().any(|lost| lost.contains(&segment.number())) {
+            // It was put back when its numbers had been given up.
+            return self.set_aside(segment.number());
+        }
         if is_live {
             self.quarantined.extend(walked.damaged);
         }
@@ -478,11 +498,37 @@ impl Reader<'_> {
 
     /// Records that were synced are missing before a segment. A file with a bad header says so already.
     fn pass_gap(&mut self, segment: &Segment) {
+        let before = segment.number();
+        let last = self.sealed.last().filter(|last| last.end == self.state.position);
+        // Segments before it that died may be gone as well.
+        let after = last.map_or(before.saturating_sub(2), |last| last.segment.number());
+        let lost = lost_files::between(self.directory, after, before);
         if !self.has_headless {
-            self.quarantined.push(Quarantined::new(segment, 0, Damage::Gap));
+            let gone = lost.as_ref().map(|lost| self.gone(*lost.start()));
+            self.quarantined.push(gone.unwrap_or_else(|| Quarantined::new(segment, 0, Damage::Gap)));
         }
+        self.lost.extend(lost);
         self.has_lost = true;
         self.state.position = segment.first();
+    }
+
+    /// Remembers which files may have held the records between two positions, of which a segment has the first. Gives what is to
+    /// be told when it has no room for all of them.
+    fn miss_behind(&mut self, segment: &Segment, end: Position, owed: Position) -> Option<Quarantined> {
+        let number = segment.number();
+        let before = self.numbers.iter().copied().find(|&before| before > number);
+        let behind = || Some(lost_files::behind(number, (end, owed)));
+        let lost = before.map_or_else(behind, |before| lost_files::between(self.directory, number, before))?;
+        let gone = (segment.offset_of(owed) > segment.bytes()).then(|| self.gone(*lost.start()));
+        self.lost.push(lost);
+        gone
+    }
+
+    /// What is told of a file that is not there.
+    fn gone(&self, number: u64) -> Quarantined {
+        let path = segment_path(self.directory, number);
+        let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        Quarantined { file, at: 0, why: Damage::GoneUncovered, queues: Vec::new() }
     }
 
     /// Records at the end are missing that were synced: the log goes on above them, so that no position names two records.
@@ -491,11 +537,13 @@ impl Reader<'_> {
             return;
         }
         if let Some(last) = self.sealed.last_mut() {
-            let at = last.segment.offset_of(last.end);
-            if !self.has_headless {
-                self.quarantined.push(Quarantined::new(&last.segment, at, Damage::Gap));
-            }
+            let (segment, end) = (Arc::clone(&last.segment), last.end);
             last.end = self.synced;
+            let gone = self.miss_behind(&segment, end, self.synced);
+            if !self.has_headless {
+                let at = segment.offset_of(end);
+                self.quarantined.push(gone.unwrap_or_else(|| Quarantined::new(&segment, at, Damage::Gap)));
+            }
         } else {
             let (file, why) = ("synced".to_owned(), Damage::Gap);
             self.quarantined.push(Quarantined { file, at: 0, why, queues: Vec::new() });
@@ -547,8 +595,10 @@ impl Reader<'_> {
                         return walked;
                     }
                     let why = if is_bad { Damage::Unreadable } else { error.into() };
-                    let found = self.found_bad(segment, contents, at, why);
-                    self.note_lost(found, fold, &mut walked.damaged);
+                    let is_short = !goes_on && error == DecodeError::End && fold.is_some();
+                    let gone = if is_short { self.miss_behind(segment, segment.position_of(at), owed) } else { None };
+                    let found = gone.unwrap_or_else(|| self.found_bad(segment, contents, at, why));
+                    self.note_lost((found, at), fold, &mut walked.damaged);
                     if !goes_on {
                         return walked;
                     }
@@ -589,8 +639,7 @@ impl Reader<'_> {
     }
 
     /// Remembers that no record can be read at an offset.
-    fn note_lost(&mut self, found: Quarantined, fold: Option<u64>, damaged: &mut Vec<Quarantined>) {
-        let at = found.at;
+    fn note_lost(&mut self, (found, at): (Quarantined, u64), fold: Option<u64>, damaged: &mut Vec<Quarantined>) {
         damaged.push(found);
         let Some(epoch) = fold else { return };
         self.has_lost = true;

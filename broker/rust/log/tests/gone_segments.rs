@@ -304,3 +304,94 @@ fn a_log_without_checkpoints_whose_first_segments_are_gone_is_refused_and_left_a
         remove(is_removed);
     }
 }
+
+/// A log that was killed before its first checkpoint.
+fn killed(directory: &Path) -> Model {
+    let mut log = open(directory).log;
+    let mut model = Model::default();
+    for seed in 0..100 {
+        model.publish(&mut log, &[1 + u32::from(seed % 2)], message(100, seed)).unwrap();
+    }
+    log.write().unwrap();
+    sync(&mut log);
+    model
+}
+
+/// The segment before it was called damaged, and the file was removed without a word once it was back.
+#[test]
+fn a_segment_that_vanished_above_the_checkpoint_is_named_and_set_aside_when_it_comes_back_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let model = killed(directory.path());
+    let aside = directory.path().join("kept");
+    std::fs::rename(segment(directory.path(), 3), &aside).unwrap();
+    let mut opened = open(directory.path());
+    let told: Vec<_> = opened.quarantined.iter().map(|found| (found.file.as_str(), found.why)).collect();
+    assert_eq!(told, [("msgs.0000000003", Damage::GoneUncovered)]);
+    let kept = stored(&opened, &model);
+    assert!((70..95).contains(&kept), "{kept}");
+    opened.log.close().unwrap();
+    std::fs::rename(&aside, segment(directory.path(), 3)).unwrap();
+
+    let mut opened = open(directory.path());
+
+    assert_eq!(opened.set_aside, ["msgs.0000000003.aside"]);
+    assert_eq!(stored(&opened, &model), kept);
+    opened.log.close().unwrap();
+    assert!(directory.path().join("msgs.0000000003.aside").exists());
+    assert_eq!(open(directory.path()).quarantined, []);
+}
+
+#[test]
+fn a_segment_above_the_checkpoint_that_comes_back_before_another_is_made_is_served() {
+    let directory = tempfile::tempdir().unwrap();
+    let model = killed(directory.path());
+    let aside = directory.path().join("kept");
+    std::fs::rename(segment(directory.path(), 3), &aside).unwrap();
+    drop(open(directory.path()));
+    std::fs::rename(&aside, segment(directory.path(), 3)).unwrap();
+
+    for _ in 0..2 {
+        let mut opened = open(directory.path());
+        assert_eq!((&opened.quarantined[..], &opened.set_aside[..]), (&[][..], &[][..]));
+        model.check_messages(&opened.log);
+        opened.log.close().unwrap();
+    }
+}
+
+/// Its number was given to the next segment, so that putting it back overwrote that one.
+#[test]
+fn the_number_of_a_newest_segment_that_vanished_is_not_given_again() {
+    for is_covered in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut model = killed(directory.path());
+        if is_covered {
+            let mut log = open(directory.path()).log;
+            log.close().unwrap();
+            let mut log = open(directory.path()).log;
+            for seed in 0..30 {
+                model.publish(&mut log, &[1], message(100, seed)).unwrap();
+            }
+            log.write().unwrap();
+            sync(&mut log);
+        }
+        let numbers = (1..60).filter(|&number| segment(directory.path(), number).exists());
+        let newest = numbers.collect::<Vec<_>>().split_off(if is_covered { 8 } else { 6 });
+        for &number in &newest {
+            let kept = directory.path().join(format!("kept.{number}"));
+            std::fs::rename(segment(directory.path(), number), kept).unwrap();
+        }
+
+        let mut opened = open(directory.path());
+
+        let [found] = &opened.quarantined[..] else { panic!("{:?}", opened.quarantined) };
+        assert_eq!((found.file.as_str(), found.why), (&*format!("msgs.{:010}", newest[0]), Damage::GoneUncovered));
+        opened.log.close().unwrap();
+        for &number in &newest {
+            let (kept, path) = (directory.path().join(format!("kept.{number}")), segment(directory.path(), number));
+            assert!(!path.exists(), "its number was given to another");
+            std::fs::rename(kept, path).unwrap();
+        }
+        let names: Vec<_> = newest.iter().map(|number| format!("msgs.{number:010}.aside")).collect();
+        assert_eq!(open(directory.path()).set_aside, names);
+    }
+}
