@@ -195,10 +195,10 @@ fn refuse_without_checkpoint(
 /// Whether a copy of a header may stand after those segments. Where a failing power lost a header, the reserved space behind
 /// it may hold the copy that an earlier segment had there, and not one that was written since the segment before was begun. Two
 /// starts of which the first wrote no record make segments of the same epoch and position.
-fn follows(header: &SegmentHeader, before: &[Found]) -> bool {
+fn follows(header: &SegmentHeader, before: &[SegmentHeader]) -> bool {
     let place = |header: &SegmentHeader| (header.epoch, header.first);
-    let is_new = before.iter().all(|before| before.header.segment_id != header.segment_id);
-    is_new && before.last().is_none_or(|before| place(header) >= place(&before.header))
+    let is_new = before.iter().all(|before| before.segment_id != header.segment_id);
+    is_new && before.last().is_none_or(|before| place(header) >= place(before))
 }
 
 /// Goes over the segments in order.
@@ -277,14 +277,14 @@ impl Reader<'_> {
         numbers: &[u64],
         log_id: &mut Option<[u8; 16]>,
     ) -> Result<(Vec<Found>, Vec<Headless>), LogError> {
-        let mut found: Vec<Found> = Vec::new();
+        let (mut found, mut before) = (Vec::<Found>::new(), Vec::new());
         let mut unreadable = Vec::new();
         for &number in numbers {
             let path = segment_path(self.directory, number);
             let (header, bytes) = match read_header(&path)? {
                 HeaderFound::Segment(header, bytes) => (header, bytes),
                 HeaderFound::Copy(header, bytes, instead)
-                    if follows(&header, &found) && self.counts(number, &header, instead, *log_id) =>
+                    if follows(&header, &before) && self.counts(number, &header, instead, *log_id) =>
                 {
                     // What no sync covers may lack its first sector after a failing power.
                     if self.keeps_order || instead == Instead::Other || header.first < self.synced {
@@ -308,6 +308,7 @@ impl Reader<'_> {
             let segment = Segment::new(self.directory, number, &header, bytes);
             segment.mark_recovered();
             found.push(Found { segment, header, limit: None });
+            before.push(header);
         }
         let mut limit = None;
         for later in found.iter_mut().rev() {
@@ -379,12 +380,19 @@ impl Reader<'_> {
                 sorted.unnamed.push(one);
             }
         }
+        let mut before = Vec::new();
         for &number in &names.segments {
             let path = segment_path(self.directory, number);
-            if !manifest.entries.is_empty()
-                && let HeaderFound::Segment(header, _) | HeaderFound::Copy(header, ..) = read_header(&path)?
-                && manifest.replacement(self.directory, header.first).is_some()
-            {
+            let header = match manifest.entries.is_empty() {
+                true => None,
+                false => match read_header(&path)? {
+                    HeaderFound::Segment(header, _) => Some(header),
+                    HeaderFound::Copy(header, ..) => Some(header).filter(|header| follows(header, &before)),
+                    HeaderFound::Zeros | HeaderFound::Unreadable(_) => None,
+                },
+            };
+            before.extend(header);
+            if header.is_some_and(|header| manifest.replacement(self.directory, header.first).is_some()) {
                 sorted.replaced.push(path);
             } else {
                 sorted.plain.push(number);
