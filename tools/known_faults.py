@@ -169,8 +169,8 @@ FAULTS = (
     Fault(
         "a start removes live segments that an old manifest does not name",
         "broker/rust/log/src/recovery.rs",
-        "!is_owed(self.directory, live, manifest, (number, edition))",
-        "!is_owed(self.directory, live, manifest, (number, 0))",
+        "let leftovers = unnamed.iter().filter(|one| !is_missed(one))",
+        "let leftovers = unnamed.iter().filter(|one| is_missed(one) || one.number > 0)",
         GONE,
     ),
     Fault(

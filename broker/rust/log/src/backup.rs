@@ -20,6 +20,7 @@ use crate::fold_ticket::set_aside;
 use crate::manifest::Manifest;
 use crate::names::Names;
 use crate::record::Position;
+use crate::segment::{damaged_path, directory_path};
 use crate::sync::{SyncedFile, save_position};
 
 const COPY_BYTES: usize = 1 << 20;
@@ -129,7 +130,9 @@ pub struct BackupTicket {
     pub(crate) position: Position,
     /// The files of the sealed segments and, where they have one, of their directories.
     pub(crate) sealed: Vec<(PathBuf, PathBuf)>,
-    /// Of those of them that were rewritten.
+    /// Segments that only a start touches, as they cannot be served: a start of the copy is to tell of them, too.
+    pub(crate) unserved: Vec<PathBuf>,
+    /// Of those of the sealed ones that were rewritten.
     pub(crate) manifest: Manifest,
     pub(crate) active: (PathBuf, Arc<File>),
     /// How much of the active segment's file is below the position, and how large the file is.
@@ -153,6 +156,11 @@ impl BackupTicket {
         for (segment, index) in &self.sealed {
             self.copy(segment, target)?;
             self.copy_if_there(index, target)?;
+            self.copy_if_there(&damaged_path(segment), target)?;
+        }
+        for segment in &self.unserved {
+            self.copy_if_there(segment, target)?;
+            self.copy_if_there(&directory_path(segment), target)?;
         }
         if let Some((newest, older)) = self.checkpoints.split_last() {
             // The oldest may have gone when the copy began. Without the newest one the log was deleted meanwhile.

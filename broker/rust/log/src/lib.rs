@@ -26,6 +26,7 @@ mod index;
 mod inspect;
 mod live_segments;
 mod log;
+mod lost_files;
 mod manifest;
 #[allow(unsafe_code)]
 mod map;

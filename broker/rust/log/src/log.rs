@@ -11,7 +11,7 @@ mod upkeep;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -140,6 +140,9 @@ pub struct Log {
     /// The numbers of segments with damage: nothing is rewritten in their place or across them, and their files are set
     /// aside, not removed, once nothing in them lives.
     quarantined: BTreeSet<u64>,
+    /// Segments that stay and are not served: their headers cannot be read, or the manifest does not name them; and what
+    /// remembers that others were gone.
+    unserved: Vec<PathBuf>,
 }
 
 impl Log {
@@ -159,6 +162,7 @@ impl Log {
         let is_new = recovered.log_id.is_none();
         let mut log = Log::after(directory, options, recovered)?;
         quarantined.iter().for_each(|found| log.quarantine(&found.file, found.at));
+        log.unserved.extend(log.unserved_of(&quarantined));
         log.quarantined.extend(quarantined.iter().filter_map(|found| number_of(&found.file)));
         let end = log.append_epoch(raise)?;
         log.write()?;
@@ -444,7 +448,7 @@ impl Log {
 
 impl Log {
     fn after(directory: &Path, options: LogOptions, recovered: Recovered) -> Result<Log, LogError> {
-        let Recovered { log_id, state, checkpoints, synced, sealed, next_number, gone, .. } = recovered;
+        let Recovered { log_id, state, checkpoints, synced, sealed, next_number, gone, lost, .. } = recovered;
         let log_id = log_id.map_or_else(|| random(directory), Ok)?;
         let directory: Arc<Path> = Arc::from(directory);
         let (end, epoch) = (state.position, state.epoch + 1);
@@ -487,6 +491,7 @@ impl Log {
             hints: RefCell::default(),
             recent,
             quarantined: BTreeSet::new(),
+            unserved: lost,
         })
     }
 
