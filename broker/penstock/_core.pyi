@@ -98,6 +98,8 @@ class Shard:
     def shut_empty_queue(self, id: int) -> tuple[int, int, int, int, int]:
         """Lets no more messages into a queue that holds none, until it is deleted or reopened; gives what it holds, as
         `queue_counts`."""
+    def shut_queue(self, id: int) -> None:
+        """Lets no more messages into a queue, whatever it holds, until it is deleted or reopened."""
     def reopen_queue(self, id: int) -> None: ...
     def purge_queue(self, id: int) -> int:
         """Drops the ready messages; gives their number."""

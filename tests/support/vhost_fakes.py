@@ -130,6 +130,9 @@ class FakeShard:
             self.shut.add(queue_id)
         return counts
 
+    def shut_queue(self, queue_id: int, /) -> None:
+        self.shut.add(queue_id)
+
     def reopen_queue(self, queue_id: int, /) -> None:
         self._check(queue_id in self.queues, f"no queue {queue_id}")
         self.shut.discard(queue_id)

@@ -63,6 +63,10 @@ class CarefulShard:
         with self._faults():
             return self._shard.shut_empty_queue(queue_id)
 
+    def shut_queue(self, queue_id: int, /) -> None:
+        with self._faults():
+            self._shard.shut_queue(queue_id)
+
     def reopen_queue(self, queue_id: int, /) -> None:
         with self._faults():
             self._shard.reopen_queue(queue_id)

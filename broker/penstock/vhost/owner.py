@@ -1,7 +1,7 @@
 """The one task that owns a vhost's topology. Commands wait in a bounded inbox; a round takes all of them, decides
 them in order, writes their entries with one append, then changes the engine, then answers. What looks at topology and
 engine together does so between rounds, when the two agree. After a fault nothing is decided any more: the state may
-be ahead of the disk.
+be ahead of the disk, and a queue whose deletion may be on it takes no more messages, which a start would delete.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Any, Final, TypeGuard, TypeVar
 
 from penstock.metadata import VhostTopology, decide
 from penstock.metadata.commands import Command, DeleteQueue, QueueUnused
-from penstock.metadata.effects import Answer, Decision, DropQueue, Entry, PutQueue
+from penstock.metadata.effects import Answer, Decision, DropQueue, Entry, PersistQueueDeleted, PutQueue
 from penstock.model.errors import DiskFullError, FaultError, NotWrittenError, RefusedError, StoppedError, Thing
 from penstock.model.names import QueueId, QueueName
 from penstock.vhost.apply import apply_changes
@@ -24,6 +24,8 @@ ROOM_SECONDS: Final = 0.25
 """How long until a full disk is tried again."""
 STALL_SECONDS: Final = 0.05
 """How long until a shard that stalls is looked at again."""
+NOT_WRITTEN: Final = (NotWrittenError, DiskFullError)
+"""Raised by the definitions file alone, which then has nothing of a round."""
 NO_COUNTS: Final[QueueCounts] = (0, 0, 0, 0, 0)
 
 T = TypeVar("T")
@@ -152,10 +154,17 @@ class Owner:
         self.is_settling = True
         await self._until_calm()
         decided = self._decide_round()
-        await self._write_down(decided)
-        await self._make_logs(decided)
-        await self._until_calm()
-        results = [(waiting, self._perform(decision)) for waiting, decision in decided]
+        try:
+            await self._write_down(decided)
+            await self._make_logs(decided)
+            await self._until_calm()
+            results = [(waiting, self._perform(decision)) for waiting, decision in decided]
+        except NOT_WRITTEN:
+            await self._reopen(decided)
+            raise
+        except Exception:
+            await self._shut_deleted(decided)
+            raise
         self.is_settling = False
         self._applied_below = self.topology.next_queue_id
         for waiting, result in results:
@@ -186,12 +195,22 @@ class Owner:
         for _, decision in decided:
             if isinstance(decision, Decision):
                 entries += decision.entries
-        try:
-            if entries:
-                await self._append(entries)
-        except NotWrittenError:
-            await self._reopen(decided)
-            raise
+        if entries:
+            await self._append(entries)
+
+    async def _shut_deleted(self, decided: list[_Decided]) -> None:
+        """Their deletions may be on the disk, and the engine may still have them: what they took from now on, the next
+        start would delete. What they took while the round was under way came before the deletion. Queues that are gone
+        after a restart in any case go on, so that an exchange which leads to them does."""
+        await self._until_calm()
+        for _, decision in decided:
+            if not isinstance(decision, Decision):
+                continue
+            deleted = {entry.name for entry in decision.entries if isinstance(entry, PersistQueueDeleted)}
+            for change in decision.changes:
+                if isinstance(change, DropQueue) and change.name in deleted:
+                    with suppress(FaultError):  # its log has failed, and takes nothing more anyway
+                        self.shard.shut_queue(change.id)
 
     async def _reopen(self, decided: list[_Decided]) -> None:
         """Queues that were to be deleted as empty are there after a restart, so that they take messages until then."""

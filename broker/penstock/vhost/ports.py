@@ -70,7 +70,8 @@ class DefinitionsFile(Protocol):
 
     async def append(self, entries: Sequence[Entry]) -> None:
         """Returns when the entries are on the disk. Raises DiskFullError, after which the same may be tried again; any
-        other StorageError is the end of it. Without a NotWrittenError the entries may be there after a restart."""
+        other StorageError is the end of it. With a NotWrittenError no deletion is there after a restart; without one
+        each of them may be."""
 
 
 class Shard(Protocol):
@@ -92,6 +93,9 @@ class Shard(Protocol):
     def delete_queue(self, queue_id: int, /) -> int: ...
     def shut_empty_queue(self, queue_id: int, /) -> QueueCounts:
         """Lets no more messages into a queue that holds none, until it is deleted or reopened; gives what it holds."""
+
+    def shut_queue(self, queue_id: int, /) -> None:
+        """Lets no more messages into a queue, whatever it holds. One that is gone already may be named."""
 
     def reopen_queue(self, queue_id: int, /) -> None: ...
     def purge_queue(self, queue_id: int, /) -> int: ...

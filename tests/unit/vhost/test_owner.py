@@ -1,7 +1,7 @@
 """The owner task: order, rounds, one sync for many, faults, and its end."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
@@ -11,6 +11,7 @@ from penstock.metadata.effects import Done
 from penstock.model.errors import NotFoundError, PreconditionFailedError, StoppedError, StorageError, Thing
 from penstock.model.names import ConnectionId, QueueName, VhostName
 from penstock.vhost.owner import COMMANDS_WAITING_MAX, Owner
+from penstock.vhost.ports import NewQueue
 from support.vhost_fakes import FakeDefinitions, FakeShard, FakeShardError, Tasks
 
 ME = ConnectionId(1)
@@ -196,6 +197,73 @@ def test_a_queue_whose_deletion_may_be_written_stays_shut() -> None:
         assert world.shard.shut == {1}
 
     play(scenario)
+
+
+@pytest.mark.parametrize("command", [DeleteQueue(QueueName("a"), ME), QueueUnused(QueueName("a"))])
+def test_a_queue_whose_plain_deletion_may_be_written_takes_nothing_more(command: Command) -> None:
+    """Messages were confirmed to it, and the next start deleted it."""
+
+    async def scenario(world: World) -> None:
+        await world.submit_all(declare("a", auto_delete=True), declare("b"))
+        world.definitions.fails = True
+
+        with pytest.raises(StoppedError):
+            await world.owner.submit(command)
+
+        assert world.shard.shut == {1}
+
+    play(scenario)
+
+
+def test_a_queue_whose_plain_deletion_was_not_written_goes_on() -> None:
+    async def scenario(world: World) -> None:
+        await world.owner.submit(declare("a"))
+        world.definitions.takes_back = True
+
+        with pytest.raises(StoppedError):
+            await world.owner.submit(DeleteQueue(QueueName("a"), ME))
+
+        assert world.shard.shut == set()
+
+    play(scenario)
+
+
+def test_queues_that_a_restart_ends_anyway_are_not_shut() -> None:
+    async def scenario(world: World) -> None:
+        await world.submit_all(declare("exclusive", exclusive=True), declare("fleeting", durable=False), declare("a"))
+        world.definitions.fails = True
+
+        await world.submit_all(
+            ConnectionClosed(ME), DeleteQueue(QueueName("fleeting"), ME), DeleteQueue(QueueName("a"), ME)
+        )
+
+        assert world.shard.shut == {3}
+
+    play(scenario)
+
+
+class FailingShard(FakeShard):
+    """Its disk fails when a round changes it."""
+
+    def put_queues(self, queues: Sequence[NewQueue]) -> None:
+        if self.queues:
+            raise StorageError(Thing("log", "/"), "failed: Input/output error", "look at the disk")
+        super().put_queues(queues)
+
+
+def test_a_queue_that_a_round_deleted_before_it_failed_takes_nothing_more() -> None:
+    """The definitions had the deletion, the engine did not, and confirmed what came."""
+
+    async def scenario(world: World) -> None:
+        await world.owner.submit(declare("jobs"))
+
+        results = await world.submit_all(declare("own"), DeleteQueue(QueueName("jobs"), ME))
+
+        assert all(isinstance(result, StoppedError) for result in results)
+        assert world.shard.queues == {1: "jobs"}
+        assert world.shard.shut == {1}
+
+    play(scenario, FailingShard())
 
 
 class BusyShard(FakeShard):

@@ -130,6 +130,19 @@ impl Shard {
         Ok(counts)
     }
 
+    /// Lets no more messages into a queue, whatever it holds, until it is deleted or reopened: the next start may delete it. One
+    /// that is gone already may be named.
+    ///
+    /// # Errors
+    /// `Stopped` when a bug poisoned the shard.
+    pub fn shut_queue(&self, id: QueueId) -> Result<(), EngineError> {
+        if let Some(home) = self.dedicated.get(id) {
+            return home.shut_queue(id);
+        }
+        self.lock()?.shut.insert(id);
+        Ok(())
+    }
+
     /// Lets messages in again: it is not deleted after all.
     ///
     /// # Errors
