@@ -77,6 +77,7 @@ impl Shard {
         for settings in queues {
             if guard.elsewhere.contains(&settings.id) {
                 guard.routing.put_queue(settings.name, settings.id);
+                guard.note_own_log(settings.id, true)?;
                 elsewhere.push(settings);
             } else {
                 guard.put_queue(settings);
@@ -89,7 +90,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Ends the queue's consumers and drops its messages; gives their number, unsettled ones included.
+    /// Ends the queue's consumers and drops its messages; gives their number, unsettled ones included. Also takes back the log
+    /// that a queue was given which was not put.
     ///
     /// # Errors
     /// `NoQueue`; `Log` when the deletion cannot be written.
