@@ -19,6 +19,7 @@ mod leasing;
 mod level;
 mod notices;
 mod offsets;
+mod passed_on;
 mod places;
 mod producers;
 mod publish;

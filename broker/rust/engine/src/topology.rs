@@ -75,19 +75,14 @@ impl Shard {
         guard.check(self.name())?;
         let mut elsewhere = Vec::new();
         for settings in queues {
-            if guard.elsewhere.contains(&settings.id) {
-                guard.routing.put_queue(settings.name, settings.id);
-                guard.note_own_log(settings.id, true)?;
+            if guard.elsewhere.contains_key(&settings.id) {
                 elsewhere.push(settings);
             } else {
                 guard.put_queue(settings);
             }
         }
         drop(guard);
-        for settings in elsewhere {
-            self.dedicated.get(settings.id).map_or(Ok(()), |home| home.put_queues([settings]))?;
-        }
-        Ok(())
+        elsewhere.into_iter().try_for_each(|settings| self.put_dedicated(settings))
     }
 
     /// Ends the queue's consumers and drops its messages; gives their number, unsettled ones included. Also takes back the log
