@@ -5,7 +5,7 @@ mod stalls;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use penstock_log::{BackupTicket, Log, LogError, LogOptions, LogStats, Position, Recovery, Room, marks};
@@ -416,8 +416,22 @@ impl Shard {
             if self.synced() >= position {
                 return Ok(());
             }
-            self.lock()?.check(&self.name)?;
+            self.check_at_a_look()?;
             done.await;
+        }
+    }
+
+    /// Whether nothing more is synced. Waits for no lock: what stopped the shard tells whoever waits, and while another holds
+    /// the lock what it told is enough.
+    fn check_at_a_look(&self) -> Result<(), EngineError> {
+        match self.state.try_lock() {
+            Ok(state) => state.check(&self.name),
+            Err(TryLockError::Poisoned(_)) => Err(self.poisoned()),
+            Err(TryLockError::WouldBlock) => match self.stalls.fault.get() {
+                Some(reason) => Err(EngineError::Stopped(self.name.clone(), reason.clone())),
+                None if self.is_closed() => Err(EngineError::Closed(self.name.clone())),
+                None => Ok(()),
+            },
         }
     }
 
@@ -428,7 +442,8 @@ impl Shard {
 
     pub(crate) fn stop(&self, reason: &str) {
         if let Ok(mut guard) = self.lock() {
-            guard.stopped.get_or_insert_with(|| reason.to_owned());
+            let reason = guard.stopped.get_or_insert_with(|| reason.to_owned());
+            let _ = self.stalls.fault.set(reason.clone());
         }
         self.sync_done.notify_waiters();
     }
@@ -461,8 +476,11 @@ impl Shard {
 
     pub(crate) fn lock(&self) -> Result<Held<'_>, EngineError> {
         let _next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let stopped = |_| EngineError::Stopped(self.name.clone(), "a bug ended an operation half way".to_owned());
-        Ok(self.stalls.taken(self.state.lock().map_err(stopped)?))
+        Ok(self.stalls.taken(self.state.lock().map_err(|_| self.poisoned())?))
+    }
+
+    fn poisoned(&self) -> EngineError {
+        EngineError::Stopped(self.name.clone(), "a bug ended an operation half way".to_owned())
     }
 
     pub(crate) fn entry<'a>(&self, state: &'a mut State, queue: QueueId) -> Result<&'a mut QueueEntry, EngineError> {

@@ -99,6 +99,12 @@ impl Subscription {
         &self.signal
     }
 
+    /// The shard whose lock it takes.
+    #[must_use]
+    pub fn shard(&self) -> &Arc<Shard> {
+        &self.shard
+    }
+
     #[must_use]
     pub fn queue(&self) -> QueueId {
         self.queue

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use penstock_engine::{Sequence, SequenceRange, Settle, Shard, Subscription};
+use penstock_engine::{Sequence, SequenceRange, Settle, Subscription};
 use penstock_wire::grpc::consume::{
     ConsumeFrame, encode_consume_cancelled, encode_consume_opened, parse_consume_request,
 };
@@ -24,7 +24,7 @@ use crate::quotas::Allowance;
 use crate::responses::{FramedMessage, Responder};
 use crate::rights::Rights;
 use crate::server::until_stopped;
-use crate::stalls::{at, until_free};
+use crate::stalls::{Later, when_free};
 use crate::status;
 
 /// Messages taken under one hold of the shard's lock.
@@ -41,7 +41,7 @@ const REQUEUE: u32 = 3;
 pub(crate) struct ConsumeStream {
     input: Streaming<Bytes>,
     stopping: watch::Receiver<bool>,
-    consumer: Arc<Consumer>,
+    consumer: Arc<Later<Consumer>>,
     rights: Rights,
     pending: Pending,
     allowance: Allowance,
@@ -53,7 +53,6 @@ pub(crate) struct ConsumeStream {
 pub(crate) struct Consumer {
     pub calls: Arc<Calls>,
     pub caller: Caller,
-    pub shard: Arc<Shard>,
     pub subscription: Subscription,
 }
 
@@ -62,10 +61,16 @@ impl Consumer {
     pub fn leave(&self) {
         if let Some(unused) = self.subscription.close() {
             let mut call = Call::new(Kind::Unused, &self.caller);
-            call.vhost = self.shard.name().to_owned();
+            call.vhost = self.subscription.shard().name().to_owned();
             call.subject = unused.queue;
             self.calls.tell(call);
         }
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 
@@ -73,7 +78,7 @@ impl ConsumeStream {
     pub fn new(
         input: Streaming<Bytes>,
         stopping: watch::Receiver<bool>,
-        consumer: Arc<Consumer>,
+        consumer: Arc<Later<Consumer>>,
         (rights, allowance): (Rights, Allowance),
         consumer_tag: &str,
     ) -> ConsumeStream {
@@ -101,7 +106,9 @@ impl Responder for ConsumeStream {
         }
         let next = self.next().await;
         if !matches!(next, Some(Ok(_))) || self.ended {
-            self.leave();
+            self.ended = true;
+            // Whoever hears of the end finds what it held in the queue.
+            when_free(self.consumer.shard(), || self.consumer.leave()).await;
         }
         next
     }
@@ -110,8 +117,7 @@ impl Responder for ConsumeStream {
 impl ConsumeStream {
     async fn next(&mut self) -> Option<Result<FramedMessage, Status>> {
         loop {
-            until_free(&self.consumer.shard).await;
-            match self.read_waiting() {
+            match self.read_waiting().await {
                 Ok(true) => {}
                 Ok(false) => return None,
                 Err(failed) => return Some(Err(failed)),
@@ -119,6 +125,7 @@ impl ConsumeStream {
             if let Some(refused) = self.rights.refused() {
                 return Some(Err(refused));
             }
+            let shard = Arc::clone(self.consumer.shard());
             let mut subscription = &self.consumer.subscription;
             if let Some(reason) = subscription.signal().cancelled() {
                 self.ended = true;
@@ -127,7 +134,7 @@ impl ConsumeStream {
             let stopping = *self.stopping.borrow();
             if self.pending.is_empty() && !stopping {
                 let mut filled = Vec::new();
-                if let Err(error) = at(&self.consumer.shard, || subscription.fill(FILL_MAX, &mut filled)) {
+                if let Err(error) = when_free(&shard, || subscription.fill(FILL_MAX, &mut filled)).await {
                     return Some(Err(status::of_engine(&error)));
                 }
                 self.pending.extend(filled);
@@ -146,7 +153,7 @@ impl ConsumeStream {
                     Err(failed) => return Some(Err(failed)),
                 }
             }
-            if stopping && subscription.unsettled_count() == 0 {
+            if stopping && when_free(&shard, || subscription.unsettled_count()).await == 0 {
                 return Some(Err(status::stopping()));
             }
             let request = tokio::select! {
@@ -157,8 +164,7 @@ impl ConsumeStream {
                 () = until_stopped(&mut self.stopping), if !stopping => continue,
                 () = sleep(pause.unwrap_or_default()), if pause.is_some() => continue,
             };
-            until_free(&self.consumer.shard).await;
-            match self.apply(request) {
+            match self.apply(request).await {
                 Ok(true) => {}
                 Ok(false) => return None,
                 Err(failed) => return Some(Err(failed)),
@@ -167,41 +173,31 @@ impl ConsumeStream {
     }
 
     /// Takes the requests that have arrived; false at the end of the client's side.
-    fn read_waiting(&mut self) -> Result<bool, Status> {
+    async fn read_waiting(&mut self) -> Result<bool, Status> {
         for _ in 0..REQUESTS_MAX {
             let Some(request) = self.input.message().now_or_never() else { return Ok(true) };
-            if !self.apply(request)? {
+            if !self.apply(request).await? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    fn apply(&mut self, request: Result<Option<Bytes>, Status>) -> Result<bool, Status> {
+    async fn apply(&mut self, request: Result<Option<Bytes>, Status>) -> Result<bool, Status> {
         let Some(request) = request? else { return Ok(false) };
-        let subscription = &self.consumer.subscription;
+        let (shard, subscription) = (self.consumer.shard(), &self.consumer.subscription);
         match parse_consume_request(&request).map_err(|error| status::of_wire(&error))? {
             ConsumeFrame::Open(_) => return Err(status::opened_twice()),
             ConsumeFrame::Settlement(settlement) => {
-                let (_, bytes) = at(&self.consumer.shard, || apply_settlement(subscription, &settlement))?;
+                let (_, bytes) = when_free(shard, || apply_settlement(subscription, &settlement)).await?;
                 self.allowance.settled(bytes);
             }
             ConsumeFrame::Flow { prefetch } => {
-                subscription.set_prefetch(prefetch.min(PREFETCH_MAX)).map_err(|error| status::of_engine(&error))?;
+                let set = when_free(shard, || subscription.set_prefetch(prefetch.min(PREFETCH_MAX))).await;
+                set.map_err(|error| status::of_engine(&error))?;
             }
         }
         Ok(true)
-    }
-
-    fn leave(&mut self) {
-        self.ended = true;
-        self.consumer.leave();
-    }
-}
-
-impl Drop for ConsumeStream {
-    fn drop(&mut self) {
-        self.leave();
     }
 }
 
