@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.metadata.effects import PersistLimits, PersistPolicies
+from penstock.metadata.effects import PersistLimits, PersistPolicies, PersistQueueDeleted
 from penstock.metadata.limits import Limits
-from penstock.model.errors import StorageError, Thing
-from penstock.model.names import VhostName
+from penstock.model.errors import NotWrittenError, StorageError, Thing
+from penstock.model.names import QueueName, VhostName
 from penstock.node import vhosts_storage
 from penstock.node.vhosts_storage import VhostsStorage
 from penstock.storage import DataDirectory, read_vhosts, write_users
@@ -91,6 +91,24 @@ def test_policies_and_limits_that_vanished_refuse_a_start(tmp_path: Path, file: 
     play(tmp_path / "data", nothing)
     path.write_bytes(content)
     play(tmp_path / "data", nothing)
+
+
+@pytest.mark.parametrize("step", ["write_policies", "write_limits_file"])
+def test_a_deletion_beside_policies_that_cannot_be_written_is_known_not_to_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The queue stayed shut until a restart, although the definitions had not been touched."""
+    deletion = PersistQueueDeleted(QueueName("jobs"))
+
+    async def delete(storage: VhostsStorage, engine: NoEngine) -> None:
+        definitions = (await storage.create(BLUE)).definitions
+        with monkeypatch.context() as patched:
+            patched.setattr(vhosts_storage, step, failing)
+            with pytest.raises(NotWrittenError, match="cannot be written"):
+                await definitions.append([deletion, PersistPolicies(()), PersistLimits(Limits())])
+        assert (await storage.open(BLUE)).entries.count(deletion) == 0
+
+    play(tmp_path / "data", delete)
 
 
 def test_policies_of_a_vhost_that_was_deleted_are_not_missed(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 //! reaches them.
 //!
 //! What must stay true: a queue lies in one log; the definitions say in which, and a log whose queue they do not name goes. A
-//! mark in the vhost's log remembers each, so that one that vanished is missed and not begun anew. The lock of one shard is
-//! never held while another's is taken.
+//! log is made before they name it, so that one that finds no room refuses its queue; then a mark in the vhost's log remembers
+//! it, so that one that vanished is missed and not begun anew. The lock of one shard is never held while another's is taken.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -106,7 +106,8 @@ impl Shard {
         std::iter::once(Arc::clone(self)).chain(own).collect()
     }
 
-    /// Gives a queue a log of its own, before it is put for the first time; nothing when it has one. Blocks on the disk.
+    /// Gives a queue a log of its own, before it is put for the first time; nothing when it has one. Where that fails nothing is
+    /// left of it, and it may be tried again. Blocks on the disk.
     ///
     /// # Errors
     /// `TooMany`; `Log` when it had one, which is gone; `Io` and `Log` when the disk refuses; `Stopped` and `Closed`.
@@ -127,8 +128,14 @@ impl Shard {
             }
         }
         make_directory(opener, self.directory(), &folder)?;
-        make_directory(opener, &folder, &directory)?;
-        self.open_dedicated(opener, id, &directory)
+        let is_there = directory.exists();
+        let made = make_directory(opener, &folder, &directory);
+        let opened = made.and_then(|()| self.open_dedicated(opener, id, &directory));
+        if opened.is_err() && !is_there {
+            // The next start finishes off what cannot be removed: no queue has it.
+            let _ = std::fs::remove_dir_all(&directory);
+        }
+        opened
     }
 
     /// Opens the logs that are there, and removes what an interrupted deletion left.
@@ -168,9 +175,8 @@ impl Shard {
             shards.push(Arc::downgrade(&shard));
         }
         self.dedicated.put(id, shard);
-        let mut guard = self.lock()?;
-        guard.elsewhere.insert(id);
-        guard.note_own_log(id, true)
+        self.lock()?.elsewhere.insert(id);
+        Ok(())
     }
 
     /// Deletes the logs of queues that are not among the known ones; gives how many.
@@ -366,7 +372,7 @@ fn grouped(mut passed: Vec<PassedOn>) -> Vec<(QueueId, Vec<usize>)> {
 
 impl State {
     /// Remembers that a queue has a log of its own, or has it no more. Without room for it the next start does.
-    fn note_own_log(&mut self, id: QueueId, is_there: bool) -> Result<(), EngineError> {
+    pub(crate) fn note_own_log(&mut self, id: QueueId, is_there: bool) -> Result<(), EngineError> {
         if self.own_logs.contains(&id) == is_there {
             return Ok(());
         }

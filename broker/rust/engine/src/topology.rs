@@ -77,6 +77,7 @@ impl Shard {
         for settings in queues {
             if guard.elsewhere.contains(&settings.id) {
                 guard.routing.put_queue(settings.name, settings.id);
+                guard.note_own_log(settings.id, true)?;
                 elsewhere.push(settings);
             } else {
                 guard.put_queue(settings);
@@ -89,7 +90,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Ends the queue's consumers and drops its messages; gives their number, unsettled ones included.
+    /// Ends the queue's consumers and drops its messages; gives their number, unsettled ones included. Also takes back the log
+    /// that a queue was given which was not put.
     ///
     /// # Errors
     /// `NoQueue`; `Log` when the deletion cannot be written.
@@ -128,6 +130,19 @@ impl Shard {
             guard.shut.insert(id);
         }
         Ok(counts)
+    }
+
+    /// Lets no more messages into a queue, whatever it holds, until it is deleted or reopened: the next start may delete it. One
+    /// that is gone already may be named.
+    ///
+    /// # Errors
+    /// `Stopped` when a bug poisoned the shard.
+    pub fn shut_queue(&self, id: QueueId) -> Result<(), EngineError> {
+        if let Some(home) = self.dedicated.get(id) {
+            return home.shut_queue(id);
+        }
+        self.lock()?.shut.insert(id);
+        Ok(())
     }
 
     /// Lets messages in again: it is not deleted after all.

@@ -6,6 +6,7 @@ mod house;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use house::{House, open, open_on, publish, read_all, settings};
@@ -13,7 +14,7 @@ use penstock_engine::{
     Destination, EngineError, ExchangeKind, Fate, Level, Payload, Producer, ProducerSession, Publication, Published,
     QueueId, QueueLevels, QueueSettings, ReadFrom, Shard, StreamSettings,
 };
-use penstock_log::{Disk, RealDisk};
+use penstock_log::{Disk, FaultyDisk, RealDisk};
 
 const OWN: QueueId = QueueId(7);
 const OTHER: QueueId = QueueId(8);
@@ -272,6 +273,48 @@ impl Disk for SyncsOfNames {
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         self.0.lock().unwrap().push(path.to_owned());
         RealDisk.sync_directory(path)
+    }
+}
+
+#[test]
+fn a_log_that_finds_no_room_leaves_nothing_and_can_be_made_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Arc::new(FaultyDisk::default());
+    let house = open_on(directory.path(), Arc::clone(&disk) as _);
+    disk.free_bytes.store(1, Ordering::SeqCst);
+
+    let refused = house.shard.dedicate(OWN).unwrap_err();
+
+    assert!(refused.is_full(), "{refused}");
+    assert!(!directory.path().join("shards/7").exists());
+    assert!(Arc::ptr_eq(&house.shard.home_of(OWN), &house.shard));
+    disk.free_bytes.store(0, Ordering::SeqCst);
+    put(&house.shard, OWN, "own");
+    send(&house, None, &[("", "own", "a", 0)]).1.unwrap();
+    assert_eq!(bodies(&house, OWN), ["a"]);
+    house.close();
+}
+
+/// A log that was made for a queue that was never written down: its number may be another's after a start.
+#[test]
+fn a_log_whose_queue_was_not_put_is_not_missed() {
+    for is_taken_back in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let house = open(directory.path());
+        house.shard.dedicate(OWN).unwrap();
+        if is_taken_back {
+            assert_eq!(house.shard.delete_queue(OWN).unwrap(), 0);
+            assert!(!directory.path().join("shards/7").exists());
+        }
+        house.close();
+        // It goes without a trace in the vhost's log.
+        let _ = std::fs::remove_dir_all(directory.path().join("shards"));
+
+        let house = open(directory.path());
+        put(&house.shard, OWN, "own");
+
+        assert_eq!(bodies(&house, OWN), [""; 0]);
+        house.close();
     }
 }
 

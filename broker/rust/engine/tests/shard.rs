@@ -480,3 +480,18 @@ fn nothing_is_stored_in_a_queue_that_is_about_to_be_deleted_as_an_empty_one() {
     assert_eq!(held(&house), 2);
     house.engine.close().unwrap();
 }
+
+#[test]
+fn nothing_more_is_stored_in_a_queue_that_the_next_start_may_delete() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open(directory.path());
+    assert!(matches!(publish(&house.shard, &[b"a"])[..], [Fate::Stored(_)]));
+
+    house.shard.shut_queue(QUEUE).unwrap();
+
+    assert_eq!(publish(&house.shard, &[b"b"]), [Fate::Shut]);
+    let subscription = consumer(&house.shard, 1, false);
+    assert_eq!(take(&subscription, 1).len(), 1, "consumers go on");
+    house.shard.shut_queue(QueueId(99)).unwrap();
+    house.engine.close().unwrap();
+}
