@@ -35,6 +35,8 @@ struct Held {
     /// By how many copies a file is needed.
     needed: FxHashMap<PathBuf, usize>,
     waiting: Vec<Gone>,
+    /// The log is closed: what goes from now on is gone for good only after another sync of the directory.
+    is_closed: bool,
 }
 
 /// A file that the log no longer needs.
@@ -54,6 +56,18 @@ impl Gone {
 impl Holds {
     pub(crate) fn is_held(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).copies > 0
+    }
+
+    /// Says that the log is about to sync its directory for the last time.
+    pub(crate) fn close(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_closed = true;
+    }
+
+    /// Makes removals last that a closed log does not know of.
+    pub(crate) fn removed(&self, disk: &dyn Disk, file: Option<&Path>) -> Result<(), LogError> {
+        let is_closed = self.0.lock().unwrap_or_else(PoisonError::into_inner).is_closed;
+        let Some(directory) = file.and_then(Path::parent).filter(|_| is_closed) else { return Ok(()) };
+        disk.sync_directory(directory).map_err(|error| LogError::io("sync", directory, error))
     }
 
     /// Removes a file, or gives it another name: now, or once no copy needs it.
@@ -102,7 +116,7 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         let mut held = self.holds.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Held { copies, needed, waiting } = &mut *held;
+        let Held { copies, needed, waiting, .. } = &mut *held;
         *copies -= 1;
         for file in &self.files {
             if let Some(count) = needed.get_mut(file) {
@@ -114,10 +128,11 @@ impl Drop for Hold {
         *waiting = kept;
         drop(held);
         let gone: Vec<Gone> = gone;
-        for file in gone {
+        for file in &gone {
             // One that stays is dead at the checkpoint; the next start's first fold removes it.
             let _ = file.remove(self.disk.as_ref());
         }
+        let _ = self.holds.removed(self.disk.as_ref(), gone.first().map(|gone| gone.path.as_path()));
     }
 }
 

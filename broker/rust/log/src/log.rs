@@ -407,7 +407,9 @@ impl Log {
             let folded = ticket.perform()?;
             self.finish_fold(folded).perform()?;
         }
-        // A dead segment that a failing power brought back, in part, would be damage to a start after a clean stop.
+        // A dead segment that a failing power brought back, in part, would be damage to a start after a clean stop. A fold that
+        // is still under way syncs what it removes by itself.
+        self.holds.close();
         let names_synced = self.options.disk.sync_directory(&self.directory);
         names_synced.map_err(|error| LogError::io("sync", &self.directory, error))
     }

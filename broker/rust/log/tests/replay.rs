@@ -223,6 +223,30 @@ fn dead_segments_do_not_come_back_when_the_power_fails_after_a_close() {
     }
 }
 
+/// The fold's thread removes what it found dead when it gets to it; only the close before had synced the directory.
+#[test]
+fn dead_segments_that_go_after_a_close_do_not_come_back_either() {
+    let before = directory();
+    let recorder = Arc::new(Recorder::default());
+    let mut log = Log::open(before.path(), options(Sizes::of(2), false, &recorder)).unwrap().log;
+    let mut model = Model::default();
+    (0..60).for_each(|seed| model.publish(&mut log, &[1], message(200, seed)).unwrap());
+    model.purge(&mut log, 1);
+    let folded = log.begin_whole_fold().unwrap().unwrap().perform().unwrap();
+    log.finish_fold(folded).perform().unwrap();
+    model.publish(&mut log, &[2], message(200, 1)).unwrap();
+    let folded = log.begin_whole_fold().unwrap().unwrap().perform().unwrap();
+    log.close().unwrap();
+    assert!(before.path().join("msgs.0000000001").exists());
+
+    log.finish_fold(folded).perform().unwrap();
+
+    assert!(!before.path().join("msgs.0000000001").exists());
+    let mut disk = Crashable::default();
+    recorder.steps().iter().for_each(|step| disk.apply(step));
+    assert_eq!(disk.unsynced_names(), 0);
+}
+
 #[test]
 fn whatever_a_crash_leaves_holds_what_was_confirmed_and_nothing_that_was_not_written() {
     let (cases_min, first) = (from_environment("REPLAY_CASES", 2000), from_environment("REPLAY_SEED", 1));
