@@ -272,8 +272,8 @@ FAULTS = (
     Fault(
         "every file that is gone tells of all missing messages",
         "broker/rust/log/src/live_segments.rs",
-        "if at == 0 { messages } else { 0 }",
-        "if at < usize::MAX { messages } else { 0 }",
+        "Missing { messages: std::mem::take(&mut untold), files };",
+        "Missing { messages: untold, files };",
         GONE,
     ),
     Fault(
@@ -357,8 +357,8 @@ FAULTS = (
     Fault(
         "a start takes the header of an earlier segment in reused space for a segment's own",
         "broker/rust/log/src/recovery.rs",
-        "before.is_none_or(|before| (header.epoch, header.first) > (before.header.epoch, before.header.first))",
-        "before.is_none_or(|before| header.log_id == before.header.log_id)",
+        "is_new && before.last().is_none_or(|before| place(header) >= place(before))",
+        "is_new || before.last().is_none_or(|before| place(header) >= place(before))",
         "cargo test --locked --quiet -p penstock-log --test reused_space",
     ),
     Fault(
