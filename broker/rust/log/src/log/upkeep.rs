@@ -6,7 +6,8 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use super::{LARGE_TIMES, Log, LogOptions};
+use super::rolling::LARGE_TIMES;
+use super::{Log, LogOptions};
 use crate::backup::{BackupTicket, Hold};
 use crate::catalog::Sizes;
 use crate::compaction::{Compacted, CompactionTicket};
