@@ -38,6 +38,7 @@ use crate::encode::{
 use crate::error::LogError;
 use crate::fold::FoldState;
 use crate::fold_ticket::{Keeper, Retired};
+use crate::kept::{Kept, Share};
 use crate::names::number_of;
 use crate::record::{MarkView, Outcome, Position, RANGES_MAX, RECORD_BYTES_MAX, Record, TARGETS_MAX, Target};
 use crate::recovery::{Recovered, Recovery, Sealed, recover};
@@ -61,6 +62,8 @@ pub struct LogOptions {
     pub raise: bool,
     /// Messages are refused rather than leave less room than this on the disk.
     pub free_bytes_min: u64,
+    /// What all logs on this disk keep free.
+    pub kept: Arc<Kept>,
     pub disk: Arc<dyn Disk>,
 }
 
@@ -71,6 +74,7 @@ impl Default for LogOptions {
             segment_bytes_max: 64 << 20,
             raise: false,
             free_bytes_min: 0,
+            kept: Arc::default(),
             disk: Arc::new(RealDisk),
         }
     }
@@ -130,8 +134,7 @@ pub struct Log {
     folding: Arc<AtomicBool>,
     holds: Arc<Holds>,
     folded: Position,
-    /// What the newest checkpoint took.
-    checkpoint_bytes: u64,
+    share: Share,
     recovered: Position,
     /// The segment that a queue was last found in: the next look-up begins there.
     hints: RefCell<FxHashMap<QueueId, u64>>,
@@ -452,6 +455,7 @@ impl Log {
         let bytes = options.segment_bytes_min.max(least);
         let size = Size::bare(bytes, least);
         let (active, unsynced) = Active::create(&directory, options.disk.as_ref(), next_number, &header, size)?;
+        let share = Share::new(&options.kept, checkpoints.newest_bytes);
         let recent = RefCell::new(Recent::new(READ_SEGMENTS * options.segment_bytes_max));
         Ok(Log {
             grown_bytes: bytes,
@@ -460,7 +464,7 @@ impl Log {
             ahead: Ahead::new(end),
             recovered: end,
             folded: checkpoints.newest(),
-            checkpoint_bytes: 0,
+            share,
             keeper: Arc::new(Mutex::new(Keeper {
                 state,
                 checkpoints,

@@ -1,7 +1,7 @@
 //! Room on the disk: messages are refused while what is left is needed to drain it.
 //!
-//! What must stay true: a message never takes the last two segments of the current size and a checkpoint; settlements,
-//! directories and checkpoints may. Room is asked for when a segment is begun, for all of it, and again for each step that is
+//! What must stay true: a message never takes the last two segments of the current size and what all logs of the disk need
+//! for a start and a checkpoint; settlements, directories and checkpoints may. Room is asked for when a segment is begun, for all of it, and again for each step that is
 //! reserved of it: others may have filled the disk meanwhile. What drains a full disk takes as little of it as will do, and so
 //! does a start, on any disk: there may be hundreds of logs on it.
 
@@ -40,7 +40,7 @@ impl Log {
     #[must_use]
     pub fn room(&self) -> Room {
         let free = self.options.disk.space(&self.directory).ok().map(|space| space.free);
-        let reserve = 2 * self.active.segment.bytes() + self.checkpoint_bytes;
+        let reserve = 2 * self.active.segment.bytes() + self.share.of_all();
         Room { free, needed: reserve.max(self.options.free_bytes_min), next: self.next_segment_bytes() }
     }
 

@@ -13,6 +13,7 @@ use crate::catalog::Sizes;
 use crate::compaction::{Compacted, CompactionTicket};
 use crate::error::LogError;
 use crate::fold_ticket::{FoldPart, FoldTicket, Folded, Retired, Running};
+use crate::kept::Share;
 use crate::manifest::{Entry, Manifest};
 use crate::recovery::Sealed;
 
@@ -34,7 +35,7 @@ impl Log {
     pub fn finish_fold(&mut self, folded: Folded) -> Retired {
         let Folded { parts, dead, damaged, boundary, checkpoint_bytes, running } = folded;
         damaged.iter().for_each(|found| self.quarantine(&found.file, found.at));
-        self.checkpoint_bytes = checkpoint_bytes;
+        self.share = Share::new(&self.options.kept, checkpoint_bytes);
         let mut retired = self.retired();
         for part in parts {
             let number = part.segment.number();
