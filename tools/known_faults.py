@@ -38,6 +38,9 @@ NUMBERS = f"{REFUSED}::test_a_start_that_fails_after_a_power_failure_does_not_le
 DEFINITIONS = f"{REFUSED}::test_definitions_that_are_not_whole_cost_no_message"
 LOST_LOG = f"{REFUSED}::test_a_log_that_vanished_is_not_begun_anew[log]"
 LOST_PROOF = f"{REFUSED}::test_a_lost_proof_refuses_the_start_until_somebody_accepts_what_is_there"
+OWN_LOGS = f"{ENGINE} dedicated"
+OWNER = f"{PYTEST} tests/unit/vhost/test_owner.py"
+SETTINGS = f"{PYTEST} tests/unit/node/test_vhosts_storage.py"
 
 FAULTS = (
     Fault(
@@ -167,8 +170,8 @@ FAULTS = (
     Fault(
         "a start removes live segments that an old manifest does not name",
         "broker/rust/log/src/recovery.rs",
-        "if !is_owed(self.directory, live, manifest, (number, edition)) {",
-        "if !is_owed(self.directory, live, manifest, (number, 0)) {",
+        "!is_owed(self.directory, live, manifest, (number, edition))",
+        "!is_owed(self.directory, live, manifest, (number, 0))",
         GONE,
     ),
     Fault(
@@ -287,5 +290,104 @@ FAULTS = (
         "self.kept.0.load(Ordering::Relaxed)",
         "self.bytes",
         FULL_STARTS,
+    ),
+    Fault(
+        "every file that is gone tells of all missing messages",
+        "broker/rust/log/src/live_segments.rs",
+        "if at == 0 { messages } else { 0 }",
+        "if at < usize::MAX { messages } else { 0 }",
+        GONE,
+    ),
+    Fault(
+        "a close does not sync the names of what it removed",
+        "broker/rust/log/src/log.rs",
+        "let names_synced = self.options.disk.sync_directory(&self.directory);",
+        "let names_synced: std::io::Result<()> = Ok(());",
+        REPLAY,
+    ),
+    Fault(
+        "index files without a segment stay",
+        "broker/rust/log/src/orphans.rs",
+        "    for index in &names.indexes {",
+        "    for index in names.indexes.iter().take(0) {",
+        INDEX_FILES,
+    ),
+    Fault(
+        "the folder of a log of its own is not synced when it is there already",
+        "broker/rust/engine/src/dedicated.rs",
+        "        _ => sync_names(opener, parent),",
+        "        Err(_) => Ok(()),\n        Ok(()) => sync_names(opener, parent),",
+        OWN_LOGS,
+    ),
+    Fault(
+        "a queue stays shut when its deletion was not written",
+        "broker/penstock/vhost/owner.py",
+        "            await self._reopen(decided)\n",
+        "",
+        OWNER,
+    ),
+    Fault(
+        "a queue of the same round is deleted without being shut",
+        "broker/penstock/vhost/owner.py",
+        "self._applied(work.name) is None:\n",
+        "self._applied(work.name) is None and False:\n",
+        OWNER,
+    ),
+    Fault(
+        "a declare is answered before its proof is on the disk",
+        "broker/penstock/storage/definitions_proof.py",
+        "        os.fdatasync(self._descriptor)\n",
+        "",
+        POWER,
+    ),
+    Fault(
+        "a start goes on without policies that were there",
+        "broker/penstock/node/vhosts_storage.py",
+        "        self._directory.check_settings(name)\n",
+        "",
+        SETTINGS,
+    ),
+    Fault(
+        "a message of several records names its producer in the first",
+        "broker/rust/log/src/log.rs",
+        "let payload = if place == last {",
+        "let payload = if place == 0 {",
+        REPLAY,
+    ),
+    Fault(
+        "a checkpoint forgets named producers",
+        "broker/rust/log/src/checkpoint.rs",
+        "let mut producers: Vec<_> = state.producers.iter().collect();",
+        "let mut producers: Vec<_> = state.producers.iter().map(|(id, _)| (id, &0_u64)).collect();",
+        REPLAY,
+    ),
+    Fault(
+        "a checkpoint forgets how far messages went out",
+        "broker/rust/log/src/checkpoint.rs",
+        "for ((owner, key), value) in &state.marks {",
+        "for ((owner, key), value) in &state.marks {\n"
+        "        let value: &[u8] = if owner.first() == Some(&b'd') { &[] } else { value };",
+        REPLAY,
+    ),
+    Fault(
+        "a deleted queue keeps the mark of its deliveries",
+        "broker/rust/log/src/marks.rs",
+        "let owners = [owner_of_groups, owner_of_leases, owner_of_stage, owner_of_deliveries];",
+        "let owners = [owner_of_groups, owner_of_leases, owner_of_stage];",
+        REPLAY,
+    ),
+    Fault(
+        "a start takes the header of an earlier segment in reused space for a segment's own",
+        "broker/rust/log/src/recovery.rs",
+        "before.is_none_or(|before| (header.epoch, header.first) > (before.header.epoch, before.header.first))",
+        "before.is_none_or(|before| header.log_id == before.header.log_id)",
+        "cargo test --locked --quiet -p penstock-log --test reused_space",
+    ),
+    Fault(
+        "a start removes what a manifest replaces that is not on the disk",
+        "broker/rust/log/src/recovery.rs",
+        "        if !replaced.is_empty() {\n",
+        "        if replaced.len() == usize::MAX {\n",
+        "cargo test --locked --quiet -p penstock-log --test interrupted_starts",
     ),
 )

@@ -125,7 +125,7 @@ class DiskFullError(StorageError):
 
 
 class NotWrittenError(StorageError):
-    """The disk refused, and nothing of what was to be written is there, now or after a restart."""
+    """The disk refused, and what was to be changed is as it was, after a restart too."""
 
 
 class StoppedError(FaultError):

@@ -10,7 +10,7 @@ from pathlib import Path
 from penstock.frontends.ports import Damage
 from penstock.kit.logging import logger
 from penstock.metadata.effects import Entry, PersistLimits, PersistPolicies
-from penstock.model.errors import StorageError, Thing
+from penstock.model.errors import DiskFullError, NotWrittenError, StorageError, Thing
 from penstock.model.names import VhostName
 from penstock.native import Engine, Shard
 from penstock.native import StorageError as NativeStorageError
@@ -192,6 +192,17 @@ class _Definitions:
         self._note = note
 
     async def append(self, entries: Sequence[Entry]) -> None:
+        try:
+            await self._write_settings(entries)
+        except DiskFullError:
+            raise
+        except StorageError as error:
+            raise NotWrittenError(error.thing, error.rule, error.way_out) from error
+        changes = [change_of(entry) for entry in entries if not isinstance(entry, PersistPolicies | PersistLimits)]
+        if changes:
+            await self._file.append(changes)
+
+    async def _write_settings(self, entries: Sequence[Entry]) -> None:
         is_new = False
         last = {entry.is_operator: entry for entry in entries if isinstance(entry, PersistPolicies)}
         for entry in last.values():
@@ -200,9 +211,6 @@ class _Definitions:
             is_new |= await asyncio.to_thread(self._write_limits, limits)
         if is_new:
             await self._note()  # from now on it is missed when it vanishes
-        changes = [change_of(entry) for entry in entries if not isinstance(entry, PersistPolicies | PersistLimits)]
-        if changes:
-            await self._file.append(changes)
 
     def _write_policies(self, entry: PersistPolicies) -> bool:
         """Says whether the file was not there before."""

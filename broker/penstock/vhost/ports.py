@@ -70,7 +70,8 @@ class DefinitionsFile(Protocol):
 
     async def append(self, entries: Sequence[Entry]) -> None:
         """Returns when the entries are on the disk. Raises DiskFullError, after which the same may be tried again; any
-        other StorageError is the end of it. Without a NotWrittenError the entries may be there after a restart."""
+        other StorageError is the end of it. After a NotWrittenError no exchange, queue or binding is there or gone that
+        was not before, after a restart too; after others it may be."""
 
 
 class Shard(Protocol):

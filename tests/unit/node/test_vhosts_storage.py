@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.metadata.effects import PersistLimits, PersistPolicies
+from penstock.metadata.effects import PersistLimits, PersistPolicies, PersistQueueDeleted
 from penstock.metadata.limits import Limits
-from penstock.model.errors import StorageError, Thing
-from penstock.model.names import VhostName
+from penstock.model.errors import NotWrittenError, StorageError, Thing
+from penstock.model.names import QueueName, VhostName
 from penstock.node import vhosts_storage
 from penstock.node.vhosts_storage import VhostsStorage
 from penstock.storage import DataDirectory, read_vhosts, write_users
@@ -91,6 +91,18 @@ def test_policies_and_limits_that_vanished_refuse_a_start(tmp_path: Path, file: 
     play(tmp_path / "data", nothing)
     path.write_bytes(content)
     play(tmp_path / "data", nothing)
+
+
+def test_definitions_that_wait_for_policies_the_disk_refused_are_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def set_and_delete(storage: VhostsStorage, engine: NoEngine) -> None:
+        definitions = (await storage.create(BLUE)).definitions
+        monkeypatch.setattr(vhosts_storage, "write_policies", failing)
+        with pytest.raises(NotWrittenError):
+            await definitions.append([PersistPolicies(()), PersistQueueDeleted(QueueName("a"))])
+
+    play(tmp_path / "data", set_and_delete)
 
 
 def test_policies_of_a_vhost_that_was_deleted_are_not_missed(tmp_path: Path) -> None:

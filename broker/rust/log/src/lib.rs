@@ -20,6 +20,7 @@ mod encode;
 mod error;
 mod fold;
 mod fold_ticket;
+mod fresh;
 mod header;
 mod index;
 mod inspect;

@@ -283,7 +283,7 @@ impl Log {
             return Err(LogError::io("write", segment.path(), error));
         }
         let bytes = self.tail.len() as u64;
-        segment.set_readable(offset + bytes);
+        segment.written(offset, offset + bytes);
         self.write_behind = false;
         self.written.0 += bytes;
         let (disk, end) = (self.options.disk.as_ref(), offset + bytes);

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use crate::active::STEP_BYTES;
 use crate::disk::{Disk, RealDisk};
 use crate::error::{Damage, LogError};
+use crate::fresh::{Fresh, now_ms};
 use crate::map::Map;
 use crate::record::{
     DecodeError, Decoded, HEADER_BYTES, MessageView, Outline, Position, Record, Target, decode_with, le_u32, le_u64,
@@ -127,6 +128,7 @@ struct Place {
     /// Whether an earlier process wrote it, or bytes of it were read from the disk again: its records are checked before they
     /// are delivered.
     recovered: AtomicBool,
+    fresh: Fresh,
 }
 
 /// A segment that can be read without the log's lock. Its map is made at the first use and stays until it is dropped.
@@ -215,6 +217,9 @@ impl Segment {
     /// Whether the records from one offset to another, the last included, can be read without waiting for the disk.
     #[must_use]
     pub fn is_resident(&self, from: u32, to: u32) -> bool {
+        if self.place.fresh.covers(u64::from(from), self.readable(), now_ms()) {
+            return true;
+        }
         let (Ok(map), Ok(readable)) = (self.map(), self.readable_bytes()) else { return false };
         let (from, to) = (from as usize, to as usize);
         let head_end = to.saturating_add(HEADER_BYTES).min(readable.len());
@@ -285,6 +290,7 @@ impl Segment {
             sealed: AtomicBool::new(false),
             used: AtomicBool::new(false),
             recovered: AtomicBool::new(false),
+            fresh: Fresh::default(),
         };
         Segment { place: Arc::new(place), map: OnceLock::new() }
     }
@@ -331,6 +337,12 @@ impl Segment {
 
     pub(crate) fn set_readable(&self, offset: u64) {
         self.place.readable.store(offset.min(self.place.bytes), Ordering::Release);
+    }
+
+    /// Notes that what lies from an offset up to another was just written, and can be read.
+    pub(crate) fn written(&self, from: u64, to: u64) {
+        self.place.fresh.written(from, now_ms());
+        self.set_readable(to);
     }
 
     pub(crate) fn seal(&self) {

@@ -9,16 +9,18 @@ mod support;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use penstock_log::{Log, LogOptions};
+use penstock_log::{Log, LogOptions, Opened};
 use support::crashed::{Crash, Crashable, Image};
 use support::dice::Dice;
 use support::load::{Load, Shared, Sizes, options, step};
-use support::past::{At, EPOCH_RECORD_BYTES, Past};
+use support::past::{At, EPOCH_RECORD_BYTES, Past, check_messages};
 use support::recorder::{Recorder, Step};
 use support::{Model, message};
 use tempfile::TempDir;
 
 const STEPS_OF_A_LOAD: usize = 60;
+/// Where queues are many, each directory takes longer.
+const STEPS_OF_A_WIDE_LOAD: usize = 12;
 const STEPS_OF_A_LATER_LIFE: usize = 15;
 const LIVES_MAX: usize = 3;
 
@@ -71,7 +73,8 @@ impl Replay {
         let recorder = Arc::new(Recorder::default());
         let (load, opened) = Load::begin(directory.path(), &recorder, seed, Past::default(), Crash::Kill);
         opened.unwrap();
-        let life = live(1, &load, &recorder, STEPS_OF_A_LOAD);
+        let is_wide = Sizes::of(seed).wide_queues > 0;
+        let life = live(1, &load, &recorder, if is_wide { STEPS_OF_A_WIDE_LOAD } else { STEPS_OF_A_LOAD });
         let mut disk = Crashable::default();
         for steps in 0..=life.steps.len() {
             replay.crash_after(&disk, &life, steps);
@@ -115,9 +118,11 @@ impl Replay {
         let recorder = Arc::new(Recorder::after(image, directory.path()));
         let options = options(Sizes::of(self.seed), crash.loses_page_cache(), &recorder);
         let opened = Log::open(directory.path(), options).unwrap();
-        let (_, model) = past.check(&opened, at, crash);
-        let (first, end) = (opened.state, opened.log.end());
-        drop(opened.log);
+        let (_, mut model) = past.check(&opened, at, crash);
+        let Opened { state: first, mut log, .. } = opened;
+        past.send_again(&mut model, &mut log, at);
+        let end = log.end();
+        drop(log);
 
         let again = Log::open(directory.path(), LogOptions::default()).unwrap();
 
@@ -125,7 +130,7 @@ impl Replay {
         assert_eq!((again.state.first_sequence, &again.quarantined[..]), (first.first_sequence, &[][..]));
         assert_eq!(again.state.position.0, end.0 + EPOCH_RECORD_BYTES);
         model.check_state(&again.state);
-        model.check_messages(&again.log);
+        check_messages(&model, &again.log);
     }
 
     /// Another life begins with what a crash left, and ends in one, too.
@@ -139,7 +144,7 @@ impl Replay {
         let directory = directory();
         image.write_to(directory.path());
         let recorder = Arc::new(Recorder::after_files(image, directory.path(), disk.file_count()));
-        let seed = self.seed + 2 * self.dice.below(1 << 20) as u64;
+        let seed = self.seed + 4 * self.dice.below(1 << 20) as u64;
         let (load, opened) = Load::begin(directory.path(), &recorder, seed, past, crash);
         opened.unwrap();
         let life = live(number, &load, &recorder, steps);

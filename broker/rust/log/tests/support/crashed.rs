@@ -15,6 +15,9 @@ use super::recorder::{FileId, Step};
 const SECTOR_BYTES: usize = 512;
 const PAGE_BYTES: usize = 4096;
 const GRAVES_MAX: usize = 4;
+/// A system copies the bytes of a write page by page and ends a process only in between, so that a kill leaves no part of a
+/// segment's header. Larger writes are cut anywhere all the same.
+const AT_ONCE_BYTES: usize = 64;
 
 /// The files of a directory.
 #[derive(Clone, Debug, Default)]
@@ -314,7 +317,9 @@ impl FileState {
             && last.is_some()
             && one.at_step == last
         {
-            one.bytes = one.bytes[..dice.below(one.bytes.len() + 1)].into();
+            let kept = dice.below(one.bytes.len() + 1);
+            let is_at_once = one.bytes.len() <= AT_ONCE_BYTES && kept < one.bytes.len();
+            one.bytes = one.bytes[..if is_at_once { 0 } else { kept }].into();
         }
         state.content(|_| usize::MAX)
     }

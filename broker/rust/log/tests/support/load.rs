@@ -1,16 +1,19 @@
-//! Mixed use of a log, from a seed: messages and settlements, syncs, folds and compaction, closes and starts. While the
-//! slow ones are under way, messages go on coming between the steps that they take on the disk.
+//! Mixed use of a log, from a seed: messages, of named producers too, settlements and marks, syncs, folds and compaction,
+//! closes and starts. While the slow ones are under way, messages go on coming between the steps that they take on the disk.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use penstock_log::{Log, LogError, LogOptions, Opened, Outcome};
+use penstock_log::{Log, LogError, LogOptions, Opened, Outcome, Position, TARGETS_MAX, marks};
+use penstock_queue::QueueId;
 
 use super::crashed::Crash;
 use super::dice::Dice;
 use super::past::{At, Past};
+use super::producers::{self, Sent};
 use super::recorder::Recorder;
-use super::{Model, message};
+use super::{Model, Stored, message};
 
 /// How large segments are and the messages in them.
 #[derive(Clone, Copy, Debug)]
@@ -18,18 +21,30 @@ pub struct Sizes {
     pub segment_bytes: (u64, u64),
     pub body_bytes_max: usize,
     pub large_body_bytes_max: usize,
+    /// Queues beside the usual four, which get messages of several records and are never deleted.
+    pub wide_queues: usize,
 }
 
 impl Sizes {
-    /// By turns: segments of a sector and more with messages that fill a part of one, and segments of pages.
+    /// By turns: segments of a sector and more with messages that fill a part of one, and segments of pages. Two of four
+    /// have messages for so many more queues than one record names that the last record fills sectors of its own, which a
+    /// failing power may lose without the first.
     pub fn of(seed: u64) -> Sizes {
+        let wide_queues = if seed % 4 < 2 { TARGETS_MAX + TARGETS_MAX / 2 } else { 0 };
         if seed.is_multiple_of(2) {
-            Sizes { segment_bytes: (512, 4096), body_bytes_max: 200, large_body_bytes_max: 6000 }
+            Sizes { segment_bytes: (512, 4096), body_bytes_max: 200, large_body_bytes_max: 6000, wide_queues }
         } else {
-            Sizes { segment_bytes: (4096, 32 << 10), body_bytes_max: 1500, large_body_bytes_max: 40_000 }
+            Sizes { segment_bytes: (4096, 32 << 10), body_bytes_max: 1500, large_body_bytes_max: 40_000, wide_queues }
         }
     }
+
+    fn wide_ids(&self) -> std::ops::Range<u32> {
+        FIRST_WIDE..FIRST_WIDE + self.wide_queues as u32
+    }
 }
+
+/// Below it are those that may be deleted.
+pub const FIRST_WIDE: u32 = 1_000;
 
 /// See the module. It is shared with what happens between steps.
 pub struct Load {
@@ -42,6 +57,10 @@ pub struct Load {
     past: Past,
     /// Queues are never used again: a deleted one's number is replaced by a new one.
     ids: [u32; 4],
+    /// Likewise those of producers.
+    producers: [u64; 2],
+    /// What producers have to send again, before anything else.
+    owed: VecDeque<Sent>,
 }
 
 pub type Shared = Arc<Mutex<Load>>;
@@ -65,6 +84,8 @@ impl Load {
             model: Model::default(),
             past,
             ids: [1, 2, 3, 4],
+            producers: [1, 2],
+            owed: VecDeque::new(),
         };
         let opened = load.open(crash);
         let load = Arc::new(Mutex::new(load));
@@ -107,12 +128,20 @@ impl Load {
         self.past.appended(state.position, &self.model, before);
         self.past.synced(log.synced(), steps);
         self.past.written(state.position, steps);
-        let fresh = self.model.highest.max(4) + 1;
-        for (id, fresh) in self.ids.iter_mut().zip(fresh..) {
-            if *id <= self.model.highest && !self.model.queues.contains_key(id) {
+        let Load { model, ids, producers, owed, past, .. } = self;
+        let fresh = ids.iter().fold(model.highest, |highest, &id| highest.max(id)) + 1;
+        for (id, fresh) in ids.iter_mut().zip(fresh..) {
+            if *id <= model.highest && !model.queues.contains_key(id) {
                 *id = fresh;
             }
         }
+        let fresh = model.forgotten.iter().chain(&*producers).max().map_or(0, |&highest| highest + 1);
+        for (id, fresh) in producers.iter_mut().zip(fresh..) {
+            if model.forgotten.contains(id) {
+                *id = fresh;
+            }
+        }
+        *owed = past.sent().iter().filter(|sent| sent.is_owed(model)).cloned().collect();
         self.log = Some(log);
         Ok(())
     }
@@ -135,32 +164,98 @@ impl Load {
         let steps = self.recorder.count();
         let result = self.append_one();
         let end = self.log().end();
+        for (position, model) in result.iter().flatten() {
+            self.past.appended(*position, model, steps);
+        }
         self.past.appended(end, &self.model, steps);
         result?;
         if self.dice.once_in(3) { self.write() } else { Ok(()) }
     }
 
-    fn append_one(&mut self) -> Result<(), LogError> {
+    /// Returns where its records end, but for the last, and what is there then.
+    fn append_one(&mut self) -> Result<Vec<(Position, Model)>, LogError> {
+        match self.dice.below(30) {
+            0..=4 => self.send(),
+            // Where queues are many, their messages are what it is about.
+            25.. if self.sizes.wide_queues > 0 => self.send(),
+            5 => self.forget_producer(),
+            6..=9 => self.put_mark().map(|()| Vec::new()),
+            _ => self.append_plain().map(|()| Vec::new()),
+        }
+    }
+
+    fn append_plain(&mut self) -> Result<(), LogError> {
         let Load { log, model, dice, ids, sizes, .. } = self;
         let Some(log) = log.as_mut() else { return Ok(()) };
         let which = dice.below(ids.len());
+        let to = settled_queue(dice, ids[which], sizes);
         let picks = |dice: &mut Dice| (0..=dice.below(8)).map(|_| dice.below(40)).collect::<Vec<_>>();
         match dice.below(20) {
-            0..=10 => {
-                let to: Vec<u32> = ids.iter().copied().filter(|id| *id == ids[which] || dice.once_in(3)).collect();
-                let most = if dice.once_in(20) { sizes.large_body_bytes_max } else { sizes.body_bytes_max };
-                let stored = message(dice.below(most), dice.below(256) as u8);
-                model.publish(log, &to, stored)
-            }
-            11..=15 => model.try_settle(log, ids[which], Outcome::Ack, &picks(dice)),
-            16 => model.try_settle(log, ids[which], Outcome::Expire, &picks(dice)),
-            17..=18 => model.try_settle(log, ids[which], Outcome::Requeue, &picks(dice)),
+            0..=10 => model.publish(log, &some_of(dice, ids, which), some_message(dice, sizes)),
+            11..=15 => model.try_settle(log, to, Outcome::Ack, &picks(dice)),
+            16 => model.try_settle(log, to, Outcome::Expire, &picks(dice)),
+            17..=18 => model.try_settle(log, to, Outcome::Requeue, &picks(dice)),
             _ if dice.once_in(2) => model.try_purge(log, ids[which]),
             _ => {
                 model.try_delete(log, ids[which])?;
-                ids[which] = ids.iter().max().unwrap().max(&model.highest) + 1;
+                let highest = ids.iter().max().unwrap().max(&model.highest);
+                ids[which] = highest + 1;
                 Ok(())
             }
+        }
+    }
+
+    /// A named producer sends what it has to send again, or its next message.
+    fn send(&mut self) -> Result<Vec<(Position, Model)>, LogError> {
+        let Load { log, model, dice, ids, sizes, past, owed, producers, recorder, .. } = self;
+        let Some(log) = log.as_mut() else { return Ok(Vec::new()) };
+        if owed.is_empty() {
+            let which = dice.below(ids.len());
+            let mut queues = some_of(dice, ids, which);
+            if past.sent().is_empty() || dice.once_in(3) {
+                queues.extend(sizes.wide_ids());
+            }
+            let id = producers[dice.below(producers.len())];
+            let producer = producers::next_of(id, past.sent(), dice.below(3) as u64);
+            let stored = some_message(dice, sizes).into();
+            let sent = Sent { producer, stored, queues: queues.into(), steps: recorder.count() };
+            past.sends(sent.clone());
+            owed.push_back(sent);
+        }
+        let sent = owed.front().unwrap();
+        let before = if sent.is_owed(model) { sent.publish(model, log)? } else { Vec::new() };
+        owed.pop_front();
+        Ok(before)
+    }
+
+    fn forget_producer(&mut self) -> Result<Vec<(Position, Model)>, LogError> {
+        let Load { log, model, dice, producers, .. } = self;
+        let Some(log) = log.as_mut() else { return Ok(Vec::new()) };
+        let which = dice.below(producers.len());
+        if !producers::has_name(model, producers[which]) || !dice.once_in(3) {
+            return Ok(Vec::new());
+        }
+        let fresh = producers.iter().max().unwrap() + 1;
+        let id = std::mem::replace(&mut producers[which], fresh);
+        producers::forget(model, log, id)
+    }
+
+    /// How far messages went out, the offset of a group, a lease, a decision about a stage, that a queue has a log.
+    fn put_mark(&mut self) -> Result<(), LogError> {
+        let Load { log, model, dice, ids, sizes, .. } = self;
+        let Some(log) = log.as_mut() else { return Ok(()) };
+        let which = dice.below(ids.len());
+        let queue = QueueId(settled_queue(dice, ids[which], sizes));
+        let Some(next) = model.queues.get(&queue.0).map(|found| found.next) else { return Ok(()) };
+        let number = next + dice.below(16) as u64;
+        let value = if dice.once_in(5) { Vec::new() } else { number.to_le_bytes().to_vec() };
+        let key = (dice.below(3) as u64).to_le_bytes();
+        match dice.below(8) {
+            0..=3 => model.put_mark(log, &marks::owner_of_deliveries(queue), &[], &value),
+            4 => model.put_mark(log, &marks::owner_of_groups(queue), &key, &value),
+            5 => model.put_mark(log, &marks::owner_of_leases(queue), &key, &value),
+            6 => model.put_mark(log, &marks::owner_of_stage(queue), &[], &value),
+            _ => model.put_mark(log, &marks::owner_of_own_log(queue), &[], &value),
         }
     }
 
@@ -182,6 +277,20 @@ impl Load {
         self.past.synced(synced, self.recorder.count());
         self.restart()
     }
+}
+
+fn some_of(dice: &mut Dice, ids: &[u32], which: usize) -> Vec<u32> {
+    ids.iter().copied().filter(|id| *id == ids[which] || dice.once_in(3)).collect()
+}
+
+fn some_message(dice: &mut Dice, sizes: &Sizes) -> Stored {
+    let most = if dice.once_in(20) { sizes.large_body_bytes_max } else { sizes.body_bytes_max };
+    message(dice.below(most), dice.below(256) as u8)
+}
+
+/// A queue, or where there are wide messages one that has nothing else.
+fn settled_queue(dice: &mut Dice, id: u32, sizes: &Sizes) -> u32 {
+    if sizes.wide_queues > 0 && dice.once_in(3) { FIRST_WIDE + dice.below(sizes.wide_queues) as u32 } else { id }
 }
 
 pub fn options(sizes: Sizes, raise: bool, recorder: &Arc<Recorder>) -> LogOptions {

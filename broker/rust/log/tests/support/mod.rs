@@ -5,6 +5,7 @@ pub mod crashed;
 pub mod dice;
 pub mod load;
 pub mod past;
+pub mod producers;
 pub mod recorder;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,9 +18,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use penstock_log::{
-    Disk, FoldState, Log, LogError, LogOptions, Opened, Outcome, Payload, RAISE, RealDisk, Retired, Target,
+    Disk, FoldState, Log, LogError, LogOptions, Opened, Outcome, Payload, Position, Producer, RAISE, RealDisk, Retired,
+    Segment, TARGETS_MAX, Target,
 };
 use penstock_queue::{QueueId, Sequence, SequenceRange};
+
+/// What a record of a message has besides its targets and its payload: 24 bytes of header, 10 of head.
+const FIXED_BYTES: u64 = 24 + 10;
+const TARGET_BYTES: u64 = 12;
+/// What the name of a producer adds.
+const PRODUCER_BYTES: u64 = 20;
 
 /// A stored message as its publisher knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,40 +39,109 @@ pub struct Stored {
     pub body: Vec<u8>,
 }
 
+impl Stored {
+    fn record_bytes(&self, targets: usize) -> u64 {
+        let Stored { exchange, routing_key, properties, body, .. } = self;
+        let payload = exchange.len() + routing_key.len() + properties.len() + body.len();
+        FIXED_BYTES + targets as u64 * TARGET_BYTES + payload as u64
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct ModelQueue {
     pub next: u64,
     pub messages: BTreeMap<u64, Arc<Stored>>,
     pub delivery_counts: BTreeMap<u64, u32>,
+    /// How often each message of a named producer was stored here, by the producer's id and sequence.
+    pub copies: BTreeMap<(u64, u64), u32>,
 }
 
-/// All queues, as a client would remember them.
+/// All queues, as a client would remember them, with marks and named producers. Queues are shared between the models of a
+/// load, which are as many as its records.
 #[derive(Clone, Debug)]
 pub struct Model {
-    pub queues: BTreeMap<u32, ModelQueue>,
+    pub queues: BTreeMap<u32, Arc<ModelQueue>>,
+    pub deleted: BTreeSet<u32>,
     pub first: u64,
     pub highest: u32,
+    /// Values by owner and key.
+    pub marks: BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>>,
+    /// The highest sequence of each producer that was stored for all its queues.
+    pub producers: BTreeMap<u64, u64>,
+    pub forgotten: BTreeSet<u64>,
 }
 
 impl Default for Model {
     fn default() -> Self {
-        Model { queues: BTreeMap::new(), first: 1, highest: 0 }
+        Model {
+            queues: BTreeMap::new(),
+            deleted: BTreeSet::new(),
+            first: 1,
+            highest: 0,
+            marks: BTreeMap::new(),
+            producers: BTreeMap::new(),
+            forgotten: BTreeSet::new(),
+        }
     }
 }
 
 impl Model {
-    pub fn publish(&mut self, log: &mut Log, queues: &[u32], stored: Stored) -> Result<(), penstock_log::LogError> {
-        let payload = Payload::new(&stored.exchange, &stored.routing_key, &stored.properties, &stored.body)?;
+    pub fn publish(&mut self, log: &mut Log, queues: &[u32], stored: Stored) -> Result<(), LogError> {
+        self.publish_as(log, queues, &Arc::new(stored), None).map(|_| ())
+    }
+
+    /// Publishes a message, of a named producer or not. Returns where its records end, but for the last, with what a log has
+    /// that ends there.
+    pub fn publish_as(
+        &mut self,
+        log: &mut Log,
+        queues: &[u32],
+        stored: &Arc<Stored>,
+        producer: Option<Producer>,
+    ) -> Result<Vec<(Position, Model)>, LogError> {
+        let mut payload = Payload::new(&stored.exchange, &stored.routing_key, &stored.properties, &stored.body)?;
+        if let Some(producer) = producer {
+            payload = payload.with_producer(producer);
+        }
         let next = |queue: &u32| self.queues.get(queue).map_or(self.first, |queue| queue.next);
         let target = |queue: &u32| Target { queue: QueueId(*queue), sequence: Sequence(next(queue)) };
         let targets: Vec<Target> = queues.iter().map(target).collect();
+        let mut end = log.end();
         log.append_message(&payload, stored.stored_at_ms, &targets)?;
-        let stored = Arc::new(stored);
-        for target in targets {
-            let queue = self.queues.entry(target.queue.0).or_default();
-            queue.messages.insert(target.sequence.0, Arc::clone(&stored));
-            queue.next = target.sequence.0 + 1;
-            self.highest = self.highest.max(target.queue.0);
+        let mut before = Vec::new();
+        let mut records = targets.chunks(TARGETS_MAX).peekable();
+        while let Some(targets) = records.next() {
+            targets.iter().for_each(|target| self.store(*target, stored, producer));
+            end.0 += stored.record_bytes(targets.len());
+            if records.peek().is_some() {
+                before.push((end, self.clone()));
+            }
+        }
+        if let Some(Producer { id, sequence }) = producer {
+            end.0 += PRODUCER_BYTES;
+            self.producers.insert(id.get(), sequence);
+        }
+        assert_eq!(end, log.end(), "only the last record names the producer");
+        Ok(before)
+    }
+
+    fn store(&mut self, target: Target, stored: &Arc<Stored>, producer: Option<Producer>) {
+        let queue = Arc::make_mut(self.queues.entry(target.queue.0).or_default());
+        queue.messages.insert(target.sequence.0, Arc::clone(stored));
+        queue.next = target.sequence.0 + 1;
+        if let Some(Producer { id, sequence }) = producer {
+            *queue.copies.entry((id.get(), sequence)).or_insert(0) += 1;
+        }
+        self.highest = self.highest.max(target.queue.0);
+    }
+
+    /// Puts a mark; an empty value removes it.
+    pub fn put_mark(&mut self, log: &mut Log, owner: &[u8], key: &[u8], value: &[u8]) -> Result<(), LogError> {
+        log.append_mark(owner, key, value)?;
+        if value.is_empty() {
+            self.marks.remove(&(owner.to_vec(), key.to_vec()));
+        } else {
+            self.marks.insert((owner.to_vec(), key.to_vec()), value.to_vec());
         }
         Ok(())
     }
@@ -77,6 +154,7 @@ impl Model {
     /// The same; what the log refuses changes nothing.
     pub fn try_settle(&mut self, log: &mut Log, id: u32, outcome: Outcome, picks: &[usize]) -> Result<(), LogError> {
         let Some(queue) = self.queues.get_mut(&id).filter(|queue| !queue.messages.is_empty()) else { return Ok(()) };
+        let queue = Arc::make_mut(queue);
         let numbers: Vec<u64> = queue.messages.keys().copied().collect();
         let picked: BTreeSet<u64> = picks.iter().map(|pick| numbers[pick % numbers.len()]).collect();
         let bytes = picked.iter().map(|number| queue.messages[number].body.len() as u64).sum();
@@ -100,7 +178,7 @@ impl Model {
     }
 
     pub fn try_purge(&mut self, log: &mut Log, id: u32) -> Result<(), LogError> {
-        let Some(queue) = self.queues.get_mut(&id) else { return Ok(()) };
+        let Some(queue) = self.queues.get_mut(&id).map(Arc::make_mut) else { return Ok(()) };
         let (count, bytes) =
             (queue.messages.len() as u64, queue.messages.values().map(|stored| stored.body.len() as u64).sum());
         let range = SequenceRange::new(Sequence(1), Sequence(queue.next - 1)).unwrap();
@@ -117,13 +195,19 @@ impl Model {
     pub fn try_delete(&mut self, log: &mut Log, id: u32) -> Result<(), LogError> {
         log.append_delete(QueueId(id))?;
         self.queues.remove(&id);
+        self.deleted.insert(id);
         self.highest = self.highest.max(id);
+        // A queue that has a log of its own is noted so until the note is removed.
+        let goes = |owner: &[u8]| {
+            owner.split_first().is_some_and(|(kind, of)| b"dgls".contains(kind) && of == id.to_le_bytes())
+        };
+        self.marks.retain(|(owner, _), _| !goes(owner));
         Ok(())
     }
 
     pub fn raise(&mut self) {
         self.first += RAISE;
-        for queue in self.queues.values_mut() {
+        for queue in self.queues.values_mut().map(Arc::make_mut) {
             queue.next += RAISE;
         }
     }
@@ -134,6 +218,9 @@ impl Model {
         assert_eq!(found, self.queues.keys().copied().collect::<Vec<_>>());
         assert_eq!(state.highest_queue_id.0, self.highest);
         assert_eq!(state.first_sequence.0, self.first);
+        assert_eq!(state.marks, self.marks);
+        let producers: BTreeMap<u64, u64> = state.producers.iter().map(|(&id, &sequence)| (id, sequence)).collect();
+        assert_eq!(producers, self.producers, "what counts as stored of each producer");
         for (id, queue) in &self.queues {
             let folded = &state.queues[&QueueId(*id)];
             assert_eq!(folded.next.0, queue.next, "next of {id}");
@@ -154,28 +241,63 @@ impl Model {
 
     /// Every message can be read and is what was published; runs are what the model has without a gap.
     pub fn check_messages(&self, log: &Log) {
-        for (id, queue) in &self.queues {
+        self.check_messages_of(log, |_| true);
+    }
+
+    /// The same of some queues.
+    pub fn check_messages_of(&self, log: &Log, is_checked: impl Fn(u32) -> bool) {
+        let mut records = HashMap::new();
+        for (id, queue) in self.queues.iter().filter(|(id, _)| is_checked(**id)) {
             for (&number, stored) in &queue.messages {
                 let located =
                     log.locate(QueueId(*id), Sequence(number), 5).unwrap().expect("a stored message is found");
                 assert_eq!(located.first.0, number);
                 assert!(!located.offsets.is_empty() && located.offsets.len() <= 5);
-                let (from, to) = (located.offsets[0], *located.offsets.last().unwrap());
-                located.segment.populate(from, to).unwrap();
-                for (&offset, sequence) in located.offsets.iter().zip(number..) {
-                    let view = located.segment.message(offset).unwrap();
-                    view.verify().unwrap();
-                    let target = Target { queue: QueueId(*id), sequence: Sequence(sequence) };
-                    assert!(view.targets().any(|found| found == target));
+                for (place, (&offset, sequence)) in located.offsets.iter().zip(number..).enumerate() {
+                    // A record is read once, however many queues it is for.
+                    let record = records
+                        .entry((Arc::as_ptr(&located.segment), offset))
+                        .or_insert_with(|| ReadRecord::at(&located.segment, offset));
+                    assert!(record.targets.binary_search(&(*id, sequence)).is_ok());
+                    if place == 0 {
+                        record.check_is(stored);
+                    }
                 }
-                let view = located.segment.message(from).unwrap();
-                assert_eq!(view.body, stored.body);
-                assert_eq!(view.routing_key, stored.routing_key);
-                assert_eq!(view.exchange, stored.exchange);
-                assert_eq!(view.properties, stored.properties);
-                assert_eq!(view.stored_at_ms, stored.stored_at_ms);
             }
         }
+    }
+}
+
+/// A record whose checksums hold.
+struct ReadRecord {
+    segment: Arc<Segment>,
+    offset: u32,
+    targets: Vec<(u32, u64)>,
+    /// What it was found to be.
+    stored: Option<Arc<Stored>>,
+}
+
+impl ReadRecord {
+    fn at(segment: &Arc<Segment>, offset: u32) -> ReadRecord {
+        segment.populate(offset, offset).unwrap();
+        let view = segment.message(offset).unwrap();
+        view.verify().unwrap();
+        let mut targets: Vec<_> = view.targets().map(|target| (target.queue.0, target.sequence.0)).collect();
+        targets.sort_unstable();
+        ReadRecord { segment: Arc::clone(segment), offset, targets, stored: None }
+    }
+
+    fn check_is(&mut self, stored: &Arc<Stored>) {
+        if self.stored.as_ref().is_some_and(|known| Arc::ptr_eq(known, stored)) {
+            return;
+        }
+        let view = self.segment.message(self.offset).unwrap();
+        assert_eq!(view.body, stored.body);
+        assert_eq!(view.routing_key, stored.routing_key);
+        assert_eq!(view.exchange, stored.exchange);
+        assert_eq!(view.properties, stored.properties);
+        assert_eq!(view.stored_at_ms, stored.stored_at_ms);
+        self.stored = Some(Arc::clone(stored));
     }
 }
 

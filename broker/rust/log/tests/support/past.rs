@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use penstock_log::{Opened, Position, RAISE};
+use penstock_log::{Log, Opened, Position, RAISE};
 
 use super::Model;
 use super::crashed::Crash;
+use super::load::FIRST_WIDE;
+use super::producers::Sent;
 
 /// A start appends one epoch record: 24 bytes of header, 9 of head.
 pub const EPOCH_RECORD_BYTES: u64 = 33;
@@ -40,12 +42,13 @@ pub struct Past {
     written: Vec<(usize, Position)>,
     /// Each may have left its record, after which nothing was served.
     failed_starts: u64,
+    sent: Vec<Sent>,
 }
 
 impl Default for Past {
     fn default() -> Self {
         let beginning = Entry { position: Position(0), model: Arc::default(), steps_min: 0 };
-        Past { entries: vec![beginning], synced: Vec::new(), written: Vec::new(), failed_starts: 0 }
+        Past { entries: vec![beginning], synced: Vec::new(), written: Vec::new(), failed_starts: 0, sent: Vec::new() }
     }
 }
 
@@ -75,7 +78,34 @@ impl Past {
         let there = self.entries.iter().filter(|entry| entry.steps_min <= at.begun);
         let entries = there.map(|entry| Entry { steps_min: 0, ..entry.clone() }).collect();
         let owed = |promises: &[_]| vec![(0, promised(promises, at.done))];
-        Past { entries, synced: owed(&self.synced), written: owed(self.promises(crash)), ..*self }
+        let sent = self.sent_before(at).map(|sent| Sent { steps: 0, ..sent.clone() }).collect();
+        let (synced, written) = (owed(&self.synced), owed(self.promises(crash)));
+        Past { entries, synced, written, failed_starts: self.failed_starts, sent }
+    }
+
+    /// A named producer is about to send a message for the first time.
+    pub fn sends(&mut self, sent: Sent) {
+        self.sent.push(sent);
+    }
+
+    pub fn sent(&self) -> &[Sent] {
+        &self.sent
+    }
+
+    /// What producers had sent, or may have, when it came to a crash.
+    fn sent_before(&self, at: At) -> impl Iterator<Item = &Sent> {
+        self.sent.iter().filter(move |sent| sent.steps <= at.begun)
+    }
+
+    /// Producers send again what does not count as stored, and have everything stored then.
+    pub fn send_again(&self, model: &mut Model, log: &mut Log, at: At) {
+        for sent in self.sent_before(at) {
+            if sent.is_owed(model) {
+                sent.publish(model, log).unwrap();
+            }
+        }
+        log.write().unwrap();
+        self.sent_before(at).for_each(|sent| sent.check(model));
     }
 
     /// The log goes on in the same life: records above the position never reached the disk.
@@ -98,7 +128,8 @@ impl Past {
         let raised_again = opened.state.first_sequence.0.saturating_sub(model.first) / RAISE;
         (0..raised_again.min(self.failed_starts)).for_each(|_| model.raise());
         model.check_state(&opened.state);
-        model.check_messages(&opened.log);
+        check_messages(&model, &opened.log);
+        self.sent_before(at).for_each(|sent| sent.check(&model));
         if crash.loses_page_cache() {
             assert!(opened.log.synced() >= opened.state.position, "raised numbers may be handed out twice");
         }
@@ -115,6 +146,12 @@ impl Past {
     fn promises(&self, crash: Crash) -> &[(usize, Position)] {
         if crash.loses_page_cache() { &self.synced } else { &self.written }
     }
+}
+
+/// Of the many queues that get the same messages some are enough, others each time.
+pub fn check_messages(model: &Model, log: &Log) {
+    let turn = log.end().0;
+    model.check_messages_of(log, |id| id <= FIRST_WIDE || (u64::from(id) + turn).is_multiple_of(32));
 }
 
 fn promised(promises: &[(usize, Position)], steps: usize) -> Position {

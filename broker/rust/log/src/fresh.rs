@@ -1,0 +1,99 @@
+//! Which bytes of a segment were written a moment ago: they are in the page cache, and nobody has to ask the system.
+//!
+//! What must stay true: what counts as fresh was written by this process less than `FRESH_MS` ago and is among the newest
+//! `FRESH_BYTES` of its segment. The system evicts what was used longest ago, so a fresh page goes only when next to nothing is left
+//! of the page cache; one that does is read without a check, as one that goes between the question and the read.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+const FRESH_MS: u64 = 1_000;
+const FRESH_BYTES: u64 = 1 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Fresh {
+    /// Where the first write of the last while began, and when.
+    from: AtomicU64,
+    since_ms: AtomicU64,
+}
+
+impl Default for Fresh {
+    fn default() -> Fresh {
+        Fresh { from: AtomicU64::new(u64::MAX), since_ms: AtomicU64::new(0) }
+    }
+}
+
+impl Fresh {
+    /// Notes a write from an offset on. Writes of one segment come one after the other.
+    pub fn written(&self, from: u64, now_ms: u64) {
+        let since = self.since_ms.load(Ordering::Relaxed);
+        if self.from.load(Ordering::Relaxed) == u64::MAX || now_ms.saturating_sub(since) > FRESH_MS / 2 {
+            // In this order: with the new time nobody sees the old offset.
+            self.from.store(from, Ordering::Release);
+            self.since_ms.store(now_ms, Ordering::Release);
+        }
+    }
+
+    /// Whether all from an offset up to the end of what was written is fresh.
+    pub fn covers(&self, from: u64, end: u64, now_ms: u64) -> bool {
+        let since = self.since_ms.load(Ordering::Acquire);
+        now_ms.saturating_sub(since) < FRESH_MS
+            && from >= self.from.load(Ordering::Acquire)
+            && end.saturating_sub(from) <= FRESH_BYTES
+    }
+}
+
+/// Since the first call of this process.
+pub(crate) fn now_ms() -> u64 {
+    static BEGAN: OnceLock<Instant> = OnceLock::new();
+    u64::try_from(BEGAN.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FRESH_BYTES, FRESH_MS, Fresh};
+
+    #[test]
+    fn nothing_is_fresh_before_the_first_write() {
+        assert!(!Fresh::default().covers(0, 0, 0));
+        assert!(!Fresh::default().covers(64, 100, 5));
+    }
+
+    #[test]
+    fn what_was_written_is_fresh_for_a_while() {
+        let fresh = Fresh::default();
+        fresh.written(64, 10);
+        assert!(fresh.covers(64, 200, 10));
+        assert!(fresh.covers(100, 200, 10 + FRESH_MS - 1));
+        assert!(!fresh.covers(100, 200, 10 + FRESH_MS));
+    }
+
+    #[test]
+    fn a_later_write_makes_nothing_fresh_that_lay_before_it() {
+        let fresh = Fresh::default();
+        fresh.written(64, 10);
+        fresh.written(200, 5_000);
+        assert!(!fresh.covers(64, 300, 5_000));
+        assert!(fresh.covers(200, 300, 5_000));
+    }
+
+    #[test]
+    fn a_steady_writer_keeps_its_last_writes_fresh() {
+        let fresh = Fresh::default();
+        for now in 0..10_000 {
+            fresh.written(now * 10, now);
+            assert!(fresh.covers(now * 10, now * 10 + 10, now), "at {now} ms");
+            assert!(now <= FRESH_MS || !fresh.covers((now - FRESH_MS) * 10, now * 10 + 10, now), "at {now} ms");
+        }
+    }
+
+    #[test]
+    fn only_the_newest_bytes_are_fresh() {
+        let fresh = Fresh::default();
+        fresh.written(64, 10);
+        assert!(!fresh.covers(64, 65 + FRESH_BYTES, 10));
+        assert!(fresh.covers(65, 65 + FRESH_BYTES, 10));
+    }
+}
