@@ -29,6 +29,7 @@ INDEX_FILES = f"{LOG} index_files"
 GONE = f"{LOG} gone_segments"
 REPLAY = f"{LOG} replay"
 PRODUCERS = f"{ENGINE} producers"
+FULL_STARTS = f"{ENGINE} full_disk_starts"
 PYTEST = "{python} -m pytest -x"
 BACKUP_FILES = f"{PYTEST} tests/unit/storage/test_backup.py"
 POWER = f"{PYTEST} tests/unit/node/test_power_failures.py"
@@ -268,6 +269,27 @@ FAULTS = (
         "let payload = if place == last { *payload } else",
         "let payload = if place > last { *payload } else",
         PRODUCERS,
+    ),
+    Fault(
+        "each log takes a whole segment at a start",
+        "broker/rust/log/src/log.rs",
+        "let size = Size::bare(bytes, least);",
+        "let size = Size::stepped(bytes.max(least));",
+        FULL_STARTS,
+    ),
+    Fault(
+        "a log that was emptied takes the next segment's room at once",
+        "broker/rust/log/src/log/room.rs",
+        "self.begin_segment(first, self.smallest(self.options.segment_bytes_min, SEGMENT_HEADER_BYTES))?;",
+        "self.begin_segment(first, Size::stepped(self.next_segment_bytes().max(SEGMENT_HEADER_BYTES)))?;",
+        FULL_STARTS,
+    ),
+    Fault(
+        "what is kept free does not grow with the logs on the disk",
+        "broker/rust/log/src/kept.rs",
+        "self.kept.0.load(Ordering::Relaxed)",
+        "self.bytes",
+        FULL_STARTS,
     ),
     Fault(
         "every file that is gone tells of all missing messages",

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use penstock_log::{Disk, LogOptions, RealDisk, Repaired};
+use penstock_log::{Disk, Kept, LogOptions, RealDisk, Repaired};
 
 use crate::background::{Background, OwnSyncs, RoomKeeper};
 use crate::counters::Counters;
@@ -45,6 +45,7 @@ pub struct Engine {
     counters: Arc<Counters>,
     notices: Arc<Notices>,
     space: Arc<Space>,
+    kept: Arc<Kept>,
 }
 
 impl Engine {
@@ -78,6 +79,7 @@ impl Engine {
             counters: Arc::default(),
             notices,
             space,
+            kept: Arc::default(),
         })
     }
 
@@ -96,6 +98,7 @@ impl Engine {
             segment_bytes_max: self.segment_bytes_max(directory),
             raise,
             free_bytes_min: self.options.disk_free_bytes_min,
+            kept: Arc::clone(&self.kept),
             disk: Arc::clone(&self.disk),
         };
         let surroundings = Surroundings {

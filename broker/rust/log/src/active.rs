@@ -17,6 +17,28 @@ use crate::sync::Unsynced;
 /// Room is reserved in steps of this size: what is not written yet takes little, and asking is rare.
 pub(crate) const STEP_BYTES: u64 = 4 << 20;
 
+/// What is reserved of a segment that may get nothing but its header and an epoch's record: a page, which these take anyway.
+const FIRST_BYTES: u64 = 4 << 10;
+
+/// How large a segment is made, and how much of it is reserved at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) bytes: u64,
+    pub(crate) reserved: u64,
+}
+
+impl Size {
+    /// With its first step.
+    pub(crate) fn stepped(bytes: u64) -> Size {
+        Size { bytes, reserved: STEP_BYTES.min(bytes) }
+    }
+
+    /// With no more than `least` needs; what follows takes its room when it comes.
+    pub(crate) fn bare(bytes: u64, least: u64) -> Size {
+        Size { bytes, reserved: FIRST_BYTES.max(least).min(bytes) }
+    }
+}
+
 /// The segment that is written to.
 #[derive(Debug)]
 pub(crate) struct Active {
@@ -28,18 +50,17 @@ pub(crate) struct Active {
 }
 
 impl Active {
-    /// Makes the file, with its header in it and its first step reserved. `bytes` are for the header and records; a copy of
-    /// the header follows them.
+    /// Makes the file, with its header in it. The size's bytes are for the header and records; a copy of the header follows
+    /// them.
     pub(crate) fn create(
         directory: &Arc<Path>,
         disk: &dyn Disk,
         number: u64,
         header: &SegmentHeader,
-        bytes: u64,
+        Size { bytes, reserved }: Size,
     ) -> Result<(Active, Unsynced), LogError> {
         let segment = Segment::new(directory, number, header, bytes);
         let path = segment.path();
-        let reserved = STEP_BYTES.min(bytes);
         let create = || -> io::Result<File> {
             let file = disk.create(path, bytes + SEGMENT_HEADER_BYTES)?;
             disk.reserve(&file, 0, reserved)?;

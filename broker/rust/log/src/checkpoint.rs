@@ -35,6 +35,8 @@ pub(crate) struct Checkpoints {
     kept: Vec<(u64, Position)>,
     /// The segments that the one counts on which a start read.
     pub(crate) live: Vec<LiveSegment>,
+    /// How long that one is.
+    pub(crate) newest_bytes: u64,
 }
 
 impl Checkpoints {
@@ -60,6 +62,7 @@ impl Checkpoints {
                     *log_id = Some(id);
                     found.kept.push((number, state.position));
                     (newest, found.live) = (state, live);
+                    found.newest_bytes = bytes.len() as u64;
                 }
                 Err(LogError::Damaged { .. }) => {}
                 Err(error) => return Err(error),

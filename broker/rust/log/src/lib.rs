@@ -24,6 +24,7 @@ mod fresh;
 mod header;
 mod index;
 mod inspect;
+mod kept;
 mod live_segments;
 mod log;
 mod lost_files;
@@ -51,6 +52,7 @@ pub use error::{Damage, LogError, Missing};
 pub use fold::{FoldState, FoldedQueue, RAISE};
 pub use fold_ticket::{FoldTicket, Folded, Retired};
 pub use inspect::{DamagedRecord, SegmentReport, inspect};
+pub use kept::Kept;
 pub use log::{Log, LogOptions, LogStats, Opened, Passed, Portion, Room};
 pub use record::{
     DecodeError, Decoded, MarkView, MessageView, Outcome, Position, Producer, RANGES_MAX, RECORD_BYTES_MAX, Record,

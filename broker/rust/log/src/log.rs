@@ -6,6 +6,7 @@
 mod quarantine;
 mod reading;
 mod recent;
+mod rolling;
 mod room;
 mod upkeep;
 
@@ -23,7 +24,7 @@ pub use self::recent::Passed;
 use self::recent::Recent;
 use self::room::Purpose;
 pub use self::room::Room;
-use crate::active::{Active, random, random_id};
+use crate::active::{Active, Size, random, random_id};
 use crate::ahead::Ahead;
 use crate::backup::Holds;
 use crate::catalog::Catalog;
@@ -37,14 +38,13 @@ use crate::encode::{
 use crate::error::LogError;
 use crate::fold::FoldState;
 use crate::fold_ticket::{Keeper, Retired};
+use crate::kept::{Kept, Share};
 use crate::names::number_of;
 use crate::record::{MarkView, Outcome, Position, RANGES_MAX, RECORD_BYTES_MAX, Record, TARGETS_MAX, Target};
 use crate::recovery::{Recovered, Recovery, Sealed, recover};
 use crate::segment::{Located, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
 use crate::sync::{SyncTicket, SyncedFile, Unsynced};
 
-/// A segment at least so many times the smallest is followed by a small one: see [`Log::next_segment_bytes`].
-const LARGE_TIMES: u64 = 8;
 /// The pages of so many of the largest segments stay with readers; a third such part is for the directories, for what is
 /// folded, and for who still reads what others went on from.
 const READ_SEGMENTS: u64 = 2;
@@ -62,6 +62,8 @@ pub struct LogOptions {
     pub raise: bool,
     /// Messages are refused rather than leave less room than this on the disk.
     pub free_bytes_min: u64,
+    /// What all logs on this disk keep free.
+    pub kept: Arc<Kept>,
     pub disk: Arc<dyn Disk>,
 }
 
@@ -72,6 +74,7 @@ impl Default for LogOptions {
             segment_bytes_max: 64 << 20,
             raise: false,
             free_bytes_min: 0,
+            kept: Arc::default(),
             disk: Arc::new(RealDisk),
         }
     }
@@ -131,8 +134,7 @@ pub struct Log {
     folding: Arc<AtomicBool>,
     holds: Arc<Holds>,
     folded: Position,
-    /// What the newest checkpoint took.
-    checkpoint_bytes: u64,
+    share: Share,
     recovered: Position,
     /// The segment that a queue was last found in: the next look-up begins there.
     hints: RefCell<FxHashMap<QueueId, u64>>,
@@ -455,8 +457,11 @@ impl Log {
         let directory: Arc<Path> = Arc::from(directory);
         let (end, epoch) = (state.position, state.epoch + 1);
         let header = SegmentHeader { log_id, segment_id: random_id(&directory)?, first: end, epoch };
-        let bytes = options.segment_bytes_min.max(SEGMENT_HEADER_BYTES + EPOCH_BYTES as u64);
-        let (active, unsynced) = Active::create(&directory, options.disk.as_ref(), next_number, &header, bytes)?;
+        let least = SEGMENT_HEADER_BYTES + EPOCH_BYTES as u64;
+        let bytes = options.segment_bytes_min.max(least);
+        let size = Size::bare(bytes, least);
+        let (active, unsynced) = Active::create(&directory, options.disk.as_ref(), next_number, &header, size)?;
+        let share = Share::new(&options.kept, checkpoints.newest_bytes);
         let recent = RefCell::new(Recent::new(READ_SEGMENTS * options.segment_bytes_max));
         Ok(Log {
             grown_bytes: bytes,
@@ -465,7 +470,7 @@ impl Log {
             ahead: Ahead::new(end),
             recovered: end,
             folded: checkpoints.newest(),
-            checkpoint_bytes: 0,
+            share,
             keeper: Arc::new(Mutex::new(Keeper {
                 state,
                 checkpoints,
@@ -542,56 +547,6 @@ impl Log {
             self.make_place(end, length as u64, purpose)?;
         }
         Ok(Stamp { position, seed: self.active.segment.seed() })
-    }
-
-    /// Rolls to the next segment when this one is full, and reserves room in it.
-    #[cold]
-    fn make_place(&mut self, end: u64, length: u64, purpose: Purpose) -> Result<(), LogError> {
-        if end > self.active.segment.bytes() {
-            self.roll(length, purpose)?;
-        }
-        self.reserve_to(self.active.segment.offset_of(self.appended()) + length, purpose)
-    }
-
-    fn roll(&mut self, length: u64, purpose: Purpose) -> Result<(), LogError> {
-        let first = self.write()?;
-        let least = SEGMENT_HEADER_BYTES + length;
-        let bytes = self.bytes_with_room(self.next_segment_bytes().max(least), least, purpose)?;
-        if bytes > RECORD_BYTES_MAX + SEGMENT_HEADER_BYTES {
-            return Err(LogError::RecordTooLarge { bytes: length, bytes_max: RECORD_BYTES_MAX });
-        }
-        let segment_id = random_id(&self.directory)?;
-        let header = SegmentHeader { log_id: self.log_id, segment_id, first, epoch: self.epoch };
-        let number = self.active.segment.number() + 1;
-        let disk = self.options.disk.as_ref();
-        let made = match Active::create(&self.directory, disk, number, &header, bytes) {
-            // What drains the disk takes the smallest segment that will do.
-            Err(error) if error.is_full() && purpose == Purpose::Upkeep => {
-                let bytes = self.options.segment_bytes_min.min(bytes).max(least);
-                Active::create(&self.directory, disk, number, &header, bytes)
-            }
-            made => made,
-        };
-        let (active, unsynced) = made?;
-        let Active { segment, index, .. } = std::mem::replace(&mut self.active, active);
-        segment.seal();
-        self.ahead.segment_begins();
-        self.grown_bytes = self.grown_bytes.max(segment.bytes().min(self.options.segment_bytes_max));
-        self.sealed.push(Sealed { segment, end: first, lookup: Lookup::Memory(Arc::new(index)) });
-        self.unsynced.push(unsynced);
-        Ok(())
-    }
-
-    /// Segments double up to the largest, and each large one is followed by a small one. A checkpoint at the small one's
-    /// end finds the large one dead already when consumers keep up, so that its bytes never go to the disk.
-    fn next_segment_bytes(&self) -> u64 {
-        let min = self.options.segment_bytes_min;
-        let last = self.active.segment.bytes();
-        let grown = self.grown_bytes.max(last.min(self.options.segment_bytes_max));
-        if last > min && last >= LARGE_TIMES * min {
-            return min;
-        }
-        (grown * 2).min(self.options.segment_bytes_max)
     }
 }
 

@@ -514,7 +514,9 @@ impl<'a> Walk<'a> {
         }
         self.segment.map()?.release(begin as usize, (self.at - begin) as usize);
         self.window = (self.at, self.at + WINDOW_BYTES);
-        self.segment.populate_through(disk, self.at as usize, (self.at + WINDOW_BYTES) as usize)
+        // Not beyond what was written: in memory (tmpfs), reading where nothing was reserved takes room.
+        let end = (self.at + WINDOW_BYTES).min(self.bytes.len() as u64);
+        self.segment.populate_through(disk, self.at as usize, end as usize)
     }
 
     /// Makes everything up to the end readable, for [`Walk::resume`].

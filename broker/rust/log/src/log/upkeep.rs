@@ -6,12 +6,14 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use super::{LARGE_TIMES, Log, LogOptions};
+use super::rolling::LARGE_TIMES;
+use super::{Log, LogOptions};
 use crate::backup::{BackupTicket, Hold};
 use crate::catalog::Sizes;
 use crate::compaction::{Compacted, CompactionTicket};
 use crate::error::LogError;
 use crate::fold_ticket::{FoldPart, FoldTicket, Folded, Retired, Running};
+use crate::kept::Share;
 use crate::manifest::{Entry, Manifest};
 use crate::recovery::Sealed;
 
@@ -33,7 +35,7 @@ impl Log {
     pub fn finish_fold(&mut self, folded: Folded) -> Retired {
         let Folded { parts, dead, damaged, boundary, checkpoint_bytes, running } = folded;
         damaged.iter().for_each(|found| self.quarantine(&found.file, found.at));
-        self.checkpoint_bytes = checkpoint_bytes;
+        self.share = Share::new(&self.options.kept, checkpoint_bytes);
         let mut retired = self.retired();
         for part in parts {
             let number = part.segment.number();
