@@ -377,9 +377,10 @@ impl Log {
             return;
         }
         assert!(position <= self.written, "more is said to be synced than was written");
-        self.synced = self.synced.max(position);
-        let synced = self.synced;
-        let first_kept = self.sealed.partition_point(|sealed| sealed.end <= synced);
+        let synced = self.synced.max(position);
+        self.synced = synced;
+        // The sync of what ends where an empty segment does may have come before that one's header.
+        let first_kept = self.sealed.partition_point(|sealed| sealed.end <= synced && sealed.segment.first() < synced);
         let first_kept = self.sealed.get(first_kept).map_or(self.active.segment.number(), |kept| kept.segment.number());
         self.unsynced.retain(|unsynced| unsynced.number >= first_kept);
         for unsynced in &mut self.unsynced {

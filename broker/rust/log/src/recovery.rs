@@ -331,12 +331,15 @@ impl Reader<'_> {
     fn pass_headless(&mut self, number: u64, is_zeros: bool, found: &[Found]) -> Result<(), LogError> {
         let path = segment_path(self.directory, number);
         let written = Contents::read(self.disk, &path, u64::MAX)?.written_above(SEGMENT_HEADER_BYTES);
-        let is_below_synced = |later: &Found| later.segment.number() > number && later.segment.first() <= self.synced;
-        let is_dead = is_zeros && self.was_dead(number, found);
-        let is_owed = !is_dead && found.iter().any(is_below_synced);
         // A header is written before all else, and its sector reaches the disk whole: only a failing power leaves records
         // behind zeros, and never behind other bytes.
         let was_lost_by_power = is_zeros && !self.keeps_order;
+        // Just before what was synced there may be an empty segment, of which nothing was. One that was not leaves a gap.
+        let may_be_empty = was_lost_by_power && !directory_path(&path).exists();
+        let is_below = |first: Position| first < self.synced || (first == self.synced && !may_be_empty);
+        let is_below_synced = |later: &Found| later.segment.number() > number && is_below(later.segment.first());
+        let is_dead = is_zeros && self.was_dead(number, found);
+        let is_owed = !is_dead && found.iter().any(is_below_synced);
         if is_owed || (written > 0 && !was_lost_by_power) {
             self.quarantine_header(&path);
             self.has_headless = true;
