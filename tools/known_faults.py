@@ -216,7 +216,7 @@ FAULTS = (
     Fault(
         "a log that vanished is begun anew",
         "broker/penstock/storage/vhost_files.py",
-        '    if is_proven and not any(any(path.glob(pattern)) for pattern in ("msgs.*", "checkpoint.*")):\n',
+        '    if is_proven and not any(_OF_A_LOG.fullmatch(found.name) for found in path.glob("*")):\n',
         '    if is_proven and not any(path.glob("*")):\n',
         LOST_LOG,
     ),

@@ -6,7 +6,7 @@
 //! one shard is never held while another's is taken.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use penstock_log::{Damage, Disk as _, LogError, LogOptions, RealDisk, marks};
 use penstock_queue::QueueId;
@@ -42,11 +42,44 @@ pub(crate) struct Dedicated {
     /// Absent in such a log itself.
     opener: Option<Opener>,
     open: RwLock<FxHashMap<QueueId, Arc<Shard>>>,
+    copies: Mutex<Copies>,
+}
+
+/// How many copies need the folder of such a log, and whether it goes with the last of them.
+#[derive(Debug, Default)]
+struct Copies {
+    count: usize,
+    is_deleted: bool,
+}
+
+/// Keeps the folder of a queue's own log until it is dropped.
+pub(crate) struct KeptFolder(Arc<Shard>);
+
+impl Drop for KeptFolder {
+    fn drop(&mut self) {
+        let shard = &self.0;
+        let goes = {
+            let mut copies = shard.dedicated.copies();
+            copies.count -= 1;
+            copies.is_deleted && copies.count == 0
+        };
+        // It may have gone with its virtual host.
+        if goes
+            && shard.directory().exists()
+            && let Err(error) = shard.remove_directory()
+        {
+            shard.notices().warn(format!("the log of a deleted queue stays: {error}; the next start removes it"));
+        }
+    }
 }
 
 impl Dedicated {
     pub fn of(opener: Opener) -> Dedicated {
-        Dedicated { opener: Some(opener), open: RwLock::default() }
+        Dedicated { opener: Some(opener), ..Dedicated::default() }
+    }
+
+    fn copies(&self) -> MutexGuard<'_, Copies> {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A file of a log as one names it who looks into the vhost's folder.
@@ -221,12 +254,26 @@ impl Shard {
         };
         // Whoever waits for the disk waits for what is gone.
         home.publish_synced(end);
-        self.remove_directory(home.directory())?;
+        let is_copied = {
+            let mut copies = home.dedicated.copies();
+            copies.is_deleted = true;
+            copies.count > 0
+        };
+        if !is_copied {
+            home.remove_directory()?;
+        }
         noted.map(|()| Some(count))
     }
 
+    /// Until it is dropped the folder stays, also when the queue is deleted.
+    pub(crate) fn keep_folder(self: &Arc<Self>) -> KeptFolder {
+        self.dedicated.copies().count += 1;
+        KeptFolder(Arc::clone(self))
+    }
+
     /// Under another name first, which a start finishes off. Large files take their time: a thread removes them.
-    fn remove_directory(&self, directory: &Path) -> Result<(), EngineError> {
+    fn remove_directory(&self) -> Result<(), EngineError> {
+        let directory = self.directory();
         let deleted: PathBuf = directory.with_extension(DELETED);
         std::fs::rename(directory, &deleted).map_err(|source| io("rename", directory, source))?;
         let notices = Arc::clone(self.notices());
@@ -282,7 +329,7 @@ impl Shard {
     }
 }
 
-/// Copies logs of their own to where a restored directory has them. A queue that was deleted meanwhile has none any more.
+/// Copies logs of their own to where a restored directory has them, also those of queues that were deleted meanwhile.
 pub(crate) fn write_own(directory: &Path, own: Vec<(QueueId, Backup)>) -> Result<(), EngineError> {
     if own.is_empty() {
         return Ok(());
@@ -292,13 +339,7 @@ pub(crate) fn write_own(directory: &Path, own: Vec<(QueueId, Backup)>) -> Result
     for (id, backup) in own {
         let target = folder.join(id.0.to_string());
         std::fs::create_dir(&target).map_err(|source| io("make", &target, source))?;
-        let shard = backup.shard();
-        match backup.write(&target) {
-            Err(_) if shard.is_closed() && !shard.directory().exists() => {
-                std::fs::remove_dir_all(&target).map_err(|source| io("remove", &target, source))?;
-            }
-            written => written?,
-        }
+        backup.write(&target)?;
     }
     for path in [&folder, directory] {
         RealDisk.sync_directory(path).map_err(|source| io("sync", path, source))?;

@@ -17,7 +17,7 @@ use crate::background::Background;
 use crate::counters::{Counters, Metric};
 use crate::damage::{DamagedFile, Damages};
 use crate::decision::decisions_in;
-use crate::dedicated::{Dedicated, write_own};
+use crate::dedicated::{Dedicated, KeptFolder, write_own};
 use crate::error::EngineError;
 use crate::lease::leases_in;
 use crate::notices::Notices;
@@ -60,11 +60,14 @@ pub struct Damage {
     pub queues: Vec<String>,
 }
 
-/// A copy of a shard's log to be made, and of those of its queues' own. While it exists the logs keep the files that it names, and fold on.
+/// A copy of a shard's log to be made, and of those of its queues' own. While it exists the logs keep the files that it names,
+/// also when a queue is deleted, and fold on.
 pub struct Backup {
     ticket: BackupTicket,
     shard: Arc<Shard>,
     own: Vec<(QueueId, Backup)>,
+    /// Dropped after the ticket, whose files are in it.
+    _kept: KeptFolder,
 }
 
 impl Backup {
@@ -72,10 +75,6 @@ impl Backup {
     #[must_use]
     pub fn position(&self) -> Position {
         self.ticket.position()
-    }
-
-    pub(crate) fn shard(&self) -> Arc<Shard> {
-        Arc::clone(&self.shard)
     }
 
     /// Makes the copy in an empty directory. Blocks.
@@ -377,9 +376,12 @@ impl Shard {
         for (id, shard) in self.dedicated.all() {
             own.push((id, shard.begin_backup()?));
         }
+        let kept = self.keep_folder();
         let mut guard = self.lock()?;
         guard.check(&self.name)?;
-        Ok(Backup { ticket: guard.log.begin_backup()?, shard: Arc::clone(self), own })
+        let ticket = guard.log.begin_backup()?;
+        drop(guard);
+        Ok(Backup { ticket, shard: Arc::clone(self), own, _kept: kept })
     }
 
     // ---- durability

@@ -188,6 +188,63 @@ fn a_copy_has_the_logs_where_a_start_looks_for_them() {
 }
 
 #[test]
+fn a_copy_has_the_log_of_a_queue_that_is_deleted_while_it_is_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    let house = opened(directory.path());
+    let large: &'static str = Box::leak("x".repeat(50_000).into_boxed_str());
+    let sent = [("", "own", large, 0); 20];
+    send(&house, None, &sent).1.unwrap();
+    assert!(directory.path().join("shards/7/msgs.0000000003").exists(), "some segments are sealed");
+    let backup = house.shard.begin_backup().unwrap();
+
+    assert_eq!(house.shard.delete_queue(OWN).unwrap(), 20);
+
+    backup.write(copy.path()).unwrap();
+    assert!(!directory.path().join("shards/7").exists(), "it goes when the copy is made");
+    house.close();
+    let house = opened(copy.path());
+    assert_eq!(bodies(&house, OWN), [large; 20]);
+    house.close();
+}
+
+#[test]
+fn the_log_of_a_deleted_queue_stays_until_the_last_copy_is_made_or_given_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let own = directory.path().join("shards/7");
+    let house = opened(directory.path());
+    let (first, second) = (house.shard.begin_backup().unwrap(), house.shard.begin_backup().unwrap());
+    house.shard.delete_queue(OWN).unwrap();
+
+    drop(first);
+    assert!(own.exists());
+    drop(second);
+
+    assert!(!own.exists());
+    house.close();
+}
+
+/// The broker dies while a copy is made that keeps the log of a deleted queue: nothing says that the folder is rubbish, but
+/// that no queue has its number.
+#[test]
+fn a_start_removes_what_a_copy_that_was_cut_short_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let own = directory.path().join("shards/7");
+    let house = opened(directory.path());
+    let backup = house.shard.begin_backup().unwrap();
+    house.shard.delete_queue(OWN).unwrap();
+    house.engine.close().unwrap();
+    std::mem::forget(backup);
+    assert!(own.exists());
+
+    let house = open(directory.path());
+    assert_eq!(house.shard.retain_queues(&[house::STREAM, OTHER]).unwrap(), 1);
+
+    assert!(!own.exists());
+    house.close();
+}
+
+#[test]
 fn a_log_that_vanished_is_not_begun_anew_unless_somebody_makes_its_folder() {
     let directory = tempfile::tempdir().unwrap();
     let house = opened(directory.path());
