@@ -304,10 +304,14 @@ impl Shard {
     /// # Errors
     /// `ProducerTaken`; `Stopped` and `Closed`.
     pub fn refuse(&self, session: &ProducerSession, sequence: u64) -> Result<(), EngineError> {
+        // What a log of its own has stored already cannot be refused either, which only that log knows.
+        let is_stored = self.sequence_elsewhere(session)?.is_some_and(|highest| sequence <= highest);
         let mut guard = self.lock()?;
         guard.check(self.name())?;
         session.check()?;
-        guard.producers.refused(Producer { id: session.id, sequence });
+        if !is_stored {
+            guard.producers.refused(Producer { id: session.id, sequence });
+        }
         Ok(())
     }
 

@@ -220,3 +220,25 @@ fn a_publish_on_its_way_does_not_bring_a_deleted_name_back() {
     assert_eq!(bodies(&house, OWN), ["first", "new"]);
     house.close();
 }
+
+/// The vhost did not look into the log where the message lies, waited for a message that was stored, and refused all behind it.
+#[test]
+fn what_a_caller_refuses_itself_holds_nothing_back_when_an_own_log_has_it() {
+    let directory = tempfile::tempdir().unwrap();
+    for first in [1, 3] {
+        let house = opened(directory.path());
+        let session = house.shard.open_producer("p").unwrap();
+        let fates = |sequence| send(&house.shard, Some(&session), true, &[("", "own", "m", sequence)]).unwrap();
+        // What the first round stored is found by the second, after a start.
+        if first == 1 {
+            assert_eq!((fates(1), fates(2)), (vec![STORED], vec![STORED]));
+        }
+
+        house.shard.refuse(&session, 2).unwrap();
+        assert_eq!(fates(first + 2), [STORED], "2 is stored, whatever became of its copy");
+        house.shard.refuse(&session, first + 3).unwrap();
+
+        assert_eq!(fates(first + 4), [Fate::Behind(first + 3)]);
+        house.close();
+    }
+}
