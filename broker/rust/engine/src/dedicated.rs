@@ -310,6 +310,13 @@ impl Shard {
         Ok(all)
     }
 
+    /// The highest sequence of a producer in the log of a queue's own where its messages lie, when they lie in one.
+    pub(crate) fn sequence_elsewhere(&self, session: &ProducerSession) -> Result<Option<u64>, EngineError> {
+        self.learn_producer_home(session)?;
+        let home = self.lock()?.producer_homes.get(&session.id()).copied().flatten();
+        home.and_then(|id| self.dedicated.get(id)).map_or(Ok(None), |home| home.producer_sequence(session.name()))
+    }
+
     /// Where a named producer's messages lie that are in logs of their own, once that was looked up.
     pub(crate) fn learn_producer_home(&self, session: &ProducerSession) -> Result<(), EngineError> {
         if self.dedicated.count() == 0 || self.lock()?.producer_homes.contains_key(&session.id()) {

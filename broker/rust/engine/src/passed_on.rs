@@ -1,7 +1,8 @@
 //! How what the vhost's shard has routed to queues with a log of their own reaches these logs.
 //!
 //! What must stay true: a publisher is told what those logs answered, for the queue or its log may be gone by now; what they
-//! refused of a named producer holds back what follows in the vhost too. No lock is held while another is taken.
+//! refused of a named producer holds back what follows in the vhost too; a session that lost its name while its messages were on
+//! their way stores nothing. No lock is held while another is taken.
 
 use std::sync::Arc;
 
@@ -107,9 +108,9 @@ impl Shard {
         found: &mut Vec<Fate>,
     ) -> Result<Published, EngineError> {
         let Sent { producer, batch, level, now_ms } = sent;
-        let id = producer.map(|session| self.open_any_producer(session.name())).transpose()?.map(|own| own.id());
+        let id = producer.map(|session| self.id_of_passed(session)).transpose()?;
         if places.len() == batch.len() && id.is_none() {
-            return self.publish_as(None, batch, level, now_ms, found);
+            return self.publish_as(producer, batch, level, now_ms, found);
         }
         let picked = places.iter().filter_map(|&place| batch.get(place)).copied();
         let with_id = picked.map(|mut publication| {
@@ -119,7 +120,7 @@ impl Shard {
             publication
         });
         let some: Vec<Publication<'_>> = with_id.collect();
-        self.publish_as(None, &some, level, now_ms, found)
+        self.publish_as(producer, &some, level, now_ms, found)
     }
 
     /// What the log of a queue refused holds back what follows here too: a queue of that name may lie here next.

@@ -155,7 +155,7 @@ impl Shard {
             let mut guard = self.lock()?;
             let state = &mut *guard;
             state.check(self.name())?;
-            producer.map_or(Ok(()), |session| state.producers.check(session))?;
+            producer.map_or(Ok(()), ProducerSession::check)?;
             state.stored_at_ms = state.stored_at_ms.max(now_ms);
             let (stored, refused) = if self.is_full() {
                 state.producers.refuse_all(batch);

@@ -159,3 +159,86 @@ fn nothing_is_routed_to_a_queue_whose_own_log_is_about_to_go() {
     assert_eq!(deleter.join().unwrap(), 0);
     house.close();
 }
+
+/// A publish of the named producer "p" that was routed and now waits for the log of "own", and what lets it go on.
+struct OnItsWay {
+    publisher: JoinHandle<Result<Vec<Fate>, EngineError>>,
+    holder: JoinHandle<()>,
+    let_go: Sender<()>,
+}
+
+/// The second of its publishes, with the sequence 2.
+fn publish_on_its_way(house: &House) -> OnItsWay {
+    let (shard, old) = (Arc::clone(&house.shard), house.shard.open_producer("p").unwrap());
+    assert_eq!(send(&shard, Some(&old), true, &[("", "own", "first", 1)]).unwrap(), [STORED]);
+    let (holder, let_go) = put_slowly(&house.shard.home_of(OWN), None);
+    let publisher =
+        std::thread::spawn(move || send(&shard, Some(&old), true, &[("", "s", "without", 0), ("", "own", "old", 2)]));
+    while house.shard.queue_counts(&[house::STREAM]).unwrap()[0].ready_count == 0 {
+        std::thread::yield_now();
+    }
+    OnItsWay { publisher, holder, let_go }
+}
+
+impl OnItsWay {
+    fn ends(self) -> Result<Vec<Fate>, EngineError> {
+        self.let_go.send(()).unwrap();
+        self.holder.join().unwrap();
+        self.publisher.join().unwrap()
+    }
+}
+
+/// The session was checked when the message was routed and not again when it was stored: the new owner of the name read the
+/// highest sequence too early, gave the next one to another message, and that was taken for a repetition.
+#[test]
+fn a_publish_on_its_way_is_not_stored_after_its_name_was_taken_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = opened(directory.path());
+    let on_its_way = publish_on_its_way(&house);
+
+    let new = house.shard.open_producer("p").unwrap();
+    assert!(matches!(on_its_way.ends(), Err(EngineError::ProducerTaken(_))));
+
+    assert_eq!(house.shard.sequence_in_family("p").unwrap(), Some(1));
+    assert_eq!(send(&house.shard, Some(&new), true, &[("", "own", "new", 2)]).unwrap(), [STORED]);
+    assert_eq!(bodies(&house, OWN), ["first", "new"]);
+    house.close();
+}
+
+#[test]
+fn a_publish_on_its_way_does_not_bring_a_deleted_name_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = opened(directory.path());
+    let on_its_way = publish_on_its_way(&house);
+
+    assert!(house.shard.delete_producer("p").unwrap());
+    assert!(matches!(on_its_way.ends(), Err(EngineError::ProducerTaken(_))));
+
+    assert!(house.shard.home_of(OWN).delete_producer("p").unwrap());
+    let (shard, fresh) = (&house.shard, house.shard.open_producer("p").unwrap());
+    assert_eq!(send(shard, Some(&fresh), true, &[("", "own", "new", 1)]).unwrap(), [STORED]);
+    assert_eq!(bodies(&house, OWN), ["first", "new"]);
+    house.close();
+}
+
+/// The vhost did not look into the log where the message lies, waited for a message that was stored, and refused all behind it.
+#[test]
+fn what_a_caller_refuses_itself_holds_nothing_back_when_an_own_log_has_it() {
+    let directory = tempfile::tempdir().unwrap();
+    for first in [1, 3] {
+        let house = opened(directory.path());
+        let session = house.shard.open_producer("p").unwrap();
+        let fates = |sequence| send(&house.shard, Some(&session), true, &[("", "own", "m", sequence)]).unwrap();
+        // What the first round stored is found by the second, after a start.
+        if first == 1 {
+            assert_eq!((fates(1), fates(2)), (vec![STORED], vec![STORED]));
+        }
+
+        house.shard.refuse(&session, 2).unwrap();
+        assert_eq!(fates(first + 2), [STORED], "2 is stored, whatever became of its copy");
+        house.shard.refuse(&session, first + 3).unwrap();
+
+        assert_eq!(fates(first + 4), [Fate::Behind(first + 3)]);
+        house.close();
+    }
+}

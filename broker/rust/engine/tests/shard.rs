@@ -413,6 +413,31 @@ fn no_more_is_flagged_after_a_crash_than_went_out_again() {
     assert!(flagged <= 200, "{flagged} are flagged that no consumer had");
 }
 
+/// Only what lay below the first message that nobody had taken yet was flagged.
+#[test]
+fn a_stop_while_a_consumer_holds_messages_keeps_the_flags_of_a_crash_before_it() {
+    let directory = tempfile::tempdir().unwrap();
+    {
+        let House { shard, .. } = open(directory.path());
+        publish(&shard, &[b"x".as_slice(); 100]);
+        let subscription = consumer(&shard, 50, false);
+        take(&subscription, 50);
+        std::mem::forget(subscription);
+        std::mem::forget(shard);
+    }
+    {
+        let House { shard, engine } = open(directory.path());
+        let subscription = consumer(&shard, 5, false);
+        assert_eq!(take(&subscription, 5).len(), 5);
+        engine.close().unwrap();
+    }
+
+    let House { shard, .. } = open(directory.path());
+
+    let found = flags(&shard);
+    assert!(found.iter().all(|&(number, redelivered, _)| redelivered == (number <= 50)), "{found:?}");
+}
+
 #[test]
 fn a_stop_leaves_flags_only_on_what_was_delivered() {
     let directory = tempfile::tempdir().unwrap();
