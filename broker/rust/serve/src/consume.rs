@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use penstock_engine::{Sequence, SequenceRange, Settle, Subscription};
+use penstock_engine::{Sequence, SequenceRange, Settle, Settling, Subscription};
 use penstock_wire::grpc::consume::{
     ConsumeFrame, encode_consume_cancelled, encode_consume_opened, parse_consume_request,
 };
 use penstock_wire::grpc::settlement::SettlementView;
 use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::sleep;
 use tonic::{Status, Streaming};
 
@@ -189,7 +190,7 @@ impl ConsumeStream {
         match parse_consume_request(&request).map_err(|error| status::of_wire(&error))? {
             ConsumeFrame::Open(_) => return Err(status::opened_twice()),
             ConsumeFrame::Settlement(settlement) => {
-                let (_, bytes) = when_free(shard, || apply_settlement(subscription, &settlement)).await?;
+                let (_, bytes) = apply_settlement(subscription, &settlement).await?;
                 self.allowance.settled(bytes);
             }
             ConsumeFrame::Flow { prefetch } => {
@@ -201,8 +202,9 @@ impl ConsumeStream {
     }
 }
 
-/// Settles what the subscription holds of the given ranges; gives how many messages that were, and their bytes.
-pub(crate) fn apply_settlement(
+/// Settles what the subscription holds of the given ranges; gives how many messages that were, and their bytes. Other streams
+/// have their turn between two parts; whoever stops waiting leaves the rest unsettled.
+pub(crate) async fn apply_settlement(
     subscription: &Subscription,
     settlement: &SettlementView<'_>,
 ) -> Result<(u64, u64), Status> {
@@ -219,5 +221,67 @@ pub(crate) fn apply_settlement(
     for (first, last) in settlement.ranges() {
         ranges.extend(SequenceRange::new(Sequence(first), Sequence(last)));
     }
-    subscription.settle_sized(&ranges, how).map_err(|error| status::of_engine(&error))
+    let (mut count, mut bytes) = (0, 0);
+    let mut settling = Settling::of(&ranges);
+    while !settling.is_done() {
+        let settled = when_free(subscription.shard(), || subscription.settle_part(&mut settling, how)).await;
+        let (settled_count, settled_bytes) = settled.map_err(|error| status::of_engine(&error))?;
+        count += settled_count;
+        bytes += settled_bytes;
+        if !settling.is_done() {
+            yield_now().await;
+        }
+    }
+    Ok((count, bytes))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+    use penstock_engine::{Engine, EngineOptions, Payload, Publication, QueueId, SubscriptionOptions};
+    use penstock_wire::grpc::consume::{ConsumeFrame, parse_consume_request};
+    use penstock_wire::grpc::encode_settlement;
+
+    use super::{ACK, apply_settlement};
+
+    const COUNT: u32 = 10_000;
+
+    #[tokio::test]
+    async fn others_have_their_turn_between_the_parts_of_a_settlement() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = EngineOptions {
+            segment_bytes_min: 1 << 20,
+            segment_bytes_max: 1 << 20,
+            segment_idle: Duration::from_secs(60),
+            disk_free_bytes_min: 0,
+            compaction_bytes_per_second: 0,
+            producer_memory: Duration::ZERO,
+        };
+        let engine = Engine::new(options).unwrap();
+        let shard = engine.open_shard("v", directory.path(), false).unwrap();
+        shard.put_queue(QueueId(1), "jobs", false, None).unwrap();
+        let payload = Payload::new(b"", b"jobs", b"", b"x").unwrap();
+        let (exchange, key) = (&b""[..], &b"jobs"[..]);
+        let one = Publication { payload, exchange, key, headers: None, persistent: true, mandatory: false };
+        let batch: Vec<_> = (0..COUNT).map(|_| one).collect();
+        shard.publish_as(None, &batch, None, 0, &mut Vec::new()).unwrap();
+        let options = SubscriptionOptions { prefetch: 0, auto_ack: false, exclusive: false, pull: true };
+        let subscription = shard.subscribe(QueueId(1), options).unwrap();
+        subscription.take_now(COUNT, &mut Vec::new()).unwrap();
+        let mut request = Vec::new();
+        encode_settlement(&mut request, ACK, [(1, u64::MAX)]);
+        let ConsumeFrame::Settlement(settlement) = parse_consume_request(&request).unwrap() else { unreachable!() };
+
+        let mut settling = std::pin::pin!(apply_settlement(&subscription, &settlement));
+        assert!(settling.as_mut().now_or_never().is_none(), "it went in one part");
+        let left = subscription.unsettled_count();
+        assert!((1..COUNT).contains(&left), "{left} are left");
+
+        assert_eq!(settling.await.unwrap().0, u64::from(COUNT));
+        assert_eq!(subscription.unsettled_count(), 0);
+        engine.close().unwrap();
+    }
 }

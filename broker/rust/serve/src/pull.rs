@@ -180,10 +180,7 @@ impl PullContext {
         let home = shard.home_of(QueueId(queue_id));
         let place = self.pulls.place(&key);
         let settled = match &*place.lock().await {
-            Some(subscription) => {
-                let settled = when_free(&home, || apply_settlement(subscription, &request.settlement)).await;
-                settled.map(|(count, _)| count)
-            }
+            Some(subscription) => apply_settlement(subscription, &request.settlement).await.map(|(count, _)| count),
             None => Ok(0),
         };
         drop(place);

@@ -19,7 +19,6 @@ const TAKERS: &[&str] = &[
     ".refuse(",
     ".settle(&",
     ".settle(taken",
-    ".settle_sized(",
     ".put_back(&ranges",
     ".set_prefetch(",
     ".unsettled_count(",
@@ -35,7 +34,7 @@ const TAKERS: &[&str] = &[
     ".leave(",
     "recipient.sent(",
     "recipient.drop_damaged(",
-    "apply_settlement(",
+    ".settle_part(",
     ".release_empty(",
     "self.tell(recipient",
     "self.tell(&mut",
@@ -43,7 +42,7 @@ const TAKERS: &[&str] = &[
 ];
 const DOORS: &[&str] = &["at", "when_free", "soon", "spawn_blocking", "in_turn"];
 /// Functions that are takers themselves, or run on threads that may block.
-const INSIDE: &[&str] = &["apply_settlement", "release_empty", "tell", "drop_damaged", "leave", "take_here"];
+const INSIDE: &[&str] = &["release_empty", "tell", "drop_damaged", "leave", "take_here"];
 /// The same by file: what is dropped there is kept in a `Later`, what fills there builds record batches.
 const INSIDE_OF: &[(&str, &str)] =
     &[("consume.rs", "drop"), ("pull.rs", "drop"), ("live.rs", "fill"), ("streams.rs", "open_read")];
