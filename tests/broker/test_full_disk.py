@@ -1,7 +1,9 @@
 """A file system that fills: publishers are told, consumers go on, publishing resumes by itself, and nothing that was
 confirmed is lost."""
 
+import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -9,11 +11,12 @@ import pytest
 
 import penstock
 from penstock.client.errors import BlockedError
-from support import Broker, eventually
+from support import Broker, BrokerError, eventually
 
 pytestmark = pytest.mark.slow
 BODY_BYTES = 100_000
 MESSAGES_MAX = 3_000
+VHOSTS = 90
 
 
 def body(number: int) -> bytes:
@@ -100,3 +103,64 @@ def test_what_another_program_takes_blocks_publishers_until_it_is_given_back(
         (disk / "other").unlink()
         eventually(lambda: disk_full(broker), False)
         connection.publish(body(2), routing_key="jobs")
+
+
+def test_a_broker_with_many_vhosts_starts_on_a_full_disk_and_is_drained(
+    tmp_path: Path, small_disk: Callable[..., Path]
+) -> None:
+    disk = small_disk(tmp_path / "disk", kilobytes=200 * 1_024)
+    broker = Broker(disk / "data")
+    with broker:
+        with penstock.connect(broker.uri()) as connection:
+            for number in range(VHOSTS):
+                connection.create_vhost(f"v{number}")
+            connection.declare_queue("jobs")
+            end = fill(connection, 0)
+        for _ in range(3):
+            broker.kill()
+            broker.start()
+
+        with penstock.connect(broker.uri()) as connection:
+            assert [number_of(content) for content in take(connection, end)] == list(range(end))
+            eventually(lambda: disk_full(broker), False)
+            assert fill(connection, end) > end + end // 2
+
+
+def test_a_start_that_finds_no_room_says_how_much_it_needs_and_changes_no_log(
+    tmp_path: Path, small_disk: Callable[..., Path]
+) -> None:
+    disk = small_disk(tmp_path / "disk", kilobytes=100 * 1_024)
+    broker = Broker(disk / "data")
+    with broker:
+        with penstock.connect(broker.uri()) as connection:
+            connection.declare_queue("jobs")
+            connection.declare_queue("own", arguments={"x-dedicated": True})
+            connection.publish(body(0), routing_key="jobs")
+            connection.publish(body(1), routing_key="own")
+        broker.kill()
+        fill_up(disk / "other")
+        before = logs(broker.data_dir)
+
+        with pytest.raises(BrokerError, match=r"has \d+ bytes free, and a start needs 16384: 8192 for each of 2 logs"):
+            broker.start()
+
+        assert logs(broker.data_dir) == before
+        (disk / "other").unlink()
+        broker.start()
+        with penstock.connect(broker.uri()) as connection:
+            for number, queue in enumerate(["jobs", "own"]):
+                got = connection.get(queue)
+                assert got is not None
+                assert got.body == body(number)
+
+
+def fill_up(path: Path) -> None:
+    """Takes all the room there is."""
+    with suppress(OSError), path.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4_096))
+    assert shutil.disk_usage(path).free == 0
+
+
+def logs(data_dir: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in data_dir.rglob("msgs.*")}

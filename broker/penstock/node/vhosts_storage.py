@@ -19,6 +19,7 @@ from penstock.node.shards import CarefulShard
 from penstock.storage import DataDirectory, DefinitionsCopy, DefinitionsFile, read_vhosts, write_vhosts
 from penstock.storage.limits_json import LIMITS, write_limits_file
 from penstock.storage.policies_json import OPERATOR_POLICIES, POLICIES, write_policies
+from penstock.storage.start_room import check_room
 from penstock.storage.vhost_files import (
     create_vhost_directory,
     delete_vhost_directory,
@@ -57,6 +58,7 @@ class VhostsStorage:
         for fault in await asyncio.gather(*reading, return_exceptions=True):
             if isinstance(fault, BaseException):
                 raise fault
+        await loop.run_in_executor(self._writer, self._check_room)
         self._opening = {name: loop.run_in_executor(self._openers, self._open, name) for name in names}
         await loop.run_in_executor(self._writer, self._remove_strays)
         return names
@@ -108,6 +110,9 @@ class VhostsStorage:
 
     def _read_names(self) -> list[str]:
         return read_vhosts(self._directory.vhosts_file) or []
+
+    def _check_room(self) -> None:
+        check_room(self._directory.path, [self._directory.vhost_directory(name) for name in self._names])
 
     def _remove_strays(self) -> None:
         remove_strays(self._directory.path, {self._directory.vhost_directory(name).name for name in self._names})

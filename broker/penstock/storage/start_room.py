@@ -1,0 +1,38 @@
+"""The room that a start needs on the disk, looked for before the first log is opened, which changes it.
+
+The broker keeps that much free for itself, and far more; what is left may be less only when other programs filled the
+disk. Then the start is refused as a whole: it would fail at some log, after the others had taken what is left. Another
+program may still take the room a moment later, which the log that misses it tells."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from penstock.model.errors import DiskFullError, Thing
+from penstock.storage.logs import OWN_LOGS
+
+# Each log begins a segment, which takes its first page and the one with the copy of its header.
+_PAGES_OF_A_LOG = 2
+_PAGE_BYTES_MIN = 4096
+
+
+def check_room(data_dir: Path, vhosts: Sequence[Path]) -> None:
+    """Blocks. `vhosts` are the folders whose logs are to be opened, with those that their queues have of their own.
+    Raises DiskFullError."""
+    logs = sum(1 + _own_logs(vhost) for vhost in vhosts)
+    found = os.statvfs(data_dir)
+    of_a_log = _PAGES_OF_A_LOG * max(found.f_frsize, _PAGE_BYTES_MIN)
+    free, needed = found.f_bavail * found.f_frsize, logs * of_a_log
+    if free < needed:
+        raise DiskFullError(
+            Thing("disk", f"of {data_dir}"),
+            f"has {free} bytes free, and a start needs {needed}: {of_a_log} for each of {logs} logs",
+            "free that much and start again; nothing was changed",
+        )
+
+
+def _own_logs(vhost: Path) -> int:
+    try:
+        return sum(entry.name.isdecimal() for entry in os.scandir(vhost / OWN_LOGS))
+    except FileNotFoundError:
+        return 0
