@@ -148,7 +148,7 @@ FAULTS = (
     ),
     Fault(
         "a newest segment without a header is removed or set aside",
-        "broker/rust/log/src/recovery.rs",
+        "broker/rust/log/src/recovery/headers.rs",
         "if is_owed || (written > 0 && !was_lost_by_power) {",
         "let _ = was_lost_by_power;\n        if is_owed {",
         DAMAGE,
@@ -173,6 +173,27 @@ FAULTS = (
         "let leftovers = unnamed.iter().filter(|one| !is_missed(one))",
         "let leftovers = unnamed.iter().filter(|one| is_missed(one) || one.number > 0)",
         GONE,
+    ),
+    Fault(
+        "a segment that comes back after the log went on without it is removed",
+        "broker/rust/log/src/recovery.rs",
+        "self.lost_before.iter().any(|lost| lost.contains(&segment.number()))",
+        "self.lost_before.iter().any(|lost| lost.is_empty())",
+        GONE,
+    ),
+    Fault(
+        "a live segment is removed for want of an index file",
+        "broker/rust/log/src/recovery/headers.rs",
+        "is_listed || directory_path",
+        "(is_listed && number == 0) || directory_path",
+        f"{LOG} lost_headers",
+    ),
+    Fault(
+        "a backup leaves out segments that cannot be served",
+        "broker/rust/log/src/backup.rs",
+        "for segment in &self.unserved {",
+        "for segment in self.unserved.iter().skip(usize::MAX) {",
+        f"{LOG} damaged_backup",
     ),
     Fault(
         "a start hands out skipped numbers before the skip is on the disk",
@@ -294,8 +315,8 @@ FAULTS = (
     Fault(
         "every file that is gone tells of all missing messages",
         "broker/rust/log/src/live_segments.rs",
-        "Missing { messages: std::mem::take(&mut untold), files };",
-        "Missing { messages: untold, files };",
+        "messages: std::mem::take(&mut untold), files",
+        "messages: std::mem::replace(&mut untold, messages), files",
         GONE,
     ),
     Fault(
@@ -378,14 +399,14 @@ FAULTS = (
     ),
     Fault(
         "a start takes the header of an earlier segment in reused space for a segment's own",
-        "broker/rust/log/src/recovery.rs",
+        "broker/rust/log/src/recovery/headers.rs",
         "is_new && before.last().is_none_or(|before| place(header) >= place(before))",
-        "is_new || before.last().is_none_or(|before| place(header) >= place(before))",
+        "let _ = (is_new, place);\n    before.last().is_none_or(|before| header.log_id == before.log_id)",
         "cargo test --locked --quiet -p penstock-log --test reused_space",
     ),
     Fault(
         "a start removes what a manifest replaces that is not on the disk",
-        "broker/rust/log/src/recovery.rs",
+        "broker/rust/log/src/recovery/headers.rs",
         "        if !replaced.is_empty() {\n",
         "        if replaced.len() == usize::MAX {\n",
         "cargo test --locked --quiet -p penstock-log --test interrupted_starts",

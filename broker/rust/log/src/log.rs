@@ -37,7 +37,7 @@ use crate::encode::{
 };
 use crate::error::LogError;
 use crate::fold::FoldState;
-use crate::fold_ticket::{Keeper, Retired};
+use crate::fold_ticket::Keeper;
 use crate::kept::{Kept, Share};
 use crate::names::number_of;
 use crate::record::{MarkView, Outcome, Position, RANGES_MAX, RECORD_BYTES_MAX, Record, TARGETS_MAX, Target};
@@ -417,25 +417,6 @@ impl Log {
         names_synced.map_err(|error| LogError::io("sync", &self.directory, error))
     }
 
-    /// Takes the maps off segments that nobody located a message in since the last call. They come back at the next use;
-    /// the old ones go when what this gives and their last reader are dropped.
-    pub fn unmap_idle(&mut self) -> Retired {
-        let mut retired = Retired::default();
-        for sealed in &mut self.sealed {
-            if sealed.segment.take_used() {
-                continue;
-            }
-            if let Some(unmapped) = sealed.lookup.unmapped() {
-                retired.lookups.push(std::mem::replace(&mut sealed.lookup, unmapped));
-            }
-            retired.segments.extend(unmap(&mut sealed.segment));
-        }
-        if !self.active.segment.take_used() {
-            retired.segments.extend(unmap(&mut self.active.segment));
-        }
-        retired
-    }
-
     #[must_use]
     pub fn stats(&self) -> LogStats {
         let segments = self.sealed.iter().map(|sealed| &sealed.segment).chain(std::iter::once(&self.active.segment));
@@ -549,10 +530,6 @@ impl Log {
         }
         Ok(Stamp { position, seed: self.active.segment.seed() })
     }
-}
-
-fn unmap(segment: &mut Arc<Segment>) -> Option<Arc<Segment>> {
-    segment.is_mapped().then(|| std::mem::replace(segment, Arc::new(segment.unmapped())))
 }
 
 fn check_count(of: &'static str, count: usize, count_min: usize, count_max: usize) -> Result<(), LogError> {

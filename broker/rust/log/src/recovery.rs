@@ -5,9 +5,13 @@
 //! be that of the last writer, records arrived in order: one behind a bad record proves corruption, not a torn tail. No old
 //! segment is written to.
 
+mod gaps;
+mod headers;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use self::headers::{Found, refuse_without_checkpoint};
 use crate::checkpoint::{Checkpoints, unlink_if_there};
 use crate::contents::Contents;
 use crate::damage::{Quarantined, file_name, known_targets, marked};
@@ -16,18 +20,16 @@ use crate::disk::Disk;
 use crate::error::{Damage, LogError};
 use crate::fold::FoldState;
 use crate::fold_ticket::set_aside;
-use crate::header::{HeaderFound, Instead, read_header, rewritten_segment};
+use crate::header::rewritten_segment;
 use crate::index::MemoryIndex;
-use crate::live_segments::{LiveSegment, find_gone, unnamed_segments};
+use crate::live_segments::{LiveSegment, find_gone};
 use crate::lost_files::{self, Lost};
 use crate::manifest::{Entry, Manifest};
 use crate::names::Names;
 use crate::orphans::remove_orphans;
 use crate::record::{DecodeError, Decoded, Position, Record};
 use crate::resync::write_again;
-use crate::segment::{
-    Check, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, damaged_path, directory_path, rewritten_path, segment_path,
-};
+use crate::segment::{Check, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, damaged_path, directory_path, segment_path};
 use crate::sync::SyncedFile;
 
 /// What a start had to do.
@@ -67,27 +69,6 @@ pub(crate) struct Recovered {
     pub(crate) lost: Vec<PathBuf>,
 }
 
-/// A segment file with a whole header, and where the next one begins.
-struct Found {
-    segment: Segment,
-    header: SegmentHeader,
-    limit: Option<Position>,
-}
-
-/// The segment files by what they count for.
-#[derive(Default)]
-struct Sorted {
-    plain: Vec<u64>,
-    /// Others stand for them.
-    replaced: Vec<PathBuf>,
-    /// Rewritten ones that the manifest does not name and nothing stands for: one that never got to stand for anything, or
-    /// the only copy of messages under an older manifest. Whether messages are missing tells.
-    unnamed: Vec<LiveSegment>,
-}
-
-/// The number of a segment file without a header, and whether zeros stand in its place.
-type Headless = (u64, bool);
-
 /// Reads the directory up to the log's end and syncs what lies past `synced`. `keeps_order` says that the page cache was not
 /// lost since the last write, so that no byte is there without all that were written before it.
 pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> Result<Recovered, LogError> {
@@ -100,27 +81,9 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     let manifest = Manifest::load(directory, &mut log_id)?;
     manifest.mend(disk, directory, log_id)?;
     let mut synced = SyncedFile::load(directory)?;
-    let mut reader = Reader {
-        directory,
-        disk,
-        keeps_order,
-        floor: state.position,
-        live: &checkpoints.live,
-        numbers: &names.segments,
-        lost_before: lost_files::load(&names.lost)?,
-        lost: Vec::new(),
-        synced: synced.position().max(state.position),
-        state,
-        sealed: Vec::new(),
-        recovery: Recovery::default(),
-        quarantined: Vec::new(),
-        set_aside: Vec::new(),
-        has_lost: false,
-        ended: false,
-        has_moved: false,
-        has_headless: false,
-        has_written: false,
-    };
+    let lost_before = lost_files::load(&names.lost)?;
+    let mut reader = Reader::new((directory, disk), keeps_order, (&names, &checkpoints.live), state, synced.position());
+    reader.lost_before = lost_before;
     let sorted = reader.sort(&names, &manifest)?;
     let (headers, headless) = reader.headers(&sorted.plain, &mut log_id)?;
     if checkpoints.newest() == Position(0) {
@@ -173,34 +136,6 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     })
 }
 
-/// Without a checkpoint all records are needed. Segments go, and others are rewritten, only by what a checkpoint says.
-fn refuse_without_checkpoint(
-    directory: &Path,
-    names: &Names,
-    headers: &[Found],
-    headless: &[Headless],
-) -> Result<(), LogError> {
-    let rewritten = names.rewritten.iter().map(|&(number, edition)| rewritten_path(directory, number, edition));
-    let rewritten = rewritten.into_iter().find(|path| path.exists());
-    let begins_later = |first: &&Found| {
-        // The header of the log's first segment may be what cannot be read; a checkpoint was made when there is a file of one.
-        let is_first = headless.iter().all(|&(number, _)| number > first.segment.number());
-        first.segment.first() > Position(0) && (is_first || !names.checkpoints.is_empty())
-    };
-    let later = headers.first().filter(begins_later).map(|first| first.segment.path().to_owned());
-    let refused = later.or(rewritten);
-    refused.map_or(Ok(()), |path| Err(LogError::damaged(&path, 0, Damage::NoCheckpoint)))
-}
-
-/// Whether a copy of a header may stand after those segments. Where a failing power lost a header, the reserved space behind
-/// it may hold the copy that an earlier segment had there, and not one that was written since the segment before was begun. Two
-/// starts of which the first wrote no record make segments of the same epoch and position.
-fn follows(header: &SegmentHeader, before: &[SegmentHeader]) -> bool {
-    let place = |header: &SegmentHeader| (header.epoch, header.first);
-    let is_new = before.iter().all(|before| before.segment_id != header.segment_id);
-    is_new && before.last().is_none_or(|before| place(header) >= place(before))
-}
-
 /// Goes over the segments in order.
 struct Reader<'a> {
     directory: &'a Path,
@@ -239,6 +174,38 @@ struct Walked {
     damaged: Vec<Quarantined>,
 }
 
+impl<'a> Reader<'a> {
+    fn new(
+        (directory, disk): (&'a Path, &'a dyn Disk),
+        keeps_order: bool,
+        (names, live): (&'a Names, &'a [LiveSegment]),
+        state: FoldState,
+        synced: Position,
+    ) -> Self {
+        Reader {
+            directory,
+            disk,
+            keeps_order,
+            floor: state.position,
+            live,
+            numbers: &names.segments,
+            lost_before: Vec::new(),
+            lost: Vec::new(),
+            synced: synced.max(state.position),
+            state,
+            sealed: Vec::new(),
+            recovery: Recovery::default(),
+            quarantined: Vec::new(),
+            set_aside: Vec::new(),
+            has_lost: false,
+            ended: false,
+            has_moved: false,
+            has_headless: false,
+            has_written: false,
+        }
+    }
+}
+
 impl Reader<'_> {
     /// Reads what is in the plain segments and in the rewritten ones between them.
     fn read_in_order(
@@ -269,148 +236,6 @@ impl Reader<'_> {
             return Err(LogError::damaged(self.directory, 0, Damage::NoSegment));
         }
         Ok(())
-    }
-
-    /// The segments with a header, and those without one.
-    fn headers(
-        &mut self,
-        numbers: &[u64],
-        log_id: &mut Option<[u8; 16]>,
-    ) -> Result<(Vec<Found>, Vec<Headless>), LogError> {
-        let (mut found, mut before) = (Vec::<Found>::new(), Vec::new());
-        let mut unreadable = Vec::new();
-        for &number in numbers {
-            let path = segment_path(self.directory, number);
-            let (header, bytes) = match read_header(&path)? {
-                HeaderFound::Segment(header, bytes) => (header, bytes),
-                HeaderFound::Copy(header, bytes, instead)
-                    if follows(&header, &before) && self.counts(number, &header, instead, *log_id) =>
-                {
-                    // What no sync covers may lack its first sector after a failing power.
-                    if self.keeps_order || instead == Instead::Other || header.first < self.synced {
-                        self.quarantine_header(&path);
-                    }
-                    (header, bytes)
-                }
-                HeaderFound::Zeros | HeaderFound::Copy(_, _, Instead::Zeros) => {
-                    unreadable.push((number, true));
-                    continue;
-                }
-                HeaderFound::Unreadable(_) | HeaderFound::Copy(..) => {
-                    unreadable.push((number, false));
-                    continue;
-                }
-            };
-            if log_id.is_some_and(|expected| expected != header.log_id) {
-                return Err(LogError::damaged(&path, 16, Damage::OtherLog));
-            }
-            *log_id = Some(header.log_id);
-            let segment = Segment::new(self.directory, number, &header, bytes);
-            segment.mark_recovered();
-            found.push(Found { segment, header, limit: None });
-            before.push(header);
-        }
-        let mut limit = None;
-        for later in found.iter_mut().rev() {
-            later.limit = limit;
-            limit = Some(limit.map_or(later.segment.first(), |limit| later.segment.first().min(limit)));
-        }
-        Ok((found, unreadable))
-    }
-
-    /// Whether the copy of a header that cannot be read stands in for it.
-    fn counts(&self, number: u64, header: &SegmentHeader, instead: Instead, log_id: Option<[u8; 16]>) -> bool {
-        // The end of a message may look like a copy, but for the log's id.
-        let is_own = log_id.is_none_or(|id| id == header.log_id);
-        // A segment that was dead when the checkpoint was made never had to reach the disk.
-        let may_be_dead = instead == Instead::Zeros && !self.keeps_order && header.first < self.floor;
-        is_own && (!may_be_dead || self.lived(number))
-    }
-
-    /// Decides about a file that nothing says the header of. One that may hold a confirmed record stays as it is.
-    fn pass_headless(&mut self, number: u64, is_zeros: bool, found: &[Found]) -> Result<(), LogError> {
-        let path = segment_path(self.directory, number);
-        let written = Contents::read(self.disk, &path, u64::MAX)?.written_above(SEGMENT_HEADER_BYTES);
-        // A header is written before all else, and its sector reaches the disk whole: only a failing power leaves records
-        // behind zeros, and never behind other bytes.
-        let was_lost_by_power = is_zeros && !self.keeps_order;
-        // Just before what was synced there may be an empty segment, of which nothing was. One that was not leaves a gap.
-        let may_be_empty = was_lost_by_power && !directory_path(&path).exists();
-        let is_below = |first: Position| first < self.synced || (first == self.synced && !may_be_empty);
-        let is_below_synced = |later: &Found| later.segment.number() > number && is_below(later.segment.first());
-        let is_dead = is_zeros && self.was_dead(number, found);
-        let is_owed = !is_dead && found.iter().any(is_below_synced);
-        if is_owed || (written > 0 && !was_lost_by_power) {
-            self.quarantine_header(&path);
-            self.has_headless = true;
-            // Without a segment after it nobody knows how many records it holds, and which numbers they gave.
-            self.has_lost |= !found.iter().any(|later| later.segment.number() > number);
-            return Ok(());
-        }
-        if is_dead || written == 0 {
-            return self.unlink(number);
-        }
-        self.recovery.torn_bytes += written;
-        self.set_aside(number)
-    }
-
-    fn quarantine_header(&mut self, path: &Path) {
-        let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        self.quarantined.push(Quarantined { file, at: 0, why: Damage::SegmentHeader, queues: Vec::new() });
-    }
-
-    /// Whether a segment without a header was dead when the checkpoint was made, so that it never had to reach the disk.
-    fn was_dead(&self, number: u64, found: &[Found]) -> bool {
-        let next = found.iter().find(|later| later.segment.number() > number);
-        next.is_some_and(|next| next.segment.first() <= self.floor) && !self.lived(number)
-    }
-
-    /// Whether a segment that the checkpoint covers lived then: it is listed, unless an earlier version made the checkpoint,
-    /// and it has a directory, unless that is gone.
-    fn lived(&self, number: u64) -> bool {
-        let is_listed = self.live.iter().any(|one| (one.number, one.edition) == (number, 0));
-        is_listed || directory_path(&segment_path(self.directory, number)).exists()
-    }
-
-    /// Tells the segments that count from those that others stand for. Nothing is removed before it is sure that the log can
-    /// be read.
-    fn sort(&self, names: &Names, manifest: &Manifest) -> Result<Sorted, LogError> {
-        let mut sorted = Sorted::default();
-        for one in unnamed_segments(self.directory, &names.rewritten, manifest, self.live)? {
-            if one.is_replaced(self.directory, manifest)? {
-                sorted.replaced.push(one.path(self.directory));
-            } else {
-                sorted.unnamed.push(one);
-            }
-        }
-        let mut before = Vec::new();
-        for &number in &names.segments {
-            let path = segment_path(self.directory, number);
-            let header = match manifest.entries.is_empty() {
-                true => None,
-                false => match read_header(&path)? {
-                    HeaderFound::Segment(header, _) => Some(header),
-                    HeaderFound::Copy(header, ..) => Some(header).filter(|header| follows(header, &before)),
-                    HeaderFound::Zeros | HeaderFound::Unreadable(_) => None,
-                },
-            };
-            before.extend(header);
-            if header.is_some_and(|header| manifest.replacement(self.directory, header.first).is_some()) {
-                sorted.replaced.push(path);
-            } else {
-                sorted.plain.push(number);
-            }
-        }
-        Ok(sorted)
-    }
-
-    fn remove_all(&self, replaced: Vec<PathBuf>) -> Result<(), LogError> {
-        if !replaced.is_empty() {
-            // A process that was killed may have renamed the manifest and not synced its name: a failing power must not keep
-            // the older one, which names what goes now.
-            self.sync_directory()?;
-        }
-        replaced.into_iter().try_for_each(|path| self.unlink_with_directory(path))
     }
 
     /// A segment that the manifest names. One that is not there was dead when a checkpoint was made.
@@ -498,69 +323,6 @@ impl Reader<'_> {
         }
         self.push(segment, walked.end, Lookup::Memory(Arc::new(walked.index)));
         Ok(())
-    }
-
-    /// The records between the log's end so far and this segment are missing, and none of them was synced.
-    fn end_before(&mut self, segment: Segment) -> Result<(), LogError> {
-        self.ended = true;
-        self.recovery.torn_bytes += self.contents(&segment)?.written_above(SEGMENT_HEADER_BYTES);
-        self.set_aside(segment.number())
-    }
-
-    /// Records that were synced are missing before a segment. A file with a bad header says so already.
-    fn pass_gap(&mut self, segment: &Segment) {
-        let before = segment.number();
-        let last = self.sealed.last().filter(|last| last.end == self.state.position);
-        // Segments before it that died may be gone as well.
-        let after = last.map_or(before.saturating_sub(2), |last| last.segment.number());
-        let lost = lost_files::between(self.directory, after, before);
-        if !self.has_headless {
-            let gone = lost.as_ref().map(|lost| self.gone(*lost.start()));
-            self.quarantined.push(gone.unwrap_or_else(|| Quarantined::new(segment, 0, Damage::Gap)));
-        }
-        self.lost.extend(lost);
-        self.has_lost = true;
-        self.state.position = segment.first();
-    }
-
-    /// Remembers which files may have held the records between two positions, of which a segment has the first. Gives what is to
-    /// be told when it has no room for all of them.
-    fn miss_behind(&mut self, segment: &Segment, end: Position, owed: Position) -> Option<Quarantined> {
-        let number = segment.number();
-        let before = self.numbers.iter().copied().find(|&before| before > number);
-        let behind = || Some(lost_files::behind(number, (end, owed)));
-        let lost = before.map_or_else(behind, |before| lost_files::between(self.directory, number, before))?;
-        let gone = (segment.offset_of(owed) > segment.bytes()).then(|| self.gone(*lost.start()));
-        self.lost.push(lost);
-        gone
-    }
-
-    /// What is told of a file that is not there.
-    fn gone(&self, number: u64) -> Quarantined {
-        let path = segment_path(self.directory, number);
-        let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        Quarantined { file, at: 0, why: Damage::GoneUncovered, queues: Vec::new() }
-    }
-
-    /// Records at the end are missing that were synced: the log goes on above them, so that no position names two records.
-    fn reach_synced(&mut self) {
-        if self.state.position >= self.synced {
-            return;
-        }
-        if let Some(last) = self.sealed.last_mut() {
-            let (segment, end) = (Arc::clone(&last.segment), last.end);
-            last.end = self.synced;
-            let gone = self.miss_behind(&segment, end, self.synced);
-            if !self.has_headless {
-                let at = segment.offset_of(end);
-                self.quarantined.push(gone.unwrap_or_else(|| Quarantined::new(&segment, at, Damage::Gap)));
-            }
-        } else {
-            let (file, why) = ("synced".to_owned(), Damage::Gap);
-            self.quarantined.push(Quarantined { file, at: 0, why, queues: Vec::new() });
-        }
-        self.has_lost = true;
-        self.state.position = self.synced;
     }
 
     fn contents(&self, segment: &Segment) -> Result<Contents, LogError> {

@@ -1,4 +1,5 @@
-//! Finding what a stream's readers want: any message by its number, the oldest segment's share of a queue, the newest time.
+//! Finding what a stream's readers want: any message by its number, the oldest segment's share of a queue, the newest time; and giving
+//! back the maps of what nobody reads.
 //!
 //! What must stay true: a queue's numbers ascend from segment to segment, rewritten ones included, so that segments are
 //! searched by halves. Nothing here reads a record but [`Log::newest_time`], which is for a start.
@@ -10,6 +11,7 @@ use penstock_queue::{QueueId, Sequence, SequenceRange};
 use super::Log;
 use crate::directory::Lookup;
 use crate::error::LogError;
+use crate::fold_ticket::Retired;
 use crate::index::Reach;
 use crate::record_reader::RecordReader;
 use crate::segment::{Located, Segment};
@@ -25,6 +27,25 @@ pub struct Portion {
 }
 
 impl Log {
+    /// Takes the maps off segments that nobody located a message in since the last call. They come back at the next use;
+    /// the old ones go when what this gives and their last reader are dropped.
+    pub fn unmap_idle(&mut self) -> Retired {
+        let mut retired = Retired::default();
+        for sealed in &mut self.sealed {
+            if sealed.segment.take_used() {
+                continue;
+            }
+            if let Some(unmapped) = sealed.lookup.unmapped() {
+                retired.lookups.push(std::mem::replace(&mut sealed.lookup, unmapped));
+            }
+            retired.segments.extend(unmap(&mut sealed.segment));
+        }
+        if !self.active.segment.take_used() {
+            retired.segments.extend(unmap(&mut self.active.segment));
+        }
+        retired
+    }
+
     /// The queue's first message with that number or a higher one, with those that follow it without a gap in the same
     /// segment, at most `count_max` in all. `hint` is the number of the segment where it is looked for first.
     pub fn seek(
@@ -166,4 +187,8 @@ impl Lookup {
             Lookup::Nothing => Ok(Vec::new()),
         }
     }
+}
+
+fn unmap(segment: &mut Arc<Segment>) -> Option<Arc<Segment>> {
+    segment.is_mapped().then(|| std::mem::replace(segment, Arc::new(segment.unmapped())))
 }
