@@ -170,8 +170,8 @@ FAULTS = (
     Fault(
         "a start removes live segments that an old manifest does not name",
         "broker/rust/log/src/recovery.rs",
-        "!is_owed(self.directory, live, manifest, (number, edition))",
-        "!is_owed(self.directory, live, manifest, (number, 0))",
+        "let leftovers = unnamed.iter().filter(|one| !is_missed(one))",
+        "let leftovers = unnamed.iter().filter(|one| is_missed(one) || one.number > 0)",
         GONE,
     ),
     Fault(
@@ -216,7 +216,7 @@ FAULTS = (
     Fault(
         "a log that vanished is begun anew",
         "broker/penstock/storage/vhost_files.py",
-        '    if is_proven and not any(any(path.glob(pattern)) for pattern in ("msgs.*", "checkpoint.*")):\n',
+        '    if is_proven and not any(_OF_A_LOG.fullmatch(found.name) for found in path.glob("*")):\n',
         '    if is_proven and not any(path.glob("*")):\n',
         LOST_LOG,
     ),
@@ -294,8 +294,8 @@ FAULTS = (
     Fault(
         "every file that is gone tells of all missing messages",
         "broker/rust/log/src/live_segments.rs",
-        "if at == 0 { messages } else { 0 }",
-        "if at < usize::MAX { messages } else { 0 }",
+        "Missing { messages: std::mem::take(&mut untold), files };",
+        "Missing { messages: untold, files };",
         GONE,
     ),
     Fault(
@@ -379,8 +379,8 @@ FAULTS = (
     Fault(
         "a start takes the header of an earlier segment in reused space for a segment's own",
         "broker/rust/log/src/recovery.rs",
-        "before.is_none_or(|before| (header.epoch, header.first) > (before.header.epoch, before.header.first))",
-        "before.is_none_or(|before| header.log_id == before.header.log_id)",
+        "is_new && before.last().is_none_or(|before| place(header) >= place(before))",
+        "is_new || before.last().is_none_or(|before| place(header) >= place(before))",
         "cargo test --locked --quiet -p penstock-log --test reused_space",
     ),
     Fault(

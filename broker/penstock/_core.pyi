@@ -11,6 +11,7 @@ __all__ = [
     "Consumer",
     "CoreError",
     "Delivery",
+    "DiskFullError",
     "Engine",
     "NotFoundError",
     "Publisher",
@@ -38,6 +39,9 @@ class NotFoundError(CoreError):
 
 class StorageError(CoreError):
     """The disk refused, or what it holds is damaged. The text names the file and the place."""
+
+class DiskFullError(StorageError):
+    """The disk has no room. `dedicate_queue` raises it, which may be tried again."""
 
 class RpcError(CoreError):
     """A call ended with a gRPC status. `args` is (code: int, message: str, details: bytes)."""
@@ -92,12 +96,14 @@ class Shard:
         max_bytes), 0 for no bound. The lock is held once for all of them: at most a thousand or so."""
     def dedicate_queue(self, id: int) -> None:
         """Gives a queue a log of its own, before it is put for the first time; nothing when it has one (blocking, without the GIL).
-        Raises StorageError."""
+        Where it raises, DiskFullError or another StorageError, nothing is left of it."""
     def delete_queue(self, id: int) -> int:
         """Ends its consumers, drops its messages; gives their number, unsettled ones included."""
     def shut_empty_queue(self, id: int) -> tuple[int, int, int, int, int]:
         """Lets no more messages into a queue that holds none, until it is deleted or reopened; gives what it holds, as
         `queue_counts`."""
+    def shut_queue(self, id: int) -> None:
+        """Lets no more messages into a queue, whatever it holds, until it is deleted or reopened."""
     def reopen_queue(self, id: int) -> None: ...
     def purge_queue(self, id: int) -> int:
         """Drops the ready messages; gives their number."""

@@ -199,18 +199,24 @@ def test_a_log_that_a_crash_left_of_a_deleted_queue_goes_at_the_next_start(alone
         assert connection.list_queues() == []
 
 
-def test_a_queue_declared_just_before_a_crash_gets_its_log_at_the_next_start(alone: Broker, data: Path) -> None:
-    # A file in the way ends the declare between the definitions and the folder, as a crash there would.
+def test_a_queue_whose_log_cannot_be_made_is_refused_alone_and_leaves_nothing(alone: Broker, data: Path) -> None:
+    """Its virtual host took no more commands, and the definitions had it."""
     (folder,) = (path.parent for path in data.glob("*/definitions.amqp"))
     (folder / "shards").touch()
-    with penstock.connect(alone.uri()) as connection, pytest.raises(PenstockError):
-        connection.declare_stream("new", dedicated=True)
+    with penstock.connect(alone.uri()) as connection:
+        with pytest.raises(PenstockError):
+            connection.declare_stream("new", partitions=2, dedicated=True)
+        connection.declare_queue("jobs")
+        connection.publish(b"confirmed", routing_key="jobs")
     alone.kill()
     (folder / "shards").unlink()
 
     alone.start()
 
     with penstock.connect(alone.uri()) as connection:
+        assert [queue.name for queue in connection.list_queues()] == ["jobs"]
+        assert connection.get_queue("jobs").ready_count == 1
+        connection.declare_stream("new", dedicated=True)
         connection.stream("new").publish(b"first")
         assert read(connection, "new") == [b"first"]
     assert len(logs(data)) == 1

@@ -84,9 +84,14 @@ def test_a_lost_proof_refuses_the_start_until_somebody_accepts_what_is_there(own
         assert {queue.name: queue.ready_count for queue in connection.list_queues()} == {"shared": COUNT, "own": COUNT}
 
 
-@pytest.mark.parametrize("gone", ["msgs.*", "[mc]*.[0-9]*", "shards/*/msgs.*"], ids=["segments", "log", "own-segments"])
+@pytest.mark.parametrize(
+    "gone",
+    ["msgs.*", "[mc]*.[0-9]*", "[mc]*.*[0-9]", "shards/*/msgs.*"],
+    ids=["segments", "log", "log-but-indexes", "own-segments"],
+)
 def test_a_log_that_vanished_is_not_begun_anew(own: Broker, gone: str) -> None:
     segments = list(folder(own).glob(gone))
+    there = sorted(folder(own).rglob("*"))
     for path in segments:
         path.rename(own.data_dir / path.name)
 
@@ -95,6 +100,7 @@ def test_a_log_that_vanished_is_not_begun_anew(own: Broker, gone: str) -> None:
 
     for path in segments:
         (own.data_dir / path.name).rename(path)
+    assert sorted(folder(own).rglob("*")) == there
     with own, penstock.connect(own.uri()) as connection:
         assert {queue.name: queue.ready_count for queue in connection.list_queues()} == {"shared": COUNT, "own": COUNT}
 

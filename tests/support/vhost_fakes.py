@@ -58,6 +58,8 @@ class FakeShard:
         self.sequences: dict[str, int] = {}
         self.reserved: dict[int, dict[str, list[LeaseState]]] = {}
         self.dedicated: set[int] = set()
+        self.dedicated_max = 256
+        """There is no room for more."""
         self.shut: set[int] = set()
         self.is_closed = False
 
@@ -80,10 +82,15 @@ class FakeShard:
                 self.streams[queue_id] = FakeStream(tuple(retention))
 
     def dedicate_queue(self, queue_id: int, /) -> None:
+        if queue_id not in self.dedicated and len(self.dedicated) >= self.dedicated_max:
+            raise DiskFullError(Thing("log", "/"), "finds no room", "free space")
         self.dedicated.add(queue_id)
 
     def delete_queue(self, queue_id: int, /) -> int:
-        self.dedicated.discard(queue_id)
+        if queue_id in self.dedicated:
+            self.dedicated.remove(queue_id)
+            if queue_id not in self.queues:
+                return 0
         self._check(queue_id in self.queues, f"no queue {queue_id}")
         name = self.queues.pop(queue_id)
         self.streams.pop(queue_id, None)
@@ -129,6 +136,9 @@ class FakeShard:
         if not counts[0] + counts[1]:
             self.shut.add(queue_id)
         return counts
+
+    def shut_queue(self, queue_id: int, /) -> None:
+        self.shut.add(queue_id)
 
     def reopen_queue(self, queue_id: int, /) -> None:
         self._check(queue_id in self.queues, f"no queue {queue_id}")

@@ -7,7 +7,10 @@ from penstock.metadata.effects import (
     Decision,
     DropExchange,
     DropQueue,
+    PersistBound,
+    PersistExchange,
     PersistExchangeDeleted,
+    PersistQueue,
     PersistQueueDeleted,
     PersistUnbound,
 )
@@ -34,6 +37,20 @@ def remove_binding(state: VhostTopology, binding: Binding, decision: Decision) -
     if state.is_binding_persistent(binding):
         decision.entries.append(PersistUnbound(binding))
     _remove_abandoned(state, _remove_bindings(state, [binding], decision), decision)
+
+
+def take_back(state: VhostTopology, decision: Decision) -> None:
+    """Undoes a declaration of durable things, the last decision that was made: its entries name all that it made."""
+    for entry in reversed(decision.entries):
+        match entry:
+            case PersistBound(binding):
+                state.remove_binding(binding)
+            case PersistExchange(exchange):
+                state.remove_exchange(exchange.name)
+            case PersistQueue(queue):
+                state.remove_queue(queue.name)
+            case _:
+                raise AssertionError(entry)
 
 
 def _remove_abandoned(state: VhostTopology, sources: list[ExchangeName], decision: Decision) -> None:

@@ -4,8 +4,9 @@ nothing else, and anything but a storage error stays what it is: a bug."""
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-from penstock.model.errors import InvalidArgumentError, NotFoundError, StorageError, Thing
+from penstock.model.errors import DiskFullError, InvalidArgumentError, NotFoundError, StorageError, Thing
 from penstock.native import Backup, Shard
+from penstock.native import DiskFullError as NativeDiskFullError
 from penstock.native import NotFoundError as NativeNotFoundError
 from penstock.native import StorageError as NativeStorageError
 from penstock.vhost.ports import (
@@ -49,7 +50,13 @@ class CarefulShard:
 
     def dedicate_queue(self, queue_id: int, /) -> None:
         with self._faults():
-            self._shard.dedicate_queue(queue_id)
+            try:
+                self._shard.dedicate_queue(queue_id)
+            except NativeDiskFullError as error:
+                rule = "finds no room on the disk for a queue's own log beside it"
+                raise DiskFullError(
+                    Thing("log", self._shard.name), rule, "consume messages or free space, and declare it again"
+                ) from error
 
     def delete_queue(self, queue_id: int, /) -> int:
         with self._faults():
@@ -62,6 +69,10 @@ class CarefulShard:
     def shut_empty_queue(self, queue_id: int, /) -> QueueCounts:
         with self._faults():
             return self._shard.shut_empty_queue(queue_id)
+
+    def shut_queue(self, queue_id: int, /) -> None:
+        with self._faults():
+            self._shard.shut_queue(queue_id)
 
     def reopen_queue(self, queue_id: int, /) -> None:
         with self._faults():

@@ -4,6 +4,7 @@ and named by nobody it is rubbish. What it should hold and does not is an accide
 
 import contextlib
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from penstock.storage.jsonfiles import sync_directory, write_file, write_json
 
 DEFINITIONS = "definitions.amqp"
 _DELETED = ".deleted"
+# Segments, rewritten ones too, and checkpoints.
+_OF_A_LOG = re.compile(r"msgs\.\d{10,}(\.\d+)?|checkpoint\.\d{10,}")
 
 
 def create_vhost_directory(path: Path, name: str) -> None:
@@ -52,8 +55,8 @@ def open_vhost_directory(path: Path, name: str, *, is_proven: bool = False) -> t
         raise StorageError(
             Thing("vhost", name), f"has a directory {path} of vhost {shown!r}", "put the right one there"
         )
-    # Without a segment nothing lives in a log: a checkpoint says so.
-    if is_proven and not any(any(path.glob(pattern)) for pattern in ("msgs.*", "checkpoint.*")):
+    # Without a segment nothing lives in a log: a checkpoint says so. What lies beside segments, as indexes, does not.
+    if is_proven and not any(_OF_A_LOG.fullmatch(found.name) for found in path.glob("*")):
         raise StorageError(
             Thing("log", str(path)),
             "has no segment (msgs.*) and no checkpoint, and messages were in it",

@@ -1,7 +1,7 @@
 """The one task that owns a vhost's topology. Commands wait in a bounded inbox; a round takes all of them, decides
 them in order, writes their entries with one append, then changes the engine, then answers. What looks at topology and
 engine together does so between rounds, when the two agree. After a fault nothing is decided any more: the state may
-be ahead of the disk.
+be ahead of the disk, and a queue whose deletion may be on it takes no more messages, which a start would delete.
 """
 
 import asyncio
@@ -10,10 +10,18 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeGuard, TypeVar
 
-from penstock.metadata import VhostTopology, decide
+from penstock.metadata import VhostTopology, decide, take_back
 from penstock.metadata.commands import Command, DeleteQueue, QueueUnused
-from penstock.metadata.effects import Answer, Decision, DropQueue, Entry, PutQueue
-from penstock.model.errors import DiskFullError, FaultError, NotWrittenError, RefusedError, StoppedError, Thing
+from penstock.metadata.effects import Answer, Decision, DropQueue, Entry, PersistQueueDeleted, PutQueue
+from penstock.model.errors import (
+    DiskFullError,
+    FaultError,
+    NotWrittenError,
+    RefusedError,
+    StoppedError,
+    StorageError,
+    Thing,
+)
 from penstock.model.names import QueueId, QueueName
 from penstock.vhost.apply import apply_changes
 from penstock.vhost.ports import DefinitionsBackup, DefinitionsFile, LogBackup, QueueCounts, Shard
@@ -24,6 +32,8 @@ ROOM_SECONDS: Final = 0.25
 """How long until a full disk is tried again."""
 STALL_SECONDS: Final = 0.05
 """How long until a shard that stalls is looked at again."""
+NOT_WRITTEN: Final = (NotWrittenError, DiskFullError)
+"""Raised by the definitions file alone, which then has nothing of a round."""
 NO_COUNTS: Final[QueueCounts] = (0, 0, 0, 0, 0)
 
 T = TypeVar("T")
@@ -53,7 +63,7 @@ class _Waiting:
             self.answer.set_exception(error)
 
 
-_Decided = tuple[_Waiting, Decision | RefusedError | None]
+_Decided = tuple[_Waiting, Decision | RefusedError | StorageError | None]
 """None for a look."""
 
 
@@ -151,21 +161,27 @@ class Owner:
     async def _run_round(self) -> None:
         self.is_settling = True
         await self._until_calm()
-        decided = self._decide_round()
-        await self._write_down(decided)
-        await self._make_logs(decided)
-        await self._until_calm()
-        results = [(waiting, self._perform(decision)) for waiting, decision in decided]
+        decided = await self._decide_round()
+        try:
+            await self._write_down(decided)
+            await self._until_calm()
+            results = [(waiting, self._perform(decision)) for waiting, decision in decided]
+        except NOT_WRITTEN:
+            await self._reopen(decided)
+            raise
+        except Exception:
+            await self._shut_deleted(decided)
+            raise
         self.is_settling = False
         self._applied_below = self.topology.next_queue_id
         for waiting, result in results:
-            if isinstance(result, RefusedError):
+            if isinstance(result, RefusedError | StorageError):
                 waiting.refuse(result)
             else:
                 waiting.give(result if result is not None else self._look(waiting))
         self._round = self._round[len(decided) :]
 
-    def _decide_round(self) -> list[_Decided]:
+    async def _decide_round(self) -> list[_Decided]:
         """Up to a deletion that depends on what a queue holds which the engine does not have yet: it waits for the next
         round, when the queue can be shut, with all that came behind it."""
         decided: list[_Decided] = []
@@ -173,7 +189,8 @@ class Owner:
             work = waiting.work
             if _is_if_empty(work) and work.name in self.topology.queues and self._applied(work.name) is None:
                 break
-            decided.append((waiting, self._decide(work)))
+            decision = self._decide(work)
+            decided.append((waiting, await self._with_logs(decision) if isinstance(decision, Decision) else decision))
         return decided
 
     async def _until_calm(self) -> None:
@@ -186,12 +203,22 @@ class Owner:
         for _, decision in decided:
             if isinstance(decision, Decision):
                 entries += decision.entries
-        try:
-            if entries:
-                await self._append(entries)
-        except NotWrittenError:
-            await self._reopen(decided)
-            raise
+        if entries:
+            await self._append(entries)
+
+    async def _shut_deleted(self, decided: list[_Decided]) -> None:
+        """Their deletions may be on the disk, and the engine may still have them: what they took from now on, the next
+        start would delete. What they took while the round was under way came before the deletion. Queues that are gone
+        after a restart in any case go on, so that an exchange which leads to them does."""
+        await self._until_calm()
+        for _, decision in decided:
+            if not isinstance(decision, Decision):
+                continue
+            deleted = {entry.name for entry in decision.entries if isinstance(entry, PersistQueueDeleted)}
+            for change in decision.changes:
+                if isinstance(change, DropQueue) and change.name in deleted:
+                    with suppress(FaultError):  # its log has failed, and takes nothing more anyway
+                        self.shard.shut_queue(change.id)
 
     async def _reopen(self, decided: list[_Decided]) -> None:
         """Queues that were to be deleted as empty are there after a restart, so that they take messages until then."""
@@ -204,12 +231,23 @@ class Owner:
                     with suppress(FaultError):  # its log has failed, too
                         self.shard.reopen_queue(change.id)
 
-    async def _make_logs(self, decided: list[_Decided]) -> None:
-        """Of queues with a log of their own. It waits for the disk, and nobody else has to."""
-        decisions = [decision for _, decision in decided if isinstance(decision, Decision)]
-        for change in (change for decision in decisions for change in decision.changes):
-            if isinstance(change, PutQueue) and change.queue.is_dedicated:
+    async def _with_logs(self, decision: Decision) -> Decision | StorageError:
+        """Makes the logs of new queues with one of their own, before anything is written down: without room for them
+        the command is taken back, and nobody else hears of it. It waits for the disk, and nobody else has to. A start
+        removes the logs of queues that the definitions do not name."""
+        made: list[QueueId] = []
+        for change in decision.changes:
+            if not (isinstance(change, PutQueue) and change.queue.is_dedicated) or self.is_applied(change.queue.id):
+                continue
+            try:
                 await asyncio.to_thread(self.shard.dedicate_queue, change.queue.id)
+            except StorageError as error:
+                take_back(self.topology, decision)
+                for queue_id in made:
+                    await asyncio.to_thread(self.shard.delete_queue, queue_id)
+                return error
+            made.append(change.queue.id)
+        return decision
 
     async def _append(self, entries: list[Entry]) -> None:
         """What was decided waits for room on a full disk, and whoever asked with it: the state is ahead of the file."""
@@ -233,7 +271,9 @@ class Owner:
                 self.shard.reopen_queue(shut)
             return refusal
 
-    def _perform(self, decision: Decision | RefusedError | None) -> Outcome | RefusedError | None:
+    def _perform(
+        self, decision: Decision | RefusedError | StorageError | None
+    ) -> Outcome | RefusedError | StorageError | None:
         if not isinstance(decision, Decision):
             return decision
         return Outcome(decision.answer, apply_changes(self.shard, decision.changes))

@@ -93,16 +93,22 @@ def test_policies_and_limits_that_vanished_refuse_a_start(tmp_path: Path, file: 
     play(tmp_path / "data", nothing)
 
 
-def test_definitions_that_wait_for_policies_the_disk_refused_are_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("step", ["write_policies", "write_limits_file"])
+def test_a_deletion_beside_policies_that_cannot_be_written_is_known_not_to_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    async def set_and_delete(storage: VhostsStorage, engine: NoEngine) -> None:
-        definitions = (await storage.create(BLUE)).definitions
-        monkeypatch.setattr(vhosts_storage, "write_policies", failing)
-        with pytest.raises(NotWrittenError):
-            await definitions.append([PersistPolicies(()), PersistQueueDeleted(QueueName("a"))])
+    """The queue stayed shut until a restart, although the definitions had not been touched."""
+    deletion = PersistQueueDeleted(QueueName("jobs"))
 
-    play(tmp_path / "data", set_and_delete)
+    async def delete(storage: VhostsStorage, engine: NoEngine) -> None:
+        definitions = (await storage.create(BLUE)).definitions
+        with monkeypatch.context() as patched:
+            patched.setattr(vhosts_storage, step, failing)
+            with pytest.raises(NotWrittenError, match="cannot be written"):
+                await definitions.append([deletion, PersistPolicies(()), PersistLimits(Limits())])
+        assert (await storage.open(BLUE)).entries.count(deletion) == 0
+
+    play(tmp_path / "data", delete)
 
 
 def test_policies_of_a_vhost_that_was_deleted_are_not_missed(tmp_path: Path) -> None:

@@ -1,16 +1,24 @@
 """The owner task: order, rounds, one sync for many, faults, and its end."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
 from penstock.metadata import VhostTopology
-from penstock.metadata.commands import Command, ConnectionClosed, DeclareQueue, DeleteQueue, QueueUnused
-from penstock.metadata.effects import Done
-from penstock.model.errors import NotFoundError, PreconditionFailedError, StoppedError, StorageError, Thing
-from penstock.model.names import ConnectionId, QueueName, VhostName
-from penstock.vhost.owner import COMMANDS_WAITING_MAX, Owner
+from penstock.metadata.commands import Command, ConnectionClosed, DeclareQueue, DeclareStream, DeleteQueue, QueueUnused
+from penstock.metadata.effects import Done, PersistQueue
+from penstock.model.errors import (
+    DiskFullError,
+    NotFoundError,
+    PreconditionFailedError,
+    StoppedError,
+    StorageError,
+    Thing,
+)
+from penstock.model.names import ConnectionId, ExchangeName, QueueName, VhostName
+from penstock.vhost.owner import COMMANDS_WAITING_MAX, Outcome, Owner
+from penstock.vhost.ports import NewQueue
 from support.vhost_fakes import FakeDefinitions, FakeShard, FakeShardError, Tasks
 
 ME = ConnectionId(1)
@@ -194,6 +202,130 @@ def test_a_queue_whose_deletion_may_be_written_stays_shut() -> None:
             await world.owner.submit(DeleteQueue(QueueName("a"), ME, if_empty=True))
 
         assert world.shard.shut == {1}
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("command", [DeleteQueue(QueueName("a"), ME), QueueUnused(QueueName("a"))])
+def test_a_queue_whose_plain_deletion_may_be_written_takes_nothing_more(command: Command) -> None:
+    """Messages were confirmed to it, and the next start deleted it."""
+
+    async def scenario(world: World) -> None:
+        await world.submit_all(declare("a", auto_delete=True), declare("b"))
+        world.definitions.fails = True
+
+        with pytest.raises(StoppedError):
+            await world.owner.submit(command)
+
+        assert world.shard.shut == {1}
+
+    play(scenario)
+
+
+def test_a_queue_whose_plain_deletion_was_not_written_goes_on() -> None:
+    async def scenario(world: World) -> None:
+        await world.owner.submit(declare("a"))
+        world.definitions.takes_back = True
+
+        with pytest.raises(StoppedError):
+            await world.owner.submit(DeleteQueue(QueueName("a"), ME))
+
+        assert world.shard.shut == set()
+
+    play(scenario)
+
+
+def test_queues_that_a_restart_ends_anyway_are_not_shut() -> None:
+    async def scenario(world: World) -> None:
+        await world.submit_all(declare("exclusive", exclusive=True), declare("fleeting", durable=False), declare("a"))
+        world.definitions.fails = True
+
+        await world.submit_all(
+            ConnectionClosed(ME), DeleteQueue(QueueName("fleeting"), ME), DeleteQueue(QueueName("a"), ME)
+        )
+
+        assert world.shard.shut == {3}
+
+    play(scenario)
+
+
+class FailingShard(FakeShard):
+    """Its disk fails when a round changes it."""
+
+    def put_queues(self, queues: Sequence[NewQueue]) -> None:
+        if self.queues:
+            raise StorageError(Thing("log", "/"), "failed: Input/output error", "look at the disk")
+        super().put_queues(queues)
+
+
+def test_a_queue_that_a_round_deleted_before_it_failed_takes_nothing_more() -> None:
+    """The definitions had the deletion, the engine did not, and confirmed what came."""
+
+    async def scenario(world: World) -> None:
+        await world.owner.submit(declare("jobs"))
+
+        results = await world.submit_all(declare("own"), DeleteQueue(QueueName("jobs"), ME))
+
+        assert all(isinstance(result, StoppedError) for result in results)
+        assert world.shard.queues == {1: "jobs"}
+        assert world.shard.shut == {1}
+
+    play(scenario, FailingShard())
+
+
+def test_a_queue_whose_log_finds_no_room_is_refused_alone() -> None:
+    """It stopped the virtual host until a restart."""
+    dedicated = DeclareQueue(QueueName("own"), ME, arguments={"x-dedicated": True})
+
+    async def scenario(world: World) -> None:
+        world.shard.dedicated_max = 0
+        results = await world.submit_all(declare("a"), dedicated, declare("b"), DeleteQueue(QueueName("own"), ME))
+
+        assert [type(result) for result in results] == [Outcome, DiskFullError, Outcome, NotFoundError]
+        assert set(world.shard.queues.values()) == {"a", "b"}
+        written = [entry.queue.name for entry in world.definitions.entries if isinstance(entry, PersistQueue)]
+        assert written == ["a", "b"]
+        world.owner.topology.check_invariants()
+        world.shard.dedicated_max = 1
+        await world.owner.submit(dedicated)
+        assert "own" in world.shard.queues.values()
+
+    play(scenario)
+
+
+def test_a_stream_without_room_for_all_its_logs_leaves_nothing() -> None:
+    stream = DeclareStream("s", 3, {"x-dedicated": True})
+
+    async def scenario(world: World) -> None:
+        await world.owner.submit(declare("a"))
+        world.shard.dedicated_max = 2
+
+        with pytest.raises(DiskFullError):
+            await world.owner.submit(stream)
+
+        assert world.shard.dedicated == set()
+        assert list(world.owner.topology.queues) == ["a"]
+        assert ExchangeName("s") not in world.owner.topology.exchanges
+        world.owner.topology.check_invariants()
+        world.shard.dedicated_max = 3
+        await world.owner.submit(stream)
+        assert len(world.shard.dedicated) == 3
+        assert "s" in world.shard.exchanges
+
+    play(scenario)
+
+
+def test_a_log_is_made_before_its_queue_is_written_down() -> None:
+    async def scenario(world: World) -> None:
+        world.definitions.hold()
+        declared = asyncio.ensure_future(
+            world.owner.submit(DeclareQueue(QueueName("own"), ME, arguments={"x-dedicated": True}))
+        )
+        await world.definitions.entered.wait()
+
+        assert world.shard.dedicated == {1}
+        world.definitions.go()
+        await declared
 
     play(scenario)
 

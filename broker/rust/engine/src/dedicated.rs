@@ -1,24 +1,23 @@
-//! Queues with a log of their own beside their vhost's: how these logs come and go, and how what the vhost's shard has routed
-//! reaches them.
+//! Queues with a log of their own beside their vhost's: how these logs come and go.
 //!
 //! What must stay true: a queue lies in one log; the definitions say in which, and a log whose queue they do not name goes. A
-//! mark in the vhost's log remembers each, so that one that vanished is missed and not begun anew. The lock of one shard is
-//! never held while another's is taken.
+//! log is made before they name it, so that one that finds no room refuses its queue; then a mark in the vhost's log remembers
+//! it, so that one that vanished is missed and not begun anew. The routing names a queue only while its log has it. The lock of
+//! one shard is never held while another's is taken.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
-use penstock_log::{Damage, Disk as _, LogError, LogOptions, Producer, RealDisk, marks};
+use penstock_log::{Damage, Disk as _, LogError, LogOptions, RealDisk, marks};
 use penstock_queue::QueueId;
 use rustc_hash::FxHashMap;
 
 use crate::background::OwnSyncs;
 use crate::error::EngineError;
-use crate::level::Level;
 use crate::producers::{ProducerSession, ProducerStanding};
-use crate::publish::{Fate, Publication, Published};
 use crate::shard::{Backup, Shard, Surroundings};
 use crate::state::State;
+use crate::topology::QueueSettings;
 
 /// The folder in a vhost's, with one folder for each queue, named by its number.
 const FOLDER: &str = "shards";
@@ -43,14 +42,44 @@ pub(crate) struct Dedicated {
     /// Absent in such a log itself.
     opener: Option<Opener>,
     open: RwLock<FxHashMap<QueueId, Arc<Shard>>>,
+    copies: Mutex<Copies>,
 }
 
-/// A message by its place in the batch, and a queue elsewhere that it goes to.
-pub(crate) type PassedOn = (QueueId, usize);
+/// How many copies need the folder of such a log, and whether it goes with the last of them.
+#[derive(Debug, Default)]
+struct Copies {
+    count: usize,
+    is_deleted: bool,
+}
+
+/// Keeps the folder of a queue's own log until it is dropped.
+pub(crate) struct KeptFolder(Arc<Shard>);
+
+impl Drop for KeptFolder {
+    fn drop(&mut self) {
+        let shard = &self.0;
+        let goes = {
+            let mut copies = shard.dedicated.copies();
+            copies.count -= 1;
+            copies.is_deleted && copies.count == 0
+        };
+        // It may have gone with its virtual host.
+        if goes
+            && shard.directory().exists()
+            && let Err(error) = shard.remove_directory()
+        {
+            shard.notices().warn(format!("the log of a deleted queue stays: {error}; the next start removes it"));
+        }
+    }
+}
 
 impl Dedicated {
     pub fn of(opener: Opener) -> Dedicated {
-        Dedicated { opener: Some(opener), open: RwLock::default() }
+        Dedicated { opener: Some(opener), ..Dedicated::default() }
+    }
+
+    fn copies(&self) -> MutexGuard<'_, Copies> {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A file of a log as one names it who looks into the vhost's folder.
@@ -106,7 +135,8 @@ impl Shard {
         std::iter::once(Arc::clone(self)).chain(own).collect()
     }
 
-    /// Gives a queue a log of its own, before it is put for the first time; nothing when it has one. Blocks on the disk.
+    /// Gives a queue a log of its own, before it is put for the first time; nothing when it has one. Where that fails nothing is
+    /// left of it, and it may be tried again. Blocks on the disk.
     ///
     /// # Errors
     /// `TooMany`; `Log` when it had one, which is gone; `Io` and `Log` when the disk refuses; `Stopped` and `Closed`.
@@ -127,8 +157,14 @@ impl Shard {
             }
         }
         make_directory(opener, self.directory(), &folder)?;
-        make_directory(opener, &folder, &directory)?;
-        self.open_dedicated(opener, id, &directory)
+        let is_there = directory.exists();
+        let made = make_directory(opener, &folder, &directory);
+        let opened = made.and_then(|()| self.open_dedicated(opener, id, &directory));
+        if opened.is_err() && !is_there {
+            // The next start finishes off what cannot be removed: no queue has it.
+            let _ = std::fs::remove_dir_all(&directory);
+        }
+        opened
     }
 
     /// Opens the logs that are there, and removes what an interrupted deletion left.
@@ -168,9 +204,22 @@ impl Shard {
             shards.push(Arc::downgrade(&shard));
         }
         self.dedicated.put(id, shard);
+        self.lock()?.elsewhere.insert(id, None);
+        Ok(())
+    }
+
+    /// Adds a queue to its own log, and then to the routing. One that was deleted meanwhile stays away.
+    pub(crate) fn put_dedicated(&self, settings: QueueSettings<'_>) -> Result<(), EngineError> {
+        let Some(home) = self.dedicated.get(settings.id) else { return Ok(()) };
+        home.put_queues([settings])?;
         let mut guard = self.lock()?;
-        guard.elsewhere.insert(id);
-        guard.note_own_log(id, true)
+        if !guard.elsewhere.contains_key(&settings.id) {
+            return Ok(());
+        }
+        guard.note_own_log(settings.id, true)?;
+        guard.elsewhere.insert(settings.id, Some(settings.name.to_owned()));
+        guard.routing.put_queue(settings.name, settings.id);
+        Ok(())
     }
 
     /// Deletes the logs of queues that are not among the known ones; gives how many.
@@ -185,33 +234,46 @@ impl Shard {
     /// Deletes a queue with its log: nothing of it is there again after a start. Gives how many messages it held; `None` when
     /// it has no log of its own.
     pub(crate) fn delete_dedicated(&self, id: QueueId) -> Result<Option<u64>, EngineError> {
-        let Some(home) = self.dedicated.remove(id) else { return Ok(None) };
-        let (name, count, end) = {
+        let Some(home) = self.dedicated.get(id) else { return Ok(None) };
+        let noted = {
+            let mut guard = self.lock()?;
+            let name = guard.elsewhere.remove(&id).flatten();
+            name.iter().for_each(|name| guard.routing.remove_queue(name));
+            guard.producer_homes.retain(|_, home| *home != Some(id));
+            guard.note_own_log(id, false)
+        };
+        self.dedicated.remove(id);
+        let (count, end) = {
             let mut guard = home.lock()?;
             guard.closed = true;
             home.note_closed();
             let entry = guard.queues.remove(&id);
             entry.iter().for_each(|entry| entry.cancel(&format!("queue '{}' was deleted", entry.name)));
-            let (name, count) = entry.map_or_else(Default::default, |entry| {
-                (entry.name, entry.machine.ready_count() + entry.machine.unsettled_count())
-            });
-            (name, count, guard.log.end())
-        };
-        let noted = {
-            let mut guard = self.lock()?;
-            guard.elsewhere.remove(&id);
-            guard.producer_homes.retain(|_, home| *home != Some(id));
-            guard.routing.remove_queue(&name);
-            guard.note_own_log(id, false)
+            let count = entry.map_or(0, |entry| entry.machine.ready_count() + entry.machine.unsettled_count());
+            (count, guard.log.end())
         };
         // Whoever waits for the disk waits for what is gone.
         home.publish_synced(end);
-        self.remove_directory(home.directory())?;
+        let is_copied = {
+            let mut copies = home.dedicated.copies();
+            copies.is_deleted = true;
+            copies.count > 0
+        };
+        if !is_copied {
+            home.remove_directory()?;
+        }
         noted.map(|()| Some(count))
     }
 
+    /// Until it is dropped the folder stays, also when the queue is deleted.
+    pub(crate) fn keep_folder(self: &Arc<Self>) -> KeptFolder {
+        self.dedicated.copies().count += 1;
+        KeptFolder(Arc::clone(self))
+    }
+
     /// Under another name first, which a start finishes off. Large files take their time: a thread removes them.
-    fn remove_directory(&self, directory: &Path) -> Result<(), EngineError> {
+    fn remove_directory(&self) -> Result<(), EngineError> {
+        let directory = self.directory();
         let deleted: PathBuf = directory.with_extension(DELETED);
         std::fs::rename(directory, &deleted).map_err(|source| io("rename", directory, source))?;
         let notices = Arc::clone(self.notices());
@@ -248,6 +310,13 @@ impl Shard {
         Ok(all)
     }
 
+    /// The highest sequence of a producer in the log of a queue's own where its messages lie, when they lie in one.
+    pub(crate) fn sequence_elsewhere(&self, session: &ProducerSession) -> Result<Option<u64>, EngineError> {
+        self.learn_producer_home(session)?;
+        let home = self.lock()?.producer_homes.get(&session.id()).copied().flatten();
+        home.and_then(|id| self.dedicated.get(id)).map_or(Ok(None), |home| home.producer_sequence(session.name()))
+    }
+
     /// Where a named producer's messages lie that are in logs of their own, once that was looked up.
     pub(crate) fn learn_producer_home(&self, session: &ProducerSession) -> Result<(), EngineError> {
         if self.dedicated.count() == 0 || self.lock()?.producer_homes.contains_key(&session.id()) {
@@ -259,81 +328,15 @@ impl Shard {
                 found = Some(id);
             }
         }
-        self.lock()?.producer_homes.entry(session.id()).or_insert(found);
-        Ok(())
-    }
-
-    /// What the log of a queue refused holds back what follows here too: a queue of that name may lie here next.
-    fn hold_back(
-        &self,
-        session: &ProducerSession,
-        batch: &[Publication<'_>],
-        found: &[Fate],
-    ) -> Result<(), EngineError> {
-        let is_stored = |place: usize| matches!(found.get(place), Some(Fate::Stored(_)));
-        let refused = batch.iter().enumerate().find(|(place, _)| !is_stored(*place));
-        match refused.and_then(|(_, publication)| publication.payload.producer()) {
-            Some(producer) => self.refuse(session, producer.sequence),
-            None => Ok(()),
-        }
-    }
-
-    /// Stores in other logs what was routed there; the fates of a batch are those from `base` on. What finds no room ends the
-    /// batch there: messages behind it may be stored, and have no fate.
-    pub(crate) fn pass_on(
-        &self,
-        passed: Vec<PassedOn>,
-        producer: Option<&ProducerSession>,
-        (batch, level, now_ms): (&[Publication<'_>], Option<Level>, u64),
-        (fates, base): (&mut Vec<Fate>, usize),
-        published: &mut Published,
-    ) -> Result<(), EngineError> {
-        for (queue, places) in grouped(passed) {
-            let Some(home) = self.dedicated.get(queue) else { continue };
-            let id = producer.map(|session| home.open_any_producer(session.name())).transpose()?.map(|own| own.id());
-            let is_whole = places.len() == batch.len() && id.is_none();
-            let some: Vec<Publication<'_>>;
-            let batch = if is_whole {
-                batch
-            } else {
-                let picked = places.iter().filter_map(|&place| batch.get(place)).copied();
-                some = picked
-                    .map(|mut publication| {
-                        if let (Some(id), Some(producer)) = (id, publication.payload.producer()) {
-                            publication.payload = publication.payload.with_producer(Producer { id, ..producer });
-                        }
-                        publication
-                    })
-                    .collect();
-                &some
-            };
-            let mut found = Vec::with_capacity(batch.len());
-            let stored = match home.publish_as(None, batch, level, now_ms, &mut found) {
-                // It was deleted just now, with what it held.
-                Err(EngineError::Closed(_)) if self.dedicated.get(queue).is_none() => continue,
-                stored => stored?,
-            };
-            if let Some(session) = producer {
-                self.hold_back(session, batch, &found)?;
-            }
-            published.elsewhere.add(&home, stored.end);
-            for (&place, fate) in places.iter().zip(&found) {
-                match (fates.get_mut(base + place), fate) {
-                    (Some(Fate::Stored(known)), Fate::Stored(level)) => *known = (*known).max(*level),
-                    (Some(known), Fate::Behind(_) | Fate::Shut) => *known = *fate,
-                    _ => {}
-                }
-            }
-            if let (Some(refused), Some(&first)) = (stored.refused, places.get(found.len())) {
-                fates.truncate(base + first);
-                published.refused = Some(refused);
-            }
-        }
+        let mut guard = self.lock()?;
+        // One that is being deleted is nobody's home any more.
+        let found = found.filter(|id| guard.elsewhere.contains_key(id));
+        guard.producer_homes.entry(session.id()).or_insert(found);
         Ok(())
     }
 }
 
-/// Copies logs of their own to where a restored directory has them. A queue that was deleted meanwhile has none any more.
+/// Copies logs of their own to where a restored directory has them, also those of queues that were deleted meanwhile.
 pub(crate) fn write_own(directory: &Path, own: Vec<(QueueId, Backup)>) -> Result<(), EngineError> {
     if own.is_empty() {
         return Ok(());
@@ -343,13 +346,7 @@ pub(crate) fn write_own(directory: &Path, own: Vec<(QueueId, Backup)>) -> Result
     for (id, backup) in own {
         let target = folder.join(id.0.to_string());
         std::fs::create_dir(&target).map_err(|source| io("make", &target, source))?;
-        let shard = backup.shard();
-        match backup.write(&target) {
-            Err(_) if shard.is_closed() && !shard.directory().exists() => {
-                std::fs::remove_dir_all(&target).map_err(|source| io("remove", &target, source))?;
-            }
-            written => written?,
-        }
+        backup.write(&target)?;
     }
     for path in [&folder, directory] {
         RealDisk.sync_directory(path).map_err(|source| io("sync", path, source))?;
@@ -357,16 +354,9 @@ pub(crate) fn write_own(directory: &Path, own: Vec<(QueueId, Backup)>) -> Result
     Ok(())
 }
 
-/// The messages of each queue, in their order.
-fn grouped(mut passed: Vec<PassedOn>) -> Vec<(QueueId, Vec<usize>)> {
-    passed.sort_by_key(|(queue, _)| *queue);
-    let groups = passed.chunk_by(|(one, _), (other, _)| one == other);
-    groups.filter_map(|group| Some((group.first()?.0, group.iter().map(|(_, place)| *place).collect()))).collect()
-}
-
 impl State {
     /// Remembers that a queue has a log of its own, or has it no more. Without room for it the next start does.
-    fn note_own_log(&mut self, id: QueueId, is_there: bool) -> Result<(), EngineError> {
+    pub(crate) fn note_own_log(&mut self, id: QueueId, is_there: bool) -> Result<(), EngineError> {
         if self.own_logs.contains(&id) == is_there {
             return Ok(());
         }

@@ -51,10 +51,10 @@ impl QueueEntry {
     /// and was not taken since.
     fn delivered_at_stop(&self) -> Option<Sequence> {
         let is_held = self.signals.keys().any(|&id| self.machine.unsettled_of(id) > 0);
-        if is_held {
-            return Some(self.machine.first_untaken());
-        }
         let below = self.machine.perhaps_delivered_below();
+        if is_held {
+            return Some(self.machine.first_untaken().max(below));
+        }
         (self.machine.settled().next_unsettled(Sequence(0)) < below).then_some(below)
     }
 }

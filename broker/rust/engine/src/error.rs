@@ -75,6 +75,10 @@ impl EngineError {
     /// Whether the disk had no room: nothing was stored, and a later try may succeed.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        matches!(self, EngineError::Log(error) if error.is_full())
+        match self {
+            EngineError::Log(error) => error.is_full(),
+            EngineError::Io { source, .. } => penstock_log::is_full(source),
+            _ => false,
+        }
     }
 }

@@ -59,6 +59,12 @@ impl Shard {
 }
 
 impl LeaseReader {
+    /// The shard whose lock it takes.
+    #[must_use]
+    pub fn shard(&self) -> &Arc<Shard> {
+        &self.shard
+    }
+
     #[must_use]
     pub fn queue(&self) -> QueueId {
         self.queue

@@ -19,6 +19,7 @@ mod leasing;
 mod level;
 mod notices;
 mod offsets;
+mod passed_on;
 mod places;
 mod producers;
 mod publish;
@@ -49,7 +50,7 @@ pub use penstock_log::{
     DamagedRecord, LogError, MessageView, Payload, Position, Producer, Recovery, Repaired, Segment, SegmentReport,
     Target, inspect,
 };
-pub use penstock_queue::{Destination, ExchangeKind, QueueId, Sequence, SequenceRange, Settle, Taken};
+pub use penstock_queue::{Destination, ExchangeKind, QueueId, Sequence, SequenceRange, Settle, Settling, Taken};
 pub use places::Places;
 pub use producers::{PRODUCERS_MAX, ProducerSession, ProducerStanding};
 pub use publish::{Fate, MESSAGES_AT_ONCE, Publication, Published};

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use penstock_log::{Producer, marks};
@@ -37,14 +38,19 @@ const NOTED_MS_MIN: u64 = 86_400_000;
 const CHANGES_AT_ONCE: usize = 1024;
 
 /// The right to publish as a producer, until another session is opened for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ProducerSession {
     name: String,
     id: NonZeroU64,
     session: u64,
     /// Shared with the table, which so sees that somebody holds it.
-    held: Arc<()>,
+    held: Arc<Holder>,
 }
+
+/// The session that has a name; 0 once the name is forgotten. It is set under the lock of the vhost's shard, and looked at under
+/// that of the log that stores: who takes a name over and then reads the highest sequence there finds all that was stored
+/// before, and nothing is after.
+type Holder = AtomicU64;
 
 impl ProducerSession {
     #[must_use]
@@ -55,6 +61,14 @@ impl ProducerSession {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether it still has its name; under the lock of the log that stores.
+    pub(crate) fn check(&self) -> Result<(), EngineError> {
+        if self.held.load(Ordering::Acquire) == self.session {
+            return Ok(());
+        }
+        Err(EngineError::ProducerTaken(self.name.clone()))
     }
 }
 
@@ -75,11 +89,10 @@ struct Standing {
     highest: u64,
     /// The lowest sequence that was refused and did not come again; always above `highest`.
     refused: Option<NonZeroU64>,
-    session: u64,
     /// 0 while nobody knows: an older broker did not write it down.
     used_at_ms: u64,
     noted_at_ms: u64,
-    held: Arc<()>,
+    held: Arc<Holder>,
 }
 
 impl Standing {
@@ -127,14 +140,6 @@ impl Producers {
             }
         }
         producers
-    }
-
-    /// Whether a session still has its name.
-    pub fn check(&self, session: &ProducerSession) -> Result<(), EngineError> {
-        match self.standing.get(&session.id) {
-            Some(standing) if standing.session == session.session => Ok(()),
-            _ => Err(EngineError::ProducerTaken(session.name.clone())),
-        }
     }
 
     pub fn has_stored(&self, producer: Producer) -> bool {
@@ -193,7 +198,7 @@ impl Producers {
     fn open(&mut self, name: &str, id: NonZeroU64, now_ms: u64) -> ProducerSession {
         self.last_session += 1;
         let standing = self.standing.entry(id).or_default();
-        standing.session = self.last_session;
+        standing.held.store(self.last_session, Ordering::Release);
         standing.used_at_ms = now_ms;
         if name.starts_with(STAGE_PREFIX) {
             // Rows of a stage come in their order from the first that is left, whatever was refused before.
@@ -204,7 +209,8 @@ impl Producers {
 
     fn forget(&mut self, name: &str) -> Option<NonZeroU64> {
         let id = self.ids.remove(name)?;
-        self.standing.remove(&id);
+        // Its messages that are on their way to logs of their own are not stored there.
+        self.standing.remove(&id).iter().for_each(|standing| standing.held.store(0, Ordering::Release));
         Some(id)
     }
 
@@ -255,9 +261,23 @@ impl Shard {
     }
 
     pub(crate) fn open_any_producer(&self, name: &str) -> Result<ProducerSession, EngineError> {
+        self.open_after(name, || Ok(()))
+    }
+
+    /// The number that a producer of the vhost has in this log of a queue's own.
+    pub(crate) fn id_of_passed(&self, session: &ProducerSession) -> Result<NonZeroU64, EngineError> {
+        self.open_after(session.name(), || session.check()).map(|own| own.id())
+    }
+
+    fn open_after(
+        &self,
+        name: &str,
+        check: impl FnOnce() -> Result<(), EngineError>,
+    ) -> Result<ProducerSession, EngineError> {
         let now_ms = clock_ms();
         let mut guard = self.lock()?;
         guard.check(self.name())?;
+        check()?;
         let state = &mut *guard;
         if let Some(&id) = state.producers.ids.get(name) {
             return Ok(state.producers.open(name, id, now_ms));
@@ -284,10 +304,14 @@ impl Shard {
     /// # Errors
     /// `ProducerTaken`; `Stopped` and `Closed`.
     pub fn refuse(&self, session: &ProducerSession, sequence: u64) -> Result<(), EngineError> {
+        // What a log of its own has stored already cannot be refused either, which only that log knows.
+        let is_stored = self.sequence_elsewhere(session)?.is_some_and(|highest| sequence <= highest);
         let mut guard = self.lock()?;
         guard.check(self.name())?;
-        guard.producers.check(session)?;
-        guard.producers.refused(Producer { id: session.id, sequence });
+        session.check()?;
+        if !is_stored {
+            guard.producers.refused(Producer { id: session.id, sequence });
+        }
         Ok(())
     }
 

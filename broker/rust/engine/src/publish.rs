@@ -9,6 +9,7 @@ use penstock_wire::is_same;
 use crate::counters::Metric;
 use crate::error::EngineError;
 use crate::level::{Level, QueueLevels};
+use crate::passed_on::{PassedOn, Sent};
 use crate::places::Places;
 use crate::producers::ProducerSession;
 use crate::shard::Shard;
@@ -29,6 +30,13 @@ pub struct Publication<'a> {
     pub persistent: bool,
     /// Given back, not confirmed, when it reaches no queue.
     pub mandatory: bool,
+}
+
+impl Publication<'_> {
+    /// What becomes of it when no queue takes it.
+    pub(crate) fn fate_nowhere(&self) -> Fate {
+        if self.mandatory { Fate::Returned } else { Fate::Unroutable }
+    }
 }
 
 /// What became of one message.
@@ -147,7 +155,7 @@ impl Shard {
             let mut guard = self.lock()?;
             let state = &mut *guard;
             state.check(self.name())?;
-            producer.map_or(Ok(()), |session| state.producers.check(session))?;
+            producer.map_or(Ok(()), ProducerSession::check)?;
             state.stored_at_ms = state.stored_at_ms.max(now_ms);
             let (stored, refused) = if self.is_full() {
                 state.producers.refuse_all(batch);
@@ -166,7 +174,8 @@ impl Shard {
             (Published { end, elsewhere: Places::default(), refused }, stored, passed, state.has_sealed())
         };
         if !passed.is_empty() {
-            self.pass_on(passed, producer, (batch, level, now_ms), (fates, base), &mut published)?;
+            let sent = Sent { producer, batch, level, now_ms };
+            self.pass_on(passed, sent, (fates, base), &mut published)?;
         }
         self.counters().add(Metric::Published, stored.count);
         self.counters().add(Metric::PublishedBytes, stored.bytes);
@@ -252,7 +261,7 @@ impl State {
             return Ok(Fate::NoExchange);
         }
         if self.matched.queues.is_empty() {
-            return Ok(if publication.mandatory { Fate::Returned } else { Fate::Unroutable });
+            return Ok(publication.fate_nowhere());
         }
         if !self.shut.is_empty() && self.matched.queues.iter().any(|queue| self.shut.contains(queue)) {
             return Ok(Fate::Shut);
@@ -263,7 +272,7 @@ impl State {
                 Apart::Nothing => {}
                 Apart::All => {
                     stored.elsewhere_count += 1;
-                    // Its own log says more.
+                    // Its own log says what becomes of it.
                     return Ok(Fate::Stored(Level::Os));
                 }
                 Apart::Refused => return Ok(Fate::SeveralLogs),
@@ -279,7 +288,7 @@ impl State {
     fn store(&mut self, publication: &Publication<'_>, level: Option<Level>) -> Result<Fate, EngineError> {
         let levels = self.assign_sequences(publication.payload.body_bytes());
         if self.targets.is_empty() {
-            return Ok(Fate::Unroutable);
+            return Ok(publication.fate_nowhere());
         }
         self.log.append_message(&publication.payload, self.stored_at_ms, &self.targets)?;
         if let Some(producer) = publication.payload.producer() {
@@ -291,14 +300,15 @@ impl State {
     /// Notes which of the matched queues are elsewhere.
     fn set_apart(&mut self, publication: &Publication<'_>, place: usize) -> Apart {
         let before = self.passed_on.len();
-        let elsewhere = self.matched.queues.iter().filter(|queue| self.elsewhere.contains(queue));
-        self.passed_on.extend(elsewhere.map(|queue| (*queue, place)));
+        let elsewhere = self.matched.queues.iter().filter(|queue| self.elsewhere.contains_key(queue));
+        self.passed_on.extend(elsewhere.map(|&queue| PassedOn { queue, place, is_all: false }));
         let count = self.passed_on.len() - before;
         let is_all = count == self.matched.queues.len();
+        self.passed_on.iter_mut().skip(before).for_each(|one| one.is_all = is_all);
         if let Some(producer) = publication.payload.producer() {
             let home = self.producer_homes.get(&producer.id).copied().flatten();
             let is_one_log = match self.passed_on.last() {
-                Some(&(queue, _)) if count == 1 && is_all => {
+                Some(&PassedOn { queue, .. }) if count == 1 && is_all => {
                     let is_free = !self.producers.has_any(producer.id) && home.is_none_or(|home| home == queue);
                     self.producer_homes.insert(producer.id, if is_free { Some(queue) } else { home });
                     is_free

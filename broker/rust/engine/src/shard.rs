@@ -5,7 +5,7 @@ mod stalls;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use penstock_log::{BackupTicket, Log, LogError, LogOptions, LogStats, Position, Recovery, Room, marks};
@@ -17,7 +17,7 @@ use crate::background::Background;
 use crate::counters::{Counters, Metric};
 use crate::damage::{DamagedFile, Damages};
 use crate::decision::decisions_in;
-use crate::dedicated::{Dedicated, write_own};
+use crate::dedicated::{Dedicated, KeptFolder, write_own};
 use crate::error::EngineError;
 use crate::lease::leases_in;
 use crate::notices::Notices;
@@ -60,11 +60,14 @@ pub struct Damage {
     pub queues: Vec<String>,
 }
 
-/// A copy of a shard's log to be made, and of those of its queues' own. While it exists the logs keep the files that it names, and fold on.
+/// A copy of a shard's log to be made, and of those of its queues' own. While it exists the logs keep the files that it names,
+/// also when a queue is deleted, and fold on.
 pub struct Backup {
     ticket: BackupTicket,
     shard: Arc<Shard>,
     own: Vec<(QueueId, Backup)>,
+    /// Dropped after the ticket, whose files are in it.
+    _kept: KeptFolder,
 }
 
 impl Backup {
@@ -72,10 +75,6 @@ impl Backup {
     #[must_use]
     pub fn position(&self) -> Position {
         self.ticket.position()
-    }
-
-    pub(crate) fn shard(&self) -> Arc<Shard> {
-        Arc::clone(&self.shard)
     }
 
     /// Makes the copy in an empty directory. Blocks.
@@ -377,9 +376,12 @@ impl Shard {
         for (id, shard) in self.dedicated.all() {
             own.push((id, shard.begin_backup()?));
         }
+        let kept = self.keep_folder();
         let mut guard = self.lock()?;
         guard.check(&self.name)?;
-        Ok(Backup { ticket: guard.log.begin_backup()?, shard: Arc::clone(self), own })
+        let ticket = guard.log.begin_backup()?;
+        drop(guard);
+        Ok(Backup { ticket, shard: Arc::clone(self), own, _kept: kept })
     }
 
     // ---- durability
@@ -416,8 +418,22 @@ impl Shard {
             if self.synced() >= position {
                 return Ok(());
             }
-            self.lock()?.check(&self.name)?;
+            self.check_at_a_look()?;
             done.await;
+        }
+    }
+
+    /// Whether nothing more is synced. Waits for no lock: what stopped the shard tells whoever waits, and while another holds
+    /// the lock what it told is enough.
+    fn check_at_a_look(&self) -> Result<(), EngineError> {
+        match self.state.try_lock() {
+            Ok(state) => state.check(&self.name),
+            Err(TryLockError::Poisoned(_)) => Err(self.poisoned()),
+            Err(TryLockError::WouldBlock) => match self.stalls.fault.get() {
+                Some(reason) => Err(EngineError::Stopped(self.name.clone(), reason.clone())),
+                None if self.is_closed() => Err(EngineError::Closed(self.name.clone())),
+                None => Ok(()),
+            },
         }
     }
 
@@ -428,7 +444,8 @@ impl Shard {
 
     pub(crate) fn stop(&self, reason: &str) {
         if let Ok(mut guard) = self.lock() {
-            guard.stopped.get_or_insert_with(|| reason.to_owned());
+            let reason = guard.stopped.get_or_insert_with(|| reason.to_owned());
+            let _ = self.stalls.fault.set(reason.clone());
         }
         self.sync_done.notify_waiters();
     }
@@ -461,8 +478,11 @@ impl Shard {
 
     pub(crate) fn lock(&self) -> Result<Held<'_>, EngineError> {
         let _next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let stopped = |_| EngineError::Stopped(self.name.clone(), "a bug ended an operation half way".to_owned());
-        Ok(self.stalls.taken(self.state.lock().map_err(stopped)?))
+        Ok(self.stalls.taken(self.state.lock().map_err(|_| self.poisoned())?))
+    }
+
+    fn poisoned(&self) -> EngineError {
+        EngineError::Stopped(self.name.clone(), "a bug ended an operation half way".to_owned())
     }
 
     pub(crate) fn entry<'a>(&self, state: &'a mut State, queue: QueueId) -> Result<&'a mut QueueEntry, EngineError> {

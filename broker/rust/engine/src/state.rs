@@ -9,11 +9,11 @@ use penstock_queue::{AckSet, Matched, Queue, QueueId, Routing, Sequence, Sequenc
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::damage::Damages;
-use crate::dedicated::PassedOn;
 use crate::delivered::DeliveryMark;
 use crate::error::EngineError;
 use crate::lease::Leases;
 use crate::level::QueueLevels;
+use crate::passed_on::PassedOn;
 use crate::producers::Producers;
 use crate::signal::Signal;
 use crate::staging::Stage;
@@ -102,8 +102,8 @@ pub(crate) struct State {
     pub shut: FxHashSet<QueueId>,
     pub routing: Routing,
     pub matched: Matched,
-    /// Queues of the routing tables that have a log of their own.
-    pub elsewhere: FxHashSet<QueueId>,
+    /// Queues that have a log of their own, and their names once the routing tables have them.
+    pub elsewhere: FxHashMap<QueueId, Option<String>>,
     /// Queues that have a log of their own, as this log remembers: a start misses it.
     pub own_logs: FxHashSet<QueueId>,
     /// The only queue of a log of its own, which is what `matched` says then.
@@ -141,7 +141,7 @@ impl State {
             shut: FxHashSet::default(),
             routing: Routing::default(),
             matched: Matched::default(),
-            elsewhere: FxHashSet::default(),
+            elsewhere: FxHashMap::default(),
             own_logs: FxHashSet::default(),
             only: None,
             producer_homes: FxHashMap::default(),

@@ -99,6 +99,12 @@ impl Subscription {
         &self.signal
     }
 
+    /// The shard whose lock it takes.
+    #[must_use]
+    pub fn shard(&self) -> &Arc<Shard> {
+        &self.shard
+    }
+
     #[must_use]
     pub fn queue(&self) -> QueueId {
         self.queue
@@ -338,26 +344,19 @@ impl Subscription {
     /// # Errors
     /// `NoQueue` once the queue is gone; `Log` when the settlement cannot be written.
     pub fn settle(&self, ranges: &[SequenceRange], how: Settle) -> Result<u64, EngineError> {
-        self.settle_sized(ranges, how).map(|(count, _)| count)
+        let mut count = 0;
+        let mut settling = Settling::of(ranges);
+        while !settling.is_done() {
+            count += self.settle_part(&mut settling, how)?.0;
+        }
+        Ok(count)
     }
 
-    /// The same; gives how many messages that were, and the bytes of their bodies.
+    /// The same for as much of a settlement as one hold of the shard's lock is worth; gives also the bytes of the bodies.
     ///
     /// # Errors
     /// As [`Subscription::settle`].
-    pub fn settle_sized(&self, ranges: &[SequenceRange], how: Settle) -> Result<(u64, u64), EngineError> {
-        let (mut count, mut bytes) = (0, 0);
-        let mut settling = Settling::of(ranges);
-        while !settling.is_done() {
-            let settled = self.settle_part(&mut settling, how)?;
-            count += settled.count;
-            bytes += settled.bytes;
-        }
-        Ok((count, bytes))
-    }
-
-    /// Settles as much as one hold of the shard's lock is worth.
-    fn settle_part(&self, settling: &mut Settling<'_>, how: Settle) -> Result<Settled, EngineError> {
+    pub fn settle_part(&self, settling: &mut Settling<'_>, how: Settle) -> Result<(u64, u64), EngineError> {
         let mut guard = self.shard.lock()?;
         let entry = self.shard.entry(&mut guard, self.queue)?;
         let settled = entry.machine.settle_some(self.id, settling, how, SETTLED_AT_ONCE);
@@ -371,7 +370,7 @@ impl Subscription {
         }
         self.fold_sealed(&mut guard);
         self.shard.counters().add(Metric::Settled, settled.count);
-        Ok(settled)
+        Ok((settled.count, settled.bytes))
     }
 
     /// Settlements fill segments too, and with nobody publishing it is they that free the disk.

@@ -75,21 +75,18 @@ impl Shard {
         guard.check(self.name())?;
         let mut elsewhere = Vec::new();
         for settings in queues {
-            if guard.elsewhere.contains(&settings.id) {
-                guard.routing.put_queue(settings.name, settings.id);
+            if guard.elsewhere.contains_key(&settings.id) {
                 elsewhere.push(settings);
             } else {
                 guard.put_queue(settings);
             }
         }
         drop(guard);
-        for settings in elsewhere {
-            self.dedicated.get(settings.id).map_or(Ok(()), |home| home.put_queues([settings]))?;
-        }
-        Ok(())
+        elsewhere.into_iter().try_for_each(|settings| self.put_dedicated(settings))
     }
 
-    /// Ends the queue's consumers and drops its messages; gives their number, unsettled ones included.
+    /// Ends the queue's consumers and drops its messages; gives their number, unsettled ones included. Also takes back the log
+    /// that a queue was given which was not put.
     ///
     /// # Errors
     /// `NoQueue`; `Log` when the deletion cannot be written.
@@ -128,6 +125,19 @@ impl Shard {
             guard.shut.insert(id);
         }
         Ok(counts)
+    }
+
+    /// Lets no more messages into a queue, whatever it holds, until it is deleted or reopened: the next start may delete it. One
+    /// that is gone already may be named.
+    ///
+    /// # Errors
+    /// `Stopped` when a bug poisoned the shard.
+    pub fn shut_queue(&self, id: QueueId) -> Result<(), EngineError> {
+        if let Some(home) = self.dedicated.get(id) {
+            return home.shut_queue(id);
+        }
+        self.lock()?.shut.insert(id);
+        Ok(())
     }
 
     /// Lets messages in again: it is not deleted after all.

@@ -6,6 +6,7 @@ mod house;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use house::{House, open, open_on, publish, read_all, settings};
@@ -13,7 +14,7 @@ use penstock_engine::{
     Destination, EngineError, ExchangeKind, Fate, Level, Payload, Producer, ProducerSession, Publication, Published,
     QueueId, QueueLevels, QueueSettings, ReadFrom, Shard, StreamSettings,
 };
-use penstock_log::{Disk, RealDisk};
+use penstock_log::{Disk, FaultyDisk, RealDisk};
 
 const OWN: QueueId = QueueId(7);
 const OTHER: QueueId = QueueId(8);
@@ -187,6 +188,63 @@ fn a_copy_has_the_logs_where_a_start_looks_for_them() {
 }
 
 #[test]
+fn a_copy_has_the_log_of_a_queue_that_is_deleted_while_it_is_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    let house = opened(directory.path());
+    let large: &'static str = Box::leak("x".repeat(50_000).into_boxed_str());
+    let sent = [("", "own", large, 0); 20];
+    send(&house, None, &sent).1.unwrap();
+    assert!(directory.path().join("shards/7/msgs.0000000003").exists(), "some segments are sealed");
+    let backup = house.shard.begin_backup().unwrap();
+
+    assert_eq!(house.shard.delete_queue(OWN).unwrap(), 20);
+
+    backup.write(copy.path()).unwrap();
+    assert!(!directory.path().join("shards/7").exists(), "it goes when the copy is made");
+    house.close();
+    let house = opened(copy.path());
+    assert_eq!(bodies(&house, OWN), [large; 20]);
+    house.close();
+}
+
+#[test]
+fn the_log_of_a_deleted_queue_stays_until_the_last_copy_is_made_or_given_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let own = directory.path().join("shards/7");
+    let house = opened(directory.path());
+    let (first, second) = (house.shard.begin_backup().unwrap(), house.shard.begin_backup().unwrap());
+    house.shard.delete_queue(OWN).unwrap();
+
+    drop(first);
+    assert!(own.exists());
+    drop(second);
+
+    assert!(!own.exists());
+    house.close();
+}
+
+/// The broker dies while a copy is made that keeps the log of a deleted queue: nothing says that the folder is rubbish, but
+/// that no queue has its number.
+#[test]
+fn a_start_removes_what_a_copy_that_was_cut_short_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let own = directory.path().join("shards/7");
+    let house = opened(directory.path());
+    let backup = house.shard.begin_backup().unwrap();
+    house.shard.delete_queue(OWN).unwrap();
+    house.engine.close().unwrap();
+    std::mem::forget(backup);
+    assert!(own.exists());
+
+    let house = open(directory.path());
+    assert_eq!(house.shard.retain_queues(&[house::STREAM, OTHER]).unwrap(), 1);
+
+    assert!(!own.exists());
+    house.close();
+}
+
+#[test]
 fn a_log_that_vanished_is_not_begun_anew_unless_somebody_makes_its_folder() {
     let directory = tempfile::tempdir().unwrap();
     let house = opened(directory.path());
@@ -272,6 +330,48 @@ impl Disk for SyncsOfNames {
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         self.0.lock().unwrap().push(path.to_owned());
         RealDisk.sync_directory(path)
+    }
+}
+
+#[test]
+fn a_log_that_finds_no_room_leaves_nothing_and_can_be_made_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Arc::new(FaultyDisk::default());
+    let house = open_on(directory.path(), Arc::clone(&disk) as _);
+    disk.free_bytes.store(1, Ordering::SeqCst);
+
+    let refused = house.shard.dedicate(OWN).unwrap_err();
+
+    assert!(refused.is_full(), "{refused}");
+    assert!(!directory.path().join("shards/7").exists());
+    assert!(Arc::ptr_eq(&house.shard.home_of(OWN), &house.shard));
+    disk.free_bytes.store(0, Ordering::SeqCst);
+    put(&house.shard, OWN, "own");
+    send(&house, None, &[("", "own", "a", 0)]).1.unwrap();
+    assert_eq!(bodies(&house, OWN), ["a"]);
+    house.close();
+}
+
+/// A log that was made for a queue that was never written down: its number may be another's after a start.
+#[test]
+fn a_log_whose_queue_was_not_put_is_not_missed() {
+    for is_taken_back in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let house = open(directory.path());
+        house.shard.dedicate(OWN).unwrap();
+        if is_taken_back {
+            assert_eq!(house.shard.delete_queue(OWN).unwrap(), 0);
+            assert!(!directory.path().join("shards/7").exists());
+        }
+        house.close();
+        // It goes without a trace in the vhost's log.
+        let _ = std::fs::remove_dir_all(directory.path().join("shards"));
+
+        let house = open(directory.path());
+        put(&house.shard, OWN, "own");
+
+        assert_eq!(bodies(&house, OWN), [""; 0]);
+        house.close();
     }
 }
 

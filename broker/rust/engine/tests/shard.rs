@@ -413,6 +413,31 @@ fn no_more_is_flagged_after_a_crash_than_went_out_again() {
     assert!(flagged <= 200, "{flagged} are flagged that no consumer had");
 }
 
+/// Only what lay below the first message that nobody had taken yet was flagged.
+#[test]
+fn a_stop_while_a_consumer_holds_messages_keeps_the_flags_of_a_crash_before_it() {
+    let directory = tempfile::tempdir().unwrap();
+    {
+        let House { shard, .. } = open(directory.path());
+        publish(&shard, &[b"x".as_slice(); 100]);
+        let subscription = consumer(&shard, 50, false);
+        take(&subscription, 50);
+        std::mem::forget(subscription);
+        std::mem::forget(shard);
+    }
+    {
+        let House { shard, engine } = open(directory.path());
+        let subscription = consumer(&shard, 5, false);
+        assert_eq!(take(&subscription, 5).len(), 5);
+        engine.close().unwrap();
+    }
+
+    let House { shard, .. } = open(directory.path());
+
+    let found = flags(&shard);
+    assert!(found.iter().all(|&(number, redelivered, _)| redelivered == (number <= 50)), "{found:?}");
+}
+
 #[test]
 fn a_stop_leaves_flags_only_on_what_was_delivered() {
     let directory = tempfile::tempdir().unwrap();
@@ -478,5 +503,20 @@ fn nothing_is_stored_in_a_queue_that_is_about_to_be_deleted_as_an_empty_one() {
     assert_eq!(house.shard.shut_empty_queue(QUEUE).unwrap().ready_count, 1);
     assert!(matches!(publish(&house.shard, &[b"c"])[..], [Fate::Stored(_)]), "one that holds messages takes more");
     assert_eq!(held(&house), 2);
+    house.engine.close().unwrap();
+}
+
+#[test]
+fn nothing_more_is_stored_in_a_queue_that_the_next_start_may_delete() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open(directory.path());
+    assert!(matches!(publish(&house.shard, &[b"a"])[..], [Fate::Stored(_)]));
+
+    house.shard.shut_queue(QUEUE).unwrap();
+
+    assert_eq!(publish(&house.shard, &[b"b"]), [Fate::Shut]);
+    let subscription = consumer(&house.shard, 1, false);
+    assert_eq!(take(&subscription, 1).len(), 1, "consumers go on");
+    house.shard.shut_queue(QueueId(99)).unwrap();
     house.engine.close().unwrap();
 }

@@ -20,6 +20,7 @@ use crate::fold_ticket::set_aside;
 use crate::manifest::Manifest;
 use crate::names::Names;
 use crate::record::Position;
+use crate::segment::{damaged_path, directory_path};
 use crate::sync::{SyncedFile, save_position};
 
 const COPY_BYTES: usize = 1 << 20;
@@ -34,6 +35,8 @@ struct Held {
     /// By how many copies a file is needed.
     needed: FxHashMap<PathBuf, usize>,
     waiting: Vec<Gone>,
+    /// The log is closed: what goes from now on is gone for good only after another sync of the directory.
+    is_closed: bool,
 }
 
 /// A file that the log no longer needs.
@@ -53,6 +56,18 @@ impl Gone {
 impl Holds {
     pub(crate) fn is_held(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).copies > 0
+    }
+
+    /// Says that the log is about to sync its directory for the last time.
+    pub(crate) fn close(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_closed = true;
+    }
+
+    /// Makes removals last that a closed log does not know of.
+    pub(crate) fn removed(&self, disk: &dyn Disk, file: Option<&Path>) -> Result<(), LogError> {
+        let is_closed = self.0.lock().unwrap_or_else(PoisonError::into_inner).is_closed;
+        let Some(directory) = file.and_then(Path::parent).filter(|_| is_closed) else { return Ok(()) };
+        disk.sync_directory(directory).map_err(|error| LogError::io("sync", directory, error))
     }
 
     /// Removes a file, or gives it another name: now, or once no copy needs it.
@@ -101,7 +116,7 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         let mut held = self.holds.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Held { copies, needed, waiting } = &mut *held;
+        let Held { copies, needed, waiting, .. } = &mut *held;
         *copies -= 1;
         for file in &self.files {
             if let Some(count) = needed.get_mut(file) {
@@ -113,10 +128,11 @@ impl Drop for Hold {
         *waiting = kept;
         drop(held);
         let gone: Vec<Gone> = gone;
-        for file in gone {
+        for file in &gone {
             // One that stays is dead at the checkpoint; the next start's first fold removes it.
             let _ = file.remove(self.disk.as_ref());
         }
+        let _ = self.holds.removed(self.disk.as_ref(), gone.first().map(|gone| gone.path.as_path()));
     }
 }
 
@@ -129,7 +145,9 @@ pub struct BackupTicket {
     pub(crate) position: Position,
     /// The files of the sealed segments and, where they have one, of their directories.
     pub(crate) sealed: Vec<(PathBuf, PathBuf)>,
-    /// Of those of them that were rewritten.
+    /// Segments that only a start touches, as they cannot be served: a start of the copy is to tell of them, too.
+    pub(crate) unserved: Vec<PathBuf>,
+    /// Of those of the sealed ones that were rewritten.
     pub(crate) manifest: Manifest,
     pub(crate) active: (PathBuf, Arc<File>),
     /// How much of the active segment's file is below the position, and how large the file is.
@@ -153,6 +171,11 @@ impl BackupTicket {
         for (segment, index) in &self.sealed {
             self.copy(segment, target)?;
             self.copy_if_there(index, target)?;
+            self.copy_if_there(&damaged_path(segment), target)?;
+        }
+        for segment in &self.unserved {
+            self.copy_if_there(segment, target)?;
+            self.copy_if_there(&directory_path(segment), target)?;
         }
         if let Some((newest, older)) = self.checkpoints.split_last() {
             // The oldest may have gone when the copy began. Without the newest one the log was deleted meanwhile.

@@ -73,9 +73,15 @@ pub enum Damage {
     Lost,
     #[error("the file is gone, and {0}; put the file back from a copy of the folder")]
     Gone(Missing),
+    #[error(
+        "the file is gone, and perhaps others after it, with records that no checkpoint covers; the log goes on without them, and a file that comes back later is set aside"
+    )]
+    GoneUncovered,
     #[error("the manifest does not name it, and {0}; put the newest manifest back")]
     Unnamed(Missing),
-    #[error("none of the checkpoints can be read, and segments before the first one are gone")]
+    #[error(
+        "no checkpoint can be read, and segments before it are gone or were rewritten; put the checkpoints and the segments of a copy back"
+    )]
     NoCheckpoint,
     #[error(
         "its checkpoints count stored messages, and no segment (msgs.*) is there; put its files back, or move its checkpoints away to begin without the messages"

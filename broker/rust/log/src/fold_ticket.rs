@@ -121,7 +121,8 @@ impl Retired {
         let Some(disk) = &self.disk else { return Ok(()) };
         let remove = |path: &PathBuf, is_kept| self.holds.remove(disk.as_ref(), path, is_kept);
         self.kept.iter().try_for_each(|path| remove(path, true))?;
-        self.files.iter().try_for_each(|path| remove(path, false))
+        self.files.iter().try_for_each(|path| remove(path, false))?;
+        self.holds.removed(disk.as_ref(), self.files.first().map(PathBuf::as_path))
     }
 }
 

@@ -90,7 +90,9 @@ fn list(directory: &Path, names: &Names, covered: Position) -> Result<Vec<Listed
         let mut segment = None;
         match read_header(&path) {
             // What a rewritten segment stands for goes at the next start.
-            Ok(HeaderFound::Segment(header, _) | HeaderFound::Copy(header, ..)) if manifest.covers(header.first) => {
+            Ok(HeaderFound::Segment(header, _) | HeaderFound::Copy(header, ..))
+                if manifest.replacement(directory, header.first).is_some() =>
+            {
                 continue;
             }
             Ok(HeaderFound::Segment(header, bytes)) => {

@@ -27,6 +27,7 @@ mod inspect;
 mod kept;
 mod live_segments;
 mod log;
+mod lost_files;
 mod manifest;
 #[allow(unsafe_code)]
 mod map;
@@ -45,7 +46,7 @@ mod sync;
 pub use backup::BackupTicket;
 pub use compaction::{Compacted, CompactionTicket};
 pub use damage::Quarantined;
-pub use disk::{Disk, FaultyDisk, RealDisk, Space};
+pub use disk::{Disk, FaultyDisk, RealDisk, Space, is_full};
 pub use encode::Payload;
 pub use error::{Damage, LogError, Missing};
 pub use fold::{FoldState, FoldedQueue, RAISE};

@@ -1,9 +1,13 @@
-//! The segments that a checkpoint counts on, as it lists them, and what a start reports when one of them is gone.
+//! The segments that a checkpoint counts on, as it lists them, and what a start reports when one of them is gone, or not named
+//! by the manifest.
 //!
-//! What must stay true: a segment that was removed because nothing in it lived is never reported. A list that some segment
+//! What must stay true: a segment that was removed because nothing in it lived is never reported, and a rewritten one never
+//! goes as a leftover while messages are missing that it may hold. A list that some segment
 //! does not fit may be older than its removal, so it only leads to a comparison: reported is what the state counts as live
 //! and no segment holds. That reads every directory, so that it is not done at other starts.
 
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use penstock_queue::{AckSet, QueueId, Sequence, SequenceRange};
@@ -12,6 +16,7 @@ use rustc_hash::FxHashMap;
 use crate::damage::Quarantined;
 use crate::error::{Damage, LogError, Missing};
 use crate::fold::FoldState;
+use crate::header::{HeaderFound, read_header};
 use crate::manifest::Manifest;
 use crate::names::number_of;
 use crate::record::{Position, le_u32, le_u64};
@@ -42,6 +47,16 @@ impl LiveSegment {
             edition => rewritten_path(directory, self.number, edition),
         }
     }
+
+    /// Whether another segment stands for this rewritten one: one that the manifest names, or the first of those that it was
+    /// made of, which go after the manifest names it and in their order.
+    pub(crate) fn is_replaced(&self, directory: &Path, manifest: &Manifest) -> Result<bool, LogError> {
+        if !self.path(directory).exists() || manifest.replacement(directory, self.first).is_some() {
+            return Ok(true);
+        }
+        let source = header_at(&segment_path(directory, self.number))?;
+        Ok(matches!(source, Some(HeaderFound::Segment(header, _)) if header.first == self.first))
+    }
 }
 
 /// The value of the mark that lists them in the checkpoint at a position.
@@ -71,24 +86,53 @@ pub(crate) fn decode(position: Position, value: &[u8]) -> Vec<LiveSegment> {
     entries.chunks_exact(ENTRY_BYTES).map(entry).collect()
 }
 
-/// Whether a rewritten segment that the manifest does not name holds what lives: it is listed, and no file stands for it.
-pub(crate) fn is_owed(directory: &Path, live: &[LiveSegment], manifest: &Manifest, name: (u64, u32)) -> bool {
-    let Some(one) = live.iter().find(|one| (one.number, one.edition) == name) else { return false };
-    let replacement = manifest.entry_at(one.first);
-    replacement.is_none_or(|entry| !rewritten_path(directory, entry.number, entry.edition).exists())
+/// The rewritten segments that lie there and that the manifest does not name.
+pub(crate) fn unnamed_segments(
+    directory: &Path,
+    rewritten: &[(u64, u32)],
+    manifest: &Manifest,
+    live: &[LiveSegment],
+) -> Result<Vec<LiveSegment>, LogError> {
+    let names: BTreeSet<(u64, u32)> =
+        rewritten.iter().copied().filter(|&(number, edition)| !manifest.names(number, edition)).collect();
+    let mut found = Vec::with_capacity(names.len());
+    for (number, edition) in names {
+        let mut one = LiveSegment { number, edition, first: Position(0) };
+        let listed = live.iter().find(|listed| (listed.number, listed.edition) == (number, edition));
+        one.first = match (listed, header_at(&one.path(directory))?) {
+            (Some(listed), _) => listed.first,
+            (None, Some(HeaderFound::Segment(header, _) | HeaderFound::Copy(header, ..))) => header.first,
+            (None, _) => one.first,
+        };
+        found.push(one);
+    }
+    Ok(found)
 }
 
-/// The listed segments that no start found, and what is to be reported of each. A file in `known` was reported already.
+/// What a file says of itself that may not be there.
+fn header_at(path: &Path) -> Result<Option<HeaderFound>, LogError> {
+    match read_header(path) {
+        Err(LogError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+        read => read.map(Some),
+    }
+}
+
+/// The listed segments that no start found, and the unnamed ones while messages are missing; and what is to be reported of
+/// each. A file in `known` was reported already; it is missed all the same, so that the next checkpoint lists it.
 pub(crate) fn find_gone(
     directory: &Path,
     live: &[LiveSegment],
+    unnamed: &[LiveSegment],
     sealed: &[Sealed],
     state: &FoldState,
     known: &[Quarantined],
-) -> Result<Vec<(LiveSegment, Quarantined)>, LogError> {
+) -> Result<Vec<(LiveSegment, Option<Quarantined>)>, LogError> {
     let is_known = |one: &LiveSegment| known.iter().any(|found| number_of(&found.file) == Some(one.number));
-    let is_gone = |one: &&LiveSegment| !is_there(sealed, one.first) && !is_known(one);
-    let gone: Vec<&LiveSegment> = live.iter().filter(is_gone).collect();
+    // A rewritten one has the number of the first that it stands for.
+    let is_unnamed = |one: &LiveSegment| unnamed.iter().any(|unnamed| unnamed.number == one.number);
+    let is_gone = |one: &&LiveSegment| !is_there(sealed, one.first) && !is_unnamed(one);
+    let mut gone: Vec<&LiveSegment> = live.iter().filter(is_gone).chain(unnamed).collect();
+    gone.sort_unstable_by_key(|one| (one.number, one.edition));
     if gone.is_empty() {
         return Ok(Vec::new());
     }
@@ -97,16 +141,21 @@ pub(crate) fn find_gone(
     if messages == 0 {
         return Ok(Vec::new());
     }
-    let report = |(at, one): (usize, &&LiveSegment)| {
+    let files = gone.iter().filter(|one| !is_known(one)).count();
+    let mut untold = messages;
+    let report = |one: &LiveSegment| {
+        if is_known(one) {
+            return (*one, None);
+        }
         let path = one.path(directory);
-        let missing_here = Missing { messages: if at == 0 { messages } else { 0 }, files: gone.len() };
+        let missing_here = Missing { messages: std::mem::take(&mut untold), files };
         let why = if path.exists() { Damage::Unnamed(missing_here) } else { Damage::Gone(missing_here) };
         let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let mut found = Quarantined { file, at: 0, why, queues: Vec::new() };
         missing.iter().for_each(|&(queue, _)| found.concern(queue));
-        (**one, found)
+        (*one, Some(found))
     };
-    Ok(gone.iter().enumerate().map(report).collect())
+    Ok(gone.into_iter().map(report).collect())
 }
 
 /// Whether a segment begins at a position, or was rewritten to stand for it. The end of another one says nothing: it is that

@@ -12,7 +12,7 @@ mod upkeep;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -142,6 +142,9 @@ pub struct Log {
     /// The numbers of segments with damage: nothing is rewritten in their place or across them, and their files are set
     /// aside, not removed, once nothing in them lives.
     quarantined: BTreeSet<u64>,
+    /// Segments that stay and are not served: their headers cannot be read, or the manifest does not name them; and what
+    /// remembers that others were gone.
+    unserved: Vec<PathBuf>,
 }
 
 impl Log {
@@ -161,6 +164,7 @@ impl Log {
         let is_new = recovered.log_id.is_none();
         let mut log = Log::after(directory, options, recovered)?;
         quarantined.iter().for_each(|found| log.quarantine(&found.file, found.at));
+        log.unserved.extend(log.unserved_of(&quarantined));
         log.quarantined.extend(quarantined.iter().filter_map(|found| number_of(&found.file)));
         let end = log.append_epoch(raise)?;
         log.write()?;
@@ -373,9 +377,10 @@ impl Log {
             return;
         }
         assert!(position <= self.written, "more is said to be synced than was written");
-        self.synced = self.synced.max(position);
-        let synced = self.synced;
-        let first_kept = self.sealed.partition_point(|sealed| sealed.end <= synced);
+        let synced = self.synced.max(position);
+        self.synced = synced;
+        // The sync of what ends where an empty segment does may have come before that one's header.
+        let first_kept = self.sealed.partition_point(|sealed| sealed.end <= synced && sealed.segment.first() < synced);
         let first_kept = self.sealed.get(first_kept).map_or(self.active.segment.number(), |kept| kept.segment.number());
         self.unsynced.retain(|unsynced| unsynced.number >= first_kept);
         for unsynced in &mut self.unsynced {
@@ -405,7 +410,9 @@ impl Log {
             let folded = ticket.perform()?;
             self.finish_fold(folded).perform()?;
         }
-        // A dead segment that a failing power brought back, in part, would be damage to a start after a clean stop.
+        // A dead segment that a failing power brought back, in part, would be damage to a start after a clean stop. A fold that
+        // is still under way syncs what it removes by itself.
+        self.holds.close();
         let names_synced = self.options.disk.sync_directory(&self.directory);
         names_synced.map_err(|error| LogError::io("sync", &self.directory, error))
     }
@@ -446,7 +453,7 @@ impl Log {
 
 impl Log {
     fn after(directory: &Path, options: LogOptions, recovered: Recovered) -> Result<Log, LogError> {
-        let Recovered { log_id, state, checkpoints, synced, sealed, next_number, gone, .. } = recovered;
+        let Recovered { log_id, state, checkpoints, synced, sealed, next_number, gone, lost, .. } = recovered;
         let log_id = log_id.map_or_else(|| random(directory), Ok)?;
         let directory: Arc<Path> = Arc::from(directory);
         let (end, epoch) = (state.position, state.epoch + 1);
@@ -492,6 +499,7 @@ impl Log {
             hints: RefCell::default(),
             recent,
             quarantined: BTreeSet::new(),
+            unserved: lost,
         })
     }
 

@@ -13,7 +13,7 @@ use crate::disk::Disk;
 use crate::error::{Damage, LogError};
 use crate::names::Names;
 use crate::record::{Position, le_u32, le_u64};
-use crate::segment::{FORMAT, Segment};
+use crate::segment::{FORMAT, Segment, rewritten_path};
 
 const MAGIC: &[u8; 8] = b"PNSTKMAN";
 const HEADER_BYTES: usize = 40;
@@ -105,15 +105,15 @@ impl Manifest {
         Ok(names.rewritten.iter().all(|&(number, edition)| self.names(number, edition)))
     }
 
-    /// Whether a rewritten segment stands for what a segment from that position on held.
-    pub(crate) fn covers(&self, first: Position) -> bool {
-        self.entry_at(first).is_some()
-    }
-
-    /// The rewritten segment that does.
+    /// The rewritten segment that stands for what a segment from that position on held.
     pub(crate) fn entry_at(&self, first: Position) -> Option<&Entry> {
         let after = self.entries.partition_point(|entry| entry.first <= first);
         after.checked_sub(1).and_then(|at| self.entries.get(at)).filter(|entry| first < entry.end)
+    }
+
+    /// The same, where its file is there.
+    pub(crate) fn replacement(&self, directory: &Path, first: Position) -> Option<&Entry> {
+        self.entry_at(first).filter(|entry| rewritten_path(directory, entry.number, entry.edition).exists())
     }
 
     pub(crate) fn names(&self, number: u64, edition: u32) -> bool {
@@ -265,7 +265,7 @@ mod tests {
         let manifest = Manifest { entries: vec![entry(10, 20), entry(30, 40)] };
 
         let covered: Vec<u64> =
-            [9, 10, 19, 20, 30, 40].into_iter().filter(|&at| manifest.covers(Position(at))).collect();
+            [9, 10, 19, 20, 30, 40].into_iter().filter(|&at| manifest.entry_at(Position(at)).is_some()).collect();
 
         assert_eq!(covered, [10, 19, 30]);
     }

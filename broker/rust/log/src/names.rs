@@ -13,6 +13,8 @@ pub(crate) struct Names {
     /// The files of directories.
     pub(crate) indexes: Vec<PathBuf>,
     pub(crate) checkpoints: Vec<u64>,
+    /// What earlier starts remembered of files that were gone.
+    pub(crate) lost: Vec<PathBuf>,
     pub(crate) temporary: Vec<PathBuf>,
     /// The highest number of any segment, also of one that was rewritten, removed but for its directory, or set aside.
     pub(crate) highest: u64,
@@ -32,6 +34,8 @@ impl Names {
                 names.rewritten.extend(edition(segment.unwrap_or(rest)));
                 if rest.ends_with(".tmp") {
                     names.temporary.push(path);
+                } else if rest.strip_suffix(".lost").and_then(number).is_some() {
+                    names.lost.push(path);
                 } else if segment.is_some_and(|segment| number(segment).is_some() || edition(segment).is_some()) {
                     names.indexes.push(path);
                 }

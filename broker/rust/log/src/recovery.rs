@@ -18,7 +18,8 @@ use crate::fold::FoldState;
 use crate::fold_ticket::set_aside;
 use crate::header::{HeaderFound, Instead, read_header, rewritten_segment};
 use crate::index::MemoryIndex;
-use crate::live_segments::{LiveSegment, find_gone, is_owed};
+use crate::live_segments::{LiveSegment, find_gone, unnamed_segments};
+use crate::lost_files::{self, Lost};
 use crate::manifest::{Entry, Manifest};
 use crate::names::Names;
 use crate::orphans::remove_orphans;
@@ -62,6 +63,8 @@ pub(crate) struct Recovered {
     pub(crate) gone: Vec<LiveSegment>,
     /// Records after the checkpoint are missing: numbers may have been given that nothing tells of.
     pub(crate) has_lost: bool,
+    /// The files that remember which segments were gone.
+    pub(crate) lost: Vec<PathBuf>,
 }
 
 /// A segment file with a whole header, and where the next one begins.
@@ -70,6 +73,20 @@ struct Found {
     header: SegmentHeader,
     limit: Option<Position>,
 }
+
+/// The segment files by what they count for.
+#[derive(Default)]
+struct Sorted {
+    plain: Vec<u64>,
+    /// Others stand for them.
+    replaced: Vec<PathBuf>,
+    /// Rewritten ones that the manifest does not name and nothing stands for: one that never got to stand for anything, or
+    /// the only copy of messages under an older manifest. Whether messages are missing tells.
+    unnamed: Vec<LiveSegment>,
+}
+
+/// The number of a segment file without a header, and whether zeros stand in its place.
+type Headless = (u64, bool);
 
 /// Reads the directory up to the log's end and syncs what lies past `synced`. `keeps_order` says that the page cache was not
 /// lost since the last write, so that no byte is there without all that were written before it.
@@ -88,6 +105,10 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
         disk,
         keeps_order,
         floor: state.position,
+        live: &checkpoints.live,
+        numbers: &names.segments,
+        lost_before: lost_files::load(&names.lost)?,
+        lost: Vec::new(),
         synced: synced.position().max(state.position),
         state,
         sealed: Vec::new(),
@@ -100,15 +121,13 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
         has_headless: false,
         has_written: false,
     };
-    let plain = reader.remove_replaced(&names, &manifest, &checkpoints.live)?;
-    let headers = reader.headers(&plain, &mut log_id)?;
-    if let Some(first) = headers.first()
-        && checkpoints.newest() == Position(0)
-        && !names.checkpoints.is_empty()
-        && (first.segment.first() > Position(0) || !manifest.entries.is_empty())
-    {
-        return Err(LogError::damaged(first.segment.path(), 0, Damage::NoCheckpoint));
+    let sorted = reader.sort(&names, &manifest)?;
+    let (headers, headless) = reader.headers(&sorted.plain, &mut log_id)?;
+    if checkpoints.newest() == Position(0) {
+        refuse_without_checkpoint(directory, &names, &headers, &headless)?;
     }
+    reader.remove_all(sorted.replaced)?;
+    headless.into_iter().try_for_each(|(number, is_zeros)| reader.pass_headless(number, is_zeros, &headers))?;
     reader.read_in_order(headers, &manifest, log_id)?;
     reader.check_segments(&names)?;
     reader.reach_synced();
@@ -116,17 +135,27 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     if reader.has_written {
         synced.save(disk, reader.state.position)?;
     }
-    let Reader { mut state, sealed, recovery, mut quarantined, set_aside, has_lost, .. } = reader;
-    if has_lost {
-        state.recount();
+    if reader.has_lost {
+        reader.state.recount();
     }
-    let gone = find_gone(directory, &checkpoints.live, &sealed, &state, &quarantined)?;
-    quarantined.extend(gone.iter().map(|(_, found)| found.clone()));
+    let unnamed = sorted.unnamed;
+    let Reader { sealed, state, quarantined, .. } = &reader;
+    let gone = find_gone(directory, &checkpoints.live, &unnamed, sealed, state, quarantined)?;
+    let is_missed = |one: &LiveSegment| gone.iter().any(|(missed, _)| missed == one);
+    // Every message that lives is in another segment.
+    let leftovers = unnamed.iter().filter(|one| !is_missed(one)).map(|one| one.path(directory));
+    reader.remove_all(leftovers.collect())?;
+    reader.lost.iter().try_for_each(|lost| lost_files::save(disk, directory, lost))?;
+    let Reader { state, sealed, recovery, mut quarantined, set_aside, has_lost, lost_before, lost, .. } = reader;
+    quarantined.extend(gone.iter().filter_map(|(_, found)| found.clone()));
     let gone: Vec<LiveSegment> = gone.into_iter().map(|(one, _)| one).collect();
     let removed_indexes = remove_orphans(disk, directory, &names, &gone)?;
     // Rewritten ones keep the numbers of what they stand for: numbers ascend along the log. One that is gone may be put back.
     let last = gone.iter().map(|one| one.number).fold(names.highest, u64::max);
+    let last = lost_before.iter().chain(&lost).map(|lost| *lost.end()).fold(last, u64::max);
     let next_number = last.saturating_add(1);
+    let lost = names.lost.into_iter().chain(lost.iter().map(|lost| lost_files::lost_path(directory, *lost.start())));
+    let lost = lost.collect();
     Ok(Recovered {
         log_id,
         state,
@@ -140,13 +169,36 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
         removed_indexes,
         gone,
         has_lost,
+        lost,
     })
 }
 
-/// Whether a header may stand after that segment's. Where a failing power lost a header, the reserved space behind it may hold
-/// the copy that an earlier segment had there, and not one that was written since the segment before was begun.
-fn follows(header: &SegmentHeader, before: Option<&Found>) -> bool {
-    before.is_none_or(|before| (header.epoch, header.first) > (before.header.epoch, before.header.first))
+/// Without a checkpoint all records are needed. Segments go, and others are rewritten, only by what a checkpoint says.
+fn refuse_without_checkpoint(
+    directory: &Path,
+    names: &Names,
+    headers: &[Found],
+    headless: &[Headless],
+) -> Result<(), LogError> {
+    let rewritten = names.rewritten.iter().map(|&(number, edition)| rewritten_path(directory, number, edition));
+    let rewritten = rewritten.into_iter().find(|path| path.exists());
+    let begins_later = |first: &&Found| {
+        // The header of the log's first segment may be what cannot be read; a checkpoint was made when there is a file of one.
+        let is_first = headless.iter().all(|&(number, _)| number > first.segment.number());
+        first.segment.first() > Position(0) && (is_first || !names.checkpoints.is_empty())
+    };
+    let later = headers.first().filter(begins_later).map(|first| first.segment.path().to_owned());
+    let refused = later.or(rewritten);
+    refused.map_or(Ok(()), |path| Err(LogError::damaged(&path, 0, Damage::NoCheckpoint)))
+}
+
+/// Whether a copy of a header may stand after those segments. Where a failing power lost a header, the reserved space behind
+/// it may hold the copy that an earlier segment had there, and not one that was written since the segment before was begun. Two
+/// starts of which the first wrote no record make segments of the same epoch and position.
+fn follows(header: &SegmentHeader, before: &[SegmentHeader]) -> bool {
+    let place = |header: &SegmentHeader| (header.epoch, header.first);
+    let is_new = before.iter().all(|before| before.segment_id != header.segment_id);
+    is_new && before.last().is_none_or(|before| place(header) >= place(before))
 }
 
 /// Goes over the segments in order.
@@ -157,6 +209,13 @@ struct Reader<'a> {
     state: FoldState,
     /// Where the checkpoint stands.
     floor: Position,
+    /// The segments that it lists.
+    live: &'a [LiveSegment],
+    /// The numbers of the plain segment files.
+    numbers: &'a [u64],
+    /// The numbers of files that were gone at earlier starts, and at this one.
+    lost_before: Vec<Lost>,
+    lost: Vec<Lost>,
     synced: Position,
     sealed: Vec<Sealed>,
     recovery: Recovery,
@@ -212,15 +271,20 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn headers(&mut self, numbers: &[u64], log_id: &mut Option<[u8; 16]>) -> Result<Vec<Found>, LogError> {
-        let mut found: Vec<Found> = Vec::new();
+    /// The segments with a header, and those without one.
+    fn headers(
+        &mut self,
+        numbers: &[u64],
+        log_id: &mut Option<[u8; 16]>,
+    ) -> Result<(Vec<Found>, Vec<Headless>), LogError> {
+        let (mut found, mut before) = (Vec::<Found>::new(), Vec::new());
         let mut unreadable = Vec::new();
         for &number in numbers {
             let path = segment_path(self.directory, number);
             let (header, bytes) = match read_header(&path)? {
                 HeaderFound::Segment(header, bytes) => (header, bytes),
                 HeaderFound::Copy(header, bytes, instead)
-                    if follows(&header, found.last()) && self.counts(&path, &header, instead, *log_id) =>
+                    if follows(&header, &before) && self.counts(number, &header, instead, *log_id) =>
                 {
                     // What no sync covers may lack its first sector after a failing power.
                     if self.keeps_order || instead == Instead::Other || header.first < self.synced {
@@ -244,37 +308,38 @@ impl Reader<'_> {
             let segment = Segment::new(self.directory, number, &header, bytes);
             segment.mark_recovered();
             found.push(Found { segment, header, limit: None });
+            before.push(header);
         }
         let mut limit = None;
         for later in found.iter_mut().rev() {
             later.limit = limit;
             limit = Some(limit.map_or(later.segment.first(), |limit| later.segment.first().min(limit)));
         }
-        for (number, is_zeros) in unreadable {
-            self.pass_headless(number, is_zeros, &found)?;
-        }
-        Ok(found)
+        Ok((found, unreadable))
     }
 
     /// Whether the copy of a header that cannot be read stands in for it.
-    fn counts(&self, path: &Path, header: &SegmentHeader, instead: Instead, log_id: Option<[u8; 16]>) -> bool {
+    fn counts(&self, number: u64, header: &SegmentHeader, instead: Instead, log_id: Option<[u8; 16]>) -> bool {
         // The end of a message may look like a copy, but for the log's id.
         let is_own = log_id.is_none_or(|id| id == header.log_id);
         // A segment that was dead when the checkpoint was made never had to reach the disk.
         let may_be_dead = instead == Instead::Zeros && !self.keeps_order && header.first < self.floor;
-        is_own && (!may_be_dead || directory_path(path).exists())
+        is_own && (!may_be_dead || self.lived(number))
     }
 
     /// Decides about a file that nothing says the header of. One that may hold a confirmed record stays as it is.
     fn pass_headless(&mut self, number: u64, is_zeros: bool, found: &[Found]) -> Result<(), LogError> {
         let path = segment_path(self.directory, number);
         let written = Contents::read(self.disk, &path, u64::MAX)?.written_above(SEGMENT_HEADER_BYTES);
-        let is_below_synced = |later: &Found| later.segment.number() > number && later.segment.first() <= self.synced;
-        let is_dead = is_zeros && self.was_dead(number, found);
-        let is_owed = !is_dead && found.iter().any(is_below_synced);
         // A header is written before all else, and its sector reaches the disk whole: only a failing power leaves records
         // behind zeros, and never behind other bytes.
         let was_lost_by_power = is_zeros && !self.keeps_order;
+        // Just before what was synced there may be an empty segment, of which nothing was. One that was not leaves a gap.
+        let may_be_empty = was_lost_by_power && !directory_path(&path).exists();
+        let is_below = |first: Position| first < self.synced || (first == self.synced && !may_be_empty);
+        let is_below_synced = |later: &Found| later.segment.number() > number && is_below(later.segment.first());
+        let is_dead = is_zeros && self.was_dead(number, found);
+        let is_owed = !is_dead && found.iter().any(is_below_synced);
         if is_owed || (written > 0 && !was_lost_by_power) {
             self.quarantine_header(&path);
             self.has_headless = true;
@@ -294,42 +359,58 @@ impl Reader<'_> {
         self.quarantined.push(Quarantined { file, at: 0, why: Damage::SegmentHeader, queues: Vec::new() });
     }
 
-    /// Whether a segment without a header was dead when the checkpoint was made, so that it never had to reach the disk:
-    /// one that lived has a directory.
+    /// Whether a segment without a header was dead when the checkpoint was made, so that it never had to reach the disk.
     fn was_dead(&self, number: u64, found: &[Found]) -> bool {
         let next = found.iter().find(|later| later.segment.number() > number);
-        let directory = directory_path(&segment_path(self.directory, number));
-        next.is_some_and(|next| next.segment.first() <= self.floor) && !directory.exists()
+        next.is_some_and(|next| next.segment.first() <= self.floor) && !self.lived(number)
     }
 
-    /// Removes what a rewritten segment stands for, and rewritten ones that never got to stand for anything; gives the
-    /// plain ones that count. One in which messages live stays under a manifest that does not know of it.
-    fn remove_replaced(&self, names: &Names, manifest: &Manifest, live: &[LiveSegment]) -> Result<Vec<u64>, LogError> {
-        let is_replaced = |&&(number, edition): &&(u64, u32)| {
-            !manifest.names(number, edition) && !is_owed(self.directory, live, manifest, (number, edition))
-        };
-        let rewritten = names.rewritten.iter().filter(is_replaced);
-        let mut replaced: Vec<_> =
-            rewritten.map(|&(number, edition)| rewritten_path(self.directory, number, edition)).collect();
-        let mut counting = Vec::with_capacity(names.segments.len());
-        for &number in &names.segments {
-            let path = segment_path(self.directory, number);
-            if !manifest.entries.is_empty()
-                && let HeaderFound::Segment(header, _) | HeaderFound::Copy(header, ..) = read_header(&path)?
-                && manifest.covers(header.first)
-            {
-                replaced.push(path);
+    /// Whether a segment that the checkpoint covers lived then: it is listed, unless an earlier version made the checkpoint,
+    /// and it has a directory, unless that is gone.
+    fn lived(&self, number: u64) -> bool {
+        let is_listed = self.live.iter().any(|one| (one.number, one.edition) == (number, 0));
+        is_listed || directory_path(&segment_path(self.directory, number)).exists()
+    }
+
+    /// Tells the segments that count from those that others stand for. Nothing is removed before it is sure that the log can
+    /// be read.
+    fn sort(&self, names: &Names, manifest: &Manifest) -> Result<Sorted, LogError> {
+        let mut sorted = Sorted::default();
+        for one in unnamed_segments(self.directory, &names.rewritten, manifest, self.live)? {
+            if one.is_replaced(self.directory, manifest)? {
+                sorted.replaced.push(one.path(self.directory));
             } else {
-                counting.push(number);
+                sorted.unnamed.push(one);
             }
         }
+        let mut before = Vec::new();
+        for &number in &names.segments {
+            let path = segment_path(self.directory, number);
+            let header = match manifest.entries.is_empty() {
+                true => None,
+                false => match read_header(&path)? {
+                    HeaderFound::Segment(header, _) => Some(header),
+                    HeaderFound::Copy(header, ..) => Some(header).filter(|header| follows(header, &before)),
+                    HeaderFound::Zeros | HeaderFound::Unreadable(_) => None,
+                },
+            };
+            before.extend(header);
+            if header.is_some_and(|header| manifest.replacement(self.directory, header.first).is_some()) {
+                sorted.replaced.push(path);
+            } else {
+                sorted.plain.push(number);
+            }
+        }
+        Ok(sorted)
+    }
+
+    fn remove_all(&self, replaced: Vec<PathBuf>) -> Result<(), LogError> {
         if !replaced.is_empty() {
             // A process that was killed may have renamed the manifest and not synced its name: a failing power must not keep
             // the older one, which names what goes now.
             self.sync_directory()?;
         }
-        replaced.into_iter().try_for_each(|path| self.unlink_with_directory(path))?;
-        Ok(counting)
+        replaced.into_iter().try_for_each(|path| self.unlink_with_directory(path))
     }
 
     /// A segment that the manifest names. One that is not there was dead when a checkpoint was made.
@@ -381,6 +462,10 @@ impl Reader<'_> {
         let walked = self.walk(&segment, &contents, end, None);
         let lookup = Lookup::Memory(Arc::new(walked.index));
         let is_live = lookup.any_run(|queue, first, count| self.state.has_live(queue, first, count))?;
+        if !is_live && self.lost_before.iter().any(|lost| lost.contains(&segment.number())) {
+            // It was put back when its numbers had been given up.
+            return self.set_aside(segment.number());
+        }
         if is_live {
             self.quarantined.extend(walked.damaged);
         }
@@ -424,11 +509,37 @@ impl Reader<'_> {
 
     /// Records that were synced are missing before a segment. A file with a bad header says so already.
     fn pass_gap(&mut self, segment: &Segment) {
+        let before = segment.number();
+        let last = self.sealed.last().filter(|last| last.end == self.state.position);
+        // Segments before it that died may be gone as well.
+        let after = last.map_or(before.saturating_sub(2), |last| last.segment.number());
+        let lost = lost_files::between(self.directory, after, before);
         if !self.has_headless {
-            self.quarantined.push(Quarantined::new(segment, 0, Damage::Gap));
+            let gone = lost.as_ref().map(|lost| self.gone(*lost.start()));
+            self.quarantined.push(gone.unwrap_or_else(|| Quarantined::new(segment, 0, Damage::Gap)));
         }
+        self.lost.extend(lost);
         self.has_lost = true;
         self.state.position = segment.first();
+    }
+
+    /// Remembers which files may have held the records between two positions, of which a segment has the first. Gives what is to
+    /// be told when it has no room for all of them.
+    fn miss_behind(&mut self, segment: &Segment, end: Position, owed: Position) -> Option<Quarantined> {
+        let number = segment.number();
+        let before = self.numbers.iter().copied().find(|&before| before > number);
+        let behind = || Some(lost_files::behind(number, (end, owed)));
+        let lost = before.map_or_else(behind, |before| lost_files::between(self.directory, number, before))?;
+        let gone = (segment.offset_of(owed) > segment.bytes()).then(|| self.gone(*lost.start()));
+        self.lost.push(lost);
+        gone
+    }
+
+    /// What is told of a file that is not there.
+    fn gone(&self, number: u64) -> Quarantined {
+        let path = segment_path(self.directory, number);
+        let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        Quarantined { file, at: 0, why: Damage::GoneUncovered, queues: Vec::new() }
     }
 
     /// Records at the end are missing that were synced: the log goes on above them, so that no position names two records.
@@ -437,11 +548,13 @@ impl Reader<'_> {
             return;
         }
         if let Some(last) = self.sealed.last_mut() {
-            let at = last.segment.offset_of(last.end);
-            if !self.has_headless {
-                self.quarantined.push(Quarantined::new(&last.segment, at, Damage::Gap));
-            }
+            let (segment, end) = (Arc::clone(&last.segment), last.end);
             last.end = self.synced;
+            let gone = self.miss_behind(&segment, end, self.synced);
+            if !self.has_headless {
+                let at = segment.offset_of(end);
+                self.quarantined.push(gone.unwrap_or_else(|| Quarantined::new(&segment, at, Damage::Gap)));
+            }
         } else {
             let (file, why) = ("synced".to_owned(), Damage::Gap);
             self.quarantined.push(Quarantined { file, at: 0, why, queues: Vec::new() });
@@ -493,8 +606,10 @@ impl Reader<'_> {
                         return walked;
                     }
                     let why = if is_bad { Damage::Unreadable } else { error.into() };
-                    let found = self.found_bad(segment, contents, at, why);
-                    self.note_lost(found, fold, &mut walked.damaged);
+                    let is_short = !goes_on && error == DecodeError::End && fold.is_some();
+                    let gone = if is_short { self.miss_behind(segment, segment.position_of(at), owed) } else { None };
+                    let found = gone.unwrap_or_else(|| self.found_bad(segment, contents, at, why));
+                    self.note_lost((found, at), fold, &mut walked.damaged);
                     if !goes_on {
                         return walked;
                     }
@@ -535,8 +650,7 @@ impl Reader<'_> {
     }
 
     /// Remembers that no record can be read at an offset.
-    fn note_lost(&mut self, found: Quarantined, fold: Option<u64>, damaged: &mut Vec<Quarantined>) {
-        let at = found.at;
+    fn note_lost(&mut self, (found, at): (Quarantined, u64), fold: Option<u64>, damaged: &mut Vec<Quarantined>) {
         damaged.push(found);
         let Some(epoch) = fold else { return };
         self.has_lost = true;

@@ -31,8 +31,9 @@ pub(crate) fn write_again(
     let bytes = contents.from(SEGMENT_HEADER_BYTES);
     let bytes = bytes.get(..written).unwrap_or(bytes);
     if contents.has_bad_pages() {
-        // Somebody may still get more out of the disk; where the file cannot have two names its readable part is enough.
-        let _ = std::fs::hard_link(path, aside_path(path));
+        // Somebody may still get more out of the disk: without another name the file is not replaced.
+        let aside = aside_path(path);
+        std::fs::hard_link(path, &aside).map_err(|error| LogError::io("keep the file as", &aside, error))?;
     }
     let temporary = temporary_path(path);
     let written = copy(disk, &temporary, segment, header, bytes).and_then(|()| disk.rename(&temporary, path));

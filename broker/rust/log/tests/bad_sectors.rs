@@ -141,3 +141,20 @@ fn a_bad_sector_costs_a_fold_the_records_in_it() {
         assert_eq!(opened.quarantined[0].file, "msgs.0000000001", "a later start tells of it");
     }
 }
+
+/// It went on, and its readable part took the place of the only file that might yet give back more.
+#[test]
+fn a_segment_with_a_bad_sector_that_cannot_be_kept_is_not_written_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_, synced) = half_synced(directory.path());
+    let path = directory.path().join("msgs.0000000001");
+    let whole = std::fs::read(&path).unwrap();
+    // A name that is taken and does not look so.
+    std::os::unix::fs::symlink("nowhere", directory.path().join("msgs.0000000001.aside")).unwrap();
+    let disk = Arc::new(BadSectors { file: path.clone(), from: synced + 40_000, bytes: 512 });
+
+    let refused = Log::open(directory.path(), LogOptions { disk, ..LogOptions::default() }).map(|_| ()).unwrap_err();
+
+    assert!(refused.to_string().starts_with("cannot keep the file as "), "{refused}");
+    assert!(std::fs::read(&path).unwrap() == whole, "the file was replaced");
+}

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use penstock_log::{Damage, Log, Opened, Outcome, Retired};
 use penstock_queue::QueueId;
-use support::{Model, compact_all, fold, message, open};
+use support::{Model, compact_all, fold, message, open, sync};
 
 fn segment(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("msgs.{number:010}"))
@@ -219,4 +219,179 @@ fn rewritten_segments_stay_without_a_manifest() {
     names.iter().zip(kept).for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
     let opened = open(directory.path());
     model.check_messages(&opened.log);
+}
+
+/// No checkpoint lists what was rewritten after it: a start took it for what a rewriting that never ended had left, and
+/// removed the only copy of messages that live.
+#[test]
+fn segments_that_were_rewritten_after_the_checkpoint_stay_without_their_manifest() {
+    for is_older in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let names = ["manifest", "manifest.copy"].map(|name| directory.path().join(name));
+        let mut log = open(directory.path()).log;
+        let mut model = Model::default();
+        for seed in 0..200 {
+            model.publish(&mut log, &[1], message(100, seed)).unwrap();
+        }
+        thin(&mut log, &mut model);
+        let old = names.clone().map(|path| std::fs::read(path).unwrap());
+        let picks: Vec<usize> = (0..model.queues[&2].messages.len()).filter(|at| at % 4 != 0).collect();
+        model.settle(&mut log, 2, Outcome::Ack, &picks);
+        for _ in 0..3 {
+            for seed in 0..30 {
+                model.publish(&mut log, &[3], message(100, seed)).unwrap();
+            }
+            log.write().unwrap();
+            fold(&mut log).map(Retired::perform).transpose().unwrap();
+        }
+        assert!(compact_all(&mut log) > 0);
+        log.write().unwrap();
+        sync(&mut log);
+        drop(log);
+        let new = names.clone().map(|path| std::fs::read(path).unwrap());
+        for (path, old) in names.iter().zip(old) {
+            if is_older { std::fs::write(path, old).unwrap() } else { std::fs::remove_file(path).unwrap() }
+        }
+
+        for _ in 0..2 {
+            let mut opened = open(directory.path());
+            let is_unnamed = |found: &&penstock_log::Quarantined| matches!(found.why, Damage::Unnamed(_));
+            assert!(opened.quarantined.iter().any(|found| is_unnamed(&found)), "{:?}", opened.quarantined);
+            for found in opened.quarantined.iter().filter(is_unnamed) {
+                assert!(directory.path().join(&found.file).exists());
+            }
+            let count: u64 = model.queues.values().map(|queue| queue.messages.len() as u64).sum();
+            assert_eq!(told(&opened), count - stored(&opened, &model));
+            opened.log.close().unwrap();
+        }
+        names.iter().zip(&new).for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+        let opened = open(directory.path());
+        assert_eq!(opened.quarantined, []);
+        model.check_messages(&opened.log);
+    }
+}
+
+/// It was refused only while there was a file of a checkpoint, and the log began with what was left.
+#[test]
+fn a_log_without_checkpoints_whose_first_segments_are_gone_is_refused_and_left_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut model = closed(directory.path());
+    let mut log = open(directory.path()).log;
+    thin(&mut log, &mut model);
+    log.close().unwrap();
+    let list = || {
+        let names = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let remove = |is_removed: fn(&str) -> bool| {
+        for name in list().iter().filter(|name| is_removed(name)) {
+            std::fs::remove_file(directory.path().join(name)).unwrap();
+        }
+    };
+    remove(|name| name.starts_with("checkpoint."));
+    let is_rewritten = |name: &str| name.ends_with(".2") || name == "msgs.0000000001";
+    let is_manifest = |name: &str| name.starts_with("manifest");
+    let removals: [fn(&str) -> bool; 3] = [is_manifest, is_rewritten, is_manifest];
+    for is_removed in removals {
+        let before = list();
+
+        let refused = Log::open(directory.path(), support::small_segments()).map(|_| ()).unwrap_err();
+
+        assert!(refused.to_string().contains("no checkpoint can be read"), "{refused}");
+        assert_eq!(list(), before);
+        remove(is_removed);
+    }
+}
+
+/// A log that was killed before its first checkpoint.
+fn killed(directory: &Path) -> Model {
+    let mut log = open(directory).log;
+    let mut model = Model::default();
+    for seed in 0..100 {
+        model.publish(&mut log, &[1 + u32::from(seed % 2)], message(100, seed)).unwrap();
+    }
+    log.write().unwrap();
+    sync(&mut log);
+    model
+}
+
+/// The segment before it was called damaged, and the file was removed without a word once it was back.
+#[test]
+fn a_segment_that_vanished_above_the_checkpoint_is_named_and_set_aside_when_it_comes_back_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let model = killed(directory.path());
+    let aside = directory.path().join("kept");
+    std::fs::rename(segment(directory.path(), 3), &aside).unwrap();
+    let mut opened = open(directory.path());
+    let told: Vec<_> = opened.quarantined.iter().map(|found| (found.file.as_str(), found.why)).collect();
+    assert_eq!(told, [("msgs.0000000003", Damage::GoneUncovered)]);
+    let kept = stored(&opened, &model);
+    assert!((70..95).contains(&kept), "{kept}");
+    opened.log.close().unwrap();
+    std::fs::rename(&aside, segment(directory.path(), 3)).unwrap();
+
+    let mut opened = open(directory.path());
+
+    assert_eq!(opened.set_aside, ["msgs.0000000003.aside"]);
+    assert_eq!(stored(&opened, &model), kept);
+    opened.log.close().unwrap();
+    assert!(directory.path().join("msgs.0000000003.aside").exists());
+    assert_eq!(open(directory.path()).quarantined, []);
+}
+
+#[test]
+fn a_segment_above_the_checkpoint_that_comes_back_before_another_is_made_is_served() {
+    let directory = tempfile::tempdir().unwrap();
+    let model = killed(directory.path());
+    let aside = directory.path().join("kept");
+    std::fs::rename(segment(directory.path(), 3), &aside).unwrap();
+    drop(open(directory.path()));
+    std::fs::rename(&aside, segment(directory.path(), 3)).unwrap();
+
+    for _ in 0..2 {
+        let mut opened = open(directory.path());
+        assert_eq!((&opened.quarantined[..], &opened.set_aside[..]), (&[][..], &[][..]));
+        model.check_messages(&opened.log);
+        opened.log.close().unwrap();
+    }
+}
+
+/// Its number was given to the next segment, so that putting it back overwrote that one.
+#[test]
+fn the_number_of_a_newest_segment_that_vanished_is_not_given_again() {
+    for is_covered in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut model = killed(directory.path());
+        if is_covered {
+            let mut log = open(directory.path()).log;
+            log.close().unwrap();
+            let mut log = open(directory.path()).log;
+            for seed in 0..30 {
+                model.publish(&mut log, &[1], message(100, seed)).unwrap();
+            }
+            log.write().unwrap();
+            sync(&mut log);
+        }
+        let numbers = (1..60).filter(|&number| segment(directory.path(), number).exists());
+        let newest = numbers.collect::<Vec<_>>().split_off(if is_covered { 8 } else { 6 });
+        for &number in &newest {
+            let kept = directory.path().join(format!("kept.{number}"));
+            std::fs::rename(segment(directory.path(), number), kept).unwrap();
+        }
+
+        let mut opened = open(directory.path());
+
+        let [found] = &opened.quarantined[..] else { panic!("{:?}", opened.quarantined) };
+        assert_eq!((found.file.as_str(), found.why), (&*format!("msgs.{:010}", newest[0]), Damage::GoneUncovered));
+        opened.log.close().unwrap();
+        for &number in &newest {
+            let (kept, path) = (directory.path().join(format!("kept.{number}")), segment(directory.path(), number));
+            assert!(!path.exists(), "its number was given to another");
+            std::fs::rename(kept, path).unwrap();
+        }
+        let names: Vec<_> = newest.iter().map(|number| format!("msgs.{number:010}.aside")).collect();
+        assert_eq!(open(directory.path()).set_aside, names);
+    }
 }

@@ -9,13 +9,13 @@ mod support;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use penstock_log::{Log, LogOptions, Opened};
+use penstock_log::{Log, LogOptions, Opened, Payload};
 use support::crashed::{Crash, Crashable, Image};
 use support::dice::Dice;
 use support::load::{Load, Shared, Sizes, options, step};
 use support::past::{At, EPOCH_RECORD_BYTES, Past, check_messages};
 use support::recorder::{Recorder, Step};
-use support::{Model, message};
+use support::{Model, message, sync};
 use tempfile::TempDir;
 
 const STEPS_OF_A_LOAD: usize = 60;
@@ -220,6 +220,84 @@ fn dead_segments_do_not_come_back_when_the_power_fails_after_a_close() {
 
         assert_eq!(opened.quarantined, [], "seed {seed}");
         model.check_state(&opened.state);
+    }
+}
+
+/// The fold's thread removes what it found dead when it gets to it; only the close before had synced the directory.
+#[test]
+fn dead_segments_that_go_after_a_close_do_not_come_back_either() {
+    let before = directory();
+    let recorder = Arc::new(Recorder::default());
+    let mut log = Log::open(before.path(), options(Sizes::of(2), false, &recorder)).unwrap().log;
+    let mut model = Model::default();
+    (0..60).for_each(|seed| model.publish(&mut log, &[1], message(200, seed)).unwrap());
+    model.purge(&mut log, 1);
+    let folded = log.begin_whole_fold().unwrap().unwrap().perform().unwrap();
+    log.finish_fold(folded).perform().unwrap();
+    model.publish(&mut log, &[2], message(200, 1)).unwrap();
+    let folded = log.begin_whole_fold().unwrap().unwrap().perform().unwrap();
+    log.close().unwrap();
+    assert!(before.path().join("msgs.0000000001").exists());
+
+    log.finish_fold(folded).perform().unwrap();
+
+    assert!(!before.path().join("msgs.0000000001").exists());
+    let mut disk = Crashable::default();
+    recorder.steps().iter().for_each(|step| disk.apply(step));
+    assert_eq!(disk.unsynced_names(), 0);
+}
+
+/// A disk on which a segment follows an empty one, and what the queues hold. The end of the segment before was synced by the
+/// fold for which the log went on in another one, or by a sync that began before room was reserved which nothing took.
+fn with_an_empty_segment(by_fold: bool, is_synced_after: bool) -> (Crashable, Model) {
+    let directory = directory();
+    let recorder = Arc::new(Recorder::default());
+    let mut log = Log::open(directory.path(), options(Sizes::of(2), false, &recorder)).unwrap().log;
+    let mut model = Model::default();
+    (0..3).for_each(|seed| model.publish(&mut log, &[1], message(100, seed)).unwrap());
+    let large = message(9000, 4);
+    if by_fold {
+        let ticket = log.begin_whole_fold().unwrap().unwrap();
+        model.publish(&mut log, &[1], large).unwrap();
+        let folded = ticket.perform().unwrap();
+        log.finish_fold(folded).perform().unwrap();
+    } else {
+        log.write().unwrap();
+        let position = log.begin_sync().unwrap().perform().unwrap();
+        log.reserve(&Payload::new(b"", b"", b"", &[0; 3000]).unwrap(), 1).unwrap();
+        model.publish(&mut log, &[1], large).unwrap();
+        log.finish_sync(position);
+    }
+    log.write().unwrap();
+    if is_synced_after {
+        sync(&mut log);
+    }
+    let mut disk = Crashable::default();
+    recorder.steps().iter().for_each(|step| disk.apply(step));
+    (disk, model)
+}
+
+/// A segment in which nothing was written, as the next record did not fit, ends where it begins. A sync up to there did not
+/// reach its header, and none after it did: a start after a failing power told of damage where nothing was lost.
+#[test]
+fn an_empty_segment_is_not_taken_for_a_damaged_one_when_the_power_fails() {
+    for (by_fold, is_synced_after) in [(true, true), (false, true), (true, false), (false, false)] {
+        let (disk, model) = with_an_empty_segment(by_fold, is_synced_after);
+        for seed in 0..200 {
+            let image = disk.crash(Crash::PowerKeepsSome, &mut Dice::new(seed));
+            let after = directory();
+            image.write_to(after.path());
+
+            let opened = Log::open(after.path(), LogOptions { raise: true, ..LogOptions::default() }).unwrap();
+
+            assert_eq!(opened.quarantined, [], "seed {seed}, fold {by_fold}, sync {is_synced_after}");
+            if is_synced_after {
+                let mut model = model.clone();
+                model.raise();
+                model.check_state(&opened.state);
+                check_messages(&model, &opened.log);
+            }
+        }
     }
 }
 

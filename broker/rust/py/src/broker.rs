@@ -183,6 +183,10 @@ impl PyShard {
         self.with(py, |shard| shard.shut_empty_queue(QueueId(id))).map(counts_tuple)
     }
 
+    fn shut_queue(&self, py: Python<'_>, id: u32) -> PyResult<()> {
+        self.with(py, |shard| shard.shut_queue(QueueId(id)))
+    }
+
     fn reopen_queue(&self, py: Python<'_>, id: u32) -> PyResult<()> {
         self.with(py, |shard| shard.reopen_queue(QueueId(id)))
     }

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use penstock_engine::{Sequence, SequenceRange, Settle, Shard, Subscription};
+use penstock_engine::{Sequence, SequenceRange, Settle, Settling, Subscription};
 use penstock_wire::grpc::consume::{
     ConsumeFrame, encode_consume_cancelled, encode_consume_opened, parse_consume_request,
 };
 use penstock_wire::grpc::settlement::SettlementView;
 use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::sleep;
 use tonic::{Status, Streaming};
 
@@ -24,7 +25,7 @@ use crate::quotas::Allowance;
 use crate::responses::{FramedMessage, Responder};
 use crate::rights::Rights;
 use crate::server::until_stopped;
-use crate::stalls::{at, until_free};
+use crate::stalls::{Later, when_free};
 use crate::status;
 
 /// Messages taken under one hold of the shard's lock.
@@ -41,7 +42,7 @@ const REQUEUE: u32 = 3;
 pub(crate) struct ConsumeStream {
     input: Streaming<Bytes>,
     stopping: watch::Receiver<bool>,
-    consumer: Arc<Consumer>,
+    consumer: Arc<Later<Consumer>>,
     rights: Rights,
     pending: Pending,
     allowance: Allowance,
@@ -53,7 +54,6 @@ pub(crate) struct ConsumeStream {
 pub(crate) struct Consumer {
     pub calls: Arc<Calls>,
     pub caller: Caller,
-    pub shard: Arc<Shard>,
     pub subscription: Subscription,
 }
 
@@ -62,10 +62,16 @@ impl Consumer {
     pub fn leave(&self) {
         if let Some(unused) = self.subscription.close() {
             let mut call = Call::new(Kind::Unused, &self.caller);
-            call.vhost = self.shard.name().to_owned();
+            call.vhost = self.subscription.shard().name().to_owned();
             call.subject = unused.queue;
             self.calls.tell(call);
         }
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 
@@ -73,7 +79,7 @@ impl ConsumeStream {
     pub fn new(
         input: Streaming<Bytes>,
         stopping: watch::Receiver<bool>,
-        consumer: Arc<Consumer>,
+        consumer: Arc<Later<Consumer>>,
         (rights, allowance): (Rights, Allowance),
         consumer_tag: &str,
     ) -> ConsumeStream {
@@ -101,7 +107,9 @@ impl Responder for ConsumeStream {
         }
         let next = self.next().await;
         if !matches!(next, Some(Ok(_))) || self.ended {
-            self.leave();
+            self.ended = true;
+            // Whoever hears of the end finds what it held in the queue.
+            when_free(self.consumer.shard(), || self.consumer.leave()).await;
         }
         next
     }
@@ -110,8 +118,7 @@ impl Responder for ConsumeStream {
 impl ConsumeStream {
     async fn next(&mut self) -> Option<Result<FramedMessage, Status>> {
         loop {
-            until_free(&self.consumer.shard).await;
-            match self.read_waiting() {
+            match self.read_waiting().await {
                 Ok(true) => {}
                 Ok(false) => return None,
                 Err(failed) => return Some(Err(failed)),
@@ -119,6 +126,7 @@ impl ConsumeStream {
             if let Some(refused) = self.rights.refused() {
                 return Some(Err(refused));
             }
+            let shard = Arc::clone(self.consumer.shard());
             let mut subscription = &self.consumer.subscription;
             if let Some(reason) = subscription.signal().cancelled() {
                 self.ended = true;
@@ -127,7 +135,7 @@ impl ConsumeStream {
             let stopping = *self.stopping.borrow();
             if self.pending.is_empty() && !stopping {
                 let mut filled = Vec::new();
-                if let Err(error) = at(&self.consumer.shard, || subscription.fill(FILL_MAX, &mut filled)) {
+                if let Err(error) = when_free(&shard, || subscription.fill(FILL_MAX, &mut filled)).await {
                     return Some(Err(status::of_engine(&error)));
                 }
                 self.pending.extend(filled);
@@ -146,7 +154,7 @@ impl ConsumeStream {
                     Err(failed) => return Some(Err(failed)),
                 }
             }
-            if stopping && subscription.unsettled_count() == 0 {
+            if stopping && when_free(&shard, || subscription.unsettled_count()).await == 0 {
                 return Some(Err(status::stopping()));
             }
             let request = tokio::select! {
@@ -157,8 +165,7 @@ impl ConsumeStream {
                 () = until_stopped(&mut self.stopping), if !stopping => continue,
                 () = sleep(pause.unwrap_or_default()), if pause.is_some() => continue,
             };
-            until_free(&self.consumer.shard).await;
-            match self.apply(request) {
+            match self.apply(request).await {
                 Ok(true) => {}
                 Ok(false) => return None,
                 Err(failed) => return Some(Err(failed)),
@@ -167,46 +174,37 @@ impl ConsumeStream {
     }
 
     /// Takes the requests that have arrived; false at the end of the client's side.
-    fn read_waiting(&mut self) -> Result<bool, Status> {
+    async fn read_waiting(&mut self) -> Result<bool, Status> {
         for _ in 0..REQUESTS_MAX {
             let Some(request) = self.input.message().now_or_never() else { return Ok(true) };
-            if !self.apply(request)? {
+            if !self.apply(request).await? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    fn apply(&mut self, request: Result<Option<Bytes>, Status>) -> Result<bool, Status> {
+    async fn apply(&mut self, request: Result<Option<Bytes>, Status>) -> Result<bool, Status> {
         let Some(request) = request? else { return Ok(false) };
-        let subscription = &self.consumer.subscription;
+        let (shard, subscription) = (self.consumer.shard(), &self.consumer.subscription);
         match parse_consume_request(&request).map_err(|error| status::of_wire(&error))? {
             ConsumeFrame::Open(_) => return Err(status::opened_twice()),
             ConsumeFrame::Settlement(settlement) => {
-                let (_, bytes) = at(&self.consumer.shard, || apply_settlement(subscription, &settlement))?;
+                let (_, bytes) = apply_settlement(subscription, &settlement).await?;
                 self.allowance.settled(bytes);
             }
             ConsumeFrame::Flow { prefetch } => {
-                subscription.set_prefetch(prefetch.min(PREFETCH_MAX)).map_err(|error| status::of_engine(&error))?;
+                let set = when_free(shard, || subscription.set_prefetch(prefetch.min(PREFETCH_MAX))).await;
+                set.map_err(|error| status::of_engine(&error))?;
             }
         }
         Ok(true)
     }
-
-    fn leave(&mut self) {
-        self.ended = true;
-        self.consumer.leave();
-    }
 }
 
-impl Drop for ConsumeStream {
-    fn drop(&mut self) {
-        self.leave();
-    }
-}
-
-/// Settles what the subscription holds of the given ranges; gives how many messages that were, and their bytes.
-pub(crate) fn apply_settlement(
+/// Settles what the subscription holds of the given ranges; gives how many messages that were, and their bytes. Other streams
+/// have their turn between two parts; whoever stops waiting leaves the rest unsettled.
+pub(crate) async fn apply_settlement(
     subscription: &Subscription,
     settlement: &SettlementView<'_>,
 ) -> Result<(u64, u64), Status> {
@@ -223,5 +221,67 @@ pub(crate) fn apply_settlement(
     for (first, last) in settlement.ranges() {
         ranges.extend(SequenceRange::new(Sequence(first), Sequence(last)));
     }
-    subscription.settle_sized(&ranges, how).map_err(|error| status::of_engine(&error))
+    let (mut count, mut bytes) = (0, 0);
+    let mut settling = Settling::of(&ranges);
+    while !settling.is_done() {
+        let settled = when_free(subscription.shard(), || subscription.settle_part(&mut settling, how)).await;
+        let (settled_count, settled_bytes) = settled.map_err(|error| status::of_engine(&error))?;
+        count += settled_count;
+        bytes += settled_bytes;
+        if !settling.is_done() {
+            yield_now().await;
+        }
+    }
+    Ok((count, bytes))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+    use penstock_engine::{Engine, EngineOptions, Payload, Publication, QueueId, SubscriptionOptions};
+    use penstock_wire::grpc::consume::{ConsumeFrame, parse_consume_request};
+    use penstock_wire::grpc::encode_settlement;
+
+    use super::{ACK, apply_settlement};
+
+    const COUNT: u32 = 10_000;
+
+    #[tokio::test]
+    async fn others_have_their_turn_between_the_parts_of_a_settlement() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = EngineOptions {
+            segment_bytes_min: 1 << 20,
+            segment_bytes_max: 1 << 20,
+            segment_idle: Duration::from_secs(60),
+            disk_free_bytes_min: 0,
+            compaction_bytes_per_second: 0,
+            producer_memory: Duration::ZERO,
+        };
+        let engine = Engine::new(options).unwrap();
+        let shard = engine.open_shard("v", directory.path(), false).unwrap();
+        shard.put_queue(QueueId(1), "jobs", false, None).unwrap();
+        let payload = Payload::new(b"", b"jobs", b"", b"x").unwrap();
+        let (exchange, key) = (&b""[..], &b"jobs"[..]);
+        let one = Publication { payload, exchange, key, headers: None, persistent: true, mandatory: false };
+        let batch: Vec<_> = (0..COUNT).map(|_| one).collect();
+        shard.publish_as(None, &batch, None, 0, &mut Vec::new()).unwrap();
+        let options = SubscriptionOptions { prefetch: 0, auto_ack: false, exclusive: false, pull: true };
+        let subscription = shard.subscribe(QueueId(1), options).unwrap();
+        subscription.take_now(COUNT, &mut Vec::new()).unwrap();
+        let mut request = Vec::new();
+        encode_settlement(&mut request, ACK, [(1, u64::MAX)]);
+        let ConsumeFrame::Settlement(settlement) = parse_consume_request(&request).unwrap() else { unreachable!() };
+
+        let mut settling = std::pin::pin!(apply_settlement(&subscription, &settlement));
+        assert!(settling.as_mut().now_or_never().is_none(), "it went in one part");
+        let left = subscription.unsettled_count();
+        assert!((1..COUNT).contains(&left), "{left} are left");
+
+        assert_eq!(settling.await.unwrap().0, u64::from(COUNT));
+        assert_eq!(subscription.unsettled_count(), 0);
+        engine.close().unwrap();
+    }
 }

@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use penstock_engine::{
-    EngineError, Filled, LogError, MessageView, Picked, QueueId, Segment, Sequence, SequenceRange, StreamReader,
+    EngineError, Filled, LogError, MessageView, Picked, QueueId, Segment, Sequence, SequenceRange, Shard, StreamReader,
     Subscription, Target,
 };
 use penstock_wire::grpc::deliveries::{DeliveriesEncoder, DeliveryRef};
 use tonic::Status;
 
 use crate::responses::FramedMessage;
+use crate::stalls::{Later, when_free};
 use crate::status;
 
 /// One response carries about this many bytes of deliveries; a larger message goes alone.
@@ -32,6 +33,9 @@ const CHUNK_BYTES: u32 = 1 << 20;
 pub(crate) trait Recipient {
     fn queue(&self) -> QueueId;
 
+    /// Whose lock it takes.
+    fn shard(&self) -> Arc<Shard>;
+
     /// Says how large the messages were that went out.
     fn sent(&mut self, sizes: &[(Sequence, u32)]) -> Result<(), EngineError>;
 
@@ -44,6 +48,10 @@ impl Recipient for &Subscription {
         Subscription::queue(self)
     }
 
+    fn shard(&self) -> Arc<Shard> {
+        Arc::clone(Subscription::shard(self))
+    }
+
     fn sent(&mut self, sizes: &[(Sequence, u32)]) -> Result<(), EngineError> {
         Subscription::sent(self, sizes)
     }
@@ -54,9 +62,13 @@ impl Recipient for &Subscription {
     }
 }
 
-impl Recipient for StreamReader {
+impl Recipient for Later<StreamReader> {
     fn queue(&self) -> QueueId {
         StreamReader::queue(self)
+    }
+
+    fn shard(&self) -> Arc<Shard> {
+        Arc::clone(Later::shard(self))
     }
 
     fn sent(&mut self, sizes: &[(Sequence, u32)]) -> Result<(), EngineError> {
@@ -117,7 +129,7 @@ impl Pending {
     }
 
     /// Encodes one response's worth and tells the recipient what went out; `None` when nothing of it could be read.
-    pub async fn encode(&mut self, recipient: &mut impl Recipient) -> Result<Option<FramedMessage>, Status> {
+    pub async fn encode(&mut self, recipient: &mut (impl Recipient + Send)) -> Result<Option<FramedMessage>, Status> {
         self.warm().await?;
         self.sizes.clear();
         let queue = recipient.queue();
@@ -130,7 +142,7 @@ impl Pending {
             encoder.finish();
             Ok::<(), Status>(())
         })?;
-        self.tell(recipient)?;
+        when_free(&recipient.shard(), || self.tell(recipient)).await?;
         Ok((!self.sizes.is_empty()).then_some(out))
     }
 
@@ -141,6 +153,7 @@ impl Pending {
 
     /// Encodes what fits into an answer to a Get, at least one message; the rest stays pending.
     pub async fn encode_get(&mut self, mut subscription: &Subscription, bytes_max: usize) -> Result<GetBody, Status> {
+        let shard = Recipient::shard(&subscription);
         let mut out = FramedMessage::begin(self.bytes_about());
         let mut encoder = DeliveriesEncoder::begin_get(&mut out);
         let queue = subscription.queue();
@@ -155,14 +168,14 @@ impl Pending {
                 }
                 push_one(&mut encoder, view, picked).map(|()| Room::ForMore)
             })?;
-            self.drop_damaged(&mut subscription)?;
+            self.drop_damaged_in_turn(&mut subscription).await?;
         }
-        self.tell(&mut subscription)?;
+        when_free(&shard, || self.tell(&mut subscription)).await?;
         Ok(GetBody(out))
     }
 
     /// What the next message that can be read takes in a response at most; nothing when there is none.
-    pub async fn next_bytes(&mut self, recipient: &mut impl Recipient) -> Result<Option<usize>, Status> {
+    pub async fn next_bytes(&mut self, recipient: &mut (impl Recipient + Send)) -> Result<Option<usize>, Status> {
         let mut bytes = None;
         while bytes.is_none() && !self.is_empty() {
             self.warm().await?;
@@ -170,7 +183,7 @@ impl Pending {
                 bytes = Some(bytes_at_most(view));
                 Ok(Room::NotForThis)
             })?;
-            self.drop_damaged(recipient)?;
+            self.drop_damaged_in_turn(recipient).await?;
         }
         Ok(bytes)
     }
@@ -213,6 +226,13 @@ impl Pending {
             return Ok(());
         }
         recipient.sent(&self.sizes).map_err(|error| status::of_engine(&error))
+    }
+
+    async fn drop_damaged_in_turn(&mut self, recipient: &mut (impl Recipient + Send)) -> Result<(), Status> {
+        if self.damaged.is_none() {
+            return Ok(());
+        }
+        when_free(&recipient.shard(), || self.drop_damaged(recipient)).await
     }
 
     fn drop_damaged(&mut self, recipient: &mut impl Recipient) -> Result<(), Status> {

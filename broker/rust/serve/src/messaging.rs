@@ -28,6 +28,7 @@ use crate::pull::{PullContext, Pulls};
 use crate::quotas::{Allowance, Quotas};
 use crate::responses::respond;
 use crate::rights::Question;
+use crate::stalls::{Later, soon, when_free};
 use crate::status;
 
 /// Messages a consumer may hold when it does not say.
@@ -143,7 +144,10 @@ impl Messaging {
         let (shard, allowance) = self.enter(&admitted)?;
         let producer = match producer {
             "" => None,
-            name => Some(shard.open_producer(name).map_err(|error| status::of_engine(&error))?),
+            name => {
+                let opened = when_free(&shard, || shard.open_producer(name)).await;
+                Some(opened.map_err(|error| status::of_engine(&error))?)
+            }
         };
         let (rights, message_bytes_max) = (question.watch(|| ()), self.message_bytes_max);
         let opened = Opened { rights, shard, allowance, level, producer, message_bytes_max };
@@ -168,17 +172,20 @@ impl Messaging {
             pull: false,
         };
         let shard = shard.home_of(QueueId(queue_id));
-        let subscribed = shard.subscribe(QueueId(queue_id), options);
+        let subscribed = when_free(&shard, || shard.subscribe(QueueId(queue_id), options)).await;
         let subscription = subscribed.map_err(|error| status::of_engine(&error))?;
         let tag = match open.consumer_tag {
             "" => format!("consumer-{}-{queue_id}", caller.connection),
             tag => tag.to_owned(),
         };
-        let consumer = Arc::new(Consumer { calls: Arc::clone(&self.calls), caller, shard, subscription });
+        let consumer = Consumer { calls: Arc::clone(&self.calls), caller, subscription };
+        let consumer = Arc::new(Later::new(&shard, consumer));
         let leaving = Arc::downgrade(&consumer);
         let rights = question.watch(move || {
             // What it held goes to others at once, also when its client reads nothing any more.
-            leaving.upgrade().iter().for_each(|consumer| consumer.leave());
+            leaving.upgrade().into_iter().for_each(|consumer| {
+                soon(&shard, move || consumer.leave());
+            });
         });
         Ok(ConsumeStream::new(input, self.stopping, consumer, (rights, allowance), &tag))
     }

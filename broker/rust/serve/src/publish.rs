@@ -26,7 +26,7 @@ use crate::requests::Requests;
 use crate::responses::{FramedMessage, Responder};
 use crate::rights::Rights;
 use crate::server::until_stopped;
-use crate::stalls::{at, until_free};
+use crate::stalls::{at, until_free, when_free};
 use crate::status;
 
 /// At most this many requests or bytes are taken in before they are stored.
@@ -55,6 +55,8 @@ pub(crate) struct PublishStream {
     /// Whether any message of this stream had properties: then they are converted before the messages are gathered.
     has_properties: bool,
     fates: Vec<Fate>,
+    /// The lowest sequence of the last round that its producer may not write: what the producer sends behind it is held back.
+    denied: Option<u64>,
     input_ended: bool,
     failed: Option<Status>,
 }
@@ -108,6 +110,7 @@ impl PublishStream {
             blocks: Blocks::default(),
             has_properties: false,
             fates: Vec::new(),
+            denied: None,
             input_ended: false,
             failed: None,
         }
@@ -222,6 +225,10 @@ impl PublishStream {
                 Err(Obstacle::Properties) => self.has_properties = true,
             }
         }
+        if let (Some(sequence), Some(producer)) = (self.denied.take(), &self.producer) {
+            let told = when_free(&self.shard, || self.shard.refuse(producer, sequence)).await;
+            told.map_err(|error| status::of_engine(&error))?;
+        }
         if !self.requests.is_empty() {
             yield_now().await;
         }
@@ -257,10 +264,7 @@ impl PublishStream {
         let stored = if refused.is_some() { round.batch.len() } else { self.fates.len() };
         self.bounds.follow(stored, round.batch.len());
         let (count, end) = round.until(stored, &self.requests);
-        if let (Some(sequence), Some(producer)) = (round.lowest_denied(count), producer) {
-            let told = self.shard.refuse(producer, sequence);
-            told.map_err(|error| Obstacle::Malformed(status::of_engine(&error)))?;
-        }
+        self.denied = round.lowest_denied(count);
         let places = published.places(&self.shard);
         let number_of_round = self.rounds.next();
         let waits_on = (!places.are_synced()).then_some(number_of_round);

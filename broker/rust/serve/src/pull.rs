@@ -6,8 +6,8 @@
 //! * what a response holds is the client's only once the response was handed to the transport. One that is cancelled, times out
 //!   or is refused by the client before that returns its messages as delivered once more; with auto-ack it settles nothing;
 //! * a connection holds no more messages of a queue than a consumer may: settling costs by what is held;
-//! * nobody waits for the disk, a decision or a client while it holds what another call of the connection needs: a turn belongs
-//!   to one queue and lasts as long as taking or settling.
+//! * nobody waits for a decision or a client while it holds what another call of the connection needs: a turn belongs to one
+//!   queue, waits for nothing but its shard, and lasts as long as taking or settling.
 //!
 //! Limits: a response that reached the client's machine and was not read there has arrived.
 
@@ -27,7 +27,7 @@ use crate::deliveries::Pending;
 use crate::messaging::PREFETCH_MAX;
 use crate::quotas::{Allowance, Quotas};
 use crate::responses::{FramedMessage, Responder};
-use crate::stalls::{at, until_free};
+use crate::stalls::{Later, when_free};
 use crate::status;
 
 /// One Get gives at most this many messages.
@@ -43,7 +43,7 @@ type Key = (String, u32);
 
 /// What a connection holds of one queue. Who takes or settles has the turn, so that none lets go of a subscription that another
 /// is about to use.
-type Place = Arc<tokio::sync::Mutex<Option<Arc<Subscription>>>>;
+type Place = Arc<tokio::sync::Mutex<Option<Arc<Later<Subscription>>>>>;
 
 /// What a connection holds: a subscription per queue.
 pub(crate) struct Pulls {
@@ -60,7 +60,7 @@ impl Default for Pulls {
 impl Pulls {
     pub fn clear(&self) {
         let held = self.places.lock().map(|mut places| std::mem::take(&mut *places));
-        // Returning what they hold takes its time.
+        // Each returns what it holds once it may.
         drop(held);
     }
 
@@ -70,7 +70,7 @@ impl Pulls {
     }
 
     /// Lets go of a subscription that holds nothing, so that it stands in no other consumer's way. Whoever has the turn now does
-    /// the same.
+    /// the same. Takes the lock of the queue's shard.
     fn release_empty(&self, key: &Key) {
         let place = self.place(key);
         let unused = place.try_lock().ok().and_then(|mut held| {
@@ -112,51 +112,58 @@ impl PullContext {
         let mut allowance = self.check_room(&admitted)?;
         let (mut passage, mut pending, mut ready_count) = self.take(admitted, &request).await?;
         let held = Arc::clone(&passage.subscription);
-        let mut subscription = &*held;
+        let mut subscription = &**held;
         if let Some(bytes) = pending.next_bytes(&mut subscription).await?.filter(|bytes| *bytes > RESPONSE_BYTES_MAX) {
             // It goes alone; whoever holds nothing waits for room.
-            ready_count = passage.put_back(&mut pending, 1)?.unwrap_or(ready_count);
+            ready_count = passage.put_back(&mut pending, 1).await?.unwrap_or(ready_count);
             drop(room);
             room = self.pulls.room_for(bytes).await?;
         }
         let encoded = pending.encode_get(subscription, RESPONSE_BYTES_MAX).await?;
-        ready_count = passage.put_back(&mut pending, 0)?.unwrap_or(ready_count);
+        ready_count = passage.put_back(&mut pending, 0).await?.unwrap_or(ready_count);
         allowance.delivered(pending.sent_bytes());
         let response = Some(encoded.finish_get(ready_count).waiting_for_room());
         Ok(GetAnswer { response, passage, _room: room, _allowance: allowance })
     }
 
     /// Takes messages into what the connection holds; with auto-ack into what only the response holds.
-    async fn take(&self, admitted: Admitted, request: &GetRequest<'_>) -> Result<(Passage, Pending, u64), Status> {
+    async fn take(
+        &self,
+        admitted: Admitted,
+        request: &GetRequest<'_>,
+    ) -> Result<(Later<Passage>, Pending, u64), Status> {
         let Admitted { vhost, queue_id, .. } = admitted;
         let shard = self.engine.shard(&vhost).ok_or_else(|| Status::not_found(format!("no virtual host '{vhost}'")))?;
         let queue = QueueId(queue_id);
         let home = shard.home_of(queue);
-        until_free(&home).await;
         let options = SubscriptionOptions { prefetch: 0, auto_ack: false, exclusive: false, pull: true };
-        let subscribe = || at(&home, || home.subscribe(queue, options)).map(Arc::new);
         let key = (vhost, queue_id);
         // Made first, so that on a failure it goes last.
-        let release = (!request.auto_ack).then(|| Release { pulls: Arc::clone(&self.pulls), key });
+        let release = (!request.auto_ack).then(|| Later::new(&home, Release { pulls: Arc::clone(&self.pulls), key }));
         let place = release.as_ref().map_or_else(Place::default, |release| release.pulls.place(&release.key));
         let mut held = place.lock().await;
         let subscription = match &*held {
             Some(subscription) => Arc::clone(subscription),
-            None => subscribe().map_err(|error| status::of_engine(&error))?,
+            None => {
+                let subscribed = when_free(&home, || home.subscribe(queue, options)).await;
+                Arc::new(Later::new(&home, subscribed.map_err(|error| status::of_engine(&error))?))
+            }
         };
         if !request.auto_ack {
             *held = Some(Arc::clone(&subscription));
         }
         let auto_ack = request.auto_ack;
-        let mut passage = Passage { subscription, auto_ack, taken: Vec::new(), arrived: false, _release: release };
-        let room = PREFETCH_MAX.saturating_sub(passage.subscription.unsettled_count());
+        let passage = Passage { subscription, auto_ack, taken: Vec::new(), arrived: false, _release: release };
+        let mut passage = Later::new(&home, passage);
+        let unsettled_count = when_free(&home, || passage.subscription.unsettled_count()).await;
+        let room = PREFETCH_MAX.saturating_sub(unsettled_count);
         if room == 0 {
             let text = format!("the connection holds {PREFETCH_MAX} messages of this queue; settle some");
             return Err(Status::resource_exhausted(text));
         }
         let mut filled = Vec::new();
         let count_max = request.count_max.clamp(1, COUNT_MAX.min(room));
-        let taken = at(&home, || passage.subscription.take_now(count_max, &mut filled));
+        let taken = when_free(&home, || passage.subscription.take_now(count_max, &mut filled)).await;
         let ready_count = taken.map_err(|error| status::of_engine(&error))?;
         let mut pending = Pending::default();
         pending.extend(filled);
@@ -168,20 +175,16 @@ impl PullContext {
         let request = parse_settle_request(&payload).map_err(|error| status::of_wire(&error))?;
         let Admitted { vhost, queue_id, .. } = self.admit(Kind::Settle, payload.clone()).await?;
         let key = (vhost, queue_id);
-        let home = self.engine.shard(&key.0).map(|shard| shard.home_of(QueueId(queue_id)));
-        if let Some(home) = &home {
-            until_free(home).await;
-        }
+        let shard =
+            self.engine.shard(&key.0).ok_or_else(|| Status::not_found(format!("no virtual host '{}'", key.0)))?;
+        let home = shard.home_of(QueueId(queue_id));
         let place = self.pulls.place(&key);
         let settled = match &*place.lock().await {
-            Some(subscription) => {
-                let apply = || apply_settlement(subscription, &request.settlement).map(|(count, _)| count);
-                home.as_ref().map_or_else(apply, |home| at(home, apply))
-            }
+            Some(subscription) => apply_settlement(subscription, &request.settlement).await.map(|(count, _)| count),
             None => Ok(0),
         };
         drop(place);
-        self.pulls.release_empty(&key);
+        when_free(&home, || self.pulls.release_empty(&key)).await;
         let mut out = Vec::new();
         encode_settle_response(&mut out, settled?);
         Ok(out)
@@ -209,12 +212,12 @@ impl PullContext {
 
 /// Messages between the queue and the client: they come back unless they arrive.
 struct Passage {
-    subscription: Arc<Subscription>,
+    subscription: Arc<Later<Subscription>>,
     auto_ack: bool,
     taken: Vec<SequenceRange>,
     arrived: bool,
     /// Goes after the subscription does.
-    _release: Option<Release>,
+    _release: Option<Later<Release>>,
 }
 
 /// Lets go of what a connection holds of a queue when that is nothing.
@@ -232,19 +235,21 @@ impl Drop for Release {
 impl Passage {
     /// Puts messages back that do not fit, all but so many of those that are pending; gives how many are ready then, when there
     /// were any. Another call of the connection may hold them next: they are none of this one's from then on.
-    fn put_back(&mut self, pending: &mut Pending, kept: usize) -> Result<Option<u64>, Status> {
+    async fn put_back(&mut self, pending: &mut Pending, kept: usize) -> Result<Option<u64>, Status> {
         let ranges = pending.split_off(kept);
         self.taken = pending.sent_ranges();
         self.taken.append(&mut pending.ranges());
         if ranges.is_empty() {
             return Ok(None);
         }
-        self.subscription.put_back(&ranges).map(Some).map_err(|error| status::of_engine(&error))
+        let put_back = when_free(self.subscription.shard(), || self.subscription.put_back(&ranges)).await;
+        put_back.map(Some).map_err(|error| status::of_engine(&error))
     }
 
-    fn arrive(&mut self) -> Result<(), Status> {
+    async fn arrive(&mut self) -> Result<(), Status> {
         if self.auto_ack {
-            let settled = self.subscription.settle(&self.taken, Settle::Ack);
+            let (subscription, taken) = (&self.subscription, &self.taken);
+            let settled = when_free(subscription.shard(), || subscription.settle(taken, Settle::Ack)).await;
             settled.map_err(|error| status::of_engine(&error))?;
         }
         self.arrived = true;
@@ -264,7 +269,7 @@ impl Drop for Passage {
 /// The answer to a Get: the body asks for what follows the response once the transport has taken all of it.
 pub(crate) struct GetAnswer {
     response: Option<FramedMessage>,
-    passage: Passage,
+    passage: Later<Passage>,
     _room: OwnedSemaphorePermit,
     _allowance: Allowance,
 }
@@ -273,7 +278,7 @@ impl Responder for GetAnswer {
     async fn step(&mut self) -> Option<Result<FramedMessage, Status>> {
         match self.response.take() {
             Some(response) => Some(Ok(response)),
-            None => self.passage.arrive().err().map(Err),
+            None => self.passage.arrive().await.err().map(Err),
         }
     }
 }

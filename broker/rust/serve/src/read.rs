@@ -18,7 +18,7 @@ use crate::deliveries::Pending;
 use crate::responses::{FramedMessage, Responder};
 use crate::rights::Rights;
 use crate::server::until_stopped;
-use crate::stalls::{at, until_free};
+use crate::stalls::{Later, when_free};
 use crate::status;
 
 /// Messages found under one hold of the shard's lock.
@@ -31,7 +31,7 @@ pub(crate) struct ReadStream {
     input: Streaming<Bytes>,
     stopping: watch::Receiver<bool>,
     rights: Rights,
-    reader: StreamReader,
+    reader: Later<StreamReader>,
     /// Responses with deliveries that may still go; without a bound when absent.
     credit: Option<u32>,
     pending: Pending,
@@ -45,7 +45,7 @@ impl ReadStream {
         input: Streaming<Bytes>,
         stopping: watch::Receiver<bool>,
         rights: Rights,
-        reader: StreamReader,
+        reader: Later<StreamReader>,
         credit: Option<u32>,
     ) -> ReadStream {
         let range = reader.range();
@@ -81,8 +81,7 @@ impl Responder for ReadStream {
 impl ReadStream {
     async fn next(&mut self) -> Result<Option<FramedMessage>, Status> {
         loop {
-            until_free(self.reader.shard()).await;
-            self.read_waiting()?;
+            self.read_waiting().await?;
             if let Some(reason) = self.reader.signal().cancelled() {
                 self.ended = true;
                 return Ok(Some(FramedMessage::of(64, |out| encode_read_cancelled(out, reason))));
@@ -93,10 +92,12 @@ impl ReadStream {
             if *self.stopping.borrow() {
                 return Err(status::stopping());
             }
-            if let Some(turn) = self.reader.turn().map_err(|error| status::of_engine(&error))? {
+            let shard = Arc::clone(self.reader.shard());
+            let turn = when_free(&shard, || self.reader.turn()).await;
+            if let Some(turn) = turn.map_err(|error| status::of_engine(&error))? {
                 return Ok(Some(FramedMessage::of(32, |out| encode_active(out, turn.active, turn.begin))));
             }
-            if self.pending.is_empty() && self.fill()? == Progress::Ended {
+            if self.pending.is_empty() && self.fill().await? == Progress::Ended {
                 return Ok(None);
             }
             if !self.pending.is_empty() && self.credit != Some(0) {
@@ -114,31 +115,31 @@ impl ReadStream {
                 refused = self.rights.until_refused() => return Err(refused),
                 () = until_stopped(&mut self.stopping) => continue,
             };
-            self.apply(request)?;
+            self.apply(request).await?;
         }
     }
 
-    fn fill(&mut self) -> Result<Progress, Status> {
+    async fn fill(&mut self) -> Result<Progress, Status> {
         let mut filled = Vec::new();
         let shard = Arc::clone(self.reader.shard());
-        let progress = at(&shard, || self.reader.fill(FILL_MAX, &mut filled));
+        let progress = when_free(&shard, || self.reader.fill(FILL_MAX, &mut filled)).await;
         self.pending.extend(filled);
         progress.map_err(|error| status::of_engine(&error))
     }
 
     /// Takes the requests that have arrived.
-    fn read_waiting(&mut self) -> Result<(), Status> {
+    async fn read_waiting(&mut self) -> Result<(), Status> {
         for _ in 0..REQUESTS_MAX {
             if self.input_ended {
                 return Ok(());
             }
             let Some(request) = self.input.message().now_or_never() else { return Ok(()) };
-            self.apply(request)?;
+            self.apply(request).await?;
         }
         Ok(())
     }
 
-    fn apply(&mut self, request: Result<Option<Bytes>, Status>) -> Result<(), Status> {
+    async fn apply(&mut self, request: Result<Option<Bytes>, Status>) -> Result<(), Status> {
         let Some(request) = request? else {
             self.input_ended = true;
             return Ok(());
@@ -149,7 +150,8 @@ impl ReadStream {
                 self.credit = self.credit.map(|credit| credit.saturating_add(responses));
             }
             ReadFrame::Stored { offset } => {
-                self.reader.store(offset).map_err(|error| status::of_engine(&error))?;
+                let stored = when_free(self.reader.shard(), || self.reader.store(offset)).await;
+                stored.map_err(|error| status::of_engine(&error))?;
             }
         }
         Ok(())

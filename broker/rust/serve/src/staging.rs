@@ -34,7 +34,7 @@ use crate::messaging::{ENVELOPE_BYTES_MAX, Messaging};
 use crate::permits::{Asker, Permits};
 use crate::publish::now_ms;
 use crate::quotas::Allowance;
-use crate::stalls::{at, until_free};
+use crate::stalls::when_free;
 use crate::status;
 
 /// One round stages about as many bytes, so that other streams get their turn.
@@ -165,7 +165,10 @@ async fn stage(messaging: &Messaging, caller: &Caller, payload: &Bytes) -> Resul
     }
     let Place { shard, queue, .. } = place;
     let of_engine = |error: EngineError| status::of_engine(&error);
-    let attempt = if request.attempt == 0 { shard.new_attempt().map_err(of_engine)? } else { request.attempt };
+    let attempt = match request.attempt {
+        0 => when_free(&shard, || shard.new_attempt()).await.map_err(of_engine)?,
+        attempt => attempt,
+    };
     let (bytes_max, whose) = allowance.message_bytes_max(messaging.message_bytes_max);
     let limit = whose.map_or("message_bytes_max".to_owned(), |whose| format!("max-message-bytes of {whose}"));
     let (count, end) = store(&shard, queue, &request, attempt, (bytes_max, &limit)).await?;
@@ -233,8 +236,7 @@ async fn store(
         }
         let payloads = round.iter().map(|(message, block)| payload_of(message, tag.as_bytes(), block));
         let payloads = payloads.collect::<Result<Vec<_>, _>>()?;
-        until_free(shard).await;
-        let staged = at(shard, || shard.stage(queue, request.batch, &payloads, now_ms()));
+        let staged = when_free(shard, || shard.stage(queue, request.batch, &payloads, now_ms())).await;
         end = Some(staged.map_err(|error| status::of_engine(&error))?);
         count += payloads.len() as u64;
         // Other streams' turn.

@@ -3,7 +3,12 @@
 //!
 //! One waiter of a shard looks after the lock, the others wait for that one. What a worker does itself under the lock on a slow
 //! disk is done apart from its other tasks, once the shard was found slow: the first time it holds that worker up.
+//!
+//! What must stay true: a worker takes a shard's lock only by what is here, and what takes it when it is dropped is kept in a
+//! [`Later`]. A test looks for that in all sources of this crate. Threads that may block take the lock as they like.
 
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use penstock_engine::Shard;
@@ -39,6 +44,79 @@ pub(crate) async fn until_free(shard: &Shard) {
     }
 }
 
+/// Does what takes a shard's lock once it is free.
+pub(crate) async fn when_free<T>(shard: &Shard, work: impl FnOnce() -> T) -> T {
+    until_free(shard).await;
+    at(shard, work)
+}
+
+/// Does at once what takes a shard's lock, or in a task of its own when another holds the lock. The broker's stop does what is
+/// left of it.
+pub(crate) fn soon(shard: &Arc<Shard>, work: impl FnOnce() + Send + 'static) {
+    match Handle::try_current() {
+        Ok(runtime) if !shard.is_free() => {
+            let (shard, work) = (Arc::clone(shard), WhenDropped(Some(work)));
+            runtime.spawn(async move { when_free(&shard, move || drop(work)).await });
+        }
+        _ => at(shard, work),
+    }
+}
+
+/// What is done also when the task that waits to do it is not served any more.
+struct WhenDropped<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> Drop for WhenDropped<F> {
+    fn drop(&mut self) {
+        if let Some(work) = self.0.take() {
+            work();
+        }
+    }
+}
+
+/// What takes a shard's lock when it is dropped: it goes once the lock is free, whoever drops it.
+pub(crate) struct Later<T: Send + 'static> {
+    shard: Arc<Shard>,
+    /// There until it is dropped.
+    inner: Option<T>,
+}
+
+impl<T: Send + 'static> Later<T> {
+    pub fn new(shard: &Arc<Shard>, inner: T) -> Later<T> {
+        Later { shard: Arc::clone(shard), inner: Some(inner) }
+    }
+
+    pub fn shard(&self) -> &Arc<Shard> {
+        &self.shard
+    }
+}
+
+impl<T: Send + 'static> Deref for Later<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        match &self.inner {
+            Some(inner) => inner,
+            None => unreachable!("it is taken out only when this is dropped"),
+        }
+    }
+}
+
+impl<T: Send + 'static> DerefMut for Later<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        match &mut self.inner {
+            Some(inner) => inner,
+            None => unreachable!("it is taken out only when this is dropped"),
+        }
+    }
+}
+
+impl<T: Send + 'static> Drop for Later<T> {
+    fn drop(&mut self) {
+        let inner = self.inner.take();
+        soon(&self.shard, move || drop(inner));
+    }
+}
+
 /// Does what may wait for the disk under a shard's lock.
 pub(crate) fn at<T>(shard: &Shard, work: impl FnOnce() -> T) -> T {
     let began = Instant::now();
@@ -51,7 +129,7 @@ pub(crate) fn at<T>(shard: &Shard, work: impl FnOnce() -> T) -> T {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::expect_used, clippy::unwrap_used)]
 mod tests {
     use std::path::Path;
     use std::sync::Arc;
@@ -59,11 +137,14 @@ mod tests {
     use std::thread::JoinHandle;
     use std::time::Duration;
 
-    use penstock_engine::{Engine, EngineOptions, QueueId, QueueSettings, Shard};
+    use penstock_engine::{
+        Engine, EngineOptions, Position, QueueId, QueueLevels, QueueSettings, ReadFrom, ReadSettings, Shard,
+        StreamSettings, SubscriptionOptions,
+    };
     use tokio::runtime::Runtime;
     use tokio::time::timeout;
 
-    use super::until_free;
+    use super::{Later, soon, until_free, when_free};
 
     const PATIENCE: Duration = Duration::from_secs(60);
     /// More than tokio has threads for work that blocks.
@@ -167,6 +248,80 @@ mod tests {
             go_on.send(()).unwrap();
             timeout(PATIENCE, waiting).await.unwrap().unwrap();
         });
+        holder.join().unwrap();
+        engine.close().unwrap();
+    }
+
+    #[test]
+    fn who_leaves_or_opens_while_a_shard_stalls_takes_no_worker_and_is_served_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = engine();
+        let open = |name| open(&engine, directory.path(), name);
+        let (slow, calm) = (open("slow"), open("calm"));
+        let options = SubscriptionOptions { prefetch: 10, auto_ack: false, exclusive: false, pull: false };
+        slow.put_queue(QueueId(1), "jobs", false, None).unwrap();
+        let stream = Some(StreamSettings::default());
+        let (name, levels) = ("events", QueueLevels::default());
+        let stream = QueueSettings { id: QueueId(2), name, auto_delete: false, levels, stream };
+        slow.put_queues([stream]).unwrap();
+        calm.put_queue(QueueId(1), "jobs", false, None).unwrap();
+        let subscribe = || Later::new(&slow, slow.subscribe(QueueId(1), options).unwrap());
+        let consumers: Vec<_> = (0..WAITERS).map(|_| subscribe()).collect();
+        let settings = ReadSettings { from: ReadFrom::First, end: None, group: None, single_active: false };
+        let reader = Later::new(&slow, slow.read(QueueId(2), settings).unwrap());
+        let (holder, go_on) = hold(&slow);
+
+        let runtime = one_worker();
+        runtime.block_on(async {
+            let left = tokio::spawn(async move { drop((consumers, reader)) });
+            timeout(PATIENCE / 2, left).await.expect("who leaves waits for the lock").unwrap();
+            let opening: Vec<_> = (0..WAITERS)
+                .map(|number| {
+                    let slow = Arc::clone(&slow);
+                    tokio::spawn(async move { when_free(&slow, || slow.open_producer(&number.to_string())).await })
+                })
+                .collect();
+            let confirmed = Arc::clone(&slow);
+            let confirmed = tokio::spawn(async move { confirmed.wait_synced(Position(u64::MAX)).await });
+            let beside = tokio::spawn(async move { when_free(&calm, || calm.queue_counts(&[QueueId(1)])).await });
+            assert!(timeout(PATIENCE / 2, beside).await.expect("nobody else is served").unwrap().is_ok());
+            assert!(opening.iter().all(|opening| !opening.is_finished()));
+
+            go_on.send(()).unwrap();
+            for opened in opening {
+                assert!(timeout(PATIENCE, opened).await.unwrap().unwrap().is_ok());
+            }
+            let left = async {
+                while slow.queue_counts(&[QueueId(1)]).unwrap()[0].consumer_count > 0 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            timeout(PATIENCE, left).await.expect("somebody has not left");
+            confirmed.abort();
+        });
+        holder.join().unwrap();
+        drop(runtime);
+        engine.close().unwrap();
+    }
+
+    #[test]
+    fn what_waits_to_be_done_is_done_when_the_broker_stops() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = engine();
+        let shard = open(&engine, directory.path(), "slow");
+        let (holder, go_on) = hold(&shard);
+        let (done, is_done) = channel();
+        let runtime = one_worker();
+        let waits = Arc::clone(&shard);
+        runtime.block_on(async {
+            tokio::spawn(async move { soon(&waits, move || done.send(()).unwrap()) }).await.unwrap()
+        });
+        assert!(is_done.try_recv().is_err(), "it was done while another held the lock");
+
+        drop(runtime);
+
+        is_done.recv_timeout(PATIENCE).unwrap();
+        go_on.send(()).unwrap();
         holder.join().unwrap();
         engine.close().unwrap();
     }

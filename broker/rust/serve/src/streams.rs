@@ -21,6 +21,7 @@ use crate::messaging::{Messaging, receive};
 use crate::read::ReadStream;
 use crate::responses::respond;
 use crate::rights::Question;
+use crate::stalls::{Later, soon};
 use crate::status;
 
 #[derive(Clone)]
@@ -71,15 +72,18 @@ async fn open_read(messaging: Messaging, caller: Caller, mut input: Streaming<By
     // Looking for a time reads records, which may have to come from the disk.
     let reading = tokio::task::spawn_blocking(move || {
         let group = Some(group.as_str()).filter(|group| !group.is_empty());
-        shard.home_of(QueueId(queue_id)).read(QueueId(queue_id), ReadSettings { from, end, group, single_active })
+        let (home, settings) = (shard.home_of(QueueId(queue_id)), ReadSettings { from, end, group, single_active });
+        home.read(QueueId(queue_id), settings).map(|reader| Later::new(&home, reader))
     });
     let opened = reading.await.map_err(|_| Status::internal("opening a reader failed"))?;
     let reader = opened.map_err(|error| status::of_engine(&error))?;
     let credit = Some(open.credit).filter(|&credit| credit > 0);
-    let place = Arc::downgrade(reader.place());
+    let (shard, place) = (Arc::clone(reader.shard()), Arc::downgrade(reader.place()));
     let rights = question.watch(move || {
         // The next one of its group goes on at once, also when this one's client reads nothing any more.
-        place.upgrade().iter().for_each(|place| place.leave());
+        place.upgrade().into_iter().for_each(|place| {
+            soon(&shard, move || place.leave());
+        });
     });
     Ok(ReadStream::new(input, messaging.stopping, rights, reader, credit))
 }

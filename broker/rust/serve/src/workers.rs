@@ -4,12 +4,18 @@
 //! more threads rest until a probe finds that nothing is served; then one of them joins, for good. It does not rest again: what
 //! waits on its queue then would be served by nobody while the other threads are busy.
 //!
+//! Threads that only work for long do not hang: the system tells whether they run or wait. When as many of the runtime's run as
+//! serve, the probe looks again, for a few seconds.
+//!
 //! What must stay true: while nothing hangs, exactly the threads that were asked for serve (decision 0005 says why). Limits: a
 //! task that the hanging one woke last may wait as long as it does, and when more tasks hang at once than threads rest, all wait.
+//! Threads for work that blocks are taken for ones that serve while they run, so that a hang beside them is found later.
 
+use std::collections::BTreeSet;
 use std::io;
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -18,10 +24,14 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 const RESTING: usize = 4;
 const PROBE_EVERY: Duration = Duration::from_millis(100);
-/// Longer than the longest piece of work that is only busy.
+/// Longer than nearly all work that is only busy.
 const HANGS_AFTER: Duration = Duration::from_millis(250);
 /// After a machine was suspended all time has passed, and the threads have not had theirs.
 const SECOND_LOOK: Duration = Duration::from_millis(50);
+/// What is busy for longer than so many looks hangs.
+const LOOKS_MAX: u32 = 60;
+/// Looks in a row at which too few threads run: one that works may wait for a moment.
+const LOOKS_WAITING: u32 = 2;
 
 /// See the module.
 pub(crate) struct Workers {
@@ -37,9 +47,13 @@ impl Workers {
     /// # Errors
     /// When a thread cannot be started.
     pub fn start(threads: usize, engine: Arc<Engine>) -> io::Result<Workers> {
+        let known = Arc::<Threads>::default();
+        let (starting, stopping) = (Arc::clone(&known), Arc::clone(&known));
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads + RESTING)
             .thread_name("penstock-io")
+            .on_thread_start(move || starting.enter())
+            .on_thread_stop(move || stopping.leave())
             .enable_all()
             .build()?;
         let resting = (0..RESTING).map(|_| rest(runtime.handle())).collect();
@@ -47,7 +61,7 @@ impl Workers {
         let handle = runtime.handle().clone();
         let probe = std::thread::Builder::new()
             .name("penstock-probe".to_owned())
-            .spawn(move || look_after(&handle, resting, &stopped, &engine))?;
+            .spawn(move || look_after(&handle, &known, (threads, resting), &stopped, &engine))?;
         Ok(Workers { stop, probe, runtime })
     }
 
@@ -77,38 +91,91 @@ fn rest(runtime: &Handle) -> Sender<()> {
     join
 }
 
-fn look_after(runtime: &Handle, mut resting: Vec<Sender<()>>, stopped: &Receiver<()>, engine: &Engine) {
+fn look_after(
+    runtime: &Handle,
+    known: &Threads,
+    (mut serving, mut resting): (usize, Vec<Sender<()>>),
+    stopped: &Receiver<()>,
+    engine: &Engine,
+) {
     while !resting.is_empty() && stopped.recv_timeout(PROBE_EVERY) == Err(RecvTimeoutError::Timeout) {
-        if !is_served(runtime) {
-            resting.pop();
+        if !is_served(runtime, || known.running_count() >= serving) {
+            serving += 1;
             engine.notices().warn(format!(
-                "no connection was served for {} ms, as when a disk hangs; another thread serves from now on ({} more in reserve)",
-                (HANGS_AFTER + SECOND_LOOK).as_millis(),
-                resting.len()
+                "no connection was served for {} ms and more, as when a disk hangs; another thread serves from now on ({} more in reserve)",
+                (HANGS_AFTER + SECOND_LOOK * LOOKS_WAITING).as_millis(),
+                resting.len() - 1
             ));
+            resting.pop();
         }
     }
 }
 
-/// Whether a task has its turn soon.
-fn is_served(runtime: &Handle) -> bool {
+/// The threads of the runtime that there are, by the system's numbers. Where the system does not tell, none are known.
+#[derive(Default)]
+struct Threads(Mutex<BTreeSet<PathBuf>>);
+
+impl Threads {
+    fn enter(&self) {
+        self.change(|known, thread| known.insert(thread));
+    }
+
+    fn leave(&self) {
+        self.change(|known, thread| known.remove(&thread));
+    }
+
+    fn change(&self, with: impl FnOnce(&mut BTreeSet<PathBuf>, PathBuf) -> bool) {
+        if let Ok(thread) = std::fs::read_link("/proc/thread-self") {
+            with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner), thread);
+        }
+    }
+
+    /// How many have a processor, or would have one were there enough, and wait for nothing else.
+    fn running_count(&self) -> usize {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let runs = |thread: &&PathBuf| {
+            let told = std::fs::read_to_string(PathBuf::from("/proc").join(thread).join("stat")).unwrap_or_default();
+            // The name before it may hold anything.
+            told.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('R'))
+        };
+        known.iter().filter(runs).count()
+    }
+}
+
+/// Whether a task has its turn soon, or the threads that serve are only busy.
+fn is_served(runtime: &Handle, mut is_busy: impl FnMut() -> bool) -> bool {
     let (done, is_done) = channel();
     runtime.spawn(async move {
         let _ = done.send(());
     });
-    [HANGS_AFTER, SECOND_LOOK].iter().any(|patience| is_done.recv_timeout(*patience).is_ok())
+    if is_done.recv_timeout(HANGS_AFTER).is_ok() {
+        return true;
+    }
+    let mut waiting = 0;
+    for _ in 0..LOOKS_MAX {
+        if is_done.recv_timeout(SECOND_LOOK).is_ok() {
+            return true;
+        }
+        waiting = if is_busy() { 0 } else { waiting + 1 };
+        if waiting >= LOOKS_WAITING {
+            return false;
+        }
+    }
+    false
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::cell::Cell;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::time::Duration;
 
     use penstock_engine::{Engine, EngineOptions};
 
-    use super::Workers;
+    use super::{LOOKS_WAITING, Threads, Workers, is_served};
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -150,5 +217,55 @@ mod tests {
         drop((first, second));
         workers.shutdown(PATIENCE);
         engine.close().unwrap();
+    }
+
+    /// A runtime of one thread, and what is known of it.
+    fn bare() -> (tokio::runtime::Runtime, Arc<Threads>) {
+        let known = Arc::<Threads>::default();
+        let starting = Arc::clone(&known);
+        let builder = &mut tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).on_thread_start(move || starting.enter()).build().unwrap();
+        (runtime, known)
+    }
+
+    #[test]
+    fn a_thread_that_only_works_for_long_does_not_hang() {
+        let (runtime, known) = bare();
+        let (begun, has_begun) = channel();
+        let (is_over, seen) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        let over = Arc::clone(&is_over);
+        runtime.spawn(async move {
+            begun.send(()).unwrap();
+            while !over.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        has_begun.recv_timeout(PATIENCE).unwrap();
+        let looks = Cell::new(0);
+        let is_served = is_served(runtime.handle(), || {
+            looks.set(looks.get() + 1);
+            let is_busy = known.running_count() >= 1;
+            is_over.store(looks.get() > LOOKS_WAITING, Ordering::Relaxed);
+            seen.fetch_or(is_busy, Ordering::Relaxed);
+            is_busy
+        });
+        is_over.store(true, Ordering::Relaxed);
+        assert!(seen.load(Ordering::Relaxed), "the thread is not seen to run");
+        assert!(is_served, "it was taken for one that hangs");
+    }
+
+    #[test]
+    fn a_thread_that_waits_hangs() {
+        let (runtime, known) = bare();
+        let ((begun, has_begun), (go_on, may_end)) = (channel(), channel::<()>());
+        runtime.spawn(async move {
+            begun.send(()).unwrap();
+            let _ = may_end.recv();
+        });
+        has_begun.recv_timeout(PATIENCE).unwrap();
+
+        assert!(!is_served(runtime.handle(), || known.running_count() >= 1));
+
+        drop(go_on);
     }
 }

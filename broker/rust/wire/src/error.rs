@@ -22,6 +22,8 @@ pub enum WireError {
     UnknownTag { what: &'static str, tag: u8 },
     #[error("{what} is out of range: {rule}")]
     OutOfRange { what: &'static str, rule: &'static str },
+    #[error("{what} has more than {max} {of}; send several")]
+    TooMany { what: &'static str, of: &'static str, max: usize },
     #[error("{what} names none of its possible contents; set exactly one")]
     Empty { what: &'static str },
     #[error("{what} is given more than once; give it once")]

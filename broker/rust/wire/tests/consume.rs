@@ -135,7 +135,7 @@ proptest! {
     fn a_settlement_reads_the_same_both_ways(
         pairs in proptest::collection::vec(any::<(u64, u64)>(), 0..20), outcome in 0..4u32, queue in name(),
     ) {
-        let ranges: Vec<(u64, u64)> = pairs.iter().map(|&(a, b)| (a.min(b), a.max(b))).collect();
+        let ranges: Vec<(u64, u64)> = pairs.iter().map(|&(a, b)| (a.min(b), a.max(b).max(1))).collect();
         let expected = Settlement {
             ranges: ranges.iter().map(|&(first, last)| Range { first, last }).collect(), outcome: outcome as i32,
         };
@@ -239,4 +239,28 @@ fn a_delivery_with_unreadable_properties_leaves_nothing_behind() {
     assert!(encoder.push(&damaged).is_err());
 
     assert_eq!((encoder.size(), encoder.delivery_count()), (before, 0));
+}
+
+fn settlement_of(count: usize, range: (u64, u64)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    grpc::encode_settlement(&mut bytes, 1, (0..count).map(|_| range));
+    bytes
+}
+
+#[test]
+fn a_settlement_has_a_bound_that_no_consumer_reaches() {
+    for (count, is_read) in [(grpc::RANGES_MAX, true), (grpc::RANGES_MAX + 1, false), (1 << 20, false)] {
+        let bytes = settlement_of(count, (1, 1));
+        let found = parse_consume_request(&bytes);
+        assert_eq!(matches!(found, Ok(ConsumeFrame::Settlement(_))), is_read, "{count}");
+        let mut unary = Vec::new();
+        grpc::encode_settle_request(&mut unary, "v", "q", 1, (0..count).map(|_| (1, 1)));
+        assert_eq!(grpc::parse_settle_request(&unary).is_ok(), is_read, "{count}");
+    }
+}
+
+#[test]
+fn a_range_of_no_messages_is_refused() {
+    let refused = parse_consume_request(&settlement_of(1, (0, 0))).map(|_| ()).unwrap_err();
+    assert_eq!(refused.to_string(), "a range is out of range: sequences begin with 1");
 }

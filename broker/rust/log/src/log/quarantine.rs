@@ -1,12 +1,16 @@
 //! What a log does about bytes that changed: it tells what is still stored, makes directories again, and keeps damaged files.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
 use penstock_queue::{QueueId, Sequence};
 
 use super::Log;
-use crate::damage::{file_name, mark};
+use crate::damage::{Quarantined, file_name, mark};
 use crate::directory::Lookup;
 use crate::error::LogError;
 use crate::index::of_segment;
+use crate::names::number_of;
 use crate::record::Target;
 use crate::segment::Segment;
 
@@ -26,6 +30,14 @@ impl Log {
     /// The names of the segments that are written to no more.
     pub(crate) fn sealed_files(&self) -> Vec<String> {
         self.sealed.iter().map(|sealed| file_name(&sealed.segment)).collect()
+    }
+
+    /// Of the files that a start reported, the segments that it found and does not serve.
+    pub(super) fn unserved_of(&self, found: &[Quarantined]) -> Vec<PathBuf> {
+        let served = self.sealed_files();
+        let segments = found.iter().filter(|found| number_of(&found.file).is_some() && !served.contains(&found.file));
+        let files: BTreeSet<PathBuf> = segments.map(|found| self.directory.join(&found.file)).collect();
+        files.into_iter().filter(|path| path.exists()).collect()
     }
 
     /// Goes over all messages of sealed segments, settled ones included.

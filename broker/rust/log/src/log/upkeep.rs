@@ -74,6 +74,7 @@ impl Log {
             log_id: self.log_id,
             position,
             sealed,
+            unserved: self.unserved.clone(),
             manifest: Manifest { entries: self.sealed.iter().filter_map(entry).collect() },
             active: (segment.path().to_path_buf(), Arc::clone(&self.active.file)),
             active_bytes: (segment.offset_of(position), segment.bytes()),

@@ -74,10 +74,10 @@ pub(super) async fn open(
     let rows = match reading {
         Reading::Range(ticket) => {
             let shape = shape(&ticket.partition);
-            Rows::Range(Box::new(Source::open(messaging.calls, caller, shard, queue_id, ticket, shape)?))
+            Rows::Range(Box::new(Source::open(messaging.calls, caller, shard, queue_id, ticket, shape).await?))
         }
         Reading::Lease(ticket) => {
-            let reader = lease::read(&shard, queue_id, &ticket)?;
+            let reader = lease::read(&shard, queue_id, &ticket).await?;
             Rows::Lease(Box::new(Batches::new(reader, 0, shape(&ticket.queue))))
         }
     };

@@ -11,6 +11,7 @@ use super::batches::{FILL_MAX, Rows};
 use crate::calls::{Call, Kind};
 use crate::connection::Caller;
 use crate::deliveries::Recipient;
+use crate::stalls::when_free;
 use crate::status;
 
 /// Who may get a queue's messages may read its leases.
@@ -23,10 +24,10 @@ pub(super) fn admission(caller: &Caller, ticket: &LeaseTicket) -> Call {
     call
 }
 
-pub(super) fn read(shard: &Arc<Shard>, queue_id: u32, ticket: &LeaseTicket) -> Result<LeaseReader, Status> {
+pub(super) async fn read(shard: &Arc<Shard>, queue_id: u32, ticket: &LeaseTicket) -> Result<LeaseReader, Status> {
     let &LeaseTicket { ref owner, lease: number, part, parts, .. } = ticket;
-    let opened =
-        shard.home_of(QueueId(queue_id)).read_lease(QueueId(queue_id), LeasePart { owner, number, part, parts });
+    let (queue, home) = (QueueId(queue_id), shard.home_of(QueueId(queue_id)));
+    let opened = when_free(&home, || home.read_lease(queue, LeasePart { owner, number, part, parts })).await;
     opened.map_err(|error| status::of_engine(&error))
 }
 
@@ -39,6 +40,10 @@ impl Rows for LeaseReader {
 impl Recipient for LeaseReader {
     fn queue(&self) -> QueueId {
         LeaseReader::queue(self)
+    }
+
+    fn shard(&self) -> Arc<Shard> {
+        Arc::clone(LeaseReader::shard(self))
     }
 
     fn sent(&mut self, sizes: &[(Sequence, u32)]) -> Result<(), EngineError> {

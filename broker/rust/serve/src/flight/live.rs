@@ -3,21 +3,24 @@
 //! What must stay true: where retention took some away while they were read, the rows end before that place rather than behind
 //! it: an archive may have what is gone.
 
-use penstock_engine::{EngineError, Filled, LogError, Progress, QueueId, Sequence, StreamReader};
+use std::sync::Arc;
+
+use penstock_engine::{EngineError, Filled, LogError, Progress, QueueId, Sequence, Shard, StreamReader};
 use tonic::Status;
 
 use super::batches::{FILL_MAX, Rows};
 use crate::deliveries::Recipient;
+use crate::stalls::Later;
 use crate::status;
 
 /// See the module.
 pub(super) struct Live {
-    reader: StreamReader,
+    reader: Later<StreamReader>,
     is_gone: bool,
 }
 
 impl Live {
-    pub fn new(reader: StreamReader) -> Live {
+    pub fn new(reader: Later<StreamReader>) -> Live {
         Live { reader, is_gone: false }
     }
 
@@ -54,12 +57,15 @@ impl Recipient for Live {
         self.reader.queue()
     }
 
+    fn shard(&self) -> Arc<Shard> {
+        Arc::clone(self.reader.shard())
+    }
+
     fn sent(&mut self, sizes: &[(Sequence, u32)]) -> Result<(), EngineError> {
-        self.reader.sent(sizes);
-        Ok(())
+        Recipient::sent(&mut self.reader, sizes)
     }
 
     fn drop_damaged(&mut self, sequence: Sequence, error: &LogError) -> Result<bool, EngineError> {
-        self.reader.drop_damaged(sequence, error).map(|()| true)
+        Recipient::drop_damaged(&mut self.reader, sequence, error)
     }
 }

@@ -28,7 +28,7 @@ use crate::publish::{SEVERAL_LOGS, now_ms};
 use crate::quotas::Allowance;
 use crate::rights::{Question, Rights};
 use crate::staging::{self, Place};
-use crate::stalls::until_free;
+use crate::stalls::{at, until_free, when_free};
 use crate::status;
 
 /// One round stores at most this much, so that other publishers get their turn.
@@ -96,7 +96,10 @@ impl Publishing {
             name if name.len() > NAME_BYTES_MAX => {
                 return Err(Status::invalid_argument("a producer's name has at most 255 bytes; choose a shorter one"));
             }
-            name => Some(shard.open_producer(name).map_err(|error| status::of_engine(&error))?),
+            name => {
+                let opened = when_free(&shard, || shard.open_producer(name)).await;
+                Some(opened.map_err(|error| status::of_engine(&error))?)
+            }
         };
         let publishing = Publishing {
             messaging,
@@ -129,7 +132,7 @@ impl Publishing {
         let place = Place::find(&messaging, &caller, &target).await?;
         let allowance = place.allowance(&messaging)?;
         let Place { shard, queue, exchange, routing_key, .. } = place;
-        let attempt = shard.new_attempt().map_err(|error| status::of_engine(&error))?;
+        let attempt = when_free(&shard, || shard.new_attempt()).await.map_err(|error| status::of_engine(&error))?;
         let batch = put.batch.unwrap_or_default();
         let tag = StageTag { batch, attempt }.to_text();
         let publishing = Publishing {
@@ -158,7 +161,7 @@ impl Publishing {
         let published = self.publish_all(batch).await;
         if let (Err(_), Some(producer)) = (&published, &self.producer) {
             // A producer that another stream has taken over, and a shard that stopped, have nothing to hold back.
-            let _ = self.shard.refuse(producer, self.next_sequence);
+            let _ = when_free(&self.shard, || self.shard.refuse(producer, self.next_sequence)).await;
         }
         published
     }
@@ -222,7 +225,8 @@ impl Publishing {
             publications.push(self.publication(row, block, sequence)?);
         }
         let mut fates = Vec::with_capacity(round.len());
-        let published = self.shard.publish_as(self.producer.as_ref(), &publications, self.level, now_ms(), &mut fates);
+        let (shard, producer, level) = (&self.shard, self.producer.as_ref(), self.level);
+        let published = at(shard, || shard.publish_as(producer, &publications, level, now_ms(), &mut fates));
         let published = published.map_err(|error| status::of_engine(&error))?;
         if let Some(refused) = published.refused {
             return Err(status::of_engine(&refused));
@@ -251,7 +255,8 @@ impl Publishing {
             let block = if block.is_empty() { &PERSISTENT_ONLY[..] } else { block };
             rows.push(payload(row, block, attempt.tag.as_bytes(), row.routing_key.unwrap_or_default())?);
         }
-        let end = self.shard.stage(attempt.queue, attempt.batch, &rows, now_ms());
+        let shard = &self.shard;
+        let end = at(shard, || shard.stage(attempt.queue, attempt.batch, &rows, now_ms()));
         let end = end.map_err(|error| status::of_engine(&error))?;
         let mut places = Places::default();
         places.add(&self.shard, end);

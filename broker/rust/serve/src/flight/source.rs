@@ -16,6 +16,7 @@ use super::batches::{Batches, Shape};
 use super::live::Live;
 use crate::calls::{Answer, Call, Calls, Kind};
 use crate::connection::Caller;
+use crate::stalls::{Later, when_free};
 use crate::status;
 
 /// What stands before a message of Arrow's encapsulated format, and before its header's length.
@@ -38,7 +39,7 @@ pub(super) struct Source {
 
 impl Source {
     /// The range ends at once where the partition ends.
-    pub fn open(
+    pub async fn open(
         calls: Arc<Calls>,
         caller: Caller,
         shard: Arc<Shard>,
@@ -49,7 +50,7 @@ impl Source {
         let queue = QueueId(queue_id);
         // Numbers begin with 1.
         ticket.from = ticket.from.max(1);
-        let reader = read(&shard, queue, ticket.from, u64::MAX)?;
+        let reader = read(&shard, queue, ticket.from, u64::MAX).await?;
         let end = ticket.to.unwrap_or(u64::MAX).min(reader.range().next);
         ticket.to = Some(end);
         drop(reader);
@@ -84,7 +85,7 @@ impl Source {
 
     /// Goes on in the log when it has what comes next, else in the archive, else with what the log has behind it.
     async fn go_on(&mut self) -> Result<(), Status> {
-        let reader = read(&self.shard, self.queue, self.ticket.from, self.end)?;
+        let reader = read(&self.shard, self.queue, self.ticket.from, self.end).await?;
         let first = reader.range().first;
         if first > self.ticket.from
             && let Some((next, piece)) = self.read_archive(first.min(self.end)).await?
@@ -117,9 +118,11 @@ impl Source {
     }
 }
 
-fn read(shard: &Arc<Shard>, queue: QueueId, from: u64, end: u64) -> Result<StreamReader, Status> {
+async fn read(shard: &Arc<Shard>, queue: QueueId, from: u64, end: u64) -> Result<Later<StreamReader>, Status> {
     let settings = ReadSettings { from: ReadFrom::Offset(from), end: Some(end), group: None, single_active: false };
-    shard.home_of(queue).read(queue, settings).map_err(|error| status::of_engine(&error))
+    let home = shard.home_of(queue);
+    let opened = when_free(&home, || home.read(queue, settings).map(|reader| Later::new(&home, reader))).await;
+    opened.map_err(|error| status::of_engine(&error))
 }
 
 /// Where it goes on, in eight bytes; then, each behind its length in four, record batches in Arrow's encapsulated format. All

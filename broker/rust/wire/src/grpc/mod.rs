@@ -29,4 +29,4 @@ pub use read::{
     ReadEvent, ReadFrame, ReadOpen, Start, encode_active, encode_credit, encode_read_cancelled, encode_read_open,
     encode_read_opened, encode_stored, parse_read_request, parse_read_response,
 };
-pub use settlement::{Ranges, SettlementView};
+pub use settlement::{RANGES_MAX, Ranges, SettlementView};

@@ -1,5 +1,7 @@
 //! `Settlement` and `Range`: what a consumer says about sequences it holds. Every range is checked when the settlement is
 //! read, so walking over the ranges afterwards cannot fail; whether the consumer holds them is not known here.
+//!
+//! Limits: at most [`RANGES_MAX`] ranges. Two bytes may be a range, so a request could have millions otherwise.
 
 use crate::WireError;
 use crate::protobuf::{Reader, begin_length, end_length, put_uint, put_varint, varint_len};
@@ -7,7 +9,10 @@ use crate::protobuf::{Reader, begin_length, end_length, put_uint, put_varint, va
 const SETTLEMENT: &str = "a settlement";
 const RANGE: &str = "a range";
 
-/// A settlement whose ranges are known to be well formed, each with `first <= last`.
+/// One more than what a consumer holds at most, were each a range of its own.
+pub const RANGES_MAX: usize = 1 << 16;
+
+/// A settlement whose ranges are known to be well formed, each with `first <= last` and not empty, and not too many.
 #[derive(Debug, Clone, Copy)]
 pub struct SettlementView<'a> {
     /// The number the client sent: 1 ack, 2 reject, 3 requeue; others are for the caller to refuse.
@@ -27,7 +32,13 @@ impl<'a> SettlementView<'a> {
                     if first > last {
                         return Err(WireError::OutOfRange { what: RANGE, rule: "first must not be above last" });
                     }
+                    if last == 0 {
+                        return Err(WireError::OutOfRange { what: RANGE, rule: "sequences begin with 1" });
+                    }
                     view.range_count += 1;
+                    if view.range_count > RANGES_MAX {
+                        return Err(WireError::TooMany { what: SETTLEMENT, of: "ranges", max: RANGES_MAX });
+                    }
                 }
                 2 => view.outcome = reader.uint(field, wire_type)? as u32,
                 _ => reader.skip(wire_type)?,

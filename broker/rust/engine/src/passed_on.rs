@@ -1,0 +1,143 @@
+//! How what the vhost's shard has routed to queues with a log of their own reaches these logs.
+//!
+//! What must stay true: a publisher is told what those logs answered, for the queue or its log may be gone by now; what they
+//! refused of a named producer holds back what follows in the vhost too; a session that lost its name while its messages were on
+//! their way stores nothing. No lock is held while another is taken.
+
+use std::sync::Arc;
+
+use penstock_log::Producer;
+use penstock_queue::QueueId;
+
+use crate::error::EngineError;
+use crate::level::Level;
+use crate::producers::ProducerSession;
+use crate::publish::{Fate, Publication, Published};
+use crate::shard::Shard;
+
+/// A message by its place in the batch, and a queue elsewhere that it goes to.
+#[derive(Clone, Copy)]
+pub(crate) struct PassedOn {
+    pub queue: QueueId,
+    pub place: usize,
+    /// Whether all queues of the message are elsewhere.
+    pub is_all: bool,
+}
+
+/// A batch as the vhost's shard got it.
+#[derive(Clone, Copy)]
+pub(crate) struct Sent<'a> {
+    pub producer: Option<&'a ProducerSession>,
+    pub batch: &'a [Publication<'a>],
+    pub level: Option<Level>,
+    pub now_ms: u64,
+}
+
+impl Fate {
+    /// What becomes of a message once one more log answered for it.
+    fn and(self, other: Fate) -> Fate {
+        match (self, other) {
+            (Fate::Stored(one), Fate::Stored(other)) => Fate::Stored(one.max(other)),
+            (Fate::Unroutable | Fate::Returned, Fate::Stored(_)) => other,
+            (Fate::Stored(_) | Fate::Unroutable | Fate::Returned, Fate::Behind(_) | Fate::Shut) => other,
+            _ => self,
+        }
+    }
+}
+
+impl Shard {
+    /// Stores in other logs what was routed there; the fates of a batch are those from `base` on. What finds no room ends the
+    /// batch there: messages behind it may be stored, and have no fate.
+    pub(crate) fn pass_on(
+        &self,
+        passed: Vec<PassedOn>,
+        sent: Sent<'_>,
+        (fates, base): (&mut Vec<Fate>, usize),
+        published: &mut Published,
+    ) -> Result<(), EngineError> {
+        // Until a log has them.
+        for one in passed.iter().filter(|one| one.is_all) {
+            if let (Some(fate), Some(publication)) = (fates.get_mut(base + one.place), sent.batch.get(one.place)) {
+                *fate = publication.fate_nowhere();
+            }
+        }
+        for (queue, places) in grouped(passed) {
+            let mut found = Vec::with_capacity(places.len());
+            let refused = self.store_elsewhere(queue, &places, sent, &mut found, published)?;
+            for (&place, &fate) in places.iter().zip(&found) {
+                fates.get_mut(base + place).into_iter().for_each(|known| *known = known.and(fate));
+            }
+            if let (Some(refused), Some(&first)) = (refused, places.get(found.len())) {
+                fates.truncate(base + first);
+                published.refused = Some(refused);
+            }
+            if let Some(session) = sent.producer {
+                let told = places.iter().map(|&place| (sent.batch.get(place), fates.get(base + place)));
+                self.hold_back(session, told)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores messages in the log of one queue; says why it refused those that `found` got no fate for. None gets one when the
+    /// queue was deleted.
+    fn store_elsewhere(
+        &self,
+        queue: QueueId,
+        places: &[usize],
+        sent: Sent<'_>,
+        found: &mut Vec<Fate>,
+        published: &mut Published,
+    ) -> Result<Option<EngineError>, EngineError> {
+        let Some(home) = self.dedicated.get(queue) else { return Ok(None) };
+        match home.store_passed(places, sent, found) {
+            Err(EngineError::Closed(_)) if self.dedicated.get(queue).is_none() => Ok(None),
+            stored => {
+                let stored = stored?;
+                published.elsewhere.add(&home, stored.end);
+                Ok(stored.refused)
+            }
+        }
+    }
+
+    /// In a queue's own log, where a producer has another number than in the vhost's.
+    fn store_passed(
+        self: &Arc<Self>,
+        places: &[usize],
+        sent: Sent<'_>,
+        found: &mut Vec<Fate>,
+    ) -> Result<Published, EngineError> {
+        let Sent { producer, batch, level, now_ms } = sent;
+        let id = producer.map(|session| self.id_of_passed(session)).transpose()?;
+        if places.len() == batch.len() && id.is_none() {
+            return self.publish_as(producer, batch, level, now_ms, found);
+        }
+        let picked = places.iter().filter_map(|&place| batch.get(place)).copied();
+        let with_id = picked.map(|mut publication| {
+            if let (Some(id), Some(producer)) = (id, publication.payload.producer()) {
+                publication.payload = publication.payload.with_producer(Producer { id, ..producer });
+            }
+            publication
+        });
+        let some: Vec<Publication<'_>> = with_id.collect();
+        self.publish_as(producer, &some, level, now_ms, found)
+    }
+
+    /// What the log of a queue refused holds back what follows here too: a queue of that name may lie here next.
+    fn hold_back<'a>(
+        &self,
+        session: &ProducerSession,
+        told: impl Iterator<Item = (Option<&'a Publication<'a>>, Option<&'a Fate>)>,
+    ) -> Result<(), EngineError> {
+        let refused = told.filter(|(_, fate)| !matches!(fate, Some(Fate::Stored(_) | Fate::Unroutable)));
+        let sequences = refused.filter_map(|(publication, _)| Some(publication?.payload.producer()?.sequence));
+        sequences.min().map_or(Ok(()), |lowest| self.refuse(session, lowest))
+    }
+}
+
+/// The messages of each queue, in their order.
+fn grouped(mut passed: Vec<PassedOn>) -> Vec<(QueueId, Vec<usize>)> {
+    passed.sort_by_key(|one| one.queue);
+    let groups = passed.chunk_by(|one, other| one.queue == other.queue);
+    groups.filter_map(|group| Some((group.first()?.queue, group.iter().map(|one| one.place).collect()))).collect()
+}
