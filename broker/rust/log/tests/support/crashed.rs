@@ -15,8 +15,9 @@ use super::recorder::{FileId, Step};
 const SECTOR_BYTES: usize = 512;
 const PAGE_BYTES: usize = 4096;
 const GRAVES_MAX: usize = 4;
-/// A system copies the bytes of a write page by page and ends a process only in between, so that a kill leaves no part of a
-/// segment's header. Larger writes are cut anywhere all the same.
+/// A system copies a write into the page cache page by page and lets a kill end it only in between: of a segment's header,
+/// whatever was written before it, all is there or nothing, but of one that crosses a page's border the part before that may
+/// be. A larger write is cut anywhere all the same, which is more than a system does.
 const AT_ONCE_BYTES: usize = 64;
 
 /// The files of a directory.
@@ -319,7 +320,9 @@ impl FileState {
         {
             let kept = dice.below(one.bytes.len() + 1);
             let is_at_once = one.bytes.len() <= AT_ONCE_BYTES && kept < one.bytes.len();
-            one.bytes = one.bytes[..if is_at_once { 0 } else { kept }].into();
+            let of_first_page = PAGE_BYTES - one.offset as usize % PAGE_BYTES;
+            let whole_pages = if kept < of_first_page { 0 } else { of_first_page };
+            one.bytes = one.bytes[..if is_at_once { whole_pages } else { kept }].into();
         }
         state.content(|_| usize::MAX)
     }
