@@ -39,40 +39,39 @@ impl Fate {
         match (self, other) {
             (Fate::Stored(one), Fate::Stored(other)) => Fate::Stored(one.max(other)),
             (Fate::Unroutable | Fate::Returned, Fate::Stored(_)) => other,
-            (Fate::Stored(_) | Fate::Unroutable | Fate::Returned, Fate::Behind(_) | Fate::Shut) => other,
+            (Fate::Stored(_) | Fate::Unroutable | Fate::Returned, Fate::Behind(_) | Fate::Shut | Fate::Full) => other,
             _ => self,
         }
     }
 }
 
 impl Shard {
-    /// Stores in other logs what was routed there; the fates of a batch are those from `base` on. What finds no room ends the
-    /// batch there: messages behind it may be stored, and have no fate.
+    /// Stores in other logs what was routed there. What finds no room in one of them is `Full`, whatever others stored of it.
     pub(crate) fn pass_on(
         &self,
         passed: Vec<PassedOn>,
         sent: Sent<'_>,
-        (fates, base): (&mut Vec<Fate>, usize),
+        fates: &mut [Fate],
         published: &mut Published,
     ) -> Result<(), EngineError> {
         // Until a log has them.
         for one in passed.iter().filter(|one| one.is_all) {
-            if let (Some(fate), Some(publication)) = (fates.get_mut(base + one.place), sent.batch.get(one.place)) {
+            if let (Some(fate), Some(publication)) = (fates.get_mut(one.place), sent.batch.get(one.place)) {
                 *fate = publication.fate_nowhere();
             }
         }
         for (queue, places) in grouped(passed) {
             let mut found = Vec::with_capacity(places.len());
             let refused = self.store_elsewhere(queue, &places, sent, &mut found, published)?;
-            for (&place, &fate) in places.iter().zip(&found) {
-                fates.get_mut(base + place).into_iter().for_each(|known| *known = known.and(fate));
-            }
-            if let (Some(refused), Some(&first)) = (refused, places.get(found.len())) {
-                fates.truncate(base + first);
+            if let Some(refused) = refused {
+                found.resize(places.len(), Fate::Full);
                 published.refused = Some(refused);
             }
+            for (&place, &fate) in places.iter().zip(&found) {
+                fates.get_mut(place).into_iter().for_each(|known| *known = known.and(fate));
+            }
             if let Some(session) = sent.producer {
-                let told = places.iter().map(|&place| (sent.batch.get(place), fates.get(base + place)));
+                let told = places.iter().map(|&place| (sent.batch.get(place), fates.get(place)));
                 self.hold_back(session, told)?;
             }
         }

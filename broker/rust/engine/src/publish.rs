@@ -56,6 +56,8 @@ pub enum Fate {
     Behind(u64),
     /// A queue of it is about to be deleted as an empty one: nothing was stored, and once more it may go elsewhere.
     Shut,
+    /// The log that a queue of it has of its own had no room. Other logs may have it.
+    Full,
 }
 
 impl Fate {
@@ -77,7 +79,8 @@ pub struct Published {
     pub end: Position,
     /// In logs that queues have of their own.
     pub elsewhere: Places,
-    /// Why the messages without a fate, the last of the batch, were not stored: there was no room for the first of them.
+    /// Why the messages without a fate, the last of the batch, and those that are `Full` were not stored: there was no room for
+    /// the first of them.
     pub refused: Option<EngineError>,
 }
 
@@ -93,8 +96,7 @@ impl Published {
 
 impl Shard {
     /// Routes and stores a batch, in order and in bounded holds of the lock; `fates` gets one entry a message, up to the first that there was no room for.
-    /// Everything stored is in the page cache and visible to consumers when this returns. Of a batch that ended early, messages
-    /// without a fate may be stored in the logs that had room.
+    /// Everything stored is in the page cache and visible to consumers when this returns.
     ///
     /// # Errors
     /// `Log` when the disk failed, which stops the shard; `Stopped` and `Closed`.
@@ -175,7 +177,7 @@ impl Shard {
         };
         if !passed.is_empty() {
             let sent = Sent { producer, batch, level, now_ms };
-            self.pass_on(passed, sent, (fates, base), &mut published)?;
+            self.pass_on(passed, sent, fates.get_mut(base..).unwrap_or_default(), &mut published)?;
         }
         self.counters().add(Metric::Published, stored.count);
         self.counters().add(Metric::PublishedBytes, stored.bytes);

@@ -288,7 +288,7 @@ struct Answers {
     first_number: u64,
     /// The number of the round, unless all of it is on the disk.
     waits_on: Option<u64>,
-    /// Why messages without a fate were not stored.
+    /// Why messages that found no room were not stored.
     refused: Option<EngineError>,
 }
 
@@ -311,7 +311,7 @@ impl Answers {
                 (Some(fate @ (Fate::Behind(_) | Fate::Shut)), _) => {
                     outcomes.reject(number, &not_stored(fate.held_back().as_ref()));
                 }
-                (None, _) => outcomes.reject(number, &not_stored(self.refused.as_ref())),
+                (Some(Fate::Full) | None, _) => outcomes.reject(number, &not_stored(self.refused.as_ref())),
             }
         }
     }
