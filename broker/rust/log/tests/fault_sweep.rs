@@ -64,8 +64,9 @@ fn check(directory: &Path, recorder: &Arc<Recorder>, seed: u64, past: &Past) {
         let image = disk.crash(crash, &mut dice);
         image.write_to(left.path());
         let after = Arc::new(Recorder::after(&image, left.path()));
-        let opened = Log::open(left.path(), options(Sizes::of(seed), true, &after)).unwrap();
-        past.check(&opened, At::after(steps), crash);
+        let mut opened = Log::open(left.path(), options(Sizes::of(seed), true, &after)).unwrap();
+        let (_, mut model) = past.check(&opened, At::after(steps), crash);
+        past.send_again(&mut model, &mut opened.log, At::after(steps));
     }
     let past = past.of_next_life(At::after(steps), Crash::Kill);
     let (load, opened) = Load::begin(directory, recorder, seed, past, Crash::Kill);
@@ -79,8 +80,10 @@ fn check(directory: &Path, recorder: &Arc<Recorder>, seed: u64, past: &Past) {
     let image = disk.crash(Crash::PowerKeepsNothing, &mut dice);
     image.write_to(left.path());
     let after = Arc::new(Recorder::after(&image, left.path()));
-    let opened = Log::open(left.path(), options(Sizes::of(seed), true, &after)).unwrap();
-    past.check(&opened, At::after(recorder.count()), Crash::PowerKeepsNothing);
+    let mut opened = Log::open(left.path(), options(Sizes::of(seed), true, &after)).unwrap();
+    let at = At::after(recorder.count());
+    let (_, mut model) = past.check(&opened, at, Crash::PowerKeepsNothing);
+    past.send_again(&mut model, &mut opened.log, at);
 }
 
 /// Which steps were made to fail, by name.

@@ -41,6 +41,12 @@ impl Sizes {
     fn wide_ids(&self) -> std::ops::Range<u32> {
         FIRST_WIDE..FIRST_WIDE + self.wide_queues as u32
     }
+
+    /// Numbers for queues to come: a torn message leaves a highest one amid those that its next copy names.
+    fn fresh_ids(&self, highest: u32) -> impl Iterator<Item = u32> + use<> {
+        let wide = self.wide_ids();
+        (highest + 1..).filter(move |id| !wide.contains(id))
+    }
 }
 
 /// Below it are those that may be deleted.
@@ -128,9 +134,9 @@ impl Load {
         self.past.appended(state.position, &self.model, before);
         self.past.synced(log.synced(), steps);
         self.past.written(state.position, steps);
-        let Load { model, ids, producers, owed, past, .. } = self;
-        let fresh = ids.iter().fold(model.highest, |highest, &id| highest.max(id)) + 1;
-        for (id, fresh) in ids.iter_mut().zip(fresh..) {
+        let Load { model, ids, producers, owed, past, sizes, .. } = self;
+        let highest = ids.iter().fold(model.highest, |highest, &id| highest.max(id));
+        for (id, fresh) in ids.iter_mut().zip(sizes.fresh_ids(highest)) {
             if *id <= model.highest && !model.queues.contains_key(id) {
                 *id = fresh;
             }
@@ -199,7 +205,7 @@ impl Load {
             _ => {
                 model.try_delete(log, ids[which])?;
                 let highest = ids.iter().max().unwrap().max(&model.highest);
-                ids[which] = highest + 1;
+                ids[which] = sizes.fresh_ids(*highest).next().unwrap();
                 Ok(())
             }
         }
