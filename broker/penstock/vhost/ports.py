@@ -88,11 +88,17 @@ class Shard(Protocol):
     def retain_queues(self, ids: Sequence[int]) -> int: ...
     def put_queues(self, queues: Sequence[NewQueue]) -> None: ...
     def dedicate_queue(self, queue_id: int, /) -> None:
-        """Gives a queue a log of its own, before `put_queues` names it first. May wait for the disk."""
+        """Gives a queue a log of its own, before `put_queues` names it first. May wait for the disk. Where it raises,
+        DiskFullError or another StorageError, nothing is left of it."""
 
-    def delete_queue(self, queue_id: int, /) -> int: ...
+    def delete_queue(self, queue_id: int, /) -> int:
+        """Also takes back the log of a queue that was not put."""
+
     def shut_empty_queue(self, queue_id: int, /) -> QueueCounts:
         """Lets no more messages into a queue that holds none, until it is deleted or reopened; gives what it holds."""
+
+    def shut_queue(self, queue_id: int, /) -> None:
+        """Lets no more messages into a queue, whatever it holds. One that is gone already may be named."""
 
     def reopen_queue(self, queue_id: int, /) -> None: ...
     def purge_queue(self, queue_id: int, /) -> int: ...
