@@ -23,6 +23,7 @@ ALL = [
     (errors.TooLargeError(QUEUE, "rule", size=2, size_max=1), 3, "TOO_LARGE"),
     (errors.LimitReachedError(QUEUE, "rule", limit=1), 8, "LIMIT_REACHED"),
     (errors.StorageError(QUEUE, "rule", "way"), 14, "STORAGE_FAULT"),
+    (errors.NotWrittenError(QUEUE, "rule", "way"), 14, "STORAGE_FAULT"),
     (errors.StoppedError(QUEUE, "cause"), 14, "STOPPED"),
 ]
 

@@ -19,6 +19,7 @@ from penstock.model.errors import (
     LockedError,
     NotAuthenticatedError,
     NotFoundError,
+    NotWrittenError,
     PreconditionFailedError,
     RefusedError,
     StoppedError,
@@ -47,6 +48,7 @@ TABLE: dict[type[Exception], tuple[int, str]] = {
     DamagedError: (DATA_LOSS, "DAMAGED"),
     DiskFullError: (RESOURCE_EXHAUSTED, "DISK_FULL"),
     StorageError: (UNAVAILABLE, "STORAGE_FAULT"),
+    NotWrittenError: (UNAVAILABLE, "STORAGE_FAULT"),
     StoppedError: (UNAVAILABLE, "STOPPED"),
     FaultError: (UNAVAILABLE, "FAULT"),
 }
