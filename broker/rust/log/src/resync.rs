@@ -27,7 +27,8 @@ pub(crate) fn write_again(
     contents: &Contents,
 ) -> Result<(), LogError> {
     let path = segment.path();
-    let written = contents.written_above(SEGMENT_HEADER_BYTES) as usize;
+    // Records may end with zeros, which are no less theirs than other bytes.
+    let written = contents.written_above(SEGMENT_HEADER_BYTES).max(segment.readable() - SEGMENT_HEADER_BYTES) as usize;
     let bytes = contents.from(SEGMENT_HEADER_BYTES);
     let bytes = bytes.get(..written).unwrap_or(bytes);
     if contents.has_bad_pages() {

@@ -4,12 +4,16 @@
 
 mod support;
 
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
-use penstock_log::{Log, LogOptions, Opened};
-use support::{Model, message, open, small_segments, sync};
+use penstock_log::{Disk, Log, LogOptions, Opened, RealDisk};
+use support::{Model, Stored, message, open, small_segments, sync};
 
 const SECTOR_BYTES: usize = 512;
+const HEADER_BYTES: u64 = 64;
 
 fn segment(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("msgs.{number:010}"))
@@ -53,6 +57,59 @@ fn the_header_of_an_earlier_segment_in_reused_space_is_no_damage() {
         drop(opened);
         assert_eq!(open(directory.path()).quarantined, []);
     }
+}
+
+/// Where a start wrote to, of files that it wrote again.
+#[derive(Debug, Default)]
+struct Ends(Mutex<Vec<u64>>);
+
+impl Disk for Ends {
+    fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {
+        RealDisk.create(path, bytes)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<File> {
+        RealDisk.open(path)
+    }
+
+    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.0.lock().unwrap().push(offset + bytes.len() as u64);
+        RealDisk.write_at(file, bytes, offset)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        RealDisk.sync(file)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.rename(from, to)
+    }
+
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        RealDisk.unlink(path)
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        RealDisk.sync_directory(path)
+    }
+}
+
+/// Records may end with zeros. A start that wrote their segment again left these out, so that something else could stand there
+/// after a failing power.
+#[test]
+fn a_segment_that_is_written_again_is_written_to_the_end_of_its_last_record() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = open(directory.path()).log;
+    Model::default().publish(&mut log, &[1], Stored { body: vec![0; 100], ..message(0, 0) }).unwrap();
+    let end = log.write().unwrap();
+    drop(log);
+    let disk = Arc::new(Ends::default());
+
+    let opened = Log::open(directory.path(), LogOptions { disk: Arc::clone(&disk) as _, ..small_segments() }).unwrap();
+
+    let in_file = HEADER_BYTES + end.0;
+    assert!(disk.0.lock().unwrap().contains(&in_file), "{in_file} of {:?}", disk.0);
+    drop(opened);
 }
 
 /// The copy of a segment's own header still counts.
