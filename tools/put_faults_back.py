@@ -146,6 +146,7 @@ def run(command: str) -> Done:
     arguments = [part.replace("{python}", sys.executable) for part in shlex.split(command)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(str(COPY / part) for part in ("broker", "operator"))}
     environment.pop("CARGO_TARGET_DIR", None)
+    environment.setdefault("REPLAY_CASES", "12000")  # as many as in `make test-crash`
     process = subprocess.Popen(
         arguments,
         cwd=COPY,
