@@ -32,35 +32,11 @@ type Load = fn(&Shard) -> std::result::Result<(), EngineError>;
 struct SlowDisk(PathBuf);
 
 impl Disk for SlowDisk {
-    fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {
-        RealDisk.create(path, bytes)
-    }
-
-    fn open(&self, path: &Path) -> io::Result<File> {
-        RealDisk.open(path)
-    }
-
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         if std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?.starts_with(&self.0) {
             std::thread::sleep(SLOW_WRITE);
         }
         RealDisk.write_at(file, bytes, offset)
-    }
-
-    fn sync(&self, file: &File) -> io::Result<()> {
-        RealDisk.sync(file)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealDisk.rename(from, to)
-    }
-
-    fn unlink(&self, path: &Path) -> io::Result<()> {
-        RealDisk.unlink(path)
-    }
-
-    fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        RealDisk.sync_directory(path)
     }
 }
 

@@ -3,7 +3,6 @@
 
 mod house;
 
-use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,22 +22,6 @@ struct SlowDisk {
 }
 
 impl Disk for SlowDisk {
-    fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {
-        RealDisk.create(path, bytes)
-    }
-
-    fn open(&self, path: &Path) -> io::Result<File> {
-        RealDisk.open(path)
-    }
-
-    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
-        RealDisk.write_at(file, bytes, offset)
-    }
-
-    fn sync(&self, file: &File) -> io::Result<()> {
-        RealDisk.sync(file)
-    }
-
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         if std::thread::current().name() == Some("penstock-fold") {
             self.is_folding.store(true, Ordering::SeqCst);
@@ -49,14 +32,6 @@ impl Disk for SlowDisk {
             self.is_folded.store(true, Ordering::SeqCst);
         }
         RealDisk.rename(from, to)
-    }
-
-    fn unlink(&self, path: &Path) -> io::Result<()> {
-        RealDisk.unlink(path)
-    }
-
-    fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        RealDisk.sync_directory(path)
     }
 }
 

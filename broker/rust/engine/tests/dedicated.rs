@@ -3,7 +3,6 @@
 
 mod house;
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -303,30 +302,6 @@ fn what_a_log_of_its_own_refused_holds_back_what_goes_to_the_next_queue_of_that_
 struct SyncsOfNames(Mutex<Vec<PathBuf>>);
 
 impl Disk for SyncsOfNames {
-    fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {
-        RealDisk.create(path, bytes)
-    }
-
-    fn open(&self, path: &Path) -> io::Result<File> {
-        RealDisk.open(path)
-    }
-
-    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
-        RealDisk.write_at(file, bytes, offset)
-    }
-
-    fn sync(&self, file: &File) -> io::Result<()> {
-        RealDisk.sync(file)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealDisk.rename(from, to)
-    }
-
-    fn unlink(&self, path: &Path) -> io::Result<()> {
-        RealDisk.unlink(path)
-    }
-
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         self.0.lock().unwrap().push(path.to_owned());
         RealDisk.sync_directory(path)

@@ -14,7 +14,7 @@ use penstock_engine::{
     Engine, EngineError, EngineOptions, Filled, Level, Payload, Position, Publication, QueueId, SequenceRange, Settle,
     Shard, SubscriptionOptions,
 };
-use penstock_log::{Disk, RealDisk, Space};
+use penstock_log::{Disk, RealDisk};
 
 const QUEUE: QueueId = QueueId(1);
 const ROUNDS: u64 = 12;
@@ -102,10 +102,6 @@ impl Disk for FailingDisk {
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         self.step(path, "sync of the directory")?;
         RealDisk.sync_directory(path)
-    }
-
-    fn space(&self, path: &Path) -> io::Result<Space> {
-        RealDisk.space(path)
     }
 }
 

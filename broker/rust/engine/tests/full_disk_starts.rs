@@ -35,7 +35,7 @@ impl SmallDisk {
     }
 }
 
-/// What the files below a directory take; some may go meanwhile.
+/// Bytes that the files below a directory take. Files may be removed meanwhile.
 fn used(directory: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
@@ -47,17 +47,9 @@ fn used(directory: &Path) -> u64 {
 }
 
 impl Disk for SmallDisk {
-    fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {
-        RealDisk.create(path, bytes)
-    }
-
     fn reserve(&self, file: &File, from: u64, bytes: u64) -> io::Result<()> {
         self.check((from + bytes).next_multiple_of(PAGE_BYTES) - from.next_multiple_of(PAGE_BYTES))?;
         RealDisk.reserve(file, from, bytes)
-    }
-
-    fn open(&self, path: &Path) -> io::Result<File> {
-        RealDisk.open(path)
     }
 
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -72,14 +64,6 @@ impl Disk for SmallDisk {
         Ok(())
     }
 
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealDisk.rename(from, to)
-    }
-
-    fn unlink(&self, path: &Path) -> io::Result<()> {
-        RealDisk.unlink(path)
-    }
-
     fn sync_directory(&self, _: &Path) -> io::Result<()> {
         Ok(())
     }
@@ -89,14 +73,14 @@ impl Disk for SmallDisk {
     }
 }
 
-/// Who has a log of its own.
+/// Whether each virtual host or each queue has its own log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Each {
     Vhost,
     Queue,
 }
 
-/// What a broker is told of its disk.
+/// The sizes that a broker is configured with, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     segment_min: u64,

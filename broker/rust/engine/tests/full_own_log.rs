@@ -6,7 +6,6 @@ mod house;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,40 +22,12 @@ const OWN: QueueId = QueueId(7);
 struct FullForOwn(AtomicBool);
 
 impl Disk for FullForOwn {
-    fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {
-        RealDisk.create(path, bytes)
-    }
-
     fn reserve(&self, file: &File, from: u64, bytes: u64) -> io::Result<()> {
         let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
         if self.0.load(Ordering::SeqCst) && path.components().any(|part| part.as_os_str() == "shards") {
             return Err(io::ErrorKind::StorageFull.into());
         }
         RealDisk.reserve(file, from, bytes)
-    }
-
-    fn open(&self, path: &Path) -> io::Result<File> {
-        RealDisk.open(path)
-    }
-
-    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
-        RealDisk.write_at(file, bytes, offset)
-    }
-
-    fn sync(&self, file: &File) -> io::Result<()> {
-        RealDisk.sync(file)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealDisk.rename(from, to)
-    }
-
-    fn unlink(&self, path: &Path) -> io::Result<()> {
-        RealDisk.unlink(path)
-    }
-
-    fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        RealDisk.sync_directory(path)
     }
 }
 

@@ -7,7 +7,6 @@ mod house;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -16,7 +15,7 @@ use penstock_engine::{
     EngineError, Payload, QueueId, QueueLevels, QueueSettings, ReadFrom, StageStanding, StageTag, StagedAttempt,
     StagedBatch, StagedOutcome, StreamSettings,
 };
-use penstock_log::{Disk, RealDisk, Space};
+use penstock_log::{Disk, RealDisk};
 
 const STAGE: QueueId = QueueId(2);
 
@@ -175,18 +174,6 @@ struct DyingDisk {
 }
 
 impl Disk for DyingDisk {
-    fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {
-        RealDisk.create(path, bytes)
-    }
-
-    fn reserve(&self, file: &File, from: u64, bytes: u64) -> io::Result<()> {
-        RealDisk.reserve(file, from, bytes)
-    }
-
-    fn open(&self, path: &Path) -> io::Result<File> {
-        RealDisk.open(path)
-    }
-
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         match self.writes_left.fetch_sub(1, Ordering::SeqCst) {
             1.. => RealDisk.write_at(file, bytes, offset),
@@ -196,26 +183,6 @@ impl Disk for DyingDisk {
             }
             _ => Err(io::Error::other("the process is dead")),
         }
-    }
-
-    fn sync(&self, file: &File) -> io::Result<()> {
-        RealDisk.sync(file)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealDisk.rename(from, to)
-    }
-
-    fn unlink(&self, path: &Path) -> io::Result<()> {
-        RealDisk.unlink(path)
-    }
-
-    fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        RealDisk.sync_directory(path)
-    }
-
-    fn space(&self, path: &Path) -> io::Result<Space> {
-        RealDisk.space(path)
     }
 }
 

@@ -24,14 +24,6 @@ struct StallingDisk {
 }
 
 impl Disk for StallingDisk {
-    fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {
-        RealDisk.create(path, bytes)
-    }
-
-    fn open(&self, path: &Path) -> io::Result<File> {
-        RealDisk.open(path)
-    }
-
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
         let stall = if path.starts_with(&self.directory) { self.stall.lock().unwrap().take() } else { None };
@@ -40,22 +32,6 @@ impl Disk for StallingDisk {
             go_on.recv_timeout(PATIENCE).unwrap();
         }
         RealDisk.write_at(file, bytes, offset)
-    }
-
-    fn sync(&self, file: &File) -> io::Result<()> {
-        RealDisk.sync(file)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealDisk.rename(from, to)
-    }
-
-    fn unlink(&self, path: &Path) -> io::Result<()> {
-        RealDisk.unlink(path)
-    }
-
-    fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        RealDisk.sync_directory(path)
     }
 }
 

@@ -15,16 +15,20 @@ use rustix::fs::FallocateFlags;
 
 const ZEROS_AT_ONCE: usize = 1 << 18;
 
-/// What changes a disk.
+/// What changes a disk. What an implementation leaves out is done on the machine's own file system.
 pub trait Disk: Send + Sync + Debug {
     /// Makes a new file that reads as `bytes` zeros and takes no room for them yet. An existing file is an error.
-    fn create(&self, path: &Path, bytes: u64) -> io::Result<File>;
+    fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {
+        RealDisk.create(path, bytes)
+    }
     /// Takes the room for a part of a file that was never written to, so that writing there cannot fail for want of it.
     fn reserve(&self, file: &File, from: u64, bytes: u64) -> io::Result<()> {
         RealDisk.reserve(file, from, bytes)
     }
     /// Opens a file that is there, for reading and writing.
-    fn open(&self, path: &Path) -> io::Result<File>;
+    fn open(&self, path: &Path) -> io::Result<File> {
+        RealDisk.open(path)
+    }
     /// Fills `bytes` from an offset on, as a start does; later reads go through maps.
     fn read_at(&self, file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         file.read_exact_at(bytes, offset)
@@ -34,13 +38,23 @@ pub trait Disk: Send + Sync + Debug {
         let _ = (path, part);
         populate()
     }
-    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()>;
+    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        RealDisk.write_at(file, bytes, offset)
+    }
     /// Returns once the file's bytes are on the disk.
-    fn sync(&self, file: &File) -> io::Result<()>;
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    fn unlink(&self, path: &Path) -> io::Result<()>;
+    fn sync(&self, file: &File) -> io::Result<()> {
+        RealDisk.sync(file)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.rename(from, to)
+    }
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        RealDisk.unlink(path)
+    }
     /// Returns once the names in the directory are on the disk.
-    fn sync_directory(&self, path: &Path) -> io::Result<()>;
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        RealDisk.sync_directory(path)
+    }
     /// How much room there is where a path lies.
     fn space(&self, path: &Path) -> io::Result<Space> {
         RealDisk.space(path)

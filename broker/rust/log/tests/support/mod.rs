@@ -467,10 +467,6 @@ impl Disk for ForgetfulDisk {
         Ok(file)
     }
 
-    fn open(&self, path: &Path) -> io::Result<File> {
-        RealDisk.open(path)
-    }
-
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.step()?;
         RealDisk.write_at(file, bytes, offset)?;
@@ -545,33 +541,5 @@ impl Disk for BadSectors {
     fn populate(&self, path: &Path, part: Range<u64>, populate: &dyn Fn() -> io::Result<()>) -> io::Result<()> {
         self.check(path, part)?;
         populate()
-    }
-
-    fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {
-        RealDisk.create(path, bytes)
-    }
-
-    fn open(&self, path: &Path) -> io::Result<File> {
-        RealDisk.open(path)
-    }
-
-    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
-        RealDisk.write_at(file, bytes, offset)
-    }
-
-    fn sync(&self, file: &File) -> io::Result<()> {
-        RealDisk.sync(file)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealDisk.rename(from, to)
-    }
-
-    fn unlink(&self, path: &Path) -> io::Result<()> {
-        RealDisk.unlink(path)
-    }
-
-    fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        RealDisk.sync_directory(path)
     }
 }
