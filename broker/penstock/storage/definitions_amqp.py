@@ -148,7 +148,7 @@ class DefinitionsFile:
             raise _unusable(self.path, "written", error) from error
 
     def _write_frames(self, frames: bytes, end: int) -> None:
-        """What was written before the disk refused is taken back, as no proof names it yet and it was never answered.
+        """Cuts off what was written before an error: no proof covers it yet, and no command was answered.
         Raises OSError when that fails, too."""
         assert self._descriptor is not None
         try:

@@ -77,7 +77,7 @@ class ProofFile:
 
 
 def read_proofs(path: Path) -> tuple[Proof, ...]:
-    """Those of the newest slot. Raises StorageError when no slot is whole, OSError for what the disk refuses."""
+    """Reads the proofs of the newest slot. Raises StorageError when no slot is whole, OSError when the disk fails."""
     return _newest(path, path.read_bytes())[1]
 
 

@@ -212,8 +212,8 @@ def listed_proofs(data_directory: Path) -> frozenset[str]:
 
 
 def listed_files(data_directory: Path, vhosts: Sequence[str]) -> list[str]:
-    """What `node.json` lists: without one of these the next start is refused. Settings that nobody ever made are not
-    missed."""
+    """The files that `node.json` lists: if one of them is missing, the next start is refused.
+    Settings that were never made are not missed."""
     settings = (f"{directory_name(vhost)}/{file}" for vhost in vhosts for file in _NOTHING)
     return [
         _USERS,

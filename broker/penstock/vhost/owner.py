@@ -169,7 +169,7 @@ class Owner:
         except NOT_WRITTEN:
             await self._reopen(decided)
             raise
-        except Exception:
+        except Exception:  # whatever it was, the deletions may be on the disk; it goes on to stop the virtual host
             await self._shut_deleted(decided)
             raise
         self.is_settling = False
@@ -232,8 +232,8 @@ class Owner:
                         self.shard.reopen_queue(change.id)
 
     async def _with_logs(self, decision: Decision) -> Decision | StorageError:
-        """Makes the logs of new queues with one of their own, before anything is written down: without room for them
-        the command is taken back, and nobody else hears of it. It waits for the disk, and nobody else has to. A start
+        """Makes the logs of new queues with one of their own, before anything is written down. Without room for them
+        this command alone is taken back. Waits for the disk without holding up other virtual hosts. A start
         removes the logs of queues that the definitions do not name."""
         made: list[QueueId] = []
         for change in decision.changes:

@@ -88,8 +88,8 @@ class Shard(Protocol):
     def retain_queues(self, ids: Sequence[int]) -> int: ...
     def put_queues(self, queues: Sequence[NewQueue]) -> None: ...
     def dedicate_queue(self, queue_id: int, /) -> None:
-        """Gives a queue a log of its own, before `put_queues` names it first. May wait for the disk. Where it raises,
-        DiskFullError or another StorageError, nothing is left of it."""
+        """Gives a queue a log of its own, before `put_queues` names it first. May wait for the disk. Raises
+        DiskFullError or another StorageError; then the log was not created."""
 
     def delete_queue(self, queue_id: int, /) -> int:
         """Also takes back the log of a queue that was not put."""

@@ -329,7 +329,7 @@ impl Shard {
             }
         }
         let mut guard = self.lock()?;
-        // One that is being deleted is nobody's home any more.
+        // A queue that is being deleted takes no more messages of a producer.
         let found = found.filter(|id| guard.elsewhere.contains_key(id));
         guard.producer_homes.entry(session.id()).or_insert(found);
         Ok(())

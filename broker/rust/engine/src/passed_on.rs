@@ -34,7 +34,7 @@ pub(crate) struct Sent<'a> {
 }
 
 impl Fate {
-    /// What becomes of a message once one more log answered for it.
+    /// The fate of a message after one more log answered for it.
     fn and(self, other: Fate) -> Fate {
         match (self, other) {
             (Fate::Stored(one), Fate::Stored(other)) => Fate::Stored(one.max(other)),
@@ -122,7 +122,7 @@ impl Shard {
         self.publish_as(producer, &some, level, now_ms, found)
     }
 
-    /// What the log of a queue refused holds back what follows here too: a queue of that name may lie here next.
+    /// Also refuses, in the vhost's log, what follows a message that a queue's own log refused: the next queue of that name may lie here.
     fn hold_back<'a>(
         &self,
         session: &ProducerSession,

@@ -33,7 +33,7 @@ pub struct Publication<'a> {
 }
 
 impl Publication<'_> {
-    /// What becomes of it when no queue takes it.
+    /// Its fate when no queue takes it.
     pub(crate) fn fate_nowhere(&self) -> Fate {
         if self.mandatory { Fate::Returned } else { Fate::Unroutable }
     }

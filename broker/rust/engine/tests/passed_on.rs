@@ -85,7 +85,7 @@ fn send(
     shard.publish_as(session, &batch, Some(Level::Disk), 1, &mut fates).map(|_| fates)
 }
 
-/// What a publisher is told who must not wait for the one that holds a lock.
+/// The fates that a publish returns while another thread holds a lock.
 fn sent_soon(shard: &Arc<Shard>, sent: Sent) -> Fate {
     let (done, is_done) = channel();
     let shard = Arc::clone(shard);
@@ -98,8 +98,8 @@ fn bodies(house: &House, id: QueueId) -> Vec<String> {
     read_all(&mut reader).into_iter().map(|said| said.body).collect()
 }
 
-/// The vhost's routing named the queue before its log had it, which had no queue to store the message in; nobody listened to
-/// that, and a mandatory message was confirmed.
+/// The vhost's routing named the queue before the queue's own log had it. That log could not store the message, its answer was
+/// ignored, and a mandatory message was confirmed.
 #[test]
 fn a_message_that_its_queues_own_log_does_not_take_is_not_confirmed() {
     let directory = tempfile::tempdir().unwrap();

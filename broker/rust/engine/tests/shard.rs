@@ -413,7 +413,7 @@ fn no_more_is_flagged_after_a_crash_than_went_out_again() {
     assert!(flagged <= 200, "{flagged} are flagged that no consumer had");
 }
 
-/// Only what lay below the first message that nobody had taken yet was flagged.
+/// Only messages below the first one not taken yet were flagged.
 #[test]
 fn a_stop_while_a_consumer_holds_messages_keeps_the_flags_of_a_crash_before_it() {
     let directory = tempfile::tempdir().unwrap();

@@ -17,7 +17,7 @@ use crate::sync::Unsynced;
 /// Room is reserved in steps of this size: what is not written yet takes little, and asking is rare.
 pub(crate) const STEP_BYTES: u64 = 4 << 20;
 
-/// What is reserved of a segment that may get nothing but its header and an epoch's record: a page, which these take anyway.
+/// Bytes reserved for a segment that may get only its header and an epoch record: one page, which these need anyway.
 const FIRST_BYTES: u64 = 4 << 10;
 
 /// How large a segment is made, and how much of it is reserved at once.

@@ -1,4 +1,4 @@
-//! Which bytes of a segment were written a moment ago: they are in the page cache, and nobody has to ask the system.
+//! Tells which bytes of a segment were written a moment ago. They are in the page cache, so the system need not be asked.
 //!
 //! What must stay true: what counts as fresh was written by this process less than `FRESH_MS` ago and is among the newest
 //! `FRESH_BYTES` of its segment. The system evicts what was used longest ago, so a fresh page goes only when next to nothing is left
@@ -30,7 +30,7 @@ impl Fresh {
     pub fn written(&self, from: u64, now_ms: u64) {
         let since = self.since_ms.load(Ordering::Relaxed);
         if self.from.load(Ordering::Relaxed) == u64::MAX || now_ms.saturating_sub(since) > FRESH_MS / 2 {
-            // In this order: with the new time nobody sees the old offset.
+            // In this order: a reader that sees the new time sees the new offset, too.
             self.from.store(from, Ordering::Release);
             self.since_ms.store(now_ms, Ordering::Release);
         }

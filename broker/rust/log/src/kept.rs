@@ -13,7 +13,7 @@ const LOG_BYTES: u64 = 64 << 10;
 #[derive(Debug, Default)]
 pub struct Kept(AtomicU64);
 
-/// What one log has in it, until it is dropped.
+/// The share of one log. Dropping it gives the share back.
 #[derive(Debug)]
 pub(crate) struct Share {
     kept: Arc<Kept>,
