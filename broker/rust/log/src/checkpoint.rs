@@ -312,7 +312,8 @@ mod tests {
         let queues = prop::collection::hash_map(any::<u32>().prop_map(QueueId), queues(), 0..6);
         let bytes = || prop::collection::vec(any::<u8>(), 0..9);
         let value = prop::collection::vec(any::<u8>(), 1..9);
-        let marks = prop::collection::btree_map((bytes(), bytes()), value, 0..4);
+        let owner = bytes().prop_filter("no mark has this owner", |owner| owner != LIVE_SEGMENTS);
+        let marks = prop::collection::btree_map((owner, bytes()), value, 0..4);
         let producers = prop::collection::hash_map(any::<u64>(), any::<u64>(), 0..4);
         (queues, marks, producers, any::<[u64; 3]>(), any::<u32>()).prop_map(
             |(queues, marks, producers, [position, epoch, first], highest)| FoldState {
