@@ -90,6 +90,26 @@ impl AckSet {
         self.ranges.insert(first, last);
     }
 
+    /// Takes a number out of the settled ones.
+    pub fn remove(&mut self, sequence: Sequence) {
+        let number = sequence.0;
+        if number < self.below {
+            let last = self.below - 1;
+            self.below = number;
+            if number < last {
+                self.ranges.insert(number + 1, last);
+            }
+        } else if let Some((first, last)) = self.range_around(number) {
+            self.ranges.remove(&first);
+            if first < number {
+                self.ranges.insert(first, number - 1);
+            }
+            if number < last {
+                self.ranges.insert(number + 1, last);
+            }
+        }
+    }
+
     fn absorb_into_below(&mut self) {
         while let Some((&first, &last)) = self.ranges.first_key_value() {
             if first > self.below {

@@ -182,6 +182,12 @@ impl Subscription {
         }
     }
 
+    /// How many messages move at most when what it holds of `range` leaves: those on the shorter side of it.
+    pub(crate) fn moves(&self, range: SequenceRange) -> usize {
+        let places = self.places(range);
+        if places.is_empty() { 0 } else { places.start.min(self.held.len() - places.end) }
+    }
+
     /// Adds what lies at `places` to what is settled; gives how many of them have no size yet.
     pub(crate) fn add_up(&self, places: Range<usize>, settled: &mut Settled) -> u64 {
         let mut ends = self.held.range(places.clone());

@@ -15,13 +15,18 @@ fn next(settled: &HashSet<u64>, from: u64, is_settled: bool) -> u64 {
 proptest! {
     #[test]
     fn an_ack_set_holds_what_a_set_of_numbers_holds(
-        below in 0u64..8, ranges in prop::collection::vec((0..NUMBERS, 0u64..12), 0..40),
+        below in 0u64..8, steps in prop::collection::vec((0..NUMBERS, 0u64..12, prop::bool::weighted(0.2)), 0..40),
     ) {
         let mut set = AckSet::starting_at(Sequence(below));
         let mut model: HashSet<u64> = (0..below).collect();
-        for (first, length) in ranges {
-            set.insert(SequenceRange { first: Sequence(first), last: Sequence(first + length) });
-            model.extend(first..=first + length);
+        for (first, length, is_removed) in steps {
+            if is_removed {
+                set.remove(Sequence(first));
+                model.remove(&first);
+            } else {
+                set.insert(SequenceRange { first: Sequence(first), last: Sequence(first + length) });
+                model.extend(first..=first + length);
+            }
 
             let lowest = next(&model, 0, false);
             prop_assert_eq!(set.below().0, lowest);

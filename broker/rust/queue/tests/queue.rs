@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use penstock_queue::{
-    AckSet, Queue, QueueError, Sequence, SequenceRange, Settle, SubscriptionId, SubscriptionSettings, Taken,
+    AckSet, Queue, QueueError, Sequence, SequenceRange, Settle, Settling, SubscriptionId, SubscriptionSettings, Taken,
 };
 
 fn settings(prefetch: u32) -> SubscriptionSettings {
@@ -258,4 +258,39 @@ fn what_may_have_gone_out_before_a_start_is_flagged_and_not_counted() {
 
     let flags: Vec<_> = taken.iter().map(|one| (one.sequence.0, one.redelivered, one.delivery_count)).collect();
     assert_eq!(flags, [(1, true, 0), (2, true, 0), (3, false, 0), (4, false, 0)]);
+}
+
+/// How many parts it takes to settle every message of these ranges, each at most so many messages.
+fn parts(queue: &mut Queue, id: SubscriptionId, ranges: &[SequenceRange], steps_max: usize) -> (u64, u64) {
+    let (mut count, mut parts) = (0, 0);
+    let mut settling = Settling::of(ranges);
+    while !settling.is_done() {
+        count += queue.settle_some(id, &mut settling, Settle::Ack, steps_max).count;
+        parts += 1;
+    }
+    (count, parts)
+}
+
+#[test]
+fn messages_settled_out_of_the_middle_go_in_parts_that_move_little() {
+    let mut queue = queue_of(65_535);
+    let id = queue.subscribe(settings(65_535)).unwrap();
+    queue.take(id, 65_535, &mut Vec::new());
+    let singles: Vec<_> = (0..4_096).map(|number| range(28_673 + 2 * number, 28_673 + 2 * number)).collect();
+
+    let (count, parts) = parts(&mut queue, id, &singles, 4_096);
+
+    assert_eq!(count, 4_096);
+    // Each of them makes at least 28,672 others move, so ten of them are more than a part may cost.
+    assert!(parts >= 4_096 / 10, "{parts} parts");
+    queue.check_invariants();
+}
+
+#[test]
+fn messages_settled_in_the_order_they_were_taken_need_no_further_parts() {
+    let mut queue = queue_of(65_535);
+    let id = queue.subscribe(settings(65_535)).unwrap();
+    queue.take(id, 65_535, &mut Vec::new());
+
+    assert_eq!(parts(&mut queue, id, &[SequenceRange::ALL], 4_096), (65_535, 16));
 }
