@@ -411,4 +411,11 @@ FAULTS = (
         "        if replaced.len() == usize::MAX {\n",
         "cargo test --locked --quiet -p penstock-log --test interrupted_starts",
     ),
+    Fault(
+        "a backup reads evicted pages of a segment, and they are delivered without a check",
+        "broker/rust/log/src/backup.rs",
+        "        from.segment.inspect(|segment| segment.note_read(at, at + length as u64));\n",
+        "",
+        f"{LOG} reread",
+    ),
 )

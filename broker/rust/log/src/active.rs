@@ -77,7 +77,7 @@ impl Active {
             LogError::io("create", path, error)
         })?;
         let file = Arc::new(file);
-        let unsynced = Unsynced { number, path: Arc::from(path), file: Arc::clone(&file), is_new: true };
+        let unsynced = Unsynced::new(number, path, &file);
         Ok((Active { segment: Arc::new(segment), file, index: MemoryIndex::default(), reserved }, unsynced))
     }
 

@@ -20,7 +20,7 @@ use crate::fold_ticket::set_aside;
 use crate::manifest::Manifest;
 use crate::names::Names;
 use crate::record::Position;
-use crate::segment::{damaged_path, directory_path};
+use crate::segment::{Segment, damaged_path, directory_path};
 use crate::sync::{SyncedFile, save_position};
 
 const COPY_BYTES: usize = 1 << 20;
@@ -143,13 +143,12 @@ pub struct BackupTicket {
     pub(crate) directory: Arc<Path>,
     pub(crate) log_id: [u8; 16],
     pub(crate) position: Position,
-    /// The files of the sealed segments and, where they have one, of their directories.
-    pub(crate) sealed: Vec<(PathBuf, PathBuf)>,
+    pub(crate) sealed: Vec<Segment>,
     /// Segments that only a start touches, as they cannot be served: a start of the copy is to tell of them, too.
     pub(crate) unserved: Vec<PathBuf>,
     /// Of those of the sealed ones that were rewritten.
     pub(crate) manifest: Manifest,
-    pub(crate) active: (PathBuf, Arc<File>),
+    pub(crate) active: (Segment, Arc<File>),
     /// How much of the active segment's file is below the position, and how large the file is.
     pub(crate) active_bytes: (u64, u64),
     pub(crate) hold: Hold,
@@ -168,10 +167,12 @@ impl BackupTicket {
 
     /// Makes the copy in an empty directory, of any file system. Where that can share blocks of files, it does.
     pub fn perform(self, target: &Path) -> Result<(), LogError> {
-        for (segment, index) in &self.sealed {
-            self.copy(segment, target)?;
-            self.copy_if_there(index, target)?;
-            self.copy_if_there(&damaged_path(segment), target)?;
+        for segment in &self.sealed {
+            // A map of its own, gone with the copy of it.
+            let segment = segment.unmapped();
+            self.copy_of(segment.path(), Some(&segment), target)?;
+            self.copy_if_there(&segment.directory_path(), target)?;
+            self.copy_if_there(&damaged_path(segment.path()), target)?;
         }
         for segment in &self.unserved {
             self.copy_if_there(segment, target)?;
@@ -196,21 +197,26 @@ impl BackupTicket {
     }
 
     fn copy_active(&self, target: &Path) -> Result<(), LogError> {
-        let (path, file) = &self.active;
+        let (segment, file) = &self.active;
         let (used, bytes) = self.active_bytes;
         self.check_room(target, used)?;
-        let copy = in_directory(path, target);
-        let copied = copy_bytes((file, path), used, &copy)?;
+        let copy = in_directory(segment.path(), target);
+        let source = Source { file, path: segment.path(), segment: Some(segment) };
+        let copied = copy_bytes(&source, used, &copy)?;
         copied.set_len(bytes).and_then(|()| copied.sync_all()).map_err(|error| LogError::io("write", &copy, error))
     }
 
     /// Copies a file that does not change any more; then it is on the disk.
     fn copy(&self, path: &Path, target: &Path) -> Result<(), LogError> {
+        self.copy_of(path, None, target)
+    }
+
+    fn copy_of(&self, path: &Path, segment: Option<&Segment>, target: &Path) -> Result<(), LogError> {
         let opened = File::open(path).and_then(|file| file.metadata().map(|found| (file, found.len())));
         let (file, bytes) = opened.map_err(|error| LogError::io("open", path, error))?;
         self.check_room(target, bytes)?;
         let copy = in_directory(path, target);
-        let copied = copy_bytes((&file, path), bytes, &copy)?;
+        let copied = copy_bytes(&Source { file: &file, path, segment }, bytes, &copy)?;
         copied.sync_all().map_err(|error| LogError::io("sync", &copy, error))
     }
 
@@ -248,8 +254,15 @@ fn sync(path: &Path) -> Result<(), LogError> {
     File::open(path).and_then(|file| file.sync_all()).map_err(|error| LogError::io("sync", path, error))
 }
 
+/// A file to be copied, and the segment that it is of, which is told what is read of it.
+struct Source<'a> {
+    file: &'a File,
+    path: &'a Path,
+    segment: Option<&'a Segment>,
+}
+
 /// Copies the first bytes of a file into a new one.
-fn copy_bytes(from: (&File, &Path), bytes: u64, to: &Path) -> Result<File, LogError> {
+fn copy_bytes(from: &Source<'_>, bytes: u64, to: &Path) -> Result<File, LogError> {
     let copy = OpenOptions::new().write(true).create_new(true).open(to);
     let copy = copy.map_err(|error| LogError::io("create", to, error))?;
     copy_into(from, bytes, (&copy, to))?;
@@ -257,23 +270,27 @@ fn copy_bytes(from: (&File, &Path), bytes: u64, to: &Path) -> Result<File, LogEr
 }
 
 /// By the kernel, which may share blocks. Where it cannot or meets an error, by reading and writing, which says which of
-/// the two disks it was.
-fn copy_into((from, path): (&File, &Path), bytes: u64, (copy, to): (&File, &Path)) -> Result<(), LogError> {
+/// the two disks it was. Part by part, so that little time passes between asking what is in memory and reading it.
+fn copy_into(from: &Source<'_>, bytes: u64, (copy, to): (&File, &Path)) -> Result<(), LogError> {
     let (mut at, mut copied) = (0, 0);
+    let part_at = |at: u64| {
+        let length = usize::try_from(bytes - at).unwrap_or(usize::MAX).min(COPY_BYTES);
+        from.segment.inspect(|segment| segment.note_read(at, at + length as u64));
+        length
+    };
     while at < bytes {
-        let length = usize::try_from(bytes - at).unwrap_or(usize::MAX);
-        match rustix::fs::copy_file_range(from, Some(&mut at), copy, Some(&mut copied), length) {
+        let length = part_at(at);
+        match rustix::fs::copy_file_range(from.file, Some(&mut at), copy, Some(&mut copied), length) {
             Ok(0) | Err(_) => break,
             Ok(_) => {}
         }
     }
     let mut buffer = vec![0; if at < bytes { COPY_BYTES } else { 0 }];
     while at < bytes {
-        let length = usize::try_from(bytes - at).unwrap_or(usize::MAX).min(COPY_BYTES);
-        let Some(part) = buffer.get_mut(..length) else { break };
-        from.read_exact_at(part, at).map_err(|error| LogError::io("read", path, error))?;
+        let Some(part) = buffer.get_mut(..part_at(at)) else { break };
+        from.file.read_exact_at(part, at).map_err(|error| LogError::io("read", from.path, error))?;
         copy.write_all_at(part, at).map_err(|error| LogError::io("write", to, error))?;
-        at += length as u64;
+        at += part.len() as u64;
     }
     Ok(())
 }
@@ -292,8 +309,9 @@ mod tests {
         let full = Path::new("/dev/full");
         let device = OpenOptions::new().write(true).open(full).unwrap();
 
-        let no_room = copy_into((&file, &source), 100, (&device, full)).unwrap_err();
-        let too_short = copy_bytes((&file, &source), 101, &copy).unwrap_err();
+        let from = Source { file: &file, path: &source, segment: None };
+        let no_room = copy_into(&from, 100, (&device, full)).unwrap_err();
+        let too_short = copy_bytes(&from, 101, &copy).unwrap_err();
 
         assert!(no_room.is_full());
         assert_eq!(no_room.to_string(), "cannot write /dev/full: No space left on device (os error 28)");

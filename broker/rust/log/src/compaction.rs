@@ -38,8 +38,8 @@ pub struct CompactionTicket {
     pub(crate) taken: u64,
     /// The room on the disk beyond what draining the log needs; `None` when the disk does not say.
     pub(crate) spare: Option<u64>,
-    /// The numbers of damaged segments: nothing is rewritten in their place or across them.
-    pub(crate) quarantined: BTreeSet<u64>,
+    /// The numbers of segments that stay as they are: nothing is rewritten in their place or across them.
+    pub(crate) barriers: BTreeSet<u64>,
     pub(crate) directory: Arc<Path>,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) keeper: Arc<Mutex<Keeper>>,
@@ -83,7 +83,7 @@ impl CompactionTicket {
         if self.stopped.load(Ordering::SeqCst) {
             return Err(LogError::Stopped { path: self.directory.to_path_buf() });
         }
-        let is_over = |rewriting: &mut Rewriting| self.spare == Some(0) || self.is_quarantined(rewriting.numbers());
+        let is_over = |rewriting: &mut Rewriting| self.spare == Some(0) || self.is_barred(rewriting.numbers());
         if let Some(rewriting) = keeper.rewriting.take_if(is_over) {
             let given_up = rewriting.abandon(self.disk.as_ref()).err();
             return Ok(self.compacted(&keeper, 0, true, given_up, None));
@@ -145,11 +145,11 @@ impl CompactionTicket {
         let floor = keeper.checkpoints.floor();
         keeper.catalog.measure(&keeper.state, floor);
         let merges = self.patience(&keeper.catalog) >= MERGE_PATIENCE;
-        keeper.catalog.choose(Choice { floor, sizes: self.sizes, barriers: &self.quarantined, merges })
+        keeper.catalog.choose(Choice { floor, sizes: self.sizes, barriers: &self.barriers, merges })
     }
 
-    fn is_quarantined(&self, (first, last): (u64, u64)) -> bool {
-        self.quarantined.range(first..=last).next().is_some()
+    fn is_barred(&self, (first, last): (u64, u64)) -> bool {
+        self.barriers.range(first..=last).next().is_some()
     }
 
     fn give_up(&self, keeper: &mut Keeper, fault: Fault) -> Option<LogError> {
@@ -204,7 +204,10 @@ impl CompactionTicket {
         let (first, last) = rewriting.numbers();
         let stays = |holding: &&Holding| !(first..=last).contains(&holding.segment.number());
         let kept = keeper.catalog.holdings().iter().filter(stays).filter_map(Holding::entry);
-        let mut entries: Vec<Entry> = kept.chain([rewriting.entry()]).collect();
+        let own = rewriting.entry();
+        let is_apart = |gone: &Entry| gone.end <= own.first || own.end <= gone.first;
+        let gone = keeper.gone_entries.iter().copied().filter(is_apart);
+        let mut entries: Vec<Entry> = kept.chain(gone).chain([own]).collect();
         entries.sort_unstable_by_key(|entry| entry.first);
         Manifest { entries }.prepare(disk, &self.directory, &self.log_id)?;
         Ok(sealed)

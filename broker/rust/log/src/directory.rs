@@ -259,6 +259,13 @@ impl Directory {
         Ok(found)
     }
 
+    /// Where the last record begins that it names. It looks at everything.
+    pub(crate) fn last_offset(&self) -> Result<Option<u32>, LogError> {
+        let mut last = None;
+        self.each(|_, place| last = last.max(Some(place)))?;
+        Ok(last)
+    }
+
     fn each(&self, mut each: impl FnMut(Target, u32)) -> Result<(), LogError> {
         let count_max = usize::MAX;
         for entry in self.entries()? {

@@ -8,8 +8,8 @@ use penstock_queue::{QueueId, SequenceRange};
 use crate::error::LogError;
 use crate::record::{
     FLAG_KEY, FLAG_LONG_PROPERTIES, FLAG_PRODUCER, HEADER_BYTES, KIND_DELETE, KIND_EPOCH, KIND_MARK, KIND_MESSAGE,
-    KIND_SETTLE, MESSAGE_FIXED_BYTES, MarkView, MessageView, Outcome, PRODUCER_BYTES, Position, Producer, RANGE_BYTES,
-    RECORD_BYTES_MAX, RawMessage, TARGET_BYTES, TARGETS_MAX, Target, crc_of, head_crc, seed_of,
+    KIND_SETTLE, MESSAGE_FIXED_BYTES, MarkView, MessageView, ONE_TARGET_BYTES, Outcome, PRODUCER_BYTES, Position,
+    Producer, RANGE_BYTES, RECORD_BYTES_MAX, RawMessage, TARGET_BYTES, TARGETS_MAX, Target, crc_of, head_crc, seed_of,
 };
 
 /// What a message carries, with its checksum.
@@ -137,7 +137,7 @@ pub(crate) fn encode_message(
     let length = payload.record_bytes(targets.len());
     out.reserve(length);
     let flags = payload.flags();
-    let mut fixed = [0; FIXED_BYTES + TARGET_BYTES];
+    let mut fixed = [0; ONE_TARGET_BYTES];
     let (header, head) = fixed.split_at_mut(HEADER_BYTES);
     fill_header(header, length as u32, [KIND_MESSAGE, flags], targets.len() as u16, stamp.position);
     header[16..20].copy_from_slice(&payload.crc.to_le_bytes());
@@ -149,7 +149,7 @@ pub(crate) fn encode_message(
     if let ([target], 0) = (targets, flags) {
         // Nearly every message is such: all that has a fixed size is put together before it goes to the buffer.
         fixed[FIXED_BYTES..].copy_from_slice(&target_bytes(target));
-        let crc = crc_of(stamp.seed, [&fixed[..20], &fixed[HEADER_BYTES..]]);
+        let crc = head_crc(&fixed, ONE_TARGET_BYTES, stamp.seed);
         fixed[20..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
         out.extend_from_slice(&fixed);
     } else {

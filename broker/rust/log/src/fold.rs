@@ -73,11 +73,16 @@ impl FoldedQueue {
     }
 
     fn stored(&mut self, sequence: Sequence, body_bytes: u64) {
-        if sequence < self.next {
+        if sequence >= self.next {
+            self.skip_to(sequence);
+            self.next = sequence.next();
+        } else if self.settled.contains(sequence) {
+            // Passed over by a raise: the start that wrote it could read less of the log, raised from a lower number, and gave
+            // this one. A record comes before its settlement, so that nothing else has settled it.
+            self.settled.remove(sequence);
+        } else {
             return;
         }
-        self.skip_to(sequence);
-        self.next = sequence.next();
         self.count += 1;
         self.bytes = self.bytes.saturating_add(body_bytes);
     }

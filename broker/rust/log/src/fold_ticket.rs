@@ -6,7 +6,6 @@
 //! does not hold, and a sector that cannot be read costs the records in it.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,10 +20,11 @@ use crate::disk::Disk;
 use crate::error::{Damage, LogError};
 use crate::fold::FoldState;
 use crate::live_segments::LiveSegment;
+use crate::manifest::Entry;
 use crate::record::{DecodeError, Position};
 use crate::rewriting::Rewriting;
 use crate::segment::{Check, Segment, aside_path, damaged_path};
-use crate::sync::{SyncedFile, save_position};
+use crate::sync::{SyncedFile, Unsynced, save_position};
 
 /// A checkpoint is saved twice when this many times its size lies between the two that are kept, and at least so much.
 const COPY_TIMES: u64 = 8;
@@ -39,6 +39,8 @@ pub(crate) struct Keeper {
     pub(crate) rewriting: Option<Rewriting>,
     /// Segments that the start missed: it is for the next one to see whether they are missed still.
     pub(crate) gone: Vec<LiveSegment>,
+    /// Their entries in the manifest, by which a segment that is put back is served again.
+    pub(crate) gone_entries: Vec<Entry>,
     /// Nothing is compacted once its log is closed: another may stand on the directory.
     pub(crate) is_closed: bool,
 }
@@ -50,7 +52,7 @@ pub(crate) struct FoldPart {
     pub(crate) end: Position,
     pub(crate) lookup: Lookup,
     /// There while its bytes are not known to be on the disk.
-    pub(crate) unsynced: Option<Arc<File>>,
+    pub(crate) unsynced: Option<Unsynced>,
 }
 
 /// Says that a fold is under way until it is dropped.
@@ -115,6 +117,13 @@ impl Retired {
         files.push(segment.path().to_owned());
         self.files.push(segment.directory_path());
         self.segments.push(segment);
+    }
+
+    /// The names that damaged segments get by [`Retired::perform`], or once no copy needs them.
+    #[must_use]
+    pub fn asides(&self) -> Vec<String> {
+        let name = |path: &PathBuf| aside_path(path).file_name().map(|name| name.to_string_lossy().into_owned());
+        self.kept.iter().filter_map(name).collect()
     }
 
     pub fn perform(self) -> Result<(), LogError> {
@@ -203,8 +212,9 @@ pub(crate) fn set_aside(disk: &dyn Disk, path: &Path) -> Result<PathBuf, LogErro
     Ok(aside)
 }
 
-/// Moves the state to the end of a sealed segment. The head of every record is checked; those that do not hold any more
-/// are passed over and told, and their messages keep their numbers.
+/// Moves the state to the end of a sealed segment. The heads of records are checked, those of messages once bytes of the segment
+/// had to be read from the disk again; those that do not hold any more are passed over and told, and their messages keep their
+/// numbers.
 fn advance(
     state: &mut FoldState,
     part: &FoldPart,
@@ -226,7 +236,7 @@ fn advance_in_map(
 ) -> Result<(), LogError> {
     // A map of its own, gone at the end.
     let segment = part.segment.unmapped();
-    let mut walk = segment.walk_in_window(segment.offset_of(state.position), Check::Head)?;
+    let mut walk = segment.walk_in_window(segment.offset_of(state.position), Check::Folded)?;
     while state.position < part.end {
         walk.keep_window(disk)?;
         if let Some(outline) = walk.step_outline() {
@@ -306,11 +316,8 @@ fn pass_over(state: &mut FoldState, part: &FoldPart, (at, why): (u64, Damage), t
 
 /// Brings a segment that lives, and its directory, to the disk.
 fn keep(part: &mut FoldPart, disk: &dyn Disk, stopped: &AtomicBool) -> Result<(), LogError> {
-    if let Some(file) = part.unsynced.take() {
-        disk.sync(&file).map_err(|error| {
-            stopped.store(true, Ordering::SeqCst);
-            LogError::io("sync", part.segment.path(), error)
-        })?;
+    if let Some(unsynced) = part.unsynced.take() {
+        unsynced.sync(disk).inspect_err(|_| stopped.store(true, Ordering::SeqCst))?;
     }
     let written = match &part.lookup {
         Lookup::Memory(index) => directory::save(disk, &part.segment, index)?,

@@ -8,9 +8,11 @@ use std::ops::Range;
 use penstock_queue::{QueueId, Sequence};
 use rustc_hash::FxHashMap;
 
-use crate::error::LogError;
+use crate::contents::Contents;
+use crate::disk::RealDisk;
+use crate::error::{Damage, LogError};
 use crate::record::{Decoded, Record, Target};
-use crate::segment::{Check, SEGMENT_HEADER_BYTES, Segment};
+use crate::segment::{Check, SEGMENT_HEADER_BYTES, Segment, Walk};
 
 /// Messages of one queue with contiguous numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,8 +42,22 @@ struct QueueRuns {
 
 /// The index of a segment, from those of its records that can be read.
 pub(crate) fn of_segment(segment: &Segment) -> Result<MemoryIndex, LogError> {
+    match segment.walk(SEGMENT_HEADER_BYTES, Check::Head) {
+        Err(LogError::Damaged { why: Damage::Unreadable, .. }) => {
+            let contents = Contents::read(&RealDisk, segment.path(), segment.readable())?;
+            Ok(of_contents(segment, &contents))
+        }
+        walk => Ok(of_walk(walk?)),
+    }
+}
+
+/// The same by what the disk gives back of the file.
+pub(crate) fn of_contents(segment: &Segment, contents: &Contents) -> MemoryIndex {
+    of_walk(segment.walk_over(contents.up_to(segment.readable()), Check::Head))
+}
+
+fn of_walk(mut walk: Walk<'_>) -> MemoryIndex {
     let mut index = MemoryIndex::default();
-    let mut walk = segment.walk(SEGMENT_HEADER_BYTES, Check::Head)?;
     loop {
         match walk.step() {
             Ok((offset, Decoded { record: Record::Message(message), .. })) => {
@@ -50,7 +66,7 @@ pub(crate) fn of_segment(segment: &Segment) -> Result<MemoryIndex, LogError> {
             }
             Ok(_) => {}
             Err(_) if walk.resume() => {}
-            Err(_) => return Ok(index),
+            Err(_) => return index,
         }
     }
 }

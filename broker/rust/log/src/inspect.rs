@@ -205,6 +205,7 @@ impl Inspection {
                     bytes += u64::from(decoded.length);
                     has_live |= self.count(report, &decoded.record);
                 }
+                Err(_) if self.is_after_end(number, segment, at)? => return Ok(has_live),
                 Err(error) => {
                     if !walk.resume() {
                         report.bytes = at - SEGMENT_HEADER_BYTES;
@@ -216,6 +217,18 @@ impl Inspection {
             }
             report.bytes = bytes;
         }
+    }
+
+    /// Whether what stands at an offset may lie after the segment's end: what a crash tore stays there, and where it began
+    /// only the segment said that was next, which is gone since. No start reads anything but messages below the checkpoint, so
+    /// that nothing is missed behind the last one that the index file names.
+    fn is_after_end(&self, number: u64, segment: &Segment, at: u64) -> Result<bool, LogError> {
+        let has_next = self.next.is_some_and(|(next, _)| number + 1 == next);
+        if segment.is_rewritten() || segment.first() >= self.covered || has_next {
+            return Ok(false);
+        }
+        let directory = Directory::of(segment);
+        Ok(directory.is_usable()? && directory.last_offset()?.is_some_and(|last| u64::from(last) < at))
     }
 
     /// Says whether the record is a message that lives.

@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 use rustc_hash::FxHashMap;
@@ -142,6 +142,8 @@ pub struct Log {
     /// The numbers of segments with damage: nothing is rewritten in their place or across them, and their files are set
     /// aside, not removed, once nothing in them lives.
     quarantined: BTreeSet<u64>,
+    /// The numbers of other segments that are not rewritten, and across which none is: see [`Log::fence`].
+    fenced: BTreeSet<u64>,
     /// Segments that stay and are not served: their headers cannot be read, or the manifest does not name them; and what
     /// remembers that others were gone.
     unserved: Vec<PathBuf>,
@@ -160,12 +162,14 @@ impl Log {
         let mut state = recovered.state.clone();
         let (quarantined, set_aside) = (recovered.quarantined.clone(), recovered.set_aside.clone());
         let removed_indexes = recovered.removed_indexes.clone();
+        let lost = recovered.lost.clone();
         let raise = options.raise || recovery.torn_bytes > 0 || recovered.has_lost;
         let is_new = recovered.log_id.is_none();
         let mut log = Log::after(directory, options, recovered)?;
         quarantined.iter().for_each(|found| log.quarantine(&found.file, found.at));
         log.unserved.extend(log.unserved_of(&quarantined));
         log.quarantined.extend(quarantined.iter().filter_map(|found| number_of(&found.file)));
+        log.fence(lost.iter().filter_map(|path| number_of(&path.file_name()?.to_string_lossy())));
         let end = log.append_epoch(raise)?;
         log.write()?;
         state.apply(&Record::Epoch { epoch: log.epoch, raise }, end);
@@ -174,12 +178,19 @@ impl Log {
             let synced = log.begin_sync().map(SyncTicket::perform).transpose()?;
             log.finish_sync(synced.unwrap_or(end));
         }
+        if !quarantined.is_empty() {
+            // With an earlier position a start after a failing power would take what is damaged for the log's torn end, and
+            // leave out what comes after it.
+            let synced = log.synced_file.lock().unwrap_or_else(PoisonError::into_inner);
+            synced.sync(log.options.disk.as_ref())?;
+        }
         Ok(Opened { log, state, recovery, quarantined, set_aside, removed_indexes })
     }
 
     /// Appends a message to the tail. Returns the position after it: the message is in the page cache once [`Log::write`]
     /// returned that much, and on the disk once [`Log::synced`] is not below it. For more targets than one record names it
     /// is stored in several records.
+    #[inline]
     pub fn append_message(
         &mut self,
         payload: &Payload<'_>,
@@ -396,6 +407,11 @@ impl Log {
             return Ok(());
         }
         self.write()?;
+        if self.written == self.folded {
+            // What died before the newest checkpoint goes with another one, and has not been brought to the disk.
+            self.append_epoch(false)?;
+            self.write()?;
+        }
         self.closed = true;
         let sync = self.begin_sync().map(SyncTicket::perform).transpose()?;
         self.finish_sync(sync.unwrap_or(self.synced));
@@ -434,7 +450,8 @@ impl Log {
 
 impl Log {
     fn after(directory: &Path, options: LogOptions, recovered: Recovered) -> Result<Log, LogError> {
-        let Recovered { log_id, state, checkpoints, synced, sealed, next_number, gone, lost, .. } = recovered;
+        let Recovered { log_id, state, checkpoints, synced, sealed, next_number, gone, gone_entries, lost, .. } =
+            recovered;
         let log_id = log_id.map_or_else(|| random(directory), Ok)?;
         let directory: Arc<Path> = Arc::from(directory);
         let (end, epoch) = (state.position, state.epoch + 1);
@@ -459,6 +476,7 @@ impl Log {
                 catalog: Catalog::of(&sealed),
                 rewriting: None,
                 gone,
+                gone_entries,
                 is_closed: false,
             })),
             synced_file: Arc::new(Mutex::new(synced)),
@@ -480,6 +498,7 @@ impl Log {
             hints: RefCell::default(),
             recent,
             quarantined: BTreeSet::new(),
+            fenced: BTreeSet::new(),
             unserved: lost,
         })
     }

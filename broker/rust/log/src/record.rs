@@ -36,6 +36,13 @@ const FLAGS_KNOWN: u8 =
 pub(crate) const PRODUCER_BYTES: usize = 20;
 pub(crate) const MESSAGE_FIXED_BYTES: usize = 10;
 pub(crate) const TARGET_BYTES: usize = 12;
+/// The head of a message for one queue, without optional parts.
+pub(crate) const ONE_TARGET_BYTES: usize = HEADER_BYTES + MESSAGE_FIXED_BYTES + TARGET_BYTES;
+/// Where the checksum of a head stands in it.
+const CRC_AT: usize = 20;
+const CRC_BYTES: usize = HEADER_BYTES - CRC_AT;
+/// Parts of no more bytes together are put side by side for their checksum.
+const GATHERED_BYTES_MAX: usize = 128;
 pub(crate) const RANGE_BYTES: usize = 16;
 
 /// A record's place in the log, counted in bytes over all segments.
@@ -318,18 +325,28 @@ fn targets_in(targets: &[u8]) -> impl ExactSizeIterator<Item = Target> + use<'_>
 }
 
 /// The checksum of a head that ends at `head_bytes`; the checksum's own four bytes are left out.
+#[inline]
 pub(crate) fn head_crc(record: &[u8], head_bytes: usize, seed: u32) -> u32 {
-    crc_of(seed, [record.get(..20).unwrap_or_default(), record.get(HEADER_BYTES..head_bytes).unwrap_or_default()])
+    if head_bytes == ONE_TARGET_BYTES
+        && let Some(head) = record.first_chunk::<ONE_TARGET_BYTES>()
+    {
+        // Nearly every head. Parts of a known length are moved by a few instructions.
+        let mut gathered = Gathered([0; ONE_TARGET_BYTES - CRC_BYTES]);
+        gathered.0[..CRC_AT].copy_from_slice(&head[..CRC_AT]);
+        gathered.0[CRC_AT..].copy_from_slice(&head[HEADER_BYTES..]);
+        return crc32c::crc32c_append(seed, &gathered.0);
+    }
+    crc_of(seed, [record.get(..CRC_AT).unwrap_or_default(), record.get(HEADER_BYTES..head_bytes).unwrap_or_default()])
 }
 
 /// Small inputs are gathered here first: one pass over aligned words takes a third of the time of several over odd bytes.
 #[repr(align(8))]
-struct Gathered([u8; 128]);
+struct Gathered<const N: usize>([u8; N]);
 
 /// The checksum of several parts, one after the other.
 #[inline]
 pub(crate) fn crc_of<const N: usize>(seed: u32, parts: [&[u8]; N]) -> u32 {
-    let mut gathered = Gathered([0; 128]);
+    let mut gathered = Gathered([0; GATHERED_BYTES_MAX]);
     let mut bytes = 0;
     for part in parts {
         let Some(into) = gathered.0.get_mut(bytes..).and_then(|rest| rest.get_mut(..part.len())) else {

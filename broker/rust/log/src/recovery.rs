@@ -29,7 +29,9 @@ use crate::names::Names;
 use crate::orphans::remove_orphans;
 use crate::record::{DecodeError, Decoded, Position, Record};
 use crate::resync::write_again;
-use crate::segment::{Check, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, damaged_path, directory_path, segment_path};
+use crate::segment::{
+    Check, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, damaged_path, directory_path, rewritten_path, segment_path,
+};
 use crate::sync::SyncedFile;
 
 /// What a start had to do.
@@ -63,6 +65,8 @@ pub(crate) struct Recovered {
     pub(crate) removed_indexes: Vec<String>,
     /// Segments that the checkpoint counts on and that are not among `sealed`.
     pub(crate) gone: Vec<LiveSegment>,
+    /// Their entries in the manifest, by which a segment that is put back is served again.
+    pub(crate) gone_entries: Vec<Entry>,
     /// Records after the checkpoint are missing: numbers may have been given that nothing tells of.
     pub(crate) has_lost: bool,
     /// The files that remember which segments were gone.
@@ -112,6 +116,11 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     let Reader { state, sealed, recovery, mut quarantined, set_aside, has_lost, lost_before, lost, .. } = reader;
     quarantined.extend(gone.iter().filter_map(|(_, found)| found.clone()));
     let gone: Vec<LiveSegment> = gone.into_iter().map(|(one, _)| one).collect();
+    let is_gone = |entry: &&Entry| {
+        let is_within = |one: &LiveSegment| entry.first <= one.first && one.first < entry.end;
+        gone.iter().any(is_within) && !rewritten_path(directory, entry.number, entry.edition).exists()
+    };
+    let gone_entries = manifest.entries.iter().filter(is_gone).copied().collect();
     let removed_indexes = remove_orphans(disk, directory, &names, &gone)?;
     // Rewritten ones keep the numbers of what they stand for: numbers ascend along the log. One that is gone may be put back.
     let last = gone.iter().map(|one| one.number).fold(names.highest, u64::max);
@@ -131,6 +140,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
         set_aside,
         removed_indexes,
         gone,
+        gone_entries,
         has_lost,
         lost,
     })

@@ -115,15 +115,15 @@ type Lost = Vec<(Sequence, Damage)>;
 fn lost_messages(log: &Log, state: &FoldState) -> Result<Vec<(QueueId, Lost)>, LogError> {
     let mut lost: FxHashMap<QueueId, Lost> = FxHashMap::default();
     let mut stored: FxHashMap<QueueId, AckSet> = FxHashMap::default();
-    log.each_stored(|segment, target, offset| {
+    log.each_stored(|target, check| {
         let Some(queue) = state.queues.get(&target.queue) else { return };
         let run = SequenceRange { first: target.sequence, last: target.sequence };
         stored.entry(target.queue).or_insert_with(|| AckSet::starting_at(Sequence::FIRST)).insert(run);
         if queue.settled.contains(target.sequence) {
             return;
         }
-        match segment.message_for(offset, target) {
-            Ok(_) => {}
+        match check() {
+            Ok(()) => {}
             Err(LogError::Damaged { why, .. }) => lost.entry(target.queue).or_default().push((target.sequence, why)),
             Err(_) => lost.entry(target.queue).or_default().push((target.sequence, Damage::Unreadable)),
         }

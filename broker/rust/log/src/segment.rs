@@ -1,7 +1,9 @@
-//! A segment file: its header, its name, its map, and walking over its records. Drawn in `docs/format.md`, "Segments".
+//! A segment file: its header, its name and its map. Drawn in `docs/format.md`, "Segments".
 //!
 //! What must stay true: bytes are read only below `readable`, which moves up after a write returned and never down while
 //! readers exist; a segment's map lives as long as anybody holds that [`Segment`].
+
+mod walk;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -11,23 +13,19 @@ use std::sync::{Arc, OnceLock};
 use penstock_queue::Sequence;
 use rustix::io::Errno;
 
+pub(crate) use self::walk::{Check, Walk};
 use crate::active::STEP_BYTES;
 use crate::disk::{Disk, RealDisk};
 use crate::error::{Damage, LogError};
 use crate::fresh::{Fresh, now_ms};
 use crate::map::Map;
 use crate::record::{
-    DecodeError, Decoded, HEADER_BYTES, MessageView, Outline, Position, Record, Target, decode_with, le_u32, le_u64,
-    message_at, outline, seed_of,
+    DecodeError, HEADER_BYTES, MessageView, Position, Record, Target, decode_with, le_u32, le_u64, message_at, seed_of,
 };
 
 pub(crate) const SEGMENT_HEADER_BYTES: u64 = 64;
 pub(crate) const FORMAT: u32 = 1;
 const MAGIC: &[u8; 8] = b"PNSTKSEG";
-/// What of a segment is in memory while it is folded.
-const WINDOW_BYTES: u64 = 4 << 20;
-/// No record's head has more: 16 Ki ranges of 16 bytes and what stands before them.
-const HEAD_BYTES_MAX: u64 = 512 << 10;
 
 /// The name of the segment file with that number.
 pub(crate) fn segment_path(directory: &Path, number: u64) -> PathBuf {
@@ -397,30 +395,6 @@ impl Segment {
         LogError::damaged(&self.place.path, at, why)
     }
 
-    /// Walks over the records from an offset on, up to the readable end.
-    pub(crate) fn walk(&self, from: u64, check: Check) -> Result<Walk<'_>, LogError> {
-        let bytes = self.readable_bytes()?;
-        self.populate_range(from as usize, bytes.len())?;
-        Ok(Walk { bytes, at: from, segment: self, check, window: (from, bytes.len() as u64) })
-    }
-
-    /// The same over bytes that were read from the file.
-    pub(crate) fn walk_over<'a>(&'a self, bytes: &'a [u8], check: Check) -> Walk<'a> {
-        self.walk_over_from(bytes, SEGMENT_HEADER_BYTES, check)
-    }
-
-    /// The same from an offset on.
-    pub(crate) fn walk_over_from<'a>(&'a self, bytes: &'a [u8], from: u64, check: Check) -> Walk<'a> {
-        Walk { bytes, at: from, segment: self, check, window: (from, bytes.len() as u64) }
-    }
-
-    /// The same with no more than a part of the segment in this process's memory, as long as [`Walk::keep_window`] is called
-    /// before each step and what is not a record's head is not read.
-    pub(crate) fn walk_in_window(&self, from: u64, check: Check) -> Result<Walk<'_>, LogError> {
-        let bytes = self.readable_bytes()?;
-        Ok(Walk { bytes, at: from, segment: self, check, window: (from, from) })
-    }
-
     /// Takes its pages out of this process's memory.
     pub(crate) fn release(&self) {
         if let Some(map) = self.map.get() {
@@ -447,6 +421,18 @@ impl Segment {
         let readable = self.readable() as usize;
         let bytes = self.map()?.bytes();
         bytes.get(..readable).ok_or_else(|| self.damaged(bytes.len() as u64, Damage::Short))
+    }
+
+    /// To be called before these bytes of the file are read past the map: pages that come from the disk by that read are in memory
+    /// afterwards, and could not be told from those that were written.
+    pub(crate) fn note_read(&self, from: u64, to: u64) {
+        let to = to.min(self.readable());
+        if from >= to || self.place.recovered.load(Ordering::Relaxed) {
+            return;
+        }
+        if !self.map().is_ok_and(|map| map.is_resident(from as usize, (to - from) as usize)) {
+            self.mark_recovered();
+        }
     }
 
     fn populate_range(&self, from: usize, to: usize) -> Result<(), LogError> {
@@ -479,106 +465,4 @@ pub(crate) fn written_in(bytes: &[u8]) -> usize {
     let block = bytes.get(last * 4096..).unwrap_or_default();
     let block = block.get(..4096).unwrap_or(block);
     last * 4096 + block.iter().rposition(|&byte| byte != 0).map_or(0, |at| at + 1)
-}
-
-/// How much of a record is checked while walking.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Check {
-    /// Bytes that this process wrote.
-    Nothing,
-    Head,
-    HeadAndPayload,
-}
-
-/// Steps over a segment's records.
-pub(crate) struct Walk<'a> {
-    bytes: &'a [u8],
-    at: u64,
-    segment: &'a Segment,
-    check: Check,
-    /// What of it is in memory.
-    window: (u64, u64),
-}
-
-impl<'a> Walk<'a> {
-    /// Where the next record begins, or where walking ended.
-    pub(crate) fn offset(&self) -> u64 {
-        self.at
-    }
-
-    /// Brings what comes next into memory, and takes out what was passed.
-    pub(crate) fn keep_window(&mut self, disk: &dyn Disk) -> Result<(), LogError> {
-        let (begin, end) = self.window;
-        if self.at + HEAD_BYTES_MAX <= end || end >= self.bytes.len() as u64 {
-            return Ok(());
-        }
-        self.segment.map()?.release(begin as usize, (self.at - begin) as usize);
-        self.window = (self.at, self.at + WINDOW_BYTES);
-        // Not beyond what was written: in memory (tmpfs), reading where nothing was reserved takes room.
-        let end = (self.at + WINDOW_BYTES).min(self.bytes.len() as u64);
-        self.segment.populate_through(disk, self.at as usize, end as usize)
-    }
-
-    /// Makes everything up to the end readable, for [`Walk::resume`].
-    pub(crate) fn open_window(&mut self, disk: &dyn Disk) -> Result<(), LogError> {
-        self.window.1 = self.bytes.len() as u64;
-        self.segment.populate_through(disk, self.at as usize, self.bytes.len())
-    }
-
-    /// Steps over a message without flags; `None`, and no step, at anything else, and where a check does not hold.
-    pub(crate) fn step_outline(&mut self) -> Option<Outline<'a>> {
-        let record = self.bytes.get(self.at as usize..)?;
-        let found = outline(record)?;
-        if self.check != Check::Nothing
-            && !(self.segment.is_placed(found.position, self.at) && found.holds(record, self.segment.seed()))
-        {
-            return None;
-        }
-        self.at += u64::from(found.length);
-        Some(found)
-    }
-
-    /// The next record and its offset; [`DecodeError::End`] when none begins there.
-    pub(crate) fn step(&mut self) -> Result<(u32, Decoded<'a>), DecodeError> {
-        let record = self.bytes.get(self.at as usize..).ok_or(DecodeError::End)?;
-        let decoded = decode_with(record, self.segment.seed(), self.check != Check::Nothing)?;
-        if !self.segment.is_placed(decoded.position, self.at) {
-            return Err(DecodeError::Position);
-        }
-        if self.check == Check::HeadAndPayload
-            && let Record::Message(message) = &decoded.record
-        {
-            message.verify()?;
-        }
-        let offset = self.at as u32;
-        self.at += u64::from(decoded.length);
-        Ok((offset, decoded))
-    }
-
-    /// Checks what follows as `check` says.
-    pub(crate) fn set_check(&mut self, check: Check) {
-        self.check = check;
-    }
-
-    /// Passes over what cannot be read, to the next place where a whole record says that it stands there; false, and no
-    /// step, when there is none. Bytes of a message cannot pass for a record: they do not know the segment's random id.
-    pub(crate) fn resume(&mut self) -> bool {
-        let begin = self.at as usize + 1;
-        let rest = self.bytes.get(begin..).unwrap_or_default();
-        // A record begins before the last byte that is not zero; nearly all of an active segment lies after it.
-        let end = written_in(rest).saturating_add(HEADER_BYTES).min(rest.len());
-        let rest = rest.get(..end).unwrap_or_default();
-        for (at, header) in (begin as u64..).zip(rest.windows(HEADER_BYTES)) {
-            let says = header.get(8..16).map_or(0, le_u64);
-            if !self.segment.is_placed(Position(says), at) {
-                continue;
-            }
-            let record = self.bytes.get(at as usize..).unwrap_or_default();
-            if decode_with(record, self.segment.seed(), true).is_ok() {
-                self.at = at;
-                return true;
-            }
-        }
-        false
-    }
 }

@@ -1,10 +1,12 @@
 //! Group commit, and the file that remembers how far it came. Drawn in `docs/format.md`, "Synced".
 //!
 //! What must stay true: nothing is called synced before every byte below it is on the disk, and after a sync that failed
-//! nothing is called synced any more. The file says a lower bound: it is written after each sync it speaks of and never
-//! synced itself, so that a process that dies leaves the last one and a failing power an earlier one.
+//! nothing is called synced any more. The file says a lower bound: it is written after each sync it speaks of and not
+//! synced itself but by a start that met damage, so that a process that dies leaves the last one and a failing power an
+//! earlier one.
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,9 +28,29 @@ const FILE_BYTES: u64 = 1024;
 pub(crate) struct Unsynced {
     pub(crate) number: u64,
     pub(crate) path: Arc<Path>,
-    pub(crate) file: Arc<File>,
+    file: Arc<File>,
     /// Whether its name is not known to be on the disk either.
     pub(crate) is_new: bool,
+    /// Whether a sync of it failed; locked while one runs.
+    has_failed: Arc<Mutex<bool>>,
+}
+
+impl Unsynced {
+    /// One that was just made.
+    pub(crate) fn new(number: u64, path: &Path, file: &Arc<File>) -> Unsynced {
+        let (path, file) = (Arc::from(path), Arc::clone(file));
+        Unsynced { number, path, file, is_new: true, has_failed: Arc::default() }
+    }
+
+    /// Returns once its bytes are on the disk. The system tells of lost pages once, to whoever asks first: whoever asks after
+    /// a sync that failed is told so here.
+    pub(crate) fn sync(&self, disk: &dyn Disk) -> Result<(), LogError> {
+        let mut has_failed = self.has_failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let synced =
+            if *has_failed { Err(io::Error::other("an earlier sync of it failed")) } else { disk.sync(&self.file) };
+        *has_failed = synced.is_err();
+        synced.map_err(|error| LogError::io("sync", &self.path, error))
+    }
 }
 
 /// A sync that runs without the log's lock: of everything written when it was made.
@@ -58,7 +80,7 @@ impl SyncTicket {
 
     fn sync_all(&self) -> Result<(), LogError> {
         for unsynced in &self.files {
-            self.disk.sync(&unsynced.file).map_err(|error| LogError::io("sync", &unsynced.path, error))?;
+            unsynced.sync(self.disk.as_ref())?;
         }
         if self.files.iter().any(|unsynced| unsynced.is_new) {
             let synced = self.disk.sync_directory(&self.directory);
@@ -90,13 +112,13 @@ impl SyncedFile {
         let mut found = SyncedFile { path, turn: 0, position: Position(0), file: None };
         let file = match File::open(&found.path) {
             Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(found),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
             Err(error) => return Err(LogError::io("open", &found.path, error)),
         };
         for place in SLOT_PLACES {
             let mut slot = [0; SLOT_BYTES];
             match file.read_exact_at(&mut slot, place) {
-                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof || is_bad_sector(&error) => continue,
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof || is_bad_sector(&error) => continue,
                 other => other.map_err(|error| LogError::io("read", &found.path, error))?,
             }
             if let Some((turn, position)) = decode_slot(&slot)
@@ -136,9 +158,20 @@ impl SyncedFile {
         Ok(())
     }
 
-    fn open(&self, disk: &dyn Disk) -> std::io::Result<File> {
+    /// Brings to the disk what was saved, so that a failing power leaves no earlier position.
+    pub(crate) fn sync(&self, disk: &dyn Disk) -> Result<(), LogError> {
+        let directory = self.path.parent().unwrap_or(&self.path);
+        let synced = match disk.open(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            opened => opened.and_then(|file| disk.sync(&file)),
+        };
+        synced.map_err(|error| LogError::io("sync", &self.path, error))?;
+        disk.sync_directory(directory).map_err(|error| LogError::io("sync", directory, error))
+    }
+
+    fn open(&self, disk: &dyn Disk) -> io::Result<File> {
         match disk.open(&self.path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => disk.create(&self.path, FILE_BYTES),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => disk.create(&self.path, FILE_BYTES),
             other => other,
         }
     }

@@ -7,9 +7,9 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 
-use penstock_log::{Damage, Log, LogOptions, Opened};
+use penstock_log::{Damage, Log, LogOptions, Opened, Target, repair};
 use penstock_queue::{QueueId, Sequence};
-use support::{BadSectors, Model, message, sync};
+use support::{BadSectors, Model, ModelQueue, message, sync};
 
 const COUNT: u64 = 40;
 
@@ -157,4 +157,59 @@ fn a_segment_with_a_bad_sector_that_cannot_be_kept_is_not_written_again() {
 
     assert!(refused.to_string().starts_with("cannot keep the file as "), "{refused}");
     assert!(std::fs::read(&path).unwrap() == whole, "the file was replaced");
+}
+
+/// Messages that were stored while the newest one could not be read had numbers that the next start, which read it, counted as
+/// passed over: they were gone without a word.
+#[test]
+fn what_was_stored_while_a_sector_could_not_be_read_is_there_when_it_can() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut model, _) = half_synced(directory.path());
+    let mut log = Log::open(directory.path(), LogOptions::default()).unwrap().log;
+    let newest = log.locate(QueueId(1), Sequence(COUNT), 1).unwrap().unwrap().offsets[0];
+    sync(&mut log);
+    drop(log);
+    let mut opened = open(directory.path(), u64::from(newest) + 100, false);
+    assert!(!opened.quarantined.is_empty());
+    let mut since = Model::default();
+    let next = opened.state.queues[&QueueId(1)].next.0;
+    since.queues.insert(1, Arc::new(ModelQueue { next, ..ModelQueue::default() }));
+    (0..3).for_each(|seed| since.publish(&mut opened.log, &[1], message(100, seed)).unwrap());
+    opened.log.write().unwrap();
+    sync(&mut opened.log);
+    drop(opened);
+    let queue = Arc::make_mut(model.queues.get_mut(&1).unwrap());
+    queue.messages.extend(since.queues[&1].messages.clone());
+
+    let opened = Log::open(directory.path(), LogOptions::default()).unwrap();
+
+    assert_eq!(opened.state.queues[&QueueId(1)].count, COUNT + 3);
+    model.check_messages(&opened.log);
+    let live = |&number: &u64| !opened.state.queues[&QueueId(1)].settled.contains(Sequence(number));
+    assert_eq!(model.queues[&1].messages.keys().filter(|number| live(number)).count() as u64, COUNT + 3);
+}
+
+/// It gave up at the first segment with such a sector, so that nothing was repaired.
+#[test]
+fn a_repair_drops_what_lies_in_a_bad_sector() {
+    let directory = tempfile::tempdir().unwrap();
+    let (model, _) = half_synced(directory.path());
+    let mut log = Log::open(directory.path(), LogOptions::default()).unwrap().log;
+    let at = u64::from(log.locate(QueueId(1), Sequence(7), 1).unwrap().unwrap().offsets[0]) + 1_000;
+    log.close().unwrap();
+    drop(log);
+    let file = directory.path().join("msgs.0000000001");
+    let disk = Arc::new(BadSectors { file, from: at, bytes: 512 });
+
+    let repaired = repair(directory.path(), LogOptions { disk, ..LogOptions::default() }).unwrap();
+
+    // The page may have the end of one and the beginning of another.
+    assert!((1..=3).contains(&repaired.dropped.len()), "{:?}", repaired.dropped);
+    let is_unreadable = |(target, why): &(Target, String)| {
+        target.queue == QueueId(1) && (6..=8).contains(&target.sequence.0) && why == "its sectors cannot be read"
+    };
+    assert!(repaired.dropped.iter().all(is_unreadable), "{:?}", repaired.dropped);
+    let opened = Log::open(directory.path(), LogOptions::default()).unwrap();
+    assert_eq!(opened.state.queues[&QueueId(1)].count, COUNT - repaired.dropped.len() as u64);
+    assert_eq!(model.queues[&1].messages.len() as u64, COUNT);
 }

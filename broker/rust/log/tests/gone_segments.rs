@@ -4,10 +4,11 @@
 mod support;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use penstock_log::{Damage, Log, Opened, Outcome, Retired};
-use penstock_queue::QueueId;
-use support::{Model, compact_all, fold, message, open, sync};
+use penstock_queue::{QueueId, Sequence};
+use support::{Model, ModelQueue, compact_all, fold, message, open, sync};
 
 fn segment(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("msgs.{number:010}"))
@@ -27,9 +28,7 @@ fn closed(directory: &Path) -> Model {
 /// How many of the model's messages have a record.
 fn stored(opened: &Opened, model: &Model) -> u64 {
     let all = model.queues.iter().flat_map(|(&id, queue)| queue.messages.keys().map(move |&number| (id, number)));
-    let is_stored = |&(id, number): &(u32, u64)| {
-        opened.log.locate(QueueId(id), penstock_queue::Sequence(number), 1).unwrap().is_some()
-    };
+    let is_stored = |&(id, number): &(u32, u64)| opened.log.locate(QueueId(id), Sequence(number), 1).unwrap().is_some();
     all.filter(is_stored).count() as u64
 }
 
@@ -337,8 +336,13 @@ fn a_segment_that_vanished_above_the_checkpoint_is_named_and_set_aside_when_it_c
     assert_eq!(opened.set_aside, ["msgs.0000000003.aside"]);
     assert_eq!(stored(&opened, &model), kept);
     opened.log.close().unwrap();
-    assert!(directory.path().join("msgs.0000000003.aside").exists());
-    assert_eq!(open(directory.path()).quarantined, []);
+    // Then whoever misses nothing may delete both files.
+    for file in ["msgs.0000000003.aside", "msgs.0000000003.lost"] {
+        std::fs::remove_file(directory.path().join(file)).unwrap();
+    }
+    let opened = open(directory.path());
+    assert_eq!(opened.quarantined, []);
+    assert_eq!(stored(&opened, &model), kept);
 }
 
 #[test]
@@ -393,5 +397,150 @@ fn the_number_of_a_newest_segment_that_vanished_is_not_given_again() {
         }
         let names: Vec<_> = newest.iter().map(|number| format!("msgs.{number:010}.aside")).collect();
         assert_eq!(open(directory.path()).set_aside, names);
+    }
+}
+
+/// The raise after the loss began at a lower number than it does with the file: the messages stored since had numbers that
+/// now counted as passed over, and were gone without a word.
+#[test]
+fn what_was_stored_while_a_segment_was_away_is_there_when_it_is_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut model = killed(directory.path());
+    let newest = (1..60).rfind(|&number| segment(directory.path(), number).exists()).unwrap();
+    let aside = directory.path().join("kept");
+    std::fs::rename(segment(directory.path(), newest), &aside).unwrap();
+    let mut opened = open(directory.path());
+    let mut since = Model::default();
+    for (id, queue) in &opened.state.queues {
+        let next = queue.next.0;
+        since.queues.insert(id.0, Arc::new(ModelQueue { next, ..ModelQueue::default() }));
+    }
+    for seed in 0..20 {
+        since.publish(&mut opened.log, &[1 + u32::from(seed % 2)], message(100, seed)).unwrap();
+    }
+    opened.log.write().unwrap();
+    sync(&mut opened.log);
+    drop(opened);
+    std::fs::rename(&aside, segment(directory.path(), newest)).unwrap();
+    for (id, queue) in since.queues {
+        let own = Arc::make_mut(model.queues.get_mut(&id).unwrap());
+        own.messages.extend(queue.messages.clone());
+    }
+
+    let opened = open(directory.path());
+
+    for (id, queue) in &model.queues {
+        let folded = &opened.state.queues[&QueueId(*id)];
+        let lost: Vec<u64> = queue.messages.keys().copied().filter(|&n| folded.settled.contains(Sequence(n))).collect();
+        assert_eq!(lost, [], "of queue {id}");
+        assert_eq!(folded.count, queue.messages.len() as u64);
+    }
+    model.check_messages(&opened.log);
+}
+
+/// The names of the rewritten segments.
+fn rewritten(directory: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let is_rewritten = |name: &String| {
+        let edition = name.strip_prefix("msgs.").and_then(|rest| rest.split_once('.')).map(|(_, edition)| edition);
+        edition.is_some_and(|edition| edition.parse::<u32>().is_ok())
+    };
+    let mut names: Vec<String> = names.filter(is_rewritten).collect();
+    names.sort();
+    names
+}
+
+/// A manifest that was written meanwhile no longer named it, and it was reported as one of a newer manifest, which did not exist.
+#[test]
+fn a_rewritten_segment_that_vanished_is_served_when_it_is_back_whatever_was_compacted_meanwhile() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = open(directory.path()).log;
+    let mut model = Model::default();
+    for seed in 0..200 {
+        model.publish(&mut log, &[1], message(100, seed)).unwrap();
+    }
+    thin(&mut log, &mut model);
+    log.close().unwrap();
+    let first = rewritten(directory.path()).swap_remove(0);
+    let (path, aside) = (directory.path().join(&first), directory.path().join("kept"));
+    std::fs::rename(&path, &aside).unwrap();
+    let mut opened = open(directory.path());
+    assert_eq!(gone(&opened).iter().map(|(file, _)| file).collect::<Vec<_>>(), [&first]);
+    let before = rewritten(directory.path());
+    let picks: Vec<usize> = (0..model.queues[&2].messages.len()).filter(|at| at % 4 != 0).collect();
+    model.settle(&mut opened.log, 2, Outcome::Ack, &picks);
+    for _ in 0..3 {
+        for seed in 0..30 {
+            model.publish(&mut opened.log, &[3], message(100, seed)).unwrap();
+        }
+        opened.log.write().unwrap();
+        fold(&mut opened.log).map(Retired::perform).transpose().unwrap();
+        compact_all(&mut opened.log);
+    }
+    opened.log.close().unwrap();
+    assert_ne!(rewritten(directory.path()), before, "nothing was compacted");
+    std::fs::rename(&aside, &path).unwrap();
+
+    let opened = open(directory.path());
+
+    assert_eq!(opened.quarantined, []);
+    model.check_messages(&opened.log);
+}
+
+/// Settles seven in eight of two queues, compacts what that leaves, and closes the log.
+fn thin_all(log: &mut Log, model: &mut Model) {
+    for id in [1, 2] {
+        let picks: Vec<usize> = (0..model.queues[&id].messages.len()).filter(|at| at % 8 != 0).collect();
+        model.settle(log, id, Outcome::Ack, &picks);
+    }
+    for _ in 0..3 {
+        for seed in 0..30 {
+            model.publish(log, &[3], message(100, seed)).unwrap();
+        }
+        log.write().unwrap();
+        fold(log).map(Retired::perform).transpose().unwrap();
+        compact_all(log);
+    }
+    log.close().unwrap();
+}
+
+/// The rewritten segment that replaced its neighbour covered its positions, too, so that it was removed without a report.
+#[test]
+fn a_segment_that_comes_back_later_is_set_aside_whatever_was_compacted_meanwhile() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut model = killed(directory.path());
+    let aside = directory.path().join("kept");
+    std::fs::rename(segment(directory.path(), 5), &aside).unwrap();
+    open(directory.path()).log.close().unwrap();
+    let mut opened = open(directory.path());
+    thin_all(&mut opened.log, &mut model);
+    assert!(!rewritten(directory.path()).is_empty(), "nothing was compacted");
+    std::fs::rename(&aside, segment(directory.path(), 5)).unwrap();
+
+    let opened = open(directory.path());
+
+    assert_eq!(opened.set_aside, ["msgs.0000000005.aside"]);
+    assert!(directory.path().join("msgs.0000000005.aside").exists());
+}
+
+/// The segment before it ended where the one behind it begins, for all that a start knows, so that what it was rewritten to
+/// stood for the missing one, too, which was removed when it was back.
+#[test]
+fn a_segment_that_vanished_is_served_when_it_is_back_whatever_was_compacted_meanwhile() {
+    for number in [4, 5, 6] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut model = closed(directory.path());
+        let aside = directory.path().join("kept");
+        std::fs::rename(segment(directory.path(), number), &aside).unwrap();
+        let mut opened = open(directory.path());
+        assert_eq!(gone(&opened).len(), 1);
+        thin_all(&mut opened.log, &mut model);
+        assert!(!rewritten(directory.path()).is_empty(), "nothing was compacted");
+        std::fs::rename(&aside, segment(directory.path(), number)).unwrap();
+
+        let opened = open(directory.path());
+
+        assert_eq!((&opened.quarantined[..], &opened.set_aside[..]), (&[][..], &[][..]), "of segment {number}");
+        model.check_messages(&opened.log);
     }
 }

@@ -5,9 +5,9 @@ mod support;
 
 use std::path::Path;
 
-use penstock_log::{Log, SegmentReport, Target, inspect};
+use penstock_log::{Log, LogOptions, Outcome, Retired, SegmentReport, Target, inspect};
 use penstock_queue::{QueueId, Sequence};
-use support::{Model, fold, message, open};
+use support::{Model, fold, message, open, small_segments};
 
 const SLOW: u32 = 1;
 const FAST: u32 = 2;
@@ -19,7 +19,7 @@ fn log_with_removed_segments(directory: &Path) -> Model {
     model.publish(&mut log, &[SLOW], message(100, 0)).unwrap();
     for seed in 0..60 {
         model.publish(&mut log, &[FAST], message(100, seed)).unwrap();
-        model.settle(&mut log, FAST, penstock_log::Outcome::Ack, &[0]);
+        model.settle(&mut log, FAST, Outcome::Ack, &[0]);
         log.write().unwrap();
         fold(&mut log);
     }
@@ -94,4 +94,35 @@ fn records_that_are_missing_at_the_end_of_a_segment_are_told() {
     std::fs::write(&path, bytes).unwrap();
 
     assert!(!errors(directory.path()).is_empty());
+}
+
+/// Only the segment that came next told where the one with the torn end stopped.
+#[test]
+fn a_torn_end_is_not_called_damaged_when_the_segment_behind_it_is_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = open(directory.path()).log;
+    let mut model = Model::default();
+    model.publish(&mut log, &[SLOW], message(100, 0)).unwrap();
+    model.publish(&mut log, &[FAST], message(100, 1)).unwrap();
+    log.write().unwrap();
+    let located = log.locate(QueueId(FAST), Sequence(1), 1).unwrap().unwrap();
+    let (path, torn) = (located.segment.path().to_owned(), located.offsets[0] as usize + 60);
+    drop((located, log));
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[torn..torn + 40].fill(0);
+    std::fs::write(&path, bytes).unwrap();
+    let mut opened = Log::open(directory.path(), LogOptions { raise: true, ..small_segments() }).unwrap();
+    assert!(opened.recovery.torn_bytes > 0);
+    let next = opened.state.first_sequence.0;
+    let mut model = Model { first: next, ..Model::default() };
+    for seed in 0..60 {
+        model.publish(&mut opened.log, &[FAST], message(100, seed)).unwrap();
+        model.settle(&mut opened.log, FAST, Outcome::Ack, &[0]);
+        opened.log.write().unwrap();
+        fold(&mut opened.log).map(Retired::perform).transpose().unwrap();
+    }
+    opened.log.close().unwrap();
+    assert!(path.exists() && !path.with_file_name("msgs.0000000002").exists());
+
+    assert_eq!(errors(directory.path()), []);
 }

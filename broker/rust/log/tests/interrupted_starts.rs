@@ -7,11 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use penstock_log::{Log, Outcome, Retired};
+use penstock_queue::QueueId;
 use support::crashed::{Crash, Crashable};
 use support::dice::Dice;
 use support::load::{Sizes, options};
 use support::recorder::{Recorder, Step};
-use support::{Model, compact, fold, message, sync};
+use support::{Model, ModelQueue, compact, fold, message, sync};
 
 const SLOW: u32 = 1;
 const FAST: u32 = 2;
@@ -70,4 +71,46 @@ fn a_start_removes_what_a_manifest_replaces_when_the_manifest_is_on_the_disk() {
             model.check_messages(&opened.log);
         }
     }
+}
+
+/// A start told of a damaged record that no sync had covered and went on behind it. Its position in `synced` was not on the
+/// disk when the power failed: the next start took the record for the torn end of the log, and left out, without a word, what
+/// had been confirmed since.
+#[test]
+fn what_was_confirmed_behind_damage_is_there_when_the_power_fails() {
+    let sizes = Sizes::of(2);
+    let before = tempfile::tempdir().unwrap();
+    let recorder = Arc::new(Recorder::default());
+    let mut log = Log::open(before.path(), options(sizes, false, &recorder)).unwrap().log;
+    let mut model = Model::default();
+    (0..10).for_each(|seed| model.publish(&mut log, &[SLOW], message(100, seed)).unwrap());
+    log.write().unwrap();
+    drop(log);
+    let mut disk = Crashable::default();
+    recorder.steps().iter().for_each(|step| disk.apply(step));
+    let mut image = disk.crash(Crash::Kill, &mut Dice::new(1));
+    image.files.get_mut("msgs.0000000001").unwrap()[120] ^= 1;
+    let killed = tempfile::tempdir().unwrap();
+    image.write_to(killed.path());
+    // By then the system had written all of it back.
+    let mut disk = Crashable::of(&image);
+    let recorder = Arc::new(Recorder::after(&image, killed.path()));
+    let mut opened = Log::open(killed.path(), options(sizes, false, &recorder)).unwrap();
+    assert_eq!(opened.quarantined.len(), 1, "{:?}", opened.quarantined);
+    let next = opened.state.queues[&QueueId(SLOW)].next.0;
+    let mut since = Model::default();
+    since.queues.insert(SLOW, Arc::new(ModelQueue { next, ..ModelQueue::default() }));
+    (0..10).for_each(|seed| since.publish(&mut opened.log, &[SLOW], message(100, seed)).unwrap());
+    opened.log.write().unwrap();
+    sync(&mut opened.log);
+    recorder.steps().iter().for_each(|step| disk.apply(step));
+
+    let left = tempfile::tempdir().unwrap();
+    let image = disk.crash(Crash::PowerKeepsNothing, &mut Dice::new(1));
+    image.write_to(left.path());
+    let opened = Log::open(left.path(), options(sizes, true, &Arc::new(Recorder::after(&image, left.path())))).unwrap();
+
+    assert_eq!(opened.quarantined.len(), 1, "{:?}", opened.quarantined);
+    assert_eq!(opened.set_aside, [""; 0]);
+    since.check_messages(&opened.log);
 }

@@ -9,7 +9,7 @@ mod support;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use penstock_log::{Log, LogOptions, Opened, Payload};
+use penstock_log::{Log, LogOptions, Opened, Payload, inspect};
 use support::crashed::{Crash, Crashable, Image};
 use support::dice::Dice;
 use support::load::{Load, Shared, Sizes, options, step};
@@ -124,13 +124,18 @@ impl Replay {
         let end = log.end();
         drop(log);
 
-        let again = Log::open(directory.path(), LogOptions::default()).unwrap();
+        let mut again = Log::open(directory.path(), LogOptions::default()).unwrap();
 
         assert_eq!(again.recovery.torn_bytes, 0, "the first start left nothing torn");
         assert_eq!((again.state.first_sequence, &again.quarantined[..]), (first.first_sequence, &[][..]));
         assert_eq!(again.state.position.0, end.0 + EPOCH_RECORD_BYTES);
         model.check_state(&again.state);
         check_messages(&model, &again.log);
+        if self.dice.once_in(4) {
+            again.log.close().unwrap();
+            let told = inspect(directory.path(), true).unwrap().into_iter().find(|report| report.error.is_some());
+            assert_eq!(told, None);
+        }
     }
 
     /// Another life begins with what a crash left, and ends in one, too.
@@ -147,6 +152,8 @@ impl Replay {
         let seed = self.seed + 4 * self.dice.below(1 << 20) as u64;
         let (load, opened) = Load::begin(directory.path(), &recorder, seed, past, crash);
         opened.unwrap();
+        // A start that ends before its log is open leaves the next one with what it was told of the page cache.
+        let begun = if crash.loses_page_cache() { recorder.count() } else { 0 };
         let life = live(number, &load, &recorder, steps);
         drop(load);
         let crashes: Vec<usize> = (0..4).map(|_| self.dice.below(life.steps.len() + 1)).collect();
@@ -154,6 +161,12 @@ impl Replay {
             if crashes.contains(&steps) {
                 self.crash(&disk, &life, steps, Crash::PowerKeepsSome);
                 self.crash(&disk, &life, steps, Crash::PowerKeepsNothing);
+                if steps >= begun {
+                    self.crash(&disk, &life, steps, Crash::Kill);
+                }
+                if steps > begun && matches!(life.steps[steps - 1], Step::Write { .. }) {
+                    self.crash(&disk, &life, steps, Crash::KillInWrite);
+                }
             }
             life.steps.get(steps).into_iter().for_each(|step| disk.apply(step));
         }
@@ -245,6 +258,67 @@ fn dead_segments_that_go_after_a_close_do_not_come_back_either() {
     let mut disk = Crashable::default();
     recorder.steps().iter().for_each(|step| disk.apply(step));
     assert_eq!(disk.unsynced_names(), 0);
+}
+
+/// An emptied log was given back to the disk, and the clean stop that followed had nothing to fold: it left the segments that
+/// had died since the older checkpoint, and the empty one that was written to, as the page cache had them.
+#[test]
+fn a_close_after_a_whole_fold_leaves_nothing_that_a_failing_power_can_damage() {
+    let before = directory();
+    let recorder = Arc::new(Recorder::default());
+    let mut log = Log::open(before.path(), options(Sizes::of(2), false, &recorder)).unwrap().log;
+    let mut model = Model::default();
+    (0..60).for_each(|seed| model.publish(&mut log, &[1], message(200, seed)).unwrap());
+    model.purge(&mut log, 1);
+    for _ in 0..2 {
+        let folded = log.begin_whole_fold().unwrap().unwrap().perform().unwrap();
+        log.finish_fold(folded).perform().unwrap();
+    }
+    log.close().unwrap();
+    let mut disk = Crashable::default();
+    recorder.steps().iter().for_each(|step| disk.apply(step));
+
+    for seed in 0..200 {
+        let image = disk.crash(Crash::PowerKeepsSome, &mut Dice::new(seed));
+        let after = directory();
+        image.write_to(after.path());
+
+        let opened = Log::open(after.path(), LogOptions::default()).unwrap();
+
+        assert_eq!((&opened.quarantined[..], opened.recovery.torn_bytes), (&[][..], 0), "seed {seed}");
+        model.check_state(&opened.state);
+    }
+}
+
+/// After a clean stop a start is told that the page cache was not lost, also when the power failed just after it.
+#[test]
+fn a_close_leaves_nothing_that_a_failing_power_can_damage() {
+    for seed in 1..=from_environment("REPLAY_CASES", 2000) / 50 {
+        let before = directory();
+        let recorder = Arc::new(Recorder::default());
+        let (load, opened) = Load::begin(before.path(), &recorder, seed, Past::default(), Crash::Kill);
+        opened.unwrap();
+        let mut dice = Dice::new(seed);
+        (0..dice.below(if Sizes::of(seed).wide_queues > 0 { 12 } else { 60 })).for_each(|_| step(&load).unwrap());
+        recorder.set_between(None);
+        let model = load.lock().unwrap().end();
+        let mut disk = Crashable::default();
+        recorder.steps().iter().for_each(|step| disk.apply(step));
+
+        for crash in [Crash::PowerKeepsNothing, Crash::PowerKeepsAll].into_iter().chain([Crash::PowerKeepsSome; 6]) {
+            let image = disk.crash(crash, &mut dice);
+            let after = directory();
+            image.write_to(after.path());
+            let told = inspect(after.path(), true).unwrap().into_iter().find(|report| report.error.is_some());
+            assert_eq!(told, None, "seed {seed}");
+
+            let opened = Log::open(after.path(), LogOptions::default()).unwrap();
+
+            assert_eq!((&opened.quarantined[..], opened.recovery.torn_bytes), (&[][..], 0), "seed {seed}");
+            model.check_state(&opened.state);
+            check_messages(&model, &opened.log);
+        }
+    }
 }
 
 /// A disk on which a segment follows an empty one, and what the queues hold. The end of the segment before was synced by the

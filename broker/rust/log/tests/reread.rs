@@ -48,6 +48,12 @@ fn evict(path: &Path) {
     fadvise(File::open(path).unwrap(), 0, None, Advice::DontNeed).unwrap();
 }
 
+/// A file system in memory keeps its pages: nothing is read again.
+fn is_in_memory(directory: &Path) -> bool {
+    const TMPFS_MAGIC: u64 = 0x0102_1994;
+    rustix::fs::statfs(directory).unwrap().f_type as u64 == TMPFS_MAGIC
+}
+
 #[test]
 fn a_body_that_changed_on_the_disk_is_not_delivered_once_it_is_read_again() {
     let directory = tempfile::tempdir().unwrap();
@@ -63,14 +69,37 @@ fn a_body_that_changed_on_the_disk_is_not_delivered_once_it_is_read_again() {
     evict(&path);
 
     let (segment, offset) = place(&log, 7);
-    if segment.is_resident(offset, offset) {
-        eprintln!("this file system keeps its pages in memory: nothing is read again");
-        return;
-    }
     segment.populate(offset, offset).unwrap();
 
-    let Err(LogError::Damaged { why, .. }) = segment.message_for(offset, TARGET_7) else { panic!("delivered") };
+    let read = segment.message_for(offset, TARGET_7);
+    if is_in_memory(directory.path()) {
+        return;
+    }
+    let Err(LogError::Damaged { why, .. }) = read else { panic!("delivered") };
     assert_eq!(why, Damage::Record(DecodeError::PayloadChecksum));
+}
+
+#[test]
+fn a_body_that_a_backup_read_from_the_disk_again_is_checked_before_it_is_delivered() {
+    let (directory, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (mut log, _) = stored(directory.path(), 30);
+    let (segment, offset) = place(&log, 7);
+    let path: PathBuf = segment.path().to_owned();
+    drop(segment);
+    for _ in 0..2 {
+        drop(log.unmap_idle());
+    }
+    flip(&path, u64::from(offset) + 80);
+    evict(&path);
+
+    log.begin_backup().unwrap().perform(copy.path()).unwrap();
+
+    let (segment, offset) = place(&log, 7);
+    if !segment.is_resident(offset, offset) {
+        segment.populate(offset, offset).unwrap();
+    }
+    let read = segment.message_for(offset, TARGET_7);
+    assert!(is_in_memory(directory.path()) || matches!(read, Err(LogError::Damaged { .. })), "delivered unchecked");
 }
 
 #[test]
@@ -107,7 +136,16 @@ fn a_length_that_changed_ends_no_fold_and_its_message_keeps_its_number() {
     let directory = tempfile::tempdir().unwrap();
     let (mut log, _) = stored(directory.path(), 30);
     let (segment, offset) = place(&log, 7);
-    flip(segment.path(), u64::from(offset) + 1);
+    let path: PathBuf = segment.path().to_owned();
+    drop(segment);
+    for _ in 0..2 {
+        drop(log.unmap_idle());
+    }
+    flip(&path, u64::from(offset) + 1);
+    evict(&path);
+    if is_in_memory(directory.path()) {
+        return;
+    }
 
     let folded = log.begin_fold().unwrap().perform().unwrap();
 

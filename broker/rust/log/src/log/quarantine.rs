@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use penstock_queue::{QueueId, Sequence};
 
 use super::Log;
+use crate::contents::Contents;
 use crate::damage::{Quarantined, file_name, mark};
 use crate::directory::Lookup;
-use crate::error::LogError;
-use crate::index::of_segment;
+use crate::error::{Damage, LogError};
+use crate::index::of_contents;
 use crate::names::number_of;
 use crate::record::Target;
 use crate::segment::Segment;
@@ -40,11 +41,18 @@ impl Log {
         files.into_iter().filter(|path| path.exists()).collect()
     }
 
-    /// Goes over all messages of sealed segments, settled ones included.
-    pub(crate) fn each_stored(&self, mut each: impl FnMut(&Segment, Target, u32)) -> Result<(), LogError> {
+    /// Goes over all messages of sealed segments, settled ones included; what it gives with each says whether it can be read.
+    pub(crate) fn each_stored(
+        &self,
+        mut each: impl FnMut(Target, &dyn Fn() -> Result<(), LogError>),
+    ) -> Result<(), LogError> {
         for sealed in &self.sealed {
-            let index = of_segment(&sealed.segment)?;
-            sealed.lookup.each(&index, |target, offset| each(&sealed.segment, target, offset))?;
+            let segment = &sealed.segment;
+            let contents = Contents::read(self.options.disk.as_ref(), segment.path(), segment.readable())?;
+            let index = of_contents(segment, &contents);
+            sealed
+                .lookup
+                .each(&index, |target, offset| each(target, &|| check_in(segment, &contents, offset, target)))?;
         }
         Ok(())
     }
@@ -61,6 +69,21 @@ impl Log {
         }
     }
 
+    /// Keeps the places of segments that are not served for when they are put back or mended: those quarantined, and others by
+    /// the lowest of their numbers. A start takes the positions up to the next file for those of the segment before, so that
+    /// what that one is rewritten to would stand for the one that is not there, which would be removed when it is.
+    pub(super) fn fence(&mut self, lost: impl Iterator<Item = u64>) {
+        let place = |number: u64| self.sealed.partition_point(|sealed| sealed.segment.number() < number);
+        let is_served = |number: u64| self.sealed.get(place(number)).is_some_and(|at| at.segment.number() == number);
+        let unserved = self.quarantined.iter().copied().filter(|&number| !is_served(number)).chain(lost);
+        let before = |number: u64| self.sealed.get(place(number).checked_sub(1)?);
+        let fenced = unserved.flat_map(|number| {
+            let before = before(number).filter(|before| !before.segment.is_rewritten());
+            [Some(number), before.map(|before| before.segment.number())]
+        });
+        self.fenced = fenced.flatten().collect();
+    }
+
     /// Makes the index of a segment again when its directory changed on the disk; says whether it had. `file` is the name
     /// of either.
     pub fn mend_directory(&mut self, file: &str) -> Result<bool, LogError> {
@@ -73,4 +96,15 @@ impl Log {
             Lookup::Memory(_) | Lookup::Nothing => Ok(false),
         }
     }
+}
+
+/// Whether the message whose record begins at an offset is what was stored.
+fn check_in(segment: &Segment, contents: &Contents, offset: u32, target: Target) -> Result<(), LogError> {
+    let at = u64::from(offset);
+    if contents.is_bad(at, contents.claimed_end(at)) {
+        return Err(segment.damaged(at, Damage::Unreadable));
+    }
+    let message = segment.check_record(contents.from(at), offset)?;
+    let is_for = message.targets().any(|found| found == target);
+    if is_for { Ok(()) } else { Err(segment.damaged(at, Damage::NoRecordHere)) }
 }

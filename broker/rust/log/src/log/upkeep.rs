@@ -67,16 +67,16 @@ impl Log {
         let segment = &self.active.segment;
         let paths = |sealed: &Sealed| (sealed.segment.path().to_path_buf(), sealed.segment.directory_path());
         let entry = |sealed: &Sealed| Entry::of(&sealed.segment, sealed.end);
-        let sealed: Vec<_> = self.sealed.iter().map(paths).collect();
-        let (hold, checkpoints) = Hold::take(&self.holds, &self.options.disk, &self.directory, &sealed)?;
+        let files: Vec<_> = self.sealed.iter().map(paths).collect();
+        let (hold, checkpoints) = Hold::take(&self.holds, &self.options.disk, &self.directory, &files)?;
         Ok(BackupTicket {
             directory: Arc::clone(&self.directory),
             log_id: self.log_id,
             position,
-            sealed,
+            sealed: self.sealed.iter().map(|sealed| sealed.segment.unmapped()).collect(),
             unserved: self.unserved.clone(),
             manifest: Manifest { entries: self.sealed.iter().filter_map(entry).collect() },
-            active: (segment.path().to_path_buf(), Arc::clone(&self.active.file)),
+            active: (segment.unmapped(), Arc::clone(&self.active.file)),
             active_bytes: (segment.offset_of(position), segment.bytes()),
             hold,
             checkpoints,
@@ -97,7 +97,7 @@ impl Log {
             sizes: Sizes { bytes_min, bytes_max },
             taken: self.active.reserved + self.sealed.iter().map(|sealed| sealed.segment.room_bytes()).sum::<u64>(),
             spare: room.free.map(|free| free.saturating_sub(room.needed)),
-            quarantined: self.quarantined.clone(),
+            barriers: &self.quarantined | &self.fenced,
             directory: Arc::clone(&self.directory),
             disk: Arc::clone(&self.options.disk),
             keeper: Arc::clone(&self.keeper),
@@ -141,7 +141,7 @@ impl Log {
                 segment: Arc::clone(&sealed.segment),
                 end: sealed.end,
                 lookup: sealed.lookup.clone(),
-                unsynced: unsynced.map(|unsynced| Arc::clone(&unsynced.file)),
+                unsynced: unsynced.cloned(),
             }
         };
         Some(FoldTicket {

@@ -118,6 +118,13 @@ impl Load {
         &self.past
     }
 
+    /// Closes the log for good; gives what its queues hold.
+    pub fn end(&mut self) -> Model {
+        self.log().close().unwrap();
+        self.log = None;
+        self.model.clone()
+    }
+
     fn log(&mut self) -> &mut Log {
         self.log.as_mut().unwrap()
     }
