@@ -2,12 +2,14 @@
 //! neighbours`, with the seconds of each part behind it when they should be others than 3.
 //!
 //! The bystander publishes one message at a time, level `os`, and the time of each counts. It runs once with nothing beside it,
-//! and once beside each load: rounds of empty messages, messages for 10,000 queues, and a publisher whose disk takes
-//! 50 ms for every write. The loads run at the lowest priority, as another machine's would: what is left is what the engine
-//! makes them share. Prints p50 and p99 and how many times the quiet ones they are.
+//! and once beside each load: rounds of empty messages, messages for 10,000 queues, a publisher whose disk takes 50 ms for
+//! every write, and a consumer of a backlog for which that disk takes 50 ms for every read. The loads run at the lowest
+//! priority, as another machine's would: what is left is what the engine makes them share. Prints p50 and p99 and how many
+//! times the quiet ones they are.
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,26 +17,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use penstock_engine::{
-    Destination, Engine, EngineError, EngineOptions, ExchangeKind, Level, MESSAGES_AT_ONCE, Payload, Publication,
-    QueueId, Shard,
+    Destination, Engine, EngineError, EngineOptions, ExchangeKind, Filled, Level, LogError, MESSAGES_AT_ONCE, Payload,
+    Publication, QueueId, Shard, SubscriptionOptions,
 };
 use penstock_log::{Disk, RealDisk};
 
 const QUEUES: u32 = 10_000;
 const PAUSE: Duration = Duration::from_micros(200);
-const SLOW_WRITE: Duration = Duration::from_millis(50);
+const SLOW: Duration = Duration::from_millis(50);
+/// Of 1 KiB each: sixteen of the smallest segments.
+const BACKLOG: usize = 16 << 10;
+const TAKEN_AT_ONCE: u32 = 1_000;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
-type Load = fn(&Shard) -> std::result::Result<(), EngineError>;
+type Done = std::result::Result<(), EngineError>;
+type Load<'a> = &'a (dyn Fn(&Arc<Shard>) -> Done + Sync);
 
-/// Takes its time for each write in one directory.
+/// Takes its time for each write and each cold read in one directory.
 #[derive(Debug)]
 struct SlowDisk(PathBuf);
 
 impl Disk for SlowDisk {
+    fn populate(&self, path: &Path, part: Range<u64>, populate: &dyn Fn() -> io::Result<()>) -> io::Result<()> {
+        if path.starts_with(&self.0) {
+            std::thread::sleep(SLOW);
+        }
+        RealDisk.populate(path, part, populate)
+    }
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         if std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?.starts_with(&self.0) {
-            std::thread::sleep(SLOW_WRITE);
+            std::thread::sleep(SLOW);
         }
         RealDisk.write_at(file, bytes, offset)
     }
@@ -53,14 +65,20 @@ fn main() -> Result<()> {
         compaction_bytes_per_second: 0,
         producer_memory: Duration::ZERO,
     };
-    let engine = Engine::on_disk(options, Arc::new(SlowDisk(slow.clone())))?;
+    let disk = Arc::new(SlowDisk(slow));
+    let engine = Engine::on_disk(options, Arc::clone(&disk) as Arc<dyn Disk>)?;
     let (calm, loud) = (open(&engine, &directory, "calm")?, open(&engine, &directory, "loud")?);
     let slow = open(&engine, &directory, "slow")?;
     put_wide(&loud)?;
+    publish(&slow, b"", b"jobs", &[1; 1 << 10], BACKLOG)?;
     let quiet = measure(&engine, seconds, None)?;
     tell("quiet", quiet, quiet);
-    let parts: [(&str, &Arc<Shard>, Load); 3] =
-        [("empty messages", &loud, empty), ("10,000 queues", &loud, wide), ("a slow disk", &slow, one)];
+    let parts: [(&str, &Arc<Shard>, Load<'_>); 4] = [
+        ("empty messages", &loud, &|shard| empty(shard)),
+        ("10,000 queues", &loud, &|shard| wide(shard)),
+        ("slow writes", &slow, &|shard| one(shard)),
+        ("a cold backlog", &slow, &|shard| cold(shard, &disk)),
+    ];
     for (name, shard, load) in parts {
         tell(name, measure(&engine, seconds, Some((shard, load)))?, quiet);
     }
@@ -91,7 +109,7 @@ fn put_wide(shard: &Shard) -> Result<()> {
 }
 
 /// What one publish takes a bystander beside a load: the median, and what 99 of 100 stay below.
-fn measure(engine: &Engine, seconds: u64, beside: Option<(&Arc<Shard>, Load)>) -> Result<(Duration, Duration)> {
+fn measure(engine: &Engine, seconds: u64, beside: Option<(&Arc<Shard>, Load<'_>)>) -> Result<(Duration, Duration)> {
     let over = AtomicBool::new(false);
     let mut took = Vec::new();
     std::thread::scope(|scope| {
@@ -139,25 +157,35 @@ fn tell(name: &str, (p50, p99): (Duration, Duration), quiet: (Duration, Duration
     );
 }
 
-fn one(shard: &Shard) -> std::result::Result<(), EngineError> {
+fn one(shard: &Shard) -> Done {
     publish(shard, b"", b"jobs", b"a message", 1)
 }
 
-fn empty(shard: &Shard) -> std::result::Result<(), EngineError> {
+fn empty(shard: &Shard) -> Done {
     publish(shard, b"", b"jobs", b"", MESSAGES_AT_ONCE)
 }
 
-fn wide(shard: &Shard) -> std::result::Result<(), EngineError> {
+fn wide(shard: &Shard) -> Done {
     publish(shard, b"all", b"", b"for all", 16)
 }
 
-fn publish(
-    shard: &Shard,
-    exchange: &[u8],
-    key: &[u8],
-    body: &[u8],
-    count: usize,
-) -> std::result::Result<(), EngineError> {
+/// Takes the first of the backlog, reads it as the listener does, which is outside the lock, and gives it back.
+fn cold(shard: &Arc<Shard>, disk: &SlowDisk) -> Done {
+    let options = SubscriptionOptions { prefetch: TAKEN_AT_ONCE, auto_ack: false, exclusive: false, pull: false };
+    let subscription = shard.subscribe(QueueId(1), options)?;
+    let mut filled = Vec::new();
+    subscription.fill(TAKEN_AT_ONCE, &mut filled)?;
+    for Filled { segment, picked } in &filled {
+        let (Some(first), Some(last)) = (picked.first(), picked.last()) else { continue };
+        let read = || segment.populate(first.offset, last.offset).map_err(io::Error::other);
+        let part = u64::from(first.offset)..u64::from(last.offset);
+        let read = disk.populate(segment.path(), part, &read);
+        read.map_err(|source| LogError::Io { action: "read", path: segment.path().to_owned(), source })?;
+    }
+    Ok(())
+}
+
+fn publish(shard: &Shard, exchange: &[u8], key: &[u8], body: &[u8], count: usize) -> Done {
     let payload = Payload::new(exchange, key, b"", body)?;
     let publication = Publication { payload, exchange, key, headers: None, persistent: false, mandatory: false };
     let mut fates = Vec::with_capacity(count);

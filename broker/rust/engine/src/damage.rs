@@ -11,7 +11,7 @@ use penstock_queue::QueueId;
 /// So many queues are named per file; the count of records goes on.
 const QUEUES_MAX: usize = 64;
 /// What stands for the file of messages that no segment holds.
-pub(crate) const NO_FILE: &str = "no segment";
+const NO_FILE: &str = "no segment";
 
 /// One file with damage.
 #[derive(Clone, Debug, PartialEq, Eq)]

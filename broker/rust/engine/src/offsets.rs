@@ -48,32 +48,49 @@ impl Shard {
     /// # Errors
     /// `Stopped` when a bug poisoned the shard; `Log` when a record cannot be read.
     pub fn stream_states(&self, ids: &[QueueId]) -> Result<Vec<StreamStanding>, EngineError> {
-        let state = |&id| self.dedicated.get(id).map_or_else(|| self.stream_state(id), |home| home.stream_state(id));
-        ids.iter().map(state).collect()
+        ids.iter().map(|&id| self.in_home_of(id, |home| home.stream_state(id))).collect()
+    }
+
+    /// The same without times: nothing is read.
+    ///
+    /// # Errors
+    /// `Stopped` when a bug poisoned the shard.
+    pub fn stream_extents(&self, ids: &[QueueId]) -> Result<Vec<StreamStanding>, EngineError> {
+        ids.iter().map(|&id| self.in_home_of(id, |home| Ok(home.stream_extent(id)?.0))).collect()
+    }
+
+    fn in_home_of<T>(&self, id: QueueId, look: impl FnOnce(&Shard) -> T) -> T {
+        match self.dedicated.get(id) {
+            Some(home) => look(&home),
+            None => look(self),
+        }
     }
 
     fn stream_state(&self, id: QueueId) -> Result<StreamStanding, EngineError> {
-        let (mut standing, last) = {
-            let guard = self.lock()?;
-            let Some(QueueEntry { machine, stream: Some(stream), .. }) = guard.queues.get(&id) else {
-                return Ok(StreamStanding::default());
-            };
-            let (settled, next) = (machine.settled(), machine.next());
-            let standing = StreamStanding {
-                first: settled.below().min(next).0,
-                next: next.0,
-                count: machine.ready_count(),
-                bytes: machine.ready_bytes(),
-                reader_count: stream.reader_count() as u64,
-                ..StreamStanding::default()
-            };
-            (standing, settled.last_unsettled(next))
-        };
+        let (mut standing, last) = self.stream_extent(id)?;
         if let Some(last) = last {
             standing.first_timestamp_ms = self.time_at(id, Sequence(standing.first))?.map_or(0, |(_, time)| time);
             standing.last_timestamp_ms = self.time_at(id, last)?.map_or(0, |(_, time)| time);
         }
         Ok(standing)
+    }
+
+    /// Also gives the last message that is there.
+    fn stream_extent(&self, id: QueueId) -> Result<(StreamStanding, Option<Sequence>), EngineError> {
+        let guard = self.lock()?;
+        let Some(QueueEntry { machine, stream: Some(stream), .. }) = guard.queues.get(&id) else {
+            return Ok((StreamStanding::default(), None));
+        };
+        let (settled, next) = (machine.settled(), machine.next());
+        let standing = StreamStanding {
+            first: settled.below().min(next).0,
+            next: next.0,
+            count: machine.ready_count(),
+            bytes: machine.ready_bytes(),
+            reader_count: stream.reader_count() as u64,
+            ..StreamStanding::default()
+        };
+        Ok((standing, settled.last_unsettled(next)))
     }
 
     /// The first offset stored at that time or later; the next one when everything is older. Reads a record for each halving

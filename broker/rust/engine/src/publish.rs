@@ -159,13 +159,10 @@ impl Shard {
             state.check(self.name())?;
             producer.map_or(Ok(()), ProducerSession::check)?;
             state.stored_at_ms = state.stored_at_ms.max(now_ms);
-            let (stored, refused) = if self.is_full() {
-                state.producers.refuse_all(batch);
-                (Stored::default(), Some(self.full()))
-            } else {
-                state.store_all(batch, level, fates)?
-            };
-            if refused.as_ref().is_some_and(EngineError::is_full) {
+            let full = self.is_full().then(|| self.full());
+            let was_full = full.is_some();
+            let (stored, refused) = state.store_all(batch, level, full, fates)?;
+            if !was_full && refused.as_ref().is_some_and(EngineError::is_full) {
                 self.ran_out(state.log.room());
             }
             state.write()?;
@@ -209,19 +206,22 @@ struct Stored {
 }
 
 impl State {
-    /// Stores messages until one finds no room; an error stops the shard, whose queues are then ahead of its log.
+    /// Stores messages until one finds no room, as the first does when the disk is `full`; an error stops the shard, whose queues
+    /// are then ahead of its log.
     fn store_all(
         &mut self,
         batch: &[Publication<'_>],
         level: Option<Level>,
+        mut full: Option<EngineError>,
         fates: &mut Vec<Fate>,
     ) -> Result<(Stored, Option<EngineError>), EngineError> {
         let mut stored = Stored::default();
         self.passed_on.clear();
         for (place, publication) in batch.iter().enumerate() {
             let found = match self.fate_before(publication, level) {
+                Some(fate @ Fate::Behind(_)) => full.take().map_or(Ok(fate), Err),
                 Some(fate) => Ok(fate),
-                None => self.route_and_store(publication, (place, level), &mut stored),
+                None => self.route_and_store(publication, (place, level), &mut full, &mut stored),
             };
             let fate = match found {
                 Ok(fate) => fate,
@@ -257,6 +257,7 @@ impl State {
         &mut self,
         publication: &Publication<'_>,
         (place, level): (usize, Option<Level>),
+        full: &mut Option<EngineError>,
         stored: &mut Stored,
     ) -> Result<Fate, EngineError> {
         if !self.find_targets(publication) {
@@ -280,6 +281,7 @@ impl State {
                 Apart::Refused => return Ok(Fate::SeveralLogs),
             }
         }
+        full.take().map_or(Ok(()), Err)?;
         self.log.reserve(&publication.payload, self.matched.queues.len())?;
         let fate = self.store(publication, level).inspect_err(|error| self.stopped = Some(error.to_string()))?;
         stored.count += 1;

@@ -10,7 +10,6 @@ use penstock_log::{LogError, Outcome};
 use penstock_queue::{AckSet, QueueId, Sequence, SequenceRange, Taken};
 
 use crate::counters::Metric;
-use crate::damage::NO_FILE;
 use crate::error::EngineError;
 use crate::shard::Shard;
 use crate::signal::Signal;
@@ -300,8 +299,7 @@ impl StreamReader {
             return Err(self.shard.missing(self.queue, first));
         };
         let count = self.drop_range(state, range)?;
-        let (count, is_first) = state.damages.note_lost(self.queue, count);
-        self.shard.tell_damage(state, NO_FILE, count, is_first);
+        self.shard.tell_lost(state, self.queue, count);
         Ok(())
     }
 

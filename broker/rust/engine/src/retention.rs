@@ -3,7 +3,7 @@
 //! What must stay true: a stream gives up what a sealed segment holds of it, never a part of that; what is expired is
 //! written down before anybody sees it gone. Records are read without the shard's lock.
 
-use penstock_log::{LogError, Outcome, Portion, Segment, Target};
+use penstock_log::{Located, LogError, Outcome, Portion, Segment, Target};
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 
 use crate::counters::Metric;
@@ -14,6 +14,10 @@ use crate::subscription::mend;
 
 /// Messages whose sizes are read after one hold of the lock.
 const SIZES_AT_ONCE: usize = 4096;
+
+/// Messages from the last of a portion on that are tried until one can be read, and how many after one hold of the lock.
+const TIMES_TRIED_MAX: usize = 1024;
+const TIMES_AT_ONCE: u64 = 64;
 
 /// The oldest sealed part of a stream that may have to go.
 struct Oldest {
@@ -55,7 +59,7 @@ impl Shard {
     fn expire_oldest(&self, id: QueueId, now_ms: u64) -> Result<u64, EngineError> {
         let Some(Oldest { portion, is_over, max_age_ms }) = self.oldest(id)? else { return Ok(0) };
         if !is_over {
-            let too_old_at_ms = last_time(id, &portion)?.saturating_add(max_age_ms);
+            let too_old_at_ms = self.last_time(id, &portion, now_ms)?.saturating_add(max_age_ms);
             if too_old_at_ms > now_ms {
                 if let Some(QueueEntry { stream: Some(stream), .. }) = self.lock()?.queues.get_mut(&id) {
                     stream.too_old_at_ms = too_old_at_ms;
@@ -160,25 +164,81 @@ impl Shard {
     fn settled_bytes(&self, id: QueueId, range: SequenceRange, segment: &Segment) -> Result<u64, EngineError> {
         let (mut bytes, mut from) = (0, range.first);
         loop {
-            let guard = self.lock()?;
+            let mut guard = self.lock()?;
             let Some(entry) = guard.queues.get(&id) else { return Ok(bytes) };
             let settled = entry.machine.settled();
             let Some(gone) = settled.next_settled(from).filter(|gone| *gone <= range.last) else { return Ok(bytes) };
             let end = settled.next_unsettled(gone).min(range.last.next());
             let count = (end.0 - gone.0).min(SIZES_AT_ONCE as u64) as usize;
-            let located = guard.log.seek(id, gone, count, segment.number())?;
+            let located = match guard.log.seek(id, gone, count, segment.number()) {
+                // A directory that changed on the disk is made again from its segment.
+                Err(error) if mend(&mut guard, &error)? => continue,
+                located => located?,
+            };
             drop(guard);
             let Some(located) = located.filter(|located| located.first == gone) else { return Ok(bytes) };
             from = Sequence(gone.0 + located.offsets.len() as u64);
-            if let [first, .., last] | [first @ last] = located.offsets.as_slice() {
-                let populated = located.segment.populate(*first, *last);
-                populated.or_else(|error| if_damaged(error, ()))?;
-            }
+            let is_there = match located.offsets.as_slice() {
+                [first, .., last] | [first @ last] => bring_in(&located.segment, *first, *last)?,
+                [] => true,
+            };
             for (number, &offset) in (gone.0..).zip(&located.offsets) {
-                // As a reader reads it: what it would drop is not counted.
-                let target = Target { queue: id, sequence: Sequence(number) };
-                let body = located.segment.message_for(offset, target).map(|message| message.body.len() as u64);
-                bytes += body.or_else(|error| if_damaged(error, 0))?;
+                // As a reader reads it: what it would drop is not counted. Bytes that were not brought in are not touched.
+                if is_there || bring_in(&located.segment, offset, offset)? {
+                    let target = Target { queue: id, sequence: Sequence(number) };
+                    let body = located.segment.message_for(offset, target).map(|message| message.body.len() as u64);
+                    bytes += body.or_else(|error| if_damaged(error, 0))?;
+                }
+            }
+        }
+    }
+
+    /// When the last message of a portion was stored that can be read: one that cannot tells nothing of those before it. 0 when
+    /// none of the portion can, `now_ms` when too many of the last cannot.
+    fn last_time(&self, id: QueueId, portion: &Portion, now_ms: u64) -> Result<u64, EngineError> {
+        let target = |number: u64| Target { queue: id, sequence: Sequence(number) };
+        let last = portion.runs.last().map_or(0, |(range, _)| range.last.0);
+        if let Some(time) = time_of(&portion.segment, portion.last_offset, target(last))? {
+            return Ok(time);
+        }
+        let mut tried = 0;
+        for (range, _) in portion.runs.iter().rev() {
+            let mut end = range.last.0.saturating_add(1);
+            while end > range.first.0 {
+                let first = end.saturating_sub(TIMES_AT_ONCE).max(range.first.0);
+                let count = (end - first) as usize;
+                let located = self.seek_whole(id, Sequence(first), count, portion.segment.number())?;
+                let Some(located) = located.filter(|_| tried < TIMES_TRIED_MAX) else { return Ok(now_ms) };
+                let numbers: Vec<u64> = (first..end).collect();
+                for (&number, &offset) in numbers.iter().zip(&located.offsets).rev() {
+                    if let Some(time) = time_of(&located.segment, offset, target(number))? {
+                        return Ok(time);
+                    }
+                }
+                tried += count;
+                end = first;
+            }
+        }
+        Ok(0)
+    }
+
+    /// Where so many messages lie that follow each other in one segment; nothing when they do not.
+    fn seek_whole(
+        &self,
+        id: QueueId,
+        first: Sequence,
+        count: usize,
+        hint: u64,
+    ) -> Result<Option<Located>, EngineError> {
+        let mut guard = self.lock()?;
+        loop {
+            match guard.log.seek(id, first, count, hint) {
+                // A directory that changed on the disk is made again from its segment.
+                Err(error) if mend(&mut guard, &error)? => {}
+                located => {
+                    let is_whole = |located: &Located| located.first == first && located.offsets.len() == count;
+                    return Ok(located?.filter(is_whole));
+                }
             }
         }
     }
@@ -191,13 +251,15 @@ fn is_due(entry: &QueueEntry, now_ms: u64) -> bool {
     is_over || settings.max_age_ms > 0 && stream.too_old_at_ms <= now_ms
 }
 
-/// When the last message of a portion was stored; one that cannot be read is as old as can be.
-fn last_time(queue: QueueId, portion: &Portion) -> Result<u64, EngineError> {
-    let sequence = portion.runs.last().map_or(Sequence(0), |(range, _)| range.last);
-    let offset = portion.last_offset;
-    let read = portion.segment.populate(offset, offset);
-    let message = read.and_then(|()| portion.segment.message_for(offset, Target { queue, sequence }));
-    message.map(|message| message.stored_at_ms).or_else(|error| if_damaged(error, 0))
+/// When a message was stored; nothing when it cannot be read.
+fn time_of(segment: &Segment, offset: u32, target: Target) -> Result<Option<u64>, EngineError> {
+    let read = segment.populate(offset, offset).and_then(|()| segment.message_for(offset, target));
+    read.map(|message| Some(message.stored_at_ms)).or_else(|error| if_damaged(error, None))
+}
+
+/// Whether the records from one offset to another can be touched: sectors below them that cannot be read would end the process.
+fn bring_in(segment: &Segment, from: u32, to: u32) -> Result<bool, EngineError> {
+    segment.populate(from, to).map(|()| true).or_else(|error| if_damaged(error, false))
 }
 
 fn if_damaged<T>(error: LogError, instead: T) -> Result<T, EngineError> {

@@ -250,15 +250,11 @@ impl Shard {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// Why nothing is stored or confirmed any more: a write or a sync that failed. What was known last while the lock is held for
-    /// long.
+    /// Why nothing is stored or confirmed any more: a write or a sync that failed. Does not wait for the lock.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
-        if self.stalls.fault.get().is_none() && !self.is_stalled() {
-            let found = self.lock().map_or_else(|error| Some(error.to_string()), |guard| guard.stopped.clone());
-            found.into_iter().for_each(|found| drop(self.stalls.fault.set(found)));
-        }
-        self.stalls.fault.get().cloned()
+        let told = self.stalls.fault.get().cloned();
+        told.or_else(|| self.state.is_poisoned().then(|| self.poisoned().to_string()))
     }
 
     /// Ready and unsettled messages over all queues, as they were known last while the lock is held for long.
@@ -316,6 +312,16 @@ impl Shard {
         if is_first && let Some(found) = state.damages.files().find(|found| found.file == file) {
             let place = self.dedicated.place_of(&self.directory, &found.file);
             self.around.notices.warn(damage_line(&self.name, &place, found));
+        }
+    }
+
+    /// Takes note of messages that were dropped because no segment holds them, but for those that the start counted.
+    pub(crate) fn tell_lost(&self, state: &mut State, queue: QueueId, count: u64) {
+        let (count, is_first) = state.damages.note_lost(queue, count);
+        self.around.counters.add(Metric::DamagedRecords, count);
+        if is_first {
+            let queue = state.queues.get(&queue).map_or("", |entry| &entry.name);
+            self.around.notices.warn(lost_line(&self.name, queue, count));
         }
     }
 
@@ -444,8 +450,7 @@ impl Shard {
 
     pub(crate) fn stop(&self, reason: &str) {
         if let Ok(mut guard) = self.lock() {
-            let reason = guard.stopped.get_or_insert_with(|| reason.to_owned());
-            let _ = self.stalls.fault.set(reason.clone());
+            guard.stopped.get_or_insert_with(|| reason.to_owned());
         }
         self.sync_done.notify_waiters();
     }
@@ -502,11 +507,27 @@ fn aside_line(shard: &str, file: &str) -> String {
     )
 }
 
+fn retired_line(shard: &str, file: &str) -> String {
+    format!(
+        "vhost '{shard}': a damaged segment is now {file}: no message in it is needed any more, and no start reads it; \
+         delete the file once no message is missed"
+    )
+}
+
 fn damage_line(shard: &str, file: &str, found: &DamagedFile) -> String {
     let DamagedFile { at, why, .. } = found;
     format!(
         "vhost '{shard}': {file} is damaged at byte {at} ({why}); it is quarantined, what it holds and cannot be read is \
          dropped from its queues; stop the broker and run `penstock log verify` to see all of it"
+    )
+}
+
+/// Once for a virtual host, as more of them come one after the other.
+fn lost_line(shard: &str, queue: &str, count: u64) -> String {
+    format!(
+        "vhost '{shard}', queue '{queue}': {count} messages have no record in any segment and were dropped; there may be \
+         more, of other queues, too; see the damage that was reported at the start, and stop the broker and run \
+         `penstock log verify` to see all of it"
     )
 }
 

@@ -12,7 +12,6 @@ use penstock_queue::{
 };
 
 use crate::counters::Metric;
-use crate::damage::NO_FILE;
 use crate::error::EngineError;
 use crate::shard::Shard;
 use crate::signal::Signal;
@@ -49,6 +48,7 @@ pub struct Filled {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unused {
     pub queue: String,
+    pub id: QueueId,
 }
 
 /// See the module.
@@ -126,7 +126,7 @@ impl Subscription {
     /// `NoQueue` once the queue is gone; `Log` when a message's record cannot be found.
     pub fn fill(&self, count_max: u32, filled: &mut Vec<Filled>) -> Result<(), EngineError> {
         let mut guard = self.shard.lock()?;
-        let taken = self.take(&mut guard, count_max, filled);
+        let taken = self.take(&mut guard, count_max, &mut Vec::new(), filled);
         let taken = taken.and_then(|()| guard.mark_deliveries(self.queue));
         if let Ok(entry) = self.shard.entry(&mut guard, self.queue) {
             if filled.is_empty() {
@@ -142,48 +142,90 @@ impl Subscription {
         taken
     }
 
-    /// Takes for a pull: at most `count_max` messages, whatever the prefetch. Gives how many stay ready.
+    /// Takes for a pull: at most `count_max` messages, whatever the prefetch. Gives how many stay ready. After a failure it holds
+    /// no more than before: the caller does not learn what was taken.
     ///
     /// # Errors
     /// As [`Subscription::fill`].
     pub fn take_now(&self, count_max: u32, filled: &mut Vec<Filled>) -> Result<u64, EngineError> {
-        let ready_count = self.take_aside(count_max, filled)?;
-        self.shard.lock()?.mark_deliveries(self.queue)?;
-        Ok(ready_count)
+        self.pull(count_max, State::mark_deliveries, filled)
     }
 
     /// The same for messages that go to nobody yet.
     pub(crate) fn take_aside(&self, count_max: u32, filled: &mut Vec<Filled>) -> Result<u64, EngineError> {
+        self.pull(count_max, |_, _| Ok(()), filled)
+    }
+
+    fn pull(
+        &self,
+        count_max: u32,
+        mark: impl FnOnce(&mut State, QueueId) -> Result<(), EngineError>,
+        filled: &mut Vec<Filled>,
+    ) -> Result<u64, EngineError> {
         let mut guard = self.shard.lock()?;
-        let mut left = count_max;
-        while left > 0 {
-            let entry = self.shard.entry(&mut guard, self.queue)?;
-            let before = entry.machine.unsettled_of(self.id);
-            entry.machine.set_prefetch(self.id, before.saturating_add(left));
-            self.take(&mut guard, left, filled)?;
-            let entry = self.shard.entry(&mut guard, self.queue)?;
-            let taken = entry.machine.unsettled_of(self.id).saturating_sub(before);
-            if taken == 0 {
-                break;
-            }
-            left = left.saturating_sub(taken);
-        }
+        let mut taken = Vec::new();
+        let pulled = self.take_parts(&mut guard, count_max, &mut taken, filled);
+        let pulled = pulled.and_then(|()| mark(&mut guard, self.queue));
         let entry = self.shard.entry(&mut guard, self.queue)?;
         entry.machine.set_prefetch(self.id, 0);
+        if pulled.is_err() {
+            filled.clear();
+            let numbers: Vec<_> = taken.iter().map(|taken| (taken.sequence, 0)).collect();
+            let put_back = entry.machine.put_back(self.id, &ranges_of(&numbers).unwrap_or_default());
+            entry.wake(put_back);
+        }
         let ready_count = entry.machine.ready_count();
         let passed = guard.log.take_passed();
         drop(guard);
         drop(passed);
-        Ok(ready_count)
+        pulled.map(|()| ready_count)
     }
 
-    /// Takes until something was found, or nothing is left to take.
-    fn take(&self, state: &mut State, count_max: u32, filled: &mut Vec<Filled>) -> Result<(), EngineError> {
-        let mut taken = Vec::new();
+    /// Rings who else waits, when this one was rung and takes nothing now. It does not wait itself: it has to take later.
+    pub fn pass_on(&self) {
+        let Ok(mut guard) = self.shard.lock() else { return };
+        if let Ok(entry) = self.shard.entry(&mut guard, self.queue) {
+            entry.wake(1);
+        }
+    }
+
+    /// Takes so many messages, part by part: no part is more than this subscription's share.
+    fn take_parts(
+        &self,
+        state: &mut State,
+        count_max: u32,
+        taken: &mut Vec<Taken>,
+        filled: &mut Vec<Filled>,
+    ) -> Result<(), EngineError> {
+        let mut left = count_max;
+        while left > 0 {
+            let entry = self.shard.entry(state, self.queue)?;
+            let before = entry.machine.unsettled_of(self.id);
+            entry.machine.set_prefetch(self.id, before.saturating_add(left));
+            self.take(state, left, taken, filled)?;
+            let entry = self.shard.entry(state, self.queue)?;
+            let count = entry.machine.unsettled_of(self.id).saturating_sub(before);
+            if count == 0 {
+                break;
+            }
+            left = left.saturating_sub(count);
+        }
+        Ok(())
+    }
+
+    /// Takes until something was found, or nothing is left to take; `taken` gets all of it.
+    fn take(
+        &self,
+        state: &mut State,
+        count_max: u32,
+        taken: &mut Vec<Taken>,
+        filled: &mut Vec<Filled>,
+    ) -> Result<(), EngineError> {
         loop {
-            taken.clear();
-            self.shard.entry(state, self.queue)?.machine.take(self.id, count_max, &mut taken);
-            if taken.is_empty() || self.find(state, &taken, filled)? > 0 {
+            let before = taken.len();
+            self.shard.entry(state, self.queue)?.machine.take(self.id, count_max, taken);
+            let fresh = taken.get(before..).unwrap_or_default();
+            if fresh.is_empty() || self.find(state, fresh, filled)? > 0 {
                 return Ok(());
             }
         }
@@ -232,9 +274,7 @@ impl Subscription {
             return Err(self.shard.missing(self.queue, first));
         }
         self.drop_all(state, &lost)?;
-        let count = lost.len() as u64;
-        let (count, is_first) = state.damages.note_lost(self.queue, count);
-        self.shard.tell_damage(state, NO_FILE, count, is_first);
+        self.shard.tell_lost(state, self.queue, lost.len() as u64);
         Ok(lost.len())
     }
 
@@ -419,12 +459,11 @@ impl Subscription {
         entry.pull_count = entry.pull_count.saturating_sub(usize::from(self.options.pull));
         // What it held, sent or not, and the one that it may have been woken for and did not take.
         entry.wake(entry.machine.ready_count());
-        let unused = is_unused(entry, self.options).then(|| Unused { queue: entry.name.clone() });
-        if guard.check(self.shard.name()).is_ok()
-            && let Err(error) = guard.log_returned(self.queue, &returned)
-        {
-            // The messages are unsettled on disk all the same: a start finds them ready, only their count is not raised.
-            guard.stopped = Some(error.to_string());
+        let unused = is_unused(entry, self.options).then(|| Unused { queue: entry.name.clone(), id: self.queue });
+        if guard.check(self.shard.name()).is_ok() {
+            // They are unsettled on the disk all the same. Where there is no room for their record, as on a full disk, a start
+            // does not count them as delivered once more. A write that fails stops the shard by itself.
+            let _ = guard.log_returned(self.queue, &returned);
         }
         unused
     }
@@ -444,10 +483,8 @@ impl Subscription {
             }
             let returned = entry.machine.settle_some(self.id, &mut settling, Settle::Requeue, SETTLED_AT_ONCE);
             entry.wake(returned.count);
-            if let Err(error) = guard.log_returned(self.queue, &returned.ranges) {
-                // As at the end: only their count is not raised.
-                guard.stopped = Some(error.to_string());
-            }
+            // As at the end: what cannot be written is not counted.
+            let _ = guard.log_returned(self.queue, &returned.ranges);
             drop(guard);
             // Whoever waits for the lock has it now.
             std::thread::yield_now();

@@ -6,18 +6,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_engine::{
-    Engine, EngineOptions, Filled, LogError, Payload, Publication, QueueId, Sequence, Shard, Subscription,
-    SubscriptionOptions, Target,
+    Engine, EngineOptions, Filled, LogError, Payload, Publication, QueueId, Sequence, SequenceRange, Settle, Shard,
+    Subscription, SubscriptionOptions, Target,
 };
 
 const QUEUE: QueueId = QueueId(1);
 const COUNT: u64 = 400;
 
 fn open(directory: &Path) -> (Engine, Arc<Shard>) {
+    open_idle_after(directory, Duration::from_secs(60))
+}
+
+fn open_idle_after(directory: &Path, segment_idle: Duration) -> (Engine, Arc<Shard>) {
     let options = EngineOptions {
         segment_bytes_min: 64 << 10,
         segment_bytes_max: 64 << 10,
-        segment_idle: Duration::from_secs(60),
+        segment_idle,
         disk_free_bytes_min: 0,
         compaction_bytes_per_second: 0,
         producer_memory: Duration::ZERO,
@@ -137,6 +141,33 @@ fn what_lay_in_a_segment_that_is_gone_is_dropped_and_what_follows_is_served() {
 }
 
 #[test]
+fn what_was_in_a_newest_segment_without_its_header_is_told_as_what_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    filled(directory.path());
+    let newest = (1..60).map(|number| directory.path().join(format!("msgs.{number:010}")));
+    let newest = newest.take_while(|path| path.exists()).last().unwrap();
+    change(&newest, |bytes| {
+        bytes[..64].fill(0);
+        let end = bytes.len();
+        bytes[end - 64..].fill(0);
+    });
+    let (engine, shard) = open(directory.path());
+    let notices = engine.notices().take();
+    let name = newest.file_name().unwrap().to_str().unwrap();
+    assert!(notices[0].text.contains(name), "the start names the file: {notices:?}");
+
+    let got = drain(&consumer(&shard));
+
+    assert!((1..COUNT).contains(&(got.len() as u64)));
+    let notices = engine.notices().take();
+    let [notice] = &notices[..] else { panic!("{notices:?}") };
+    assert!(notice.is_warning && notice.text.starts_with("vhost '/', queue 'jobs': "), "{notice:?}");
+    assert!(notice.text.contains("messages have no record in any segment and were dropped"), "{notice:?}");
+    assert!(notice.text.contains("reported at the start") && !notice.text.contains("byte 0"), "{notice:?}");
+    assert!(shard.damages().iter().any(|found| found.file == "no segment" && found.queues == ["jobs"]));
+}
+
+#[test]
 fn an_index_without_its_segment_is_removed_and_told() {
     let directory = tempfile::tempdir().unwrap();
     filled(directory.path());
@@ -192,4 +223,29 @@ fn a_directory_with_wrong_offsets_loses_nothing() {
             .unwrap(),
         COUNT
     );
+}
+
+#[test]
+fn a_damaged_segment_that_nobody_needs_any_more_is_told_by_its_new_name() {
+    let directory = tempfile::tempdir().unwrap();
+    filled(directory.path());
+    change(&directory.path().join("msgs.0000000002"), |bytes| bytes[3000] ^= 1);
+    let (engine, shard) = open_idle_after(directory.path(), Duration::from_millis(50));
+    let subscription = consumer(&shard);
+    assert_eq!(drain(&subscription).len() as u64, COUNT - 1);
+    assert_eq!(engine.notices().take().len(), 1);
+
+    subscription.settle(&[SequenceRange::ALL], Settle::Ack).unwrap();
+
+    let aside = "msgs.0000000002.aside";
+    let mut notices = Vec::new();
+    let is_told = (0..1_000).any(|_| {
+        std::thread::park_timeout(Duration::from_millis(10));
+        notices.extend(engine.notices().take());
+        !notices.is_empty()
+    });
+    assert!(is_told && directory.path().join(aside).exists());
+    let [notice] = &notices[..] else { panic!("{notices:?}") };
+    assert!(notice.is_warning && notice.text.contains(&format!("is now {aside}: ")), "{notice:?}");
+    assert!(notice.text.ends_with("delete the file once no message is missed"), "{notice:?}");
 }

@@ -1,18 +1,26 @@
 //! A disk without room: publishers are told, consumers go on, and it passes by itself.
 #![allow(clippy::unwrap_used)]
 
+use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use penstock_engine::{
     Engine, EngineOptions, Fate, Filled, Payload, Publication, QueueId, Sequence, SequenceRange, Settle, Shard,
     SubscriptionOptions,
 };
+use penstock_log::{Disk, RealDisk};
 
 const QUEUE: QueueId = QueueId(1);
 
 fn open(directory: &Path, disk_free_bytes_min: u64) -> (Engine, Arc<Shard>) {
+    open_on(directory, disk_free_bytes_min, Arc::new(RealDisk))
+}
+
+fn open_on(directory: &Path, disk_free_bytes_min: u64, disk: Arc<dyn Disk>) -> (Engine, Arc<Shard>) {
     let options = EngineOptions {
         segment_bytes_min: 64 << 10,
         segment_bytes_max: 256 << 10,
@@ -21,7 +29,7 @@ fn open(directory: &Path, disk_free_bytes_min: u64) -> (Engine, Arc<Shard>) {
         compaction_bytes_per_second: 0,
         producer_memory: Duration::ZERO,
     };
-    let engine = Engine::new(options).unwrap();
+    let engine = Engine::on_disk(options, disk).unwrap();
     let shard = engine.open_shard("/", directory, false).unwrap();
     shard.put_queue(QUEUE, "jobs", false, None).unwrap();
     (engine, shard)
@@ -96,4 +104,49 @@ fn while_the_disk_is_full_what_was_settled_is_given_back_at_once() {
 
     wait_until(|| segments() < 5);
     assert_eq!(shard.totals().unwrap(), (0, 0));
+}
+
+/// The real disk, without any room once it is full.
+#[derive(Debug, Default)]
+struct NoRoom(AtomicBool);
+
+impl NoRoom {
+    fn check(&self) -> io::Result<()> {
+        if self.0.load(Ordering::SeqCst) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+}
+
+impl Disk for NoRoom {
+    fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {
+        self.check()?;
+        RealDisk.create(path, bytes)
+    }
+
+    fn reserve(&self, file: &File, from: u64, bytes: u64) -> io::Result<()> {
+        self.check()?;
+        RealDisk.reserve(file, from, bytes)
+    }
+}
+
+/// There was no room to write down that messages came back, and the virtual host stopped for good.
+#[test]
+fn a_consumer_that_leaves_while_there_is_no_room_at_all_stops_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Arc::new(NoRoom::default());
+    let (_engine, shard) = open_on(directory.path(), 0, Arc::clone(&disk) as _);
+    assert!(publish(&shard, b"body").is_some());
+    disk.0.store(true, Ordering::SeqCst);
+    let options = SubscriptionOptions { prefetch: 10, auto_ack: false, exclusive: false, pull: false };
+
+    // More than what is left of the segment takes.
+    for _ in 0..2000 {
+        let subscription = shard.subscribe(QUEUE, options).unwrap();
+        subscription.fill(10, &mut Vec::new()).unwrap();
+        subscription.sent(&[(Sequence(1), 4)]).unwrap();
+    }
+
+    assert_eq!(shard.fault(), None);
+    disk.0.store(false, Ordering::SeqCst);
+    assert!(publish(&shard, b"body").is_some());
+    assert_eq!(shard.totals().unwrap(), (2, 0));
 }

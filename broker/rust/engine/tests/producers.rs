@@ -240,3 +240,29 @@ fn one_hold_of_the_lock_ends_after_so_many_places_in_queues_and_the_rest_follows
     assert_eq!(fates.len(), 1_024);
     house.close();
 }
+
+/// While the disk was full, what had been stored was refused when it came again, as if it had not been: whoever sent it under another
+/// sequence then had it stored twice.
+#[test]
+fn what_is_stored_already_is_confirmed_also_while_the_disk_is_full() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Arc::new(FaultyDisk::default());
+    let house = open_on(directory.path(), Arc::clone(&disk) as _);
+    let own = QueueId(7);
+    house.shard.dedicate(own).unwrap();
+    house.shard.put_queue(own, "own", false, None).unwrap();
+    let [here, there] = ["p", "q"].map(|name| house.shard.open_producer(name).unwrap());
+    assert_eq!(send(&house, &here, &[("", "s", 1), ("", "s", 2)]), [STORED; 2]);
+    assert_eq!(send(&house, &there, &[("", "own", 1), ("", "own", 2)]), [STORED; 2]);
+    disk.free_bytes.store(1, Ordering::SeqCst);
+    let filler = house.shard.open_producer("filler").unwrap();
+    (1..).find(|&sequence| send_large(&house, &filler, sequence).is_none()).unwrap();
+
+    // A connection broke before they were confirmed.
+    let [here, there] = ["p", "q"].map(|name| house.shard.open_producer(name).unwrap());
+    assert_eq!(send(&house, &here, &[("", "s", 1), ("", "s", 2), ("", "s", 3)]), [STORED; 2]);
+    assert_eq!(send(&house, &there, &[("", "own", 1), ("", "own", 2)]), [STORED; 2]);
+
+    assert_eq!(house.shard.queue_counts(&[own]).unwrap()[0].ready_count, 2);
+    house.close();
+}

@@ -489,6 +489,22 @@ fn a_consumer_that_held_much_returns_all_of_it_to_its_place() {
 }
 
 #[test]
+fn a_consumer_that_held_much_returns_it_in_parts() {
+    let directory = tempfile::tempdir().unwrap();
+    let House { shard, .. } = open(directory.path());
+    publish(&shard, &[b"x".as_slice(); 20_000]);
+    let subscription = consumer(&shard, 20_000, false);
+    take(&subscription, 20_000);
+    let before = shard.holds();
+
+    drop(subscription);
+
+    let holds = shard.holds() - before;
+    assert!(holds > 20_000 / 4096, "all of it went back under {holds} holds of the lock");
+    assert_eq!(shard.totals().unwrap(), (20_000, 0));
+}
+
+#[test]
 fn nothing_is_stored_in_a_queue_that_is_about_to_be_deleted_as_an_empty_one() {
     let directory = tempfile::tempdir().unwrap();
     let house = open(directory.path());

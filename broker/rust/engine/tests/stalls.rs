@@ -5,12 +5,13 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use penstock_engine::{Engine, EngineOptions, Fate, Payload, Publication, QueueId, Shard};
+use penstock_engine::{Engine, EngineOptions, Fate, Payload, Publication, QueueId, RouteSettings, Shard};
 use penstock_log::{Disk, RealDisk};
 
 const QUEUE: QueueId = QueueId(1);
@@ -43,16 +44,19 @@ struct House {
     slow: Arc<Shard>,
 }
 
-fn open() -> House {
-    let directory = tempfile::tempdir().unwrap();
-    let options = EngineOptions {
+fn options() -> EngineOptions {
+    EngineOptions {
         segment_bytes_min: 64 << 10,
         segment_bytes_max: 256 << 10,
         segment_idle: Duration::from_secs(60),
         disk_free_bytes_min: 0,
         compaction_bytes_per_second: 0,
         producer_memory: Duration::ZERO,
-    };
+    }
+}
+
+fn open() -> House {
+    let directory = tempfile::tempdir().unwrap();
     let place = |name: &str| {
         let path = directory.path().join(name);
         std::fs::create_dir(&path).unwrap();
@@ -60,7 +64,7 @@ fn open() -> House {
     };
     let (calm, slow) = (place("calm"), place("slow"));
     let disk = Arc::new(StallingDisk { directory: slow.clone(), stall: Mutex::new(None) });
-    let engine = Engine::on_disk(options, Arc::clone(&disk) as _).unwrap();
+    let engine = Engine::on_disk(options(), Arc::clone(&disk) as _).unwrap();
     let shard = |name: &str, path: &Path| {
         let shard = engine.open_shard(name, path, false).unwrap();
         shard.put_queue(QUEUE, "jobs", false, None).unwrap();
@@ -71,9 +75,13 @@ fn open() -> House {
 }
 
 fn publish(shard: &Shard) {
-    let payload = Payload::new(b"", b"jobs", b"", b"body").unwrap();
-    let publication =
-        Publication { payload, exchange: b"", key: b"jobs", headers: None, persistent: false, mandatory: true };
+    publish_to(shard, "jobs");
+}
+
+fn publish_to(shard: &Shard, queue: &str) {
+    let key = queue.as_bytes();
+    let payload = Payload::new(b"", key, b"", b"body").unwrap();
+    let publication = Publication { payload, exchange: b"", key, headers: None, persistent: false, mandatory: true };
     let mut fates = Vec::new();
     shard.publish(&[publication], None, 1, &mut fates).unwrap();
     assert!(matches!(fates.as_slice(), [Fate::Stored(_)]));
@@ -134,4 +142,86 @@ fn a_vhost_that_stalls_holds_up_no_other_and_nobody_who_looks() {
     wait_until(|| house.slow.totals_seen().unwrap() == (2, 0));
     house.engine.close().unwrap();
     assert!(house.slow.is_closed());
+}
+
+/// Routes whose reading takes until it may go on, under a shard's lock.
+struct Slowly(Option<(Sender<()>, Receiver<()>)>);
+
+impl Iterator for Slowly {
+    type Item = RouteSettings<'static>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (began, may_end) = self.0.take()?;
+        began.send(()).unwrap();
+        may_end.recv_timeout(PATIENCE).unwrap();
+        None
+    }
+}
+
+/// A thread that holds a shard's lock, and what lets it go on.
+fn hold(shard: &Arc<Shard>) -> (JoinHandle<()>, Sender<()>) {
+    let ((began, has_begun), (go_on, may_end)) = (channel(), channel());
+    let shard = Arc::clone(shard);
+    let holder = std::thread::spawn(move || shard.add_routes(Slowly(Some((began, may_end)))).unwrap());
+    has_begun.recv_timeout(PATIENCE).unwrap();
+    (holder, go_on)
+}
+
+/// No write succeeds once it has failed.
+#[derive(Debug, Default)]
+struct FailedDisk(AtomicBool);
+
+impl Disk for FailedDisk {
+    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if self.0.load(Ordering::SeqCst) {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        RealDisk.write_at(file, bytes, offset)
+    }
+}
+
+/// Health took the lock to ask, and said that all was well as long as another had it.
+#[test]
+fn a_shard_that_stopped_is_told_of_also_while_another_holds_its_lock() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Arc::new(FailedDisk::default());
+    let engine = Engine::on_disk(options(), Arc::clone(&disk) as _).unwrap();
+    let shard = engine.open_shard("/", directory.path(), false).unwrap();
+    shard.put_queue(QUEUE, "jobs", false, None).unwrap();
+    disk.0.store(true, Ordering::SeqCst);
+    let payload = Payload::new(b"", b"jobs", b"", b"body").unwrap();
+    let one = Publication { payload, exchange: b"", key: b"jobs", headers: None, persistent: false, mandatory: true };
+    shard.publish(&[one], None, 1, &mut Vec::new()).unwrap_err();
+
+    let (holder, go_on) = hold(&shard);
+    let stopped = Arc::clone(&shard);
+    assert!(soon(move || stopped.fault()).is_some());
+
+    go_on.send(()).unwrap();
+    holder.join().unwrap();
+}
+
+/// Calls for counts waited for the lock of such a log, on the event loop of all virtual hosts.
+#[test]
+fn a_queue_s_own_log_that_stalls_is_seen_in_its_vhost() {
+    let house = open();
+    let own = QueueId(2);
+    house.slow.dedicate(own).unwrap();
+    house.slow.put_queue(own, "own", false, None).unwrap();
+    assert!(!house.slow.is_family_stalled());
+    let (stalled, has_stalled) = channel();
+    let (go_on, may_go_on) = channel();
+    *house.disk.stall.lock().unwrap() = Some((stalled, may_go_on));
+    let shard = Arc::clone(&house.slow);
+    let publisher = std::thread::spawn(move || publish_to(&shard, "own"));
+    has_stalled.recv_timeout(PATIENCE).unwrap();
+
+    let slow = Arc::clone(&house.slow);
+    assert_eq!(soon(move || (slow.is_stalled(), slow.is_family_stalled())), (false, true));
+    let calm = Arc::clone(&house.calm);
+    assert!(!soon(move || calm.is_family_stalled()));
+
+    go_on.send(()).unwrap();
+    publisher.join().unwrap();
+    assert!(!house.slow.is_family_stalled());
 }

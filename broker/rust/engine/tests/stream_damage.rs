@@ -6,7 +6,9 @@ mod house;
 use std::path::Path;
 
 use house::{House, STREAM, open, open_with, reader};
-use penstock_engine::{Filled, LogError, Progress, ReadFrom, StreamReader, StreamSettings, Target};
+use penstock_engine::{
+    Filled, LogError, Progress, QueueLevels, QueueSettings, ReadFrom, StreamReader, StreamSettings, Target,
+};
 
 const COUNT: u64 = 1200;
 const BODY_BYTES: u64 = 510;
@@ -134,4 +136,72 @@ fn the_bytes_of_a_dropped_message_leave_with_its_segment() {
         let left = got.iter().filter(|offset| **offset >= standing.first).count() as u64;
         assert_eq!((standing.count, standing.bytes), (left, left * BODY_BYTES));
     }
+}
+
+/// A time that no clock says for long: the fold thread looks at the real one, and finds nothing too old.
+const LATER: u64 = 1 << 42;
+
+/// The last message of a segment that could not be read passed for one of the beginning of time, and all of its segment went.
+#[test]
+fn what_can_be_read_of_a_segment_stays_for_its_time_when_the_last_message_cannot() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open(directory.path());
+    for number in 1..=COUNT {
+        house::publish_at(&house, LATER, &[&format!("body {number:04} {}", "x".repeat(500))]);
+    }
+    house.close();
+    change(&directory.path().join("msgs.0000000001"), |bytes| {
+        let last = bytes.windows(5).rposition(|found| found == b"body ").unwrap();
+        bytes[last + 20] ^= 1;
+    });
+    let house = open_with(directory.path(), StreamSettings { max_age_ms: 1000, max_bytes: 0 });
+
+    assert_eq!(house.shard.retain(LATER + 999).unwrap(), 0);
+    assert_eq!(drain(&mut reader(&house, ReadFrom::First)).len() as u64, COUNT - 1);
+
+    let expired = house.shard.retain(LATER + 1000).unwrap();
+    assert!(expired > 50, "{expired} went when their time was over");
+    house.close();
+}
+
+/// Sectors that cannot be read end a process that touches what is mapped of them.
+#[test]
+fn retention_does_not_touch_sectors_that_cannot_be_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let body = "x".repeat(1000);
+    let house = open(directory.path());
+    house::publish(&house, &[body.as_str(); 20]);
+    house.shard.purge_queue(STREAM).unwrap();
+    (0..10).for_each(|_| house::publish(&house, &[body.as_str(); 60]));
+    house.close();
+    let house = open(directory.path());
+    let mut filled = Vec::new();
+    assert_eq!(reader(&house, ReadFrom::First).fill(1, &mut filled).unwrap(), Progress::Found);
+    // What was mapped before is like a sector that is bad: there is nothing to be had from it.
+    let mapped = std::fs::File::options().write(true).open(filled[0].segment.path()).unwrap();
+    mapped.set_len(4096).unwrap();
+    let stream = Some(StreamSettings { max_age_ms: 0, max_bytes: 100_000 });
+    let (levels, name) = (QueueLevels::default(), "s");
+    house.shard.put_queues([QueueSettings { id: STREAM, name, auto_delete: false, levels, stream }]).unwrap();
+
+    house.shard.retain(2).unwrap();
+
+    let standing = house.shard.stream_states(&[STREAM]).unwrap()[0];
+    assert!(standing.first > 300, "{standing:?}");
+    assert_eq!(standing.next, 621);
+}
+
+/// As with a disk that hangs: who only wants to know how far a stream goes reads nothing of it.
+#[test]
+fn where_a_stream_begins_and_ends_is_told_without_reading() {
+    let directory = tempfile::tempdir().unwrap();
+    filled(directory.path());
+    let house = open(directory.path());
+    let read = house.shard.stream_states(&[STREAM]).unwrap()[0];
+    assert_eq!((read.first_timestamp_ms, read.last_timestamp_ms), (1, 1));
+
+    let told = house.shard.stream_extents(&[STREAM]).unwrap()[0];
+
+    assert_eq!((told.first, told.next, told.count, told.bytes), (read.first, read.next, read.count, read.bytes));
+    assert_eq!((told.first_timestamp_ms, told.last_timestamp_ms), (0, 0));
 }

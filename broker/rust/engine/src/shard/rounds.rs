@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use penstock_log::{Folded, Retired};
 
-use super::Shard;
+use super::{Shard, retired_line};
 use crate::counters::Metric;
 use crate::error::EngineError;
 
@@ -57,7 +57,7 @@ impl Shard {
             guard.log.begin_fold()
         };
         let Some(ticket) = ticket else { return Ok(false) };
-        self.finish_fold(ticket.perform()?)?.perform()?;
+        self.remove(self.finish_fold(ticket.perform()?)?)?;
         Ok(true)
     }
 
@@ -69,6 +69,17 @@ impl Shard {
             self.tell_damage(&guard, &found.file, 1, is_first);
         }
         Ok(guard.log.finish_fold(folded))
+    }
+
+    /// Removes files that are no longer needed, and reports damaged ones, which are renamed instead.
+    fn remove(&self, retired: Retired) -> Result<(), EngineError> {
+        let asides = retired.asides();
+        retired.perform()?;
+        for file in asides {
+            let file = self.dedicated.place_of(&self.directory, &file);
+            self.around.notices.warn(retired_line(&self.name, &file));
+        }
+        Ok(())
     }
 
     /// A slice of compaction; nothing when none could begin.
@@ -88,7 +99,7 @@ impl Shard {
             self.counters().add(Metric::CompactionsGivenUp, 1);
         }
         let retired = self.lock()?.log.finish_compaction(compacted);
-        retired.perform()?;
+        self.remove(retired)?;
         Ok(Some(slice))
     }
 
@@ -141,7 +152,7 @@ impl Shard {
             let Some(ticket) = ticket else { return Ok(()) };
             let folded = ticket.perform()?;
             let end = self.lock()?.log.end();
-            self.finish_fold(folded)?.perform()?;
+            self.remove(self.finish_fold(folded)?)?;
             self.freed_until.store(end.0, Ordering::Relaxed);
         }
         Ok(())

@@ -1,12 +1,13 @@
 //! A shard's lock, and what is done while it is held for long, as by a thread that waits for a slow disk: readers of counts are
 //! told what was known last, and a task that can wait without a thread is woken when the lock is let go.
 //!
-//! What must stay true: nothing here waits for the lock, for longer than `STALL_MIN` in all. A wake-up may come without need or
-//! be missed (letting go and asking for it are not ordered), so tasks look again after a while.
+//! What must stay true: nothing here waits for the lock, for longer than `STALL_MIN` in all, also of a queue's own log beside the
+//! vhost's. When the lock of a stopped shard is released, the reason is kept outside it, so that it can be read without the lock. A wake-up may
+//! come without need or be missed (letting go and asking for it are not ordered), so tasks look again after a while.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -16,8 +17,9 @@ use tokio::sync::{Notify, Semaphore};
 use super::{Damage, Shard};
 use crate::state::State;
 
-/// A hold of the lock that takes longer is a stall: one round takes a millisecond or two.
-const STALL_MIN: Duration = Duration::from_millis(200);
+/// A hold of the lock that takes longer is a stall: one round takes a millisecond or two. Who asks may be the one thread that
+/// serves all vhosts, and does without that thread for so long; one that is wrongly taken for a stall is only asked later.
+const STALL_MIN: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// What is told of a shard while it stalls, and how that is found out.
@@ -59,7 +61,15 @@ impl Default for Stalls {
 pub(crate) struct Held<'a> {
     // Dropped in this order: let go first, then told.
     state: MutexGuard<'a, State>,
-    _tells: TellsWhenDropped<'a>,
+    tells: TellsWhenDropped<'a>,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if let Some(reason) = &self.state.stopped {
+            self.tells.0.fault.get_or_init(|| reason.clone());
+        }
+    }
 }
 
 struct TellsWhenDropped<'a>(&'a Stalls);
@@ -67,7 +77,7 @@ struct TellsWhenDropped<'a>(&'a Stalls);
 impl Stalls {
     pub fn taken<'a>(&'a self, state: MutexGuard<'a, State>) -> Held<'a> {
         self.holds.fetch_add(1, Ordering::Relaxed);
-        Held { state, _tells: TellsWhenDropped(self) }
+        Held { state, tells: TellsWhenDropped(self) }
     }
 }
 
@@ -119,17 +129,14 @@ impl Shard {
     /// Whether somebody holds the lock for long. Takes a moment to find out, once for each stall.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
-        let (began, holds) = (Instant::now(), self.holds());
-        loop {
-            if self.is_free() || self.holds() != holds {
-                return false;
-            }
-            if self.stalls.found_at.load(Ordering::Relaxed) == holds || began.elapsed() >= STALL_MIN {
-                self.stalls.found_at.store(holds, Ordering::Relaxed);
-                return true;
-            }
-            sleep(LOOK_EVERY);
-        }
+        is_any_stalled(&[self])
+    }
+
+    /// The same of this shard and of the logs that queues of it have of their own.
+    #[must_use]
+    pub fn is_family_stalled(self: &Arc<Self>) -> bool {
+        let family = self.family();
+        is_any_stalled(&family.iter().map(Arc::as_ref).collect::<Vec<_>>())
     }
 
     /// Where tasks wait for one of them, which looks after the lock.
@@ -160,6 +167,24 @@ impl Shard {
     /// The lock, for one who only looks; nothing while it stalls.
     pub(super) fn glance(&self) -> Option<Held<'_>> {
         if self.is_stalled() { None } else { self.lock().ok() }
+    }
+}
+
+/// Whether the lock of one of them is held for long: a moment is enough to find all of those.
+fn is_any_stalled(shards: &[&Shard]) -> bool {
+    let began = Instant::now();
+    let mut held: Vec<(&Shard, u64)> = shards.iter().map(|shard| (*shard, shard.holds())).collect();
+    loop {
+        held.retain(|(shard, holds)| !shard.is_free() && shard.holds() == *holds);
+        let is_known = |(shard, holds): &(&Shard, u64)| shard.stalls.found_at.load(Ordering::Relaxed) == *holds;
+        if held.is_empty() || held.iter().any(is_known) {
+            return !held.is_empty();
+        }
+        if began.elapsed() >= STALL_MIN {
+            held.iter().for_each(|(shard, holds)| shard.stalls.found_at.store(*holds, Ordering::Relaxed));
+            return true;
+        }
+        sleep(LOOK_EVERY);
     }
 }
 
