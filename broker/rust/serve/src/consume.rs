@@ -47,6 +47,10 @@ pub(crate) struct ConsumeStream {
     pending: Pending,
     allowance: Allowance,
     opened: Option<FramedMessage>,
+    /// Whether it is to look for messages: not after it found none, until something happens.
+    looks: bool,
+    /// It was told of messages and did not look yet.
+    rung: bool,
     ended: bool,
 }
 
@@ -64,6 +68,8 @@ impl Consumer {
             let mut call = Call::new(Kind::Unused, &self.caller);
             call.vhost = self.subscription.shard().name().to_owned();
             call.subject = unused.queue;
+            // Another queue may have its name by the time that this is decided.
+            call.payload = Bytes::copy_from_slice(&unused.id.0.to_le_bytes());
             self.calls.tell(call);
         }
     }
@@ -92,6 +98,8 @@ impl ConsumeStream {
             pending: Pending::default(),
             allowance,
             opened: Some(opened),
+            looks: true,
+            rung: false,
             ended: false,
         }
     }
@@ -128,20 +136,30 @@ impl ConsumeStream {
             }
             let shard = Arc::clone(self.consumer.shard());
             let mut subscription = &self.consumer.subscription;
+            // Before it is asked whether it is over, which rings, too.
+            self.rung |= subscription.signal().heard().now_or_never().is_some();
             if let Some(reason) = subscription.signal().cancelled() {
                 self.ended = true;
                 return Some(Ok(FramedMessage::of(64, |out| encode_consume_cancelled(out, reason))));
             }
             let stopping = *self.stopping.borrow();
-            if self.pending.is_empty() && !stopping {
+            let keeps = !subscription.is_auto_ack();
+            let looks = self.pending.is_empty() && (self.looks || self.rung) && !stopping;
+            let wants = looks || !self.pending.is_empty();
+            let pause = if keeps && wants { self.allowance.delivery_pause() } else { None };
+            if looks && pause.is_none() {
                 let mut filled = Vec::new();
                 if let Err(error) = when_free(&shard, || subscription.fill(FILL_MAX, &mut filled)).await {
                     return Some(Err(status::of_engine(&error)));
                 }
+                (self.looks, self.rung) = (!filled.is_empty(), false);
                 self.pending.extend(filled);
+            } else if looks {
+                self.looks = true;
+                if std::mem::take(&mut self.rung) {
+                    when_free(&shard, || subscription.pass_on()).await;
+                }
             }
-            let keeps = !subscription.is_auto_ack();
-            let pause = if keeps && !self.pending.is_empty() { self.allowance.delivery_pause() } else { None };
             if !self.pending.is_empty() && pause.is_none() {
                 match self.pending.encode(&mut subscription).await {
                     Ok(None) => continue,
@@ -160,7 +178,10 @@ impl ConsumeStream {
             let request = tokio::select! {
                 biased;
                 request = self.input.message() => request,
-                () = subscription.signal().heard() => continue,
+                () = subscription.signal().heard() => {
+                    self.rung = true;
+                    continue;
+                }
                 refused = self.rights.until_refused() => return Some(Err(refused)),
                 () = until_stopped(&mut self.stopping), if !stopping => continue,
                 () = sleep(pause.unwrap_or_default()), if pause.is_some() => continue,
@@ -186,6 +207,7 @@ impl ConsumeStream {
 
     async fn apply(&mut self, request: Result<Option<Bytes>, Status>) -> Result<bool, Status> {
         let Some(request) = request? else { return Ok(false) };
+        self.looks = true;
         let (shard, subscription) = (self.consumer.shard(), &self.consumer.subscription);
         match parse_consume_request(&request).map_err(|error| status::of_wire(&error))? {
             ConsumeFrame::Open(_) => return Err(status::opened_twice()),

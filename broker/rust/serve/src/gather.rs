@@ -4,6 +4,7 @@
 //! producer's messages none is stored in the round that denies one before it.
 
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 
 use penstock_engine::{MESSAGES_AT_ONCE, Payload, Producer, ProducerSession, Publication};
 use penstock_wire::WireError;
@@ -12,7 +13,7 @@ use penstock_wire::grpc::publish::MessageRef;
 use tonic::Status;
 
 use crate::permits::{Denial, Permits, Verdict, key_denial};
-use crate::requests::{End, Incoming, Requests};
+use crate::requests::{End, Incoming, Malformed, Requests};
 use crate::status;
 
 /// AMQP's delivery mode of messages that ask to survive.
@@ -43,8 +44,13 @@ impl Round<'_> {
             }
             count += 1;
         }
-        let last = requests.round(count).last().and_then(Result::ok);
-        (count, last.map(|incoming| incoming.end).unwrap_or_default())
+        let mut end = End::default();
+        // They were read before.
+        let _ = requests.each(count, |incoming| {
+            end = incoming.end;
+            Ok::<_, Malformed>(ControlFlow::Continue(()))
+        });
+        (count, end)
     }
 
     /// The lowest sequence that is denied among the first so many messages.
@@ -113,6 +119,12 @@ impl From<WireError> for Obstacle {
     }
 }
 
+impl From<Malformed> for Obstacle {
+    fn from(Malformed(status): Malformed) -> Obstacle {
+        Obstacle::Malformed(status)
+    }
+}
+
 /// What a stream's messages may be.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits<'a> {
@@ -141,10 +153,10 @@ pub(crate) fn gather<'a>(
     blocks: Option<&'a Blocks>,
     limits: Limits<'_>,
 ) -> Result<Round<'a>, Obstacle> {
-    let mut round = Round::default();
+    let batch = Vec::with_capacity(requests.message_count().min(bounds.messages));
+    let mut round = Round { batch, ..Round::default() };
     let (mut block_index, mut has_denied_sequence) = (0, false);
-    for incoming in requests.round(bounds.messages) {
-        let Incoming { message, mandatory, sequence, end } = incoming.map_err(Obstacle::Malformed)?;
+    requests.each(bounds.messages, |Incoming { message, mandatory, sequence, end }| {
         let producer = limits.producer_of(sequence)?;
         let block = match message.properties {
             None => None,
@@ -155,7 +167,7 @@ pub(crate) fn gather<'a>(
         };
         match denial_of(&message, permits, limits)? {
             // The engine has to hear of the denied one first.
-            None if has_denied_sequence && sequence.is_some() => break,
+            None if has_denied_sequence && sequence.is_some() => return Ok(ControlFlow::Break(())),
             None => {
                 let mut publication = publication(&message, block, mandatory)?;
                 if let Some(producer) = producer {
@@ -170,10 +182,12 @@ pub(crate) fn gather<'a>(
         }
         round.count += 1;
         round.end = end;
-    }
+        Ok::<_, Obstacle>(ControlFlow::Continue(()))
+    })?;
     Ok(round)
 }
 
+#[inline]
 fn denial_of(message: &MessageRef<'_>, permits: &mut Permits, limits: Limits<'_>) -> Result<Option<Denial>, Obstacle> {
     match permits.look_up(message.exchange, message.routing_key) {
         Verdict::Admitted => Ok(too_large(message.body.len(), limits)),
@@ -192,27 +206,29 @@ pub(crate) fn unknown_keys(
     exchange: &[u8],
 ) -> Result<Vec<Vec<u8>>, Status> {
     let mut keys = HashSet::new();
-    for incoming in requests.round(bounds.messages) {
-        let message = incoming?.message;
+    let read = requests.each(bounds.messages, |Incoming { message, .. }| {
         let (is_here, key) = (message.exchange == exchange, message.routing_key);
         if is_here && !keys.contains(key) && permits.look_up(exchange, key) == Verdict::UnknownKey {
             keys.insert(key.to_vec());
         }
-    }
+        Ok::<_, Malformed>(ControlFlow::Continue(()))
+    });
+    read.map_err(|Malformed(status)| status)?;
     Ok(keys.into_iter().collect())
 }
 
 pub(crate) fn convert_properties(requests: &Requests, bounds: Bounds, blocks: &mut Blocks) -> Result<(), Obstacle> {
     blocks.clear();
-    for incoming in requests.round(bounds.messages) {
-        if let Some(properties) = incoming.map_err(Obstacle::Malformed)?.message.properties {
+    requests.each(bounds.messages, |Incoming { message, .. }| {
+        if let Some(properties) = message.properties {
             properties_to_amqp(Some(properties), &mut blocks.bytes)?;
             blocks.ends.push(blocks.bytes.len());
         }
-    }
-    Ok(())
+        Ok(ControlFlow::Continue(()))
+    })
 }
 
+#[inline]
 fn publication<'a>(
     message: &MessageRef<'a>,
     block: Option<&'a [u8]>,

@@ -1,7 +1,8 @@
 //! What a publisher may write: Python's answers, kept until permissions or topology change.
 //!
 //! An exchange is open, closed, or open for some routing keys; of the last kind each key is asked for once, many at a time.
-//! What is kept is cut between rounds and never within one, so that every round comes to its end.
+//! What is kept is cut between rounds and never within one, and changes make a round begin anew only so often, so that every
+//! round comes to its end. One more change counts from the next round on.
 
 use std::collections::HashMap;
 
@@ -20,6 +21,9 @@ const KEYS_MAX: usize = 16_384;
 
 /// Routing keys that are asked for at a time.
 const KEYS_ASKED_MAX: usize = 256;
+
+/// How often a round begins anew because permissions or topology have changed, in whichever virtual host.
+const REFRESHES_MAX: usize = 8;
 
 /// AMQP's bound. Longer keys are refused with their message.
 const KEY_BYTES_MAX: usize = 255;
@@ -61,6 +65,8 @@ pub(crate) enum Verdict<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Permits {
     generation: u64,
+    /// How often this round began anew.
+    refresh_count: usize,
     last_admitted: Option<Vec<u8>>,
     known: FxHashMap<Vec<u8>, Permit>,
     key_count: usize,
@@ -69,15 +75,16 @@ pub(crate) struct Permits {
 impl Permits {
     /// Begins a round: forgets everything when there is too much of it.
     pub fn begin_round(&mut self) {
+        self.refresh_count = 0;
         if self.known.len() > PERMITS_MAX || self.key_count > KEYS_MAX {
             *self = Permits { generation: self.generation, ..Permits::default() };
         }
     }
 
-    /// Forgets everything when the generation has moved on.
+    /// Forgets everything when the generation has moved on, and the round did not begin anew too often.
     pub fn refresh(&mut self, generation: u64) {
-        if self.generation != generation {
-            *self = Permits { generation, ..Permits::default() };
+        if self.generation != generation && self.refresh_count < REFRESHES_MAX {
+            *self = Permits { generation, refresh_count: self.refresh_count + 1, ..Permits::default() };
         }
     }
 
@@ -217,10 +224,44 @@ fn ends_stream(refused: &Status) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use std::collections::HashMap;
+    use std::sync::Arc;
 
-    use super::{Denial, KEYS_MAX, Permit, Permits, Verdict, encoded};
+    use super::{Asker, Denial, KEYS_MAX, Permit, Permits, REFRESHES_MAX, Verdict, encoded};
+    use crate::calls::{Admitted, Answer, Calls};
+    use crate::connection::Caller;
+
+    /// A publisher whose answers were always forgotten before the last of them came asked for ever and stored nothing.
+    #[tokio::test]
+    async fn a_round_comes_to_its_end_however_often_permissions_change() {
+        let calls = Arc::new(Calls::new(8).unwrap());
+        let deciding = Arc::clone(&calls);
+        let decider = tokio::spawn(async move {
+            for _ in 0..10 * REFRESHES_MAX {
+                let call = loop {
+                    match deciding.take().pop() {
+                        Some(call) => break call,
+                        None => tokio::task::yield_now().await,
+                    }
+                };
+                deciding.forget();
+                call.reply.unwrap().send(Ok(Answer::Admitted(Admitted::default())));
+            }
+        });
+        let caller = Caller::default();
+        let asker = Asker { calls: &calls, caller: &caller, vhost: "/" };
+        let mut permits = Permits::default();
+
+        tokio::select! {
+            admitted = asker.admit(&mut permits, b"logs", &[b"key"]) => admitted.unwrap(),
+            _ = decider => panic!("it asks for ever"),
+        }
+        permits.begin_round();
+        permits.refresh(calls.generation());
+        assert_eq!(permits.look_up(b"logs", b""), Verdict::UnknownExchange, "the next round asks again");
+    }
 
     #[test]
     fn an_admitted_exchange_is_asked_for_again_after_a_change() {

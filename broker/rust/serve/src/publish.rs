@@ -1,8 +1,8 @@
 //! A publish stream: read what has arrived, store it as one batch, answer with ranges.
 //!
 //! The stream of responses drives everything: it is polled only while the client reads confirms, so a client that does not
-//! is not read from either, and what it sent is not stored either. What came is stored round by round, and others get their turn
-//! between two rounds. Confirms of level `disk` wait for the shard's sync while reading goes on.
+//! is not read from either, and what it sent is not stored either. What came is stored round by round, others get their turn
+//! between two rounds, and a few rounds share a response. Confirms of level `disk` wait for the shard's sync while reading goes on.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,6 +33,9 @@ use crate::status;
 const REQUESTS_MAX: usize = 512;
 const REQUESTS_BYTES_MAX: usize = 1 << 20;
 
+/// So many rounds share a response while more was sent than they store: one for each wakes the client too often.
+const ROUNDS_ANSWERED_AT_ONCE: u32 = 8;
+
 pub(crate) struct PublishStream {
     input: Streaming<Bytes>,
     calls: Arc<Calls>,
@@ -47,6 +50,8 @@ pub(crate) struct PublishStream {
     next_number: u64,
     permits: Permits,
     outcomes: Outcomes,
+    /// Rounds that were stored since the last response.
+    unanswered: u32,
     rounds: Rounds,
     /// What came and is not stored yet. More is read once it is empty.
     requests: Requests,
@@ -104,6 +109,7 @@ impl PublishStream {
             next_number: 1,
             permits: Permits::default(),
             outcomes: Outcomes::default(),
+            unanswered: 0,
             rounds: Rounds::default(),
             requests: Requests::default(),
             bounds: Bounds::widest(),
@@ -123,7 +129,10 @@ impl Responder for PublishStream {
             let synced = self.rounds.synced();
             self.outcomes.synced(synced);
             self.allowance.synced(synced);
-            if let Some((response, confirmed_count)) = self.outcomes.take() {
+            if self.is_answer_due()
+                && let Some((response, confirmed_count)) = self.outcomes.take()
+            {
+                self.unanswered = 0;
                 self.shard.counters().add(Metric::Confirmed, confirmed_count);
                 return Some(Ok(response));
             }
@@ -151,6 +160,11 @@ impl Responder for PublishStream {
 }
 
 impl PublishStream {
+    fn is_answer_due(&self) -> bool {
+        let is_long_ago = self.unanswered >= ROUNDS_ANSWERED_AT_ONCE;
+        is_long_ago || self.requests.is_empty() || self.outcomes.is_crowded()
+    }
+
     /// Waits for the first of: more messages (unless it is paused), a sync, the broker's stop.
     async fn advance(&mut self, waits: bool) -> Result<(), Status> {
         let may_read = !self.input_ended && self.failed.is_none() && !self.outcomes.is_crowded();
@@ -269,12 +283,14 @@ impl PublishStream {
         let number_of_round = self.rounds.next();
         let waits_on = (!places.are_synced()).then_some(number_of_round);
         let answers = Answers { first_number: self.next_number, waits_on, refused };
+        let returned_before = self.outcomes.returned_count();
         answers.give(&mut self.outcomes, &round, count, &self.fates);
+        self.unanswered = self.unanswered.saturating_add(1);
         self.next_number += count as u64;
         let bytes = self.requests.advance(end);
         let waits_for = (self.outcomes.last_round() == Some(number_of_round)).then_some(number_of_round);
         self.allowance.published(count as u64, bytes as u64, waits_for);
-        self.shard.counters().add(Metric::Returned, self.outcomes.returned_count());
+        self.shard.counters().add(Metric::Returned, self.outcomes.returned_count() - returned_before);
         if waits_for.is_some() {
             places.request_sync();
             self.rounds.push(places);

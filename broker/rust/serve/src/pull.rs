@@ -237,13 +237,19 @@ impl Passage {
     /// were any. Another call of the connection may hold them next: they are none of this one's from then on.
     async fn put_back(&mut self, pending: &mut Pending, kept: usize) -> Result<Option<u64>, Status> {
         let ranges = pending.split_off(kept);
-        self.taken = pending.sent_ranges();
-        self.taken.append(&mut pending.ranges());
+        let mut left = pending.sent_ranges();
+        left.append(&mut pending.ranges());
         if ranges.is_empty() {
+            self.taken = left;
             return Ok(None);
         }
-        let put_back = when_free(self.subscription.shard(), || self.subscription.put_back(&ranges)).await;
-        put_back.map(Some).map_err(|error| status::of_engine(&error))
+        let (subscription, taken) = (&self.subscription, &mut self.taken);
+        let put_back = when_free(subscription.shard(), || {
+            // Not before: who is given up while it waits returns all of them.
+            *taken = left;
+            subscription.put_back(&ranges)
+        });
+        put_back.await.map(Some).map_err(|error| status::of_engine(&error))
     }
 
     async fn arrive(&mut self) -> Result<(), Status> {
@@ -280,5 +286,79 @@ impl Responder for GetAnswer {
             Some(response) => Some(Ok(response)),
             None => self.passage.arrive().await.err().map(Err),
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+    use penstock_engine::{Engine, EngineOptions, Payload, Publication, QueueId, QueueSettings, SubscriptionOptions};
+
+    use super::{Passage, Pending};
+    use crate::stalls::Later;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+    const QUEUE: QueueId = QueueId(1);
+
+    /// Queues whose reading takes until it may go on, under the shard's lock.
+    struct Slowly(Option<(Sender<()>, Receiver<()>)>);
+
+    impl Iterator for Slowly {
+        type Item = QueueSettings<'static>;
+
+        fn next(&mut self) -> Option<Self::Item> {
+            let (began, may_end) = self.0.take()?;
+            began.send(()).unwrap();
+            may_end.recv_timeout(PATIENCE).unwrap();
+            None
+        }
+    }
+
+    /// What did not fit was no more the response's when it waited for the lock to go back, and stayed with the connection under
+    /// sequences that its client never saw.
+    #[tokio::test]
+    async fn who_stops_waiting_for_a_response_leaves_none_of_its_messages_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = EngineOptions {
+            segment_bytes_min: 1 << 20,
+            segment_bytes_max: 1 << 20,
+            segment_idle: PATIENCE,
+            disk_free_bytes_min: 0,
+            compaction_bytes_per_second: 0,
+            producer_memory: Duration::ZERO,
+        };
+        let engine = Engine::new(options).unwrap();
+        let shard = engine.open_shard("v", directory.path(), false).unwrap();
+        shard.put_queue(QUEUE, "jobs", false, None).unwrap();
+        let payload = Payload::new(b"", b"jobs", b"", b"x").unwrap();
+        let (exchange, key) = (&b""[..], &b"jobs"[..]);
+        let one = Publication { payload, exchange, key, headers: None, persistent: true, mandatory: false };
+        shard.publish(&[one; 10], None, 0, &mut Vec::new()).unwrap();
+        let options = SubscriptionOptions { prefetch: 0, auto_ack: false, exclusive: false, pull: true };
+        let of_connection = Arc::new(Later::new(&shard, shard.subscribe(QUEUE, options).unwrap()));
+        let mut filled = Vec::new();
+        of_connection.take_now(10, &mut filled).unwrap();
+        let mut pending = Pending::default();
+        pending.extend(filled);
+        let (subscription, taken) = (Arc::clone(&of_connection), pending.ranges());
+        let mut passage = Passage { subscription, auto_ack: false, taken, arrived: false, _release: None };
+        let ((began, has_begun), (go_on, may_end)) = (channel(), channel());
+        let held = Arc::clone(&shard);
+        let holder = std::thread::spawn(move || held.put_queues(Slowly(Some((began, may_end)))).unwrap());
+        has_begun.recv_timeout(PATIENCE).unwrap();
+
+        assert!(passage.put_back(&mut pending, 4).now_or_never().is_none(), "it did not wait for the lock");
+        go_on.send(()).unwrap();
+        holder.join().unwrap();
+        drop(passage);
+
+        let counts = shard.queue_counts(&[QUEUE]).unwrap();
+        assert_eq!((counts[0].ready_count, counts[0].unsettled_count), (10, 0));
+        engine.close().unwrap();
     }
 }

@@ -4,8 +4,10 @@
 //! the order sent, and none twice.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
 use bytes::{Buf, Bytes};
+use penstock_wire::WireError;
 use penstock_wire::grpc::publish::{MessageRef, Messages, PublishFrame, parse_publish};
 use tonic::Status;
 
@@ -22,10 +24,21 @@ struct Request {
     exchange: Bytes,
     routing_key: Bytes,
     mandatory: bool,
+    message_count: usize,
     /// The producer's sequence of the request's first message; 0 when there are none.
     first_sequence: u64,
     /// Messages of it that were taken.
     taken: u64,
+}
+
+/// Why what came cannot be read.
+#[derive(Debug)]
+pub(crate) struct Malformed(pub Status);
+
+impl From<WireError> for Malformed {
+    fn from(error: WireError) -> Malformed {
+        Malformed(status::of_wire(&error))
+    }
 }
 
 /// A message that came.
@@ -67,6 +80,7 @@ impl Requests {
                 exchange: frame.slice_ref(batch.exchange),
                 routing_key: frame.slice_ref(batch.routing_key),
                 mandatory: batch.mandatory,
+                message_count: batch.message_count,
                 first_sequence: batch.producer_sequence,
                 taken: 0,
             });
@@ -82,9 +96,39 @@ impl Requests {
         self.waiting.clear();
     }
 
-    /// The next messages, of which a round takes at most so many. The same until `advance`.
-    pub fn round(&self, messages_max: usize) -> Round<'_> {
-        Round { requests: self, at: 0, messages: None, taken: 0, left: messages_max, bytes: 0 }
+    /// How many messages are left.
+    pub fn message_count(&self) -> usize {
+        self.waiting.iter().map(Request::left).sum()
+    }
+
+    /// Hands over the next messages until `take` breaks off; a round takes at most `messages_max`. They are the same until `advance`.
+    ///
+    /// # Errors
+    /// What `take` gives, and `Malformed` as one.
+    #[inline]
+    pub fn each<'a, E: From<Malformed>>(
+        &'a self,
+        messages_max: usize,
+        mut take: impl FnMut(Incoming<'a>) -> Result<ControlFlow<()>, E>,
+    ) -> Result<(), E> {
+        let (mut left, mut bytes) = (messages_max, 0);
+        for (at, request) in self.waiting.iter().enumerate() {
+            let (mut messages, mut taken) = (request.messages(), request.taken);
+            while left > 0 && bytes < ROUND_BYTES_MAX {
+                let Some(message) = messages.next() else { break };
+                let message = message.map_err(Malformed::from)?;
+                let beside = message.properties.map_or(0, <[u8]>::len) + message.key.map_or(0, <[u8]>::len);
+                bytes += message.body.len() + beside;
+                left -= 1;
+                let sequence = request.sequence(taken)?;
+                taken += 1;
+                let end = End { request: at, rest_bytes: messages.rest_bytes(), taken };
+                if take(Incoming { message, mandatory: request.mandatory, sequence, end })?.is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Goes on behind a message of the round; gives the bytes that this takes.
@@ -109,65 +153,22 @@ impl Request {
         Messages::resume(&self.rest, &self.exchange, &self.routing_key)
     }
 
+    fn left(&self) -> usize {
+        self.message_count.saturating_sub(usize::try_from(self.taken).unwrap_or(usize::MAX))
+    }
+
     /// Nothing but names may stand behind the last message.
     fn is_done(&self) -> bool {
         self.messages().next().is_none()
     }
-}
 
-/// Iterator over the messages of a round. It ends after its first error.
-pub(crate) struct Round<'a> {
-    requests: &'a Requests,
-    at: usize,
-    messages: Option<Messages<'a>>,
-    taken: u64,
-    left: usize,
-    bytes: usize,
-}
-
-impl<'a> Iterator for Round<'a> {
-    type Item = Result<Incoming<'a>, Status>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.left == 0 || self.bytes >= ROUND_BYTES_MAX {
-            return None;
-        }
-        loop {
-            let request = self.requests.waiting.get(self.at)?;
-            if self.messages.is_none() {
-                self.taken = request.taken;
-            }
-            let messages = self.messages.get_or_insert_with(|| request.messages());
-            let Some(message) = messages.next() else {
-                self.messages = None;
-                self.at += 1;
-                continue;
-            };
-            let rest_bytes = messages.rest_bytes();
-            self.left -= 1;
-            let incoming = message.map_err(|error| status::of_wire(&error)).and_then(|message| {
-                let beside = message.properties.map_or(0, <[u8]>::len) + message.key.map_or(0, <[u8]>::len);
-                self.bytes += message.body.len() + beside;
-                let sequence = request.sequence(self.taken)?;
-                self.taken += 1;
-                let end = End { request: self.at, rest_bytes, taken: self.taken };
-                Ok(Incoming { message, mandatory: request.mandatory, sequence, end })
-            });
-            if incoming.is_err() {
-                self.left = 0;
-            }
-            return Some(incoming);
-        }
-    }
-}
-
-impl Request {
     /// The producer's sequence of the message at that place of the request.
-    fn sequence(&self, at: u64) -> Result<Option<u64>, Status> {
+    #[inline]
+    fn sequence(&self, at: u64) -> Result<Option<u64>, Malformed> {
         match self.first_sequence {
             0 => Ok(None),
             first => match first.checked_add(at) {
-                None => Err(Status::invalid_argument("no sequence is above 2^64 - 1")),
+                None => Err(Malformed(Status::invalid_argument("no sequence is above 2^64 - 1"))),
                 sequence => Ok(sequence),
             },
         }
@@ -177,10 +178,12 @@ impl Request {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::ops::ControlFlow;
+
     use bytes::Bytes;
     use penstock_wire::grpc::{BatchEncoder, encode_publish_open};
 
-    use super::{End, Requests};
+    use super::{End, Malformed, Requests};
 
     fn request(first_sequence: u64, bodies: &[&[u8]]) -> Bytes {
         let mut encoder = BatchEncoder::begin(Vec::new(), "e", "k", true);
@@ -190,15 +193,25 @@ mod tests {
     }
 
     fn taken(requests: &Requests, max: usize) -> (Vec<(String, Option<u64>)>, End) {
-        let mut end = End::default();
-        let found = requests.round(max).map(|incoming| {
-            let incoming = incoming.unwrap();
+        let (mut end, mut found) = (End::default(), Vec::new());
+        let read = requests.each(max, |incoming| {
             assert_eq!((incoming.message.exchange, incoming.message.routing_key), (&b"e"[..], &b"k"[..]));
             assert!(incoming.mandatory);
             end = incoming.end;
-            (String::from_utf8(incoming.message.body.to_vec()).unwrap(), incoming.sequence)
+            found.push((String::from_utf8(incoming.message.body.to_vec()).unwrap(), incoming.sequence));
+            Ok::<_, Malformed>(ControlFlow::Continue(()))
         });
-        (found.collect(), end)
+        read.unwrap();
+        (found, end)
+    }
+
+    fn counted(requests: &Requests, max: usize) -> (usize, bool) {
+        let mut count = 0;
+        let read = requests.each(max, |_| {
+            count += 1;
+            Ok::<_, Malformed>(ControlFlow::Continue(()))
+        });
+        (count, read.is_ok())
     }
 
     #[test]
@@ -210,10 +223,12 @@ mod tests {
         requests.push(&request(4, &[b"e", b"f"])).unwrap();
         let said = |body: &str, sequence| (body.to_owned(), sequence);
 
+        assert_eq!(requests.message_count(), 6);
         let (found, end) = taken(&requests, 2);
         assert_eq!(found, [said("a", Some(7)), said("b", Some(8))]);
         assert_eq!(taken(&requests, 2).0, found, "nothing was taken yet");
         requests.advance(end);
+        assert_eq!(requests.message_count(), 4);
 
         let (found, end) = taken(&requests, 3);
         assert_eq!(found, [said("c", Some(9)), said("d", None), said("e", Some(4))]);
@@ -231,7 +246,7 @@ mod tests {
         let mut requests = Requests::default();
         requests.push(&request(0, &[b"small", &large, b"behind"])).unwrap();
 
-        assert_eq!(requests.round(100).count(), 2);
+        assert_eq!(counted(&requests, 100), (2, true));
     }
 
     #[test]
@@ -248,7 +263,6 @@ mod tests {
         let mut requests = Requests::default();
         requests.push(&request(u64::MAX, &[b"a", b"b", b"c"])).unwrap();
 
-        let found: Vec<bool> = requests.round(10).map(|incoming| incoming.is_ok()).collect();
-        assert_eq!(found, [true, false]);
+        assert_eq!(counted(&requests, 10), (1, false));
     }
 }

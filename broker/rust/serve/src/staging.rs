@@ -314,3 +314,49 @@ async fn in_turn<T: Send + 'static>(
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use penstock_engine::{Engine, EngineOptions, QueueLevels, QueueSettings, StreamSettings};
+
+    use super::*;
+
+    const STAGE: QueueId = QueueId(2);
+    const COUNT: u16 = 16_000;
+
+    #[tokio::test]
+    async fn others_have_their_turn_between_rounds_of_rows_without_a_byte() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = EngineOptions {
+            segment_bytes_min: 16 << 20,
+            segment_bytes_max: 16 << 20,
+            segment_idle: Duration::from_secs(60),
+            disk_free_bytes_min: 0,
+            compaction_bytes_per_second: 0,
+            producer_memory: Duration::ZERO,
+        };
+        let engine = Engine::new(options).unwrap();
+        let shard = engine.open_shard("v", directory.path(), false).unwrap();
+        let (levels, stream) = (QueueLevels::default(), Some(StreamSettings::default()));
+        let stage = QueueSettings { id: STAGE, name: "amq.stage.x", auto_delete: false, levels, stream };
+        shard.put_queues([stage]).unwrap();
+        let rows = b"\x22\x00".repeat(COUNT.into());
+        let length = rows.len();
+        let mut payload =
+            vec![0x10, 1, 0x18, 1, 0x22, length as u8 | 0x80, (length >> 7) as u8 | 0x80, (length >> 14) as u8];
+        payload.extend(rows);
+        let request = parse_stage_request(&payload).unwrap();
+        let before = shard.holds();
+
+        let (count, end) = store(&shard, STAGE, &request, 1, (100, "")).await.unwrap();
+
+        assert_eq!((count, end.is_some()), (COUNT.into(), true));
+        let holds = shard.holds() - before;
+        assert!(
+            holds >= u64::from(COUNT) / MESSAGES_AT_ONCE as u64,
+            "all of it was stored under {holds} holds of the lock"
+        );
+        engine.close().unwrap();
+    }
+}

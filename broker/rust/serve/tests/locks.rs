@@ -27,6 +27,7 @@ const TAKERS: &[&str] = &[
     "home.read(",
     ".read_lease(",
     "subscription.fill(",
+    "subscription.pass_on(",
     "subscription.close(",
     "reader.fill(",
     "reader.turn(",
