@@ -7,7 +7,7 @@ the loop never waits for the network.
 import asyncio
 import logging
 from asyncio import Future
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -80,8 +80,11 @@ class Connection:
         self._bulk: Publishing | None = None
         self._consumptions: WeakSet[AsyncConsumption] = WeakSet()
         self._behind: set[Future[Any]] = set()
-        self._streams = AsyncStreamHost(transport, options, self._run, self._own_publishing)
+        self._streams = AsyncStreamHost(transport, options, self._run_while_up, self._own_publishing)
         self._is_closed = False
+        # Once it is being closed.
+        self._grace: Grace | None = None
+        self._is_hung_up = False
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self._open().__await__()
@@ -100,7 +103,8 @@ class Connection:
         if self._is_closed:
             return
         self._is_closed = True
-        grace, consumptions = Grace(self._options.timeout), list(self._consumptions)
+        grace = self._grace = Grace(self._options.timeout)
+        consumptions = list(self._consumptions)
         for consumption in consumptions:
             consumption.begin_close()
         await self._streams.close(grace)
@@ -112,6 +116,7 @@ class Connection:
         if self._bulk is not None:
             await self._in_thread(self._bulk.close, grace)
         await asyncio.gather(*(consumption.close(grace) for consumption in consumptions))
+        self._is_hung_up = True
         await self._in_thread(self._transport.close)
         self._threads.shutdown(wait=False)
 
@@ -454,27 +459,31 @@ class Connection:
         return self
 
     async def _run(self, steps: Steps[T]) -> T:
-        try:
-            call = next(steps)
-            while True:
-                call = steps.send(await self._call(*call))
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
+        return await _drive(steps, self._call)
+
+    async def _run_while_up(self, steps: Steps[T]) -> T:
+        """Also while it closes: readers store then how far their groups came. That waits as long as streams may take to
+        end."""
+        grace = self._grace
+        if grace is None:
+            return await self._run(steps)
+        if self._is_hung_up:
+            self._check_open()
+        return await _drive(steps, lambda method, payload: self._send(method, payload, max(1, grace.hang_up_ms())))
 
     async def _call(self, method: str, payload: bytes) -> bytes:
         self._check_open()
-        return await self._send(method, payload)
+        return await self._send(method, payload, self._options.timeout_ms)
 
-    async def _send(self, method: str, payload: bytes) -> bytes:
+    async def _send(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
         try:
-            return await self._in_thread(self._transport.call, method, payload, self._options.timeout_ms)
+            return await self._in_thread(self._transport.call, method, payload, timeout_ms)
         except self._transport.rpc_error as error:
             raise from_status(*error.args) from error
 
     def _settle(self, call: Call) -> None:
         self._check_open()
-        self._track(self._send(*call))
+        self._track(self._send(*call, self._options.timeout_ms))
 
     def _track(self, work: Coroutine[Any, Any, object]) -> None:
         """Work that nobody awaits: `close` waits for it, and its failure is logged."""
@@ -509,3 +518,14 @@ class Connection:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClosedError("the connection is closed; connect again")
+
+
+async def _drive(steps: Steps[T], call: Callable[[str, bytes], Awaitable[bytes]]) -> T:
+    """`admin.drive` for calls that are awaited."""
+    try:
+        wanted = next(steps)
+        while True:
+            wanted = steps.send(await call(*wanted))
+    except StopIteration as stop:
+        result: T = stop.value
+        return result

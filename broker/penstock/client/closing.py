@@ -9,7 +9,7 @@ from time import monotonic
 
 from penstock.client.errors import DEADLINE_EXCEEDED, UNAVAILABLE
 
-__all__ = ["Grace", "silence"]
+__all__ = ["Grace", "no_room", "silence"]
 
 HANG_UP_SECONDS = 2.0
 
@@ -41,7 +41,16 @@ class Grace:
 
 def silence(lost: str | None, timeout: float) -> tuple[int, str, bytes]:
     """The status that says why no confirm came: `lost` is why there is no connection, if there is none."""
-    rest = f"no confirm within {timeout:g} s; the message may have been stored all the same"
+    return _status(lost, f"no confirm within {timeout:g} s; the message may have been stored all the same")
+
+
+def no_room(lost: str | None, timeout: float) -> tuple[int, str, bytes]:
+    """The status for a message that was not sent, because too many before it wait for their confirms."""
+    waiting = f"too many messages wait for their confirms, and none came within {timeout:g} s"
+    return _status(lost, f"{waiting}; the rest was not sent")
+
+
+def _status(lost: str | None, rest: str) -> tuple[int, str, bytes]:
     if lost is None:
         return DEADLINE_EXCEEDED, rest, b""
     return UNAVAILABLE, f"the connection to the broker is lost ({lost}); {rest}", b""

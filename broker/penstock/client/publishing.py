@@ -1,7 +1,8 @@
 """Publishing from threads: each caller waits for its own confirm while one of them reads the outcomes for all.
 
 Numbers are given under one lock, so that a call's numbers are known ranges. Whoever waits first reads; nobody wakes a
-thread to be told what it could have read itself.
+thread to be told what it could have read itself. Waiting for confirms and for room ends after the time limit, counted
+while no outcome at all arrives: a port that was handed more than it has room for would wait for ever.
 """
 
 import logging
@@ -11,10 +12,10 @@ from itertools import islice
 from threading import Condition, Lock
 from typing import Any, TypeAlias
 
-from penstock.client.closing import Grace, silence
+from penstock.client.closing import Grace, no_room, silence
 from penstock.client.errors import MESSAGE_REFUSALS, PenstockError, from_status
 from penstock.client.outcomes import Outcomes
-from penstock.client.transport import Outcome, PublisherPort
+from penstock.client.transport import IN_FLIGHT_MAX, Outcome, PublisherPort
 
 __all__ = ["Keyed", "NothingSentError", "Publishing"]
 
@@ -36,13 +37,19 @@ class NothingSentError(Exception):
 class Publishing:
     """One publisher's life. Once it is ended (for good, by the broker), a new one has to be made."""
 
-    def __init__(self, port: PublisherPort, rpc_error: type[Exception], timeout_ms: int) -> None:
+    def __init__(
+        self, port: PublisherPort, rpc_error: type[Exception], timeout_ms: int, in_flight_max: int = IN_FLIGHT_MAX
+    ) -> None:
+        """`in_flight_max` is the port's."""
         self._port = port
         self._rpc_error = rpc_error
         self._timeout_ms = timeout_ms
+        self._in_flight_max = in_flight_max
         self._numbering = Lock()
         self._changed = Condition(Lock())
         self._reading = False
+        # How often outcomes arrived.
+        self._heard_count = 0
         self._outcomes = Outcomes()
         self._ended: tuple[int, str, bytes] | None = None
         # The numbers that the last call found refused when all of its messages had an outcome, for a caller who has the
@@ -93,9 +100,8 @@ class Publishing:
         spans: list[tuple[int, int]] = []
         count = 0
         try:
-            for chunk in _chunks(bodies):
-                with self._numbering:
-                    last = self._port.publish_many(chunk, *address, *_advanced(keyed, count))
+            for chunk in _chunks(bodies, min(CHUNK, self._in_flight_max)):
+                last = self._queue_chunk(chunk, (*address, *_advanced(keyed, count)))
                 _extend(spans, last - len(chunk) + 1, last)
                 count += len(chunk)
         except self._rpc_error as error:
@@ -152,14 +158,36 @@ class Publishing:
             why = "the broker did not confirm in time" if lost is None else f"the connection is lost ({lost})"
             _log.warning("closed without the confirms of %d messages: %s; they may have been stored", count, why)
 
+    def _queue_chunk(self, chunk: list[bytes], address: tuple[Any, ...]) -> int:
+        """Waits until there is room for the whole chunk, and returns the number of its last message."""
+        quiet_ms = 0
+        while True:
+            with self._numbering:
+                if self._count_unsettled() + len(chunk) <= self._in_flight_max:
+                    return self._port.publish_many(chunk, *address)
+            quiet_ms = self._wait_for_room(quiet_ms)
+
+    def _count_unsettled(self) -> int:
+        """Of the messages that the port has; it knows of as many outcomes, or more."""
+        last = self._port.publish_many([])
+        with self._changed:
+            return self._outcomes.count_unsettled(last)
+
+    def _wait_for_room(self, quiet_ms: int) -> int:
+        """Returns for how many milliseconds no outcome has arrived, and raises when that exceeds the timeout."""
+        if quiet_ms >= self._timeout_ms:
+            raise from_status(*no_room(self._port.lost, self._timeout_ms / 1_000))
+        return 0 if self._read(NEVER, NEVER) else quiet_ms + WAIT_MS
+
     def _queue(self, body: bytes, address: tuple[Any, ...]) -> int:
+        quiet_ms = 0
         while True:
             try:
                 with self._numbering:
                     number = self._port.publish(body, *address)
                 if number:
                     return number
-                self._read(NEVER, NEVER)
+                quiet_ms = self._wait_for_room(quiet_ms)
             except self._rpc_error as error:
                 refusal = self._refused(error)
                 if self.is_ended:
@@ -184,13 +212,16 @@ class Publishing:
                 raise self._end(error) from error
 
     def _read(self, first: int, last: int) -> bool:
-        """Reads outcomes, or waits for whoever does, unless first to last have theirs; whether something arrived."""
+        """Reads outcomes, or waits for whoever does, unless first to last have theirs; whether something arrived. That
+        whoever read got nothing is no news to those who wait for him."""
         outcomes: list[Outcome] = []
         with self._changed:
             if self._outcomes.is_settled(first, last):
                 return True
             if self._reading:
-                return self._changed.wait(WAIT_MS / 1000)
+                before = self._heard_count
+                self._changed.wait(WAIT_MS / 1000)
+                return self._heard_count != before
             self._reading = True
         try:
             outcomes = self._port.wait(WAIT_MS)
@@ -198,6 +229,7 @@ class Publishing:
             with self._changed:
                 for outcome in outcomes:
                     self._outcomes.apply(outcome)
+                self._heard_count += bool(outcomes)
                 self._reading = False
                 self._changed.notify_all()
         return bool(outcomes)
@@ -232,13 +264,13 @@ def _advanced(keyed: Keyed | None, count: int) -> tuple[()] | Keyed:
     return key, sequence + count if sequence else 0
 
 
-def _chunks(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
+def _chunks(bodies: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
     if isinstance(bodies, list):
-        for start in range(0, len(bodies), CHUNK):
-            yield bodies[start : start + CHUNK]
+        for start in range(0, len(bodies), size):
+            yield bodies[start : start + size]
         return
     rest = iter(bodies)
-    while chunk := list(islice(rest, CHUNK)):
+    while chunk := list(islice(rest, size)):
         yield chunk
 
 

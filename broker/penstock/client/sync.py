@@ -80,8 +80,11 @@ class Connection:
         self._lock = Lock()
         self._publishing: Publishing | None = None
         self._consumptions: WeakSet[Consumption] = WeakSet()
-        self._streams = StreamHost(transport, options, self._run, self._publisher)
+        self._streams = StreamHost(transport, options, self._run_while_up, self._publisher)
         self._is_closed = False
+        # Once it is being closed.
+        self._grace: Grace | None = None
+        self._is_hung_up = False
 
     def __enter__(self) -> Self:
         return self
@@ -99,7 +102,8 @@ class Connection:
                 return
             self._is_closed = True
             publishing, self._publishing = self._publishing, None
-        grace, consumptions = Grace(self._options.timeout), list(self._consumptions)
+            grace = self._grace = Grace(self._options.timeout)
+        consumptions = list(self._consumptions)
         for consumption in consumptions:
             consumption.begin_close()
         self._streams.close(grace)
@@ -107,6 +111,7 @@ class Connection:
             publishing.close(grace)
         for consumption in consumptions:
             consumption.close(grace)
+        self._is_hung_up = True
         self._transport.close()
 
     # ------------------------------------------------------------ messages
@@ -436,10 +441,23 @@ class Connection:
     def _run(self, steps: Steps[T]) -> T:
         return admin.drive(steps, self._call)
 
+    def _run_while_up(self, steps: Steps[T]) -> T:
+        """Also while it closes: readers store then how far their groups came. That waits as long as streams may take to
+        end."""
+        grace = self._grace
+        if grace is None:
+            return self._run(steps)
+        if self._is_hung_up:
+            self._check_open()
+        return admin.drive(steps, lambda method, payload: self._send(method, payload, max(1, grace.hang_up_ms())))
+
     def _call(self, method: str, payload: bytes) -> bytes:
         self._check_open()
+        return self._send(method, payload, self._options.timeout_ms)
+
+    def _send(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
         try:
-            return self._transport.call(method, payload, self._options.timeout_ms)
+            return self._transport.call(method, payload, timeout_ms)
         except self._transport.rpc_error as error:
             raise from_status(*error.args) from error
 

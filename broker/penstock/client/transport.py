@@ -12,6 +12,7 @@ from penstock.client.messages import Message
 from penstock.client.stream_messages import StreamMessage
 
 __all__ = [
+    "IN_FLIGHT_MAX",
     "ConsumerOptions",
     "ConsumerPort",
     "Outcome",
@@ -26,6 +27,9 @@ __all__ = [
 
 # first, last, code, reason: code 0 is confirmed, -1 returned, others a gRPC code.
 Outcome: TypeAlias = tuple[int, int, int, str]
+
+# Messages of a publisher that may be without an outcome.
+IN_FLIGHT_MAX = 65_536
 
 # What the broker takes at most, whatever it was told, and a little more.
 MESSAGE_BYTES_MAX = 513 * 1024 * 1024
@@ -47,7 +51,7 @@ class TransportOptions:
 class PublisherOptions:
     vhost: str
     level: int = 0
-    in_flight_max: int = 65_536
+    in_flight_max: int = IN_FLIGHT_MAX
     batch_max: int = 1_000
     reconnect: bool = True
     producer: str = ""

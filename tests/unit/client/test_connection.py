@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 from itertools import count, islice
-from threading import Thread, Timer
+from threading import Barrier, Thread, Timer
 
 import pytest
 
 import penstock
-from penstock.client import sync
+from penstock.client import publishing, sync
 from penstock.client.closing import Grace
 from penstock.client.publishing import Publishing
 from penstock.client.sync import Connection
-from penstock.client.transport import PublisherOptions, StatusError
+from penstock.client.transport import Outcome, PublisherOptions, StatusError
 from penstock.v1 import admin_pb2
 from support.fake_transport import FakeBroker, FakeTransport, connect_to
 
@@ -110,6 +110,63 @@ def test_no_confirm_from_a_broker_that_is_gone_says_so(transport: FakeTransport)
 
         with pytest.raises(penstock.ConnectionLostError, match=r"lost \(Connection refused\).*may have been stored"):
             connection.publish(b"body", routing_key="jobs")
+
+
+def test_threads_that_wait_together_hear_of_the_silence_together(
+    transport: FakeTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each began to count its time limit when the one before had given up: a hundred waited a hundred times as long."""
+    monkeypatch.setattr(publishing, "WAIT_MS", 1)
+    waits, threads_count, limit = 0, 20, 20
+    with connect_to(transport, timeout=limit / 1_000) as connection:
+        connection.declare_queue("jobs")
+        connection.publish(b"warm", routing_key="jobs")
+        publisher, together, told = transport.publishers[0], Barrier(threads_count), []
+        publisher.hold()
+        wait = publisher.wait
+
+        def counted_wait(timeout_ms: int) -> list[Outcome]:
+            nonlocal waits
+            waits += 1
+            return wait(timeout_ms)
+
+        monkeypatch.setattr(publisher, "wait", counted_wait)
+
+        def publish() -> None:
+            together.wait()
+            with pytest.raises(penstock.DeadlineError):
+                connection.publish(b"body", routing_key="jobs")
+            told.append(True)
+
+        threads = [Thread(target=publish) for _ in range(threads_count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert len(told) == threads_count
+    assert waits < threads_count * limit / 2
+
+
+def test_more_messages_than_may_be_without_confirms_do_not_wait_for_ever() -> None:
+    """Those that had no room waited for it without a limit, and with them everybody who published."""
+    publisher = FakeTransport(FakeBroker(), in_flight_max=10).publisher(PublisherOptions("/"))
+    publisher.hold()
+    many = Publishing(publisher, StatusError, 1, 10)
+
+    with pytest.raises(penstock.DeadlineError, match="was not sent"):
+        many.publish_many([b"%d" % number for number in range(25)], "", "", None, False)
+    with pytest.raises(penstock.DeadlineError, match="was not sent"):
+        many.publish(b"one more", "", "", None, False)
+    publisher.lost = "Connection refused"
+    with pytest.raises(penstock.ConnectionLostError, match=r"lost \(Connection refused\).*was not sent"):
+        many.publish_keyed([(None, b"and another")], ("", "", None, False), 0)
+
+    assert [body for body, *_ in publisher.keyed[:10]] == [b"%d" % number for number in range(10)]
+    publisher.is_holding = False
+    publisher.release()
+    assert many.publish_many([b"%d" % number for number in range(25)], "", "", None, False) == 25
+    many.close()
 
 
 def test_a_close_without_a_broker_does_not_wait_for_confirms_and_tells_what_has_none(

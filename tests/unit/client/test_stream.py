@@ -154,6 +154,22 @@ def test_auto_store_tells_what_was_followed_by_a_wish_for_more(transport: FakeTr
     assert stored(transport.broker) == [("orders", "g", 2)]
 
 
+def test_a_connection_that_closes_stores_how_far_a_group_came(broker: FakeBroker, transport: FakeTransport) -> None:
+    """The connection refused the call as it was closed already: the group went on further back."""
+    connection = connect_to(transport)
+    stream = connection.stream("orders")
+    reader = stream.read(group="g")
+    transport.readers[0].put(1, 2)
+    messages = iter(reader)
+    reader.store(next(messages))
+
+    connection.close()
+
+    assert stored(broker) == [("orders", "g", 1)]
+    with pytest.raises(penstock.ClosedError):
+        stream.info()
+
+
 def test_what_cannot_be_stored_when_a_reading_ends_is_a_warning(
     transport: FakeTransport, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -228,3 +244,22 @@ def test_a_loop_s_reading_ends_after_silence(transport: FakeTransport) -> None:
 
     on_loop(transport, scenario)
     assert transport.readers[0].is_closed
+
+
+def test_a_loop_s_connection_that_closes_stores_how_far_a_group_came(
+    broker: FakeBroker, transport: FakeTransport
+) -> None:
+    async def scenario(connection: AioConnection) -> None:
+        stream = connection.stream("orders")
+        reader = stream.read(group="g")
+        async with reader:
+            transport.readers[0].put(1, 2)
+            reader.store(await anext(aiter(reader)))
+
+            await connection.close()
+
+        assert stored(broker) == [("orders", "g", 1)]
+        with pytest.raises(penstock.ClosedError):
+            await stream.info()
+
+    on_loop(transport, scenario)
