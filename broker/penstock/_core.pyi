@@ -84,8 +84,8 @@ class Shard:
     highest_queue_id: int
     @property
     def is_stalled(self) -> bool:
-        """Whether somebody holds the lock for long, as one who waits for a slow disk does: other calls would wait too, but for
-        `fault`, `totals` and `damages`, which then give what was known last."""
+        """Whether somebody holds the lock, or that of a queue's own log, for long, as one who waits for a slow disk does: other
+        calls would wait too, but for `fault`, `totals` and `damages`, which then give what was known last."""
     @property
     def fault(self) -> str | None:
         """Why nothing is stored or confirmed any more: a write or a sync that failed."""
@@ -118,7 +118,9 @@ class Shard:
         """Per queue: ready, unsettled, ready_bytes, unsettled_bytes, consumers."""
     def stream_states(self, ids: Sequence[int]) -> list[tuple[int, int, int, int, int, int, int]]:
         """Per stream: first, next, count, bytes, first_timestamp_ms, last_timestamp_ms, readers; zeros for what is none. This and
-        the next read records: they may wait for the disk (without the GIL)."""
+        `offset_at` read records: they may wait for the disk (without the GIL)."""
+    def stream_extents(self, ids: Sequence[int]) -> list[tuple[int, int, int, int, int, int, int]]:
+        """The same without times, which are 0: nothing is read."""
     def offset_at(self, id: int, timestamp_ms: int) -> int:
         """The first offset of a stream that was stored then or later; the next one when everything is older."""
     def trim_stream(self, id: int, before: int) -> int:
@@ -181,7 +183,8 @@ class Call:
     "permit" (`subject` is an exchange that a publish stream of `vhost` wants to write: answered with admit(vhost)),
     "archive" (a piece of a stream's archive; `payload` is a ticket, JSON: answered with answer(piece)),
     "consume", "read", "get", "settle" (`payload` is the first request of the stream or the request: answered with admit(vhost, queue_id)),
-    "disconnected" (the connection ended: no answer), "unused" (the auto-delete queue `subject` of `vhost` lost its last consumer: no answer).
+    "disconnected" (the connection ended: no answer), "unused" (the auto-delete queue `subject` of `vhost`, whose number is
+    the payload, little-endian, lost its last consumer: no answer).
     """
     kind: str
     method: str

@@ -193,3 +193,27 @@ def test_the_command_line_sets_and_shows_limits(broker: Broker, vhost: str) -> N
     assert json.loads(run("user", "limits", "nobody", "--clear"))["publish_rate"] is None
     assert json.loads(run("vhost", "limits", vhost, "--max-in-flight-bytes", "9"))["in_flight_bytes_max"] == 9
     run("vhost", "limits", vhost, "--clear")
+
+
+def test_a_paused_consumer_takes_nothing_from_one_that_waits(broker: Broker, vhost: str) -> None:
+    with penstock.connect(broker.uri(vhost)) as admin:
+        _add(admin, vhost, "full", "idle")
+        admin.set_user_limits("full", in_flight_bytes_max=50_000)
+        admin.declare_queue("large")
+        admin.declare_queue("jobs")
+        admin.publish(b"x" * 100_000, routing_key="large")
+        bodies = [b"%d" % number for number in range(10)]
+        with penstock.connect(broker.uri(vhost, "full", "secret")) as full:
+            large = iter(full.consume("large", idle_timeout=SECONDS_MAX))
+            held = next(large)
+            paused = iter(full.consume("jobs", idle_timeout=SECONDS_MAX))
+            with penstock.connect(broker.uri(vhost, "idle", "secret")) as idle:
+                waiting = iter(idle.consume("jobs", idle_timeout=10))
+                eventually(lambda: admin.get_queue("jobs").consumer_count, 2, SECONDS_MAX)
+                for body in bodies:
+                    admin.publish(body, routing_key="jobs")
+                assert [next(waiting).body for _ in bodies] == bodies
+
+            held.ack()
+            assert [next(paused).body for _ in bodies] == bodies
+        admin.set_user_limits("full")

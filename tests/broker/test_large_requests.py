@@ -94,7 +94,8 @@ def test_a_request_of_very_many_messages_is_stored_in_rounds(
             responses += 1
 
     assert confirmed == COUNT
-    assert responses > 1000
+    # A round for 1,024 messages, and a response for eight rounds.
+    assert 200 < responses < 400
     assert watch.highest - watch.before < GROWTH_KIB_MAX
     assert admin.get_queue("flood").ready_count == COUNT
 
@@ -134,6 +135,6 @@ def test_messages_for_many_queues_keep_their_order_through_the_rounds(
         spans += [(span.first, span.last) for span in wire.PublishResponse.FromString(answer).confirmed]
 
     assert [number for first, last in spans for number in range(first, last + 1)] == list(range(1, 101))
-    assert len(spans) > 20, "a round ends after 1,024 places in queues"
+    assert len(spans) >= 3, "a round ends after 1,024 places in queues, and eight share a response"
     for queue in (queues[0], queues[-1]):
         assert [message.body for message in admin.consume(queue, auto_ack=True, idle_timeout=2.0)] == bodies

@@ -1,6 +1,7 @@
 """What is still there after the broker went, cleanly or not."""
 
 import json
+import shutil
 import struct
 from collections.abc import Callable
 from hashlib import sha1
@@ -199,3 +200,43 @@ def test_a_broker_that_was_emptied_and_stopped_starts_again(own: Broker) -> None
             for queue in queues:
                 connection.publish(b"goes on", routing_key=queue, mandatory=True)
             assert {queue.name: queue.ready_count for queue in connection.list_queues()} == dict.fromkeys(queues, 1)
+
+
+def stopped(broker: Broker) -> None:
+    broker.stop()
+
+
+def killed(broker: Broker) -> None:
+    broker.kill()
+
+
+@pytest.mark.parametrize("end", [stopped, killed])
+def test_a_start_from_a_snapshot_that_is_told_so_gives_no_number_again(own: Broker, end: Restart) -> None:
+    """The steps that docs/storage.md, "What a start does", names."""
+    snapshot = own.data_dir.with_name("snapshot")
+    with own:
+        with penstock.connect(own.uri(), level="os") as connection:
+            connection.declare_queue("letters")
+            connection.publish(b"kept", routing_key="letters")
+        end(own)
+        shutil.copytree(own.data_dir, snapshot)
+        own.start()
+        with penstock.connect(own.uri(), level="os") as connection:
+            connection.publish_many([b"lost"] * 20, routing_key="letters")
+            seen = [message.sequence for message in connection.consume("letters", idle_timeout=2)]
+        own.kill()
+        shutil.rmtree(own.data_dir)
+        snapshot.rename(own.data_dir)
+
+        node = own.data_dir / "node.json"
+        node.write_text(json.dumps(json.loads(node.read_text()) | {"boot_id": ""}))
+        (own.data_dir / "clean").unlink(missing_ok=True)
+        own.start()
+
+        with penstock.connect(own.uri()) as connection:
+            connection.publish(b"after", routing_key="letters")
+            got = {message.body: message.sequence for message in connection.consume("letters", idle_timeout=2)}
+
+    assert len(seen) == 21
+    assert got.keys() == {b"kept", b"after"}
+    assert got[b"after"] > max(seen)

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 import penstock
-from penstock.v1 import messaging_pb2, messaging_pb2_grpc
+from penstock.v1 import messaging_pb2, messaging_pb2_grpc, streams_pb2, streams_pb2_grpc
 from support import Broker, eventually
 
 SECONDS_MAX = 60
@@ -133,3 +133,36 @@ def test_what_a_client_holds_that_reads_no_more_goes_to_others(
         eventually(lambda: counts(admin), (42, 0), SECONDS_MAX)
         done.set()
         stream.cancel()
+
+
+def test_a_revoked_reader_that_reads_no_more_gives_up_its_turn(
+    broker: Broker, vhost: str, admin: penstock.Connection
+) -> None:
+    """It never asks for the end of its stream, so only the broker can let the next one of its group go on."""
+    events = admin.stream("events")
+    for _ in range(40):
+        events.publish(b"x" * 1_000_000)
+    credentials = base64.b64encode(b"clara:secret").decode()
+    done = threading.Event()
+
+    def requests() -> Iterator[streams_pb2.ReadRequest]:
+        start = streams_pb2.Start(place=streams_pb2.PLACE_FIRST)
+        opening = streams_pb2.ReadOpen(vhost=vhost, partition="events", start=start, group="g", single_active=True)
+        yield streams_pb2.ReadRequest(open=opening)
+        done.wait(SECONDS_MAX)
+
+    with grpc.insecure_channel(broker.address) as channel:
+        stub = streams_pb2_grpc.StreamServiceStub(channel)
+        revoked: Any = stub.Read(requests(), metadata=[("authorization", f"Basic {credentials}")])
+        next(response for response in revoked if response.WhichOneof("response") == "deliveries")
+        second = events.read("first", group="g", single_active=True, idle_timeout=SECONDS_MAX)
+        eventually(lambda: events.info().reader_count, 2, SECONDS_MAX)
+        assert second.active_partitions == []
+
+        take_reading(admin, vhost)
+
+        assert next(iter(second)).body == b"x" * 1_000_000
+        assert second.active_partitions == ["events"]
+        second.close()
+        done.set()
+        revoked.cancel()

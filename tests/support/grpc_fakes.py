@@ -289,6 +289,7 @@ class World:
         self.timers: list[float] = []
         self.due: list[Callable[[], None]] = []
         self.user_limits = FakeUserLimits()
+        self.connections = Connections()
         context = Context(
             self.vhosts,
             self.accounts,
@@ -299,7 +300,7 @@ class World:
             self.listener.recheck,
             self.accounts,
             Sessions(self.clock, self._later, self.listener.recheck),
-            Connections(),
+            self.connections,
             self.user_limits,
             self.user_limits,
         )

@@ -14,7 +14,7 @@ from penstock.metadata.commands import (
 )
 from penstock.metadata.effects import Change, Decision, Entry
 from penstock.model.arguments import Arguments
-from penstock.model.names import ConnectionId, ExchangeName, QueueName, RoutingKey, VhostName
+from penstock.model.names import ConnectionId, ExchangeName, QueueId, QueueName, RoutingKey, VhostName
 from penstock.model.records import Binding, DestinationKind, Exchange, Queue
 
 RANDOM = "0123456789abcdefghijkl"
@@ -66,7 +66,9 @@ class Machine:
         return self.decide(ConnectionClosed(ConnectionId(connection)))
 
     def unused(self, name: str, consumer_count: int = 0) -> Decision:
-        return self.decide(QueueUnused(QueueName(name), consumer_count))
+        queue = self.state.queues.get(QueueName(name))
+        queue_id = queue.id if queue is not None else QueueId(0)
+        return self.decide(QueueUnused(QueueName(name), queue_id, consumer_count))
 
     def binding(self, source: str, destination: str, key: str = "", arguments: Arguments | None = None) -> Binding:
         """To an exchange when one has that name and no queue has; `exchange:` in front says so as well."""

@@ -155,6 +155,10 @@ class FakeShard:
     def stream_states(self, ids: Sequence[int]) -> list[StreamState]:
         return [self.stream(queue_id).state() for queue_id in ids]
 
+    def stream_extents(self, ids: Sequence[int]) -> list[StreamState]:
+        states = (self.stream(queue_id).state() for queue_id in ids)
+        return [(*state[:4], 0, 0, state[6]) for state in states]
+
     def offset_at(self, queue_id: int, timestamp_ms: int, /) -> int:
         return self.stream(queue_id).offset_at(timestamp_ms)
 

@@ -22,6 +22,11 @@ DEAD_FRAMES_MAX = 8_192
 PARTITION_SERIES_MAX = 200
 GROUP_SERIES_MAX = 1_000
 
+# Threads that may wait for disks at once, over all virtual hosts, and those of one of them: definitions and what else
+# waits alone come on top. What one more asks for waits its turn.
+THREADS_MAX = 1_024
+VHOST_THREADS_MAX = 8
+
 # Objects a page of a listing holds when the caller asks for more or names no number.
 PAGE_SIZE_MAX = 1_000
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.model.arguments import Arguments
-from penstock.model.names import ConnectionId, ExchangeName, QueueName
+from penstock.model.names import ConnectionId, ExchangeName, QueueId, QueueName
 from penstock.model.records import Binding
 
 if TYPE_CHECKING:
@@ -88,9 +88,11 @@ class ConnectionClosed:
 
 @dataclass(frozen=True, slots=True)
 class QueueUnused:
-    """The engine saw the last consumer of an auto-delete queue leave. A consumer that came since keeps the queue."""
+    """The engine saw the last consumer of an auto-delete queue leave. A consumer that came since keeps the queue, and
+    one of the same name that was declared since, with another number, is another queue."""
 
     name: QueueName
+    id: QueueId
     consumer_count: int = 0
 
 

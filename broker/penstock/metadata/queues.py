@@ -109,7 +109,7 @@ def connection_closed(state: VhostTopology, command: ConnectionClosed) -> Decisi
 
 def unused(state: VhostTopology, command: QueueUnused) -> Decision:
     queue = state.queues.get(command.name)
-    if queue is None or not queue.auto_delete or command.consumer_count:
+    if queue is None or queue.id != command.id or not queue.auto_delete or command.consumer_count:
         return Decision(Done(0))
     decision = Decision(Done())
     remove_queue(state, command.name, decision)

@@ -38,7 +38,7 @@ class Backups:
     async def _write(self, target: Path) -> WrittenBackup:
         with ExitStack() as fixed:
             copies: list[VhostCopy] = []
-            for vhost in self._vhosts.all():
+            for vhost in fixed.enter_context(self._vhosts.keep()):
                 copy = await vhost.begin_backup()
                 fixed.callback(copy.close)
                 copies.append(VhostCopy(copy.name, copy.definitions, copy.log))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from penstock.kit.logging import configure
 from penstock.kit.memory import return_large_blocks, trim, trim_now_and_then
 from penstock.kit.tasks import log_bugs_of_callbacks, spawn
+from penstock.kit.threads import use_threads
 from penstock.model.errors import FaultError, RefusedError
 from penstock.node.config import Settings
 from penstock.node.files import raise_files_max
@@ -42,6 +43,7 @@ async def _serve(settings: Settings, load: Callable[[], Settings] | None) -> boo
     from penstock.node.signals import stop_asked
 
     log_bugs_of_callbacks(asyncio.get_running_loop())
+    use_threads(asyncio.get_running_loop())
     gc.disable()  # what a start makes it keeps: with many queues, walking it again and again takes half as long again
     asked = stop_asked()
     async with Broker(settings, load) as broker:

@@ -125,6 +125,10 @@ class CarefulShard:
         with self._faults(), self._absences():
             return self._shard.stream_states(ids)
 
+    def stream_extents(self, ids: Sequence[int]) -> list[StreamState]:
+        with self._faults():
+            return self._shard.stream_extents(ids)
+
     def offset_at(self, queue_id: int, timestamp_ms: int, /) -> int:
         with self._faults(), self._absences():
             return self._shard.offset_at(queue_id, timestamp_ms)

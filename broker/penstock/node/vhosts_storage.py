@@ -81,7 +81,11 @@ class VhostsStorage:
         self._shards.pop(name, None)
         if file is not None:
             await file.close()
-        await asyncio.get_running_loop().run_in_executor(self._writer, self._delete, name)
+        loop, path = asyncio.get_running_loop(), self._directory.vhost_directory(name)
+        # The writer is everybody's: it touches no disk of this vhost's own, and removes no large files.
+        await loop.run_in_executor(self._openers, mark_deleted, path)
+        await loop.run_in_executor(self._writer, self._delete, name)
+        await loop.run_in_executor(self._openers, delete_vhost_directory, path)
 
     async def close(self) -> None:
         """Closes the definitions files. The engine closes the logs."""
@@ -128,11 +132,8 @@ class VhostsStorage:
         self._write_names([*self._names, name])
 
     def _delete(self, name: VhostName) -> None:
-        path = self._directory.vhost_directory(name)
-        mark_deleted(path)
         self._write_names([other for other in self._names if other != name])
         self._note()  # before one of the same name can be made
-        delete_vhost_directory(path)
 
     def _write_names(self, names: list[str]) -> None:
         write_vhosts(self._directory.vhosts_file, names)

@@ -1,6 +1,6 @@
-"""A copy of a data directory, and the way back. `backup.json` is the last file that a backup gets: without it a copy is
-not whole and is not restored. A backup and the broker share no file, so that neither can change the other;
-restoring copies."""
+"""A copy of a data directory, and the way back. `backup.json` is the last file that a backup gets, and names all the
+others with their sizes: without it, or without one of them, a copy is not whole and is not restored. A backup and the
+broker share no file, so that neither can change the other; restoring copies."""
 
 import shutil
 from collections.abc import Sequence
@@ -13,11 +13,12 @@ from penstock.storage.definitions_proof import PROOF
 from penstock.storage.directory import NODE, DataDirectory, directory_name, listed_files
 from penstock.storage.jsonfiles import read_json, sync_directory, write_file, write_json
 from penstock.storage.new_directory import new_directory, sync_all
-from penstock.storage.records_json import write_vhosts
+from penstock.storage.records_json import read_vhosts, write_vhosts
 from penstock.storage.user_limits_json import USER_LIMITS
 
 FORMAT: Final = 1
 SUMMARY: Final = "backup.json"
+_KEYS: Final = {"format", "vhosts", "files"}
 
 
 class Log(Protocol):
@@ -50,9 +51,9 @@ def write_backup(data: DataDirectory, target: Path, vhosts: Sequence[VhostCopy])
             write_file(target / USER_LIMITS, data.user_limits_file.read_bytes())
         write_vhosts(target / "vhosts.json", [vhost.name for vhost in vhosts])
         places = [{"name": vhost.name, "position": vhost.log.position} for vhost in vhosts]
-        write_json(target / SUMMARY, {"format": FORMAT, "vhosts": places})
+        write_json(target / SUMMARY, {"format": FORMAT, "vhosts": places, "files": _sizes(target)})
         sync_directory(target.parent)
-        return sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+        return sum(_sizes(target).values())
 
 
 def restore_backup(source: Path, target: Path) -> list[str]:
@@ -83,7 +84,13 @@ def _write_vhost(source: Path, target: Path, vhost: VhostCopy) -> None:
     vhost.log.write(str(target))
 
 
+def _sizes(directory: Path) -> dict[str, int]:
+    files = (path for path in sorted(directory.rglob("*")) if path.is_file())
+    return {str(path.relative_to(directory)): path.stat().st_size for path in files}
+
+
 def _names(source: Path) -> list[str]:
+    """Of the vhosts of a backup that is whole."""
     try:
         summary = read_json(source / SUMMARY)
     except FileNotFoundError:
@@ -94,10 +101,25 @@ def _names(source: Path) -> list[str]:
         raise PreconditionFailedError(
             Thing("backup", str(source)), f"has a format other than {FORMAT}", "restore it with a newer version"
         )
-    vhosts = summary.get("vhosts")
+    vhosts, sizes = summary.get("vhosts"), summary.get("files")
     names = [vhost.get("name") if isinstance(vhost, dict) else None for vhost in vhosts] if vhosts else []
-    if not all(isinstance(name, str) for name in names):
+    # With a flipped bit in a key the backup would restore as an empty one, or without its files being checked.
+    if not summary.keys() <= _KEYS or names != read_vhosts(source / "vhosts.json") or not isinstance(sizes, dict):
         raise StorageError(
-            Thing("file", str(source / SUMMARY)), "names vhosts wrongly", "take it from the backup again"
+            Thing("file", str(source / SUMMARY)),
+            "lists no files, has unknown keys, or does not agree with the vhosts.json beside it",
+            "take both from the backup again",
         )
+    _check_files(source, sizes)
     return [str(name) for name in names]
+
+
+def _check_files(source: Path, sizes: dict[str, object]) -> None:
+    for name, size in sizes.items():
+        path = source / name
+        found = path.stat().st_size if path.is_file() else None
+        if found != size:
+            rule = "is missing" if found is None else f"has {found} bytes, and had {size} when the backup was made"
+            raise StorageError(
+                Thing("file", str(path)), rule, "copy the backup anew, or restore another one; nothing was made of it"
+            )

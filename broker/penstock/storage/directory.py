@@ -26,6 +26,8 @@ NODE = "node.json"
 _USERS, _VHOSTS = "users.json", "vhosts.json"
 _NOTHING: Final = {"policies.json": "[]", "operator_policies.json": "[]", "limits.json": "{}"}
 """The settings of a vhost that are files, and what each holds that says nothing."""
+_FORMAT: Final = 1
+"""Of `node.json`, and by it of the directory: a version refuses what a newer one wrote."""
 _DATA_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -134,7 +136,7 @@ class DataDirectory:
             return
         files = listed_files(self.path, vhosts)
         self._files = frozenset(files)  # also when they cannot be written: one that was deleted may be made again now
-        node = {"format": 1, "boot_id": self._boot_id, "data_id": self.data_id, "files": files}
+        node = {"format": _FORMAT, "boot_id": self._boot_id, "data_id": self.data_id, "files": files}
         write_json(self.path / NODE, node)
 
     def mark_clean(self) -> None:
@@ -268,6 +270,12 @@ def _read_node(path: Path) -> _Node | None:
         found = read_json(path)
     except FileNotFoundError:
         return None
+    if isinstance(found, dict) and found.get("format", _FORMAT) != _FORMAT:
+        raise StorageError(
+            Thing("file", str(path)),
+            f"has the format {found['format']}, and this version knows format {_FORMAT}",
+            "start the version that wrote it, or a newer one",
+        )
     files = found.get("files", []) if isinstance(found, dict) else None
     if not isinstance(found, dict) or not isinstance(files, list) or not all(isinstance(name, str) for name in files):
         raise StorageError(

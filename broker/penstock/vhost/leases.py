@@ -2,7 +2,6 @@
 all of them. They wait for the disk, so they run on a thread; what holds is the engine's business.
 """
 
-import asyncio
 from dataclasses import dataclass
 
 from penstock.metadata import queues as rules
@@ -36,25 +35,26 @@ class Leases:
         """`limits` are the most messages and bytes, 0 for none. Returns when the lease is on the disk."""
         queue_id = await self._admit(actor, queue)
         self._check_owner(owner)
-        return await asyncio.to_thread(self._shard.reserve_lease, queue_id, owner, lease, *limits)
+        return await self._owner.apart(self._shard.reserve_lease, queue_id, owner, lease, *limits)
 
     async def ack(self, actor: Actor, queue: QueueName, owner: str, up_to: int) -> int:
         """Gives the number of messages that were settled."""
         queue_id = await self._admit(actor, queue)
         self._check_owner(owner)
-        return await asyncio.to_thread(self._shard.ack_leases, queue_id, owner, up_to)
+        return await self._owner.apart(self._shard.ack_leases, queue_id, owner, up_to)
 
     async def release(self, actor: Actor, queue: QueueName, owner: str, first: int) -> int:
         """Gives the number of messages that are ready again."""
         queue_id = await self._admit(actor, queue)
         self._check_owner(owner)
-        return await asyncio.to_thread(self._shard.release_leases, queue_id, owner, first)
+        return await self._owner.apart(self._shard.release_leases, queue_id, owner, first)
 
     async def listing(self, actor: Actor, queue: QueueName) -> QueueLeases:
         """In the order of the owners' names."""
         queue_id = await self._admit(actor, queue)
-        owners = self._shard.leases(queue_id)
-        return QueueLeases(owners, self._shard.queue_counts([queue_id])[0][0])
+        owners = await self._owner.apart(self._shard.leases, queue_id)
+        counts = await self._owner.apart(self._shard.queue_counts, [queue_id])
+        return QueueLeases(owners, counts[0][0])
 
     @property
     def _shard(self) -> Shard:

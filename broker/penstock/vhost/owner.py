@@ -8,8 +8,10 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeGuard, TypeVar
+from functools import partial
+from typing import Any, Final, ParamSpec, TypeGuard, TypeVar
 
+from penstock.kit.settings import VHOST_THREADS_MAX
 from penstock.metadata import VhostTopology, decide, take_back
 from penstock.metadata.commands import Command, DeleteQueue, QueueUnused
 from penstock.metadata.effects import Answer, Decision, DropQueue, Entry, PersistQueueDeleted, PutQueue
@@ -37,6 +39,7 @@ NOT_WRITTEN: Final = (NotWrittenError, DiskFullError)
 NO_COUNTS: Final[QueueCounts] = (0, 0, 0, 0, 0)
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,16 @@ class Outcome:
 
     answer: Answer
     dropped_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Apart:
+    """A look that may wait for the disk: it is taken on a thread, and no round begins meanwhile."""
+
+    look: Callable[[], object]
+
+    def __call__(self) -> object:
+        return self.look()
 
 
 @dataclass(slots=True)
@@ -65,6 +78,7 @@ class _Waiting:
 
 _Decided = tuple[_Waiting, Decision | RefusedError | StorageError | None]
 """None for a look."""
+_Result = Outcome | RefusedError | StorageError | None
 
 
 class Owner:
@@ -89,6 +103,7 @@ class Owner:
         self._room_seconds = room_seconds
         self._inbox: list[_Waiting] = []
         self._room = asyncio.Semaphore(COMMANDS_WAITING_MAX)
+        self._threads = asyncio.Semaphore(VHOST_THREADS_MAX)
         self._has_work = asyncio.Event()
         self._round: list[_Waiting] = []
         self._ended = asyncio.Event()
@@ -100,7 +115,17 @@ class Owner:
         return outcome
 
     async def read(self, look: Callable[[], T]) -> T:
-        """Calls `look` when topology and engine agree: at once, or after the round under way."""
+        """Calls `look`, which asks the topology alone, when topology and engine agree: at once, or after the round that
+        is under way. The shard is not asked whether it stalls: finding that out takes the event loop a moment."""
+        if self.stopped is not None:
+            raise self._refusal()
+        if not self.is_settling:
+            return look()
+        seen: T = await self._wait(look)
+        return seen
+
+    async def read_engine(self, look: Callable[[], T]) -> T:
+        """The same for a `look` that asks the shard, too: it waits while the shard stalls."""
         if self.stopped is not None:
             raise self._refusal()
         if not self.is_settling and not self.shard.is_stalled:
@@ -108,9 +133,19 @@ class Owner:
         seen: T = await self._wait(look)
         return seen
 
+    async def apart(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Calls what may wait for the disk, on a thread. Of one virtual host only so many do at a time, so that one
+        whose disk hangs leaves threads to the others."""
+        await self._threads.acquire()
+        # A caller that goes away does not end the thread, which keeps its place.
+        thread = asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
+        thread.add_done_callback(lambda _: self._threads.release())
+        return await asyncio.shield(thread)
+
     async def begin_backup(self) -> tuple[DefinitionsBackup, LogBackup]:
         """Fixes file and log between two rounds, when they agree; declares wait for no more than that."""
-        return await self.read(self._begin_backup)
+        begun: tuple[DefinitionsBackup, LogBackup] = await self._wait(_Apart(self._begin_backup))
+        return begun
 
     def _begin_backup(self) -> tuple[DefinitionsBackup, LogBackup]:
         definitions = self._definitions.begin_backup()
@@ -121,7 +156,7 @@ class Owner:
             raise
 
     def counts(self, names: list[QueueName]) -> list[QueueCounts]:
-        """For use in a `look`."""
+        """For use in a `look` of `read_engine`."""
         return self.shard.queue_counts([self.topology.queues[name].id for name in names])
 
     def is_applied(self, queue_id: QueueId) -> bool:
@@ -165,7 +200,7 @@ class Owner:
         try:
             await self._write_down(decided)
             await self._until_calm()
-            results = [(waiting, self._perform(decision)) for waiting, decision in decided]
+            results = await self._perform_all(decided)
         except NOT_WRITTEN:
             await self._reopen(decided)
             raise
@@ -178,7 +213,7 @@ class Owner:
             if isinstance(result, RefusedError | StorageError):
                 waiting.refuse(result)
             else:
-                waiting.give(result if result is not None else self._look(waiting))
+                waiting.give(result if result is not None else await self._look(waiting))
         self._round = self._round[len(decided) :]
 
     async def _decide_round(self) -> list[_Decided]:
@@ -240,11 +275,11 @@ class Owner:
             if not (isinstance(change, PutQueue) and change.queue.is_dedicated) or self.is_applied(change.queue.id):
                 continue
             try:
-                await asyncio.to_thread(self.shard.dedicate_queue, change.queue.id)
+                await self.apart(self.shard.dedicate_queue, change.queue.id)
             except StorageError as error:
                 take_back(self.topology, decision)
                 for queue_id in made:
-                    await asyncio.to_thread(self.shard.delete_queue, queue_id)
+                    await self.apart(self.shard.delete_queue, queue_id)
                 return error
             made.append(change.queue.id)
         return decision
@@ -271,17 +306,26 @@ class Owner:
                 self.shard.reopen_queue(shut)
             return refusal
 
-    def _perform(
-        self, decision: Decision | RefusedError | StorageError | None
-    ) -> Outcome | RefusedError | StorageError | None:
+    async def _perform_all(self, decided: list[_Decided]) -> list[tuple[_Waiting, _Result]]:
+        """On a thread: deleting and purging write to the log, and a disk that hangs must not hold up the event loop,
+        which serves all virtual hosts. Until it is done the topology does not change and no look is taken."""
+
+        def perform() -> list[tuple[_Waiting, _Result]]:
+            return [(waiting, self._perform(decision)) for waiting, decision in decided]
+
+        if any(isinstance(decision, Decision) and decision.changes for _, decision in decided):
+            return await asyncio.to_thread(perform)
+        return perform()
+
+    def _perform(self, decision: Decision | RefusedError | StorageError | None) -> _Result:
         if not isinstance(decision, Decision):
             return decision
         return Outcome(decision.answer, apply_changes(self.shard, decision.changes))
 
-    def _look(self, waiting: _Waiting) -> object:
+    async def _look(self, waiting: _Waiting) -> object:
         assert callable(waiting.work)
         try:
-            return waiting.work()
+            return await asyncio.to_thread(waiting.work) if isinstance(waiting.work, _Apart) else waiting.work()
         except (RefusedError, FaultError) as error:
             # It changed nothing: a fault is that of whoever looks, as it is when no round is under way.
             waiting.refuse(error)

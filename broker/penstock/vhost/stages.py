@@ -1,7 +1,6 @@
 """The verbs of stages: where one is, which is what staging and deciding are admitted by; which there are; deleting one.
 Rows and decisions are the engine's."""
 
-import asyncio
 from typing import NamedTuple
 
 from penstock.metadata import stages as rules
@@ -54,8 +53,8 @@ class Stages:
         actor.require_entry(Thing("vhost", self._topology.vhost))
         queues = await self._owner.read(lambda: rules.all_of(self._topology))
         ids = [queue.id for queue in queues]
-        states = await asyncio.to_thread(self._owner.shard.stream_states, ids)
-        decided = self._owner.shard.stage_states(ids)
+        states = await self._owner.apart(self._owner.shard.stream_states, ids)
+        decided = await self._owner.apart(self._owner.shard.stage_states, ids)
         return [
             StageStatus(rules.name_of(queue), rules.target_in(queue), state[2], state[3], *standing, state[5])
             for queue, state, standing in zip(queues, states, decided, strict=True)

@@ -2,7 +2,6 @@
 read from the disk runs on a thread; a stream that is deleted meanwhile is refused like one that was never there.
 """
 
-import asyncio
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -95,7 +94,7 @@ class Streams:
         found = await self._states(queues)
         if timestamp_ms is None:
             return found
-        offsets = await asyncio.to_thread(self._offsets_at, queues, timestamp_ms)
+        offsets = await self._owner.apart(self._offsets_at, queues, timestamp_ms)
         return [
             PartitionStatus(status.name, status.state, offset, status.queue_id)
             for status, offset in zip(found, offsets, strict=True)
@@ -117,7 +116,7 @@ class Streams:
         that is there now. Needs what deleting the partition needs."""
         actor.require(Access.CONFIGURE, self._thing(partition))
         queue = await self._owner.read(lambda: rules.stream_queue(self._topology, partition))
-        dropped_count = await asyncio.to_thread(self._shard.trim_stream, queue.id, before)
+        dropped_count = await self._owner.apart(self._shard.trim_stream, queue.id, before)
         return dropped_count, (await self._states([queue]))[0].state[0]
 
     async def admit_read(self, actor: Actor, partition: QueueName, group: str, *, single_active: bool) -> QueueId:
@@ -149,13 +148,13 @@ class Streams:
                 "store the offset of the last message that was read",
                 field="offset",
             )
-        await asyncio.to_thread(self._shard.store_offset, queue.id, group, offset)
+        await self._owner.apart(self._shard.store_offset, queue.id, group, offset)
 
     async def groups(self, actor: Actor, name: str) -> list[GroupStatus]:
         """Of all partitions of a stream, or of one partition; in the order of the groups' names."""
         actor.require_entry(Thing("vhost", self._topology.vhost))
         queues = await self._owner.read(lambda: self._queues(name))
-        return self._groups(await self._states(queues), queues)
+        return await self._owner.apart(self._groups, await self._states(queues), queues)
 
     async def delete_group(self, actor: Actor, name: str, group: str) -> bool:
         """Gives whether anything was stored."""
@@ -164,19 +163,19 @@ class Streams:
         queues = await self._owner.read(lambda: self._queues(name))
         for queue in queues:
             actor.require(Access.READ, self._queue(queue.name))
-        deleted = [self._shard.delete_group(queue.id, group) for queue in queues]
+        deleted = [await self._owner.apart(self._shard.delete_group, queue.id, group) for queue in queues]
         return any(deleted)
 
     async def producer_sequence(self, actor: Actor, producer: str) -> int | None:
         """The highest that is stored."""
         actor.require_entry(Thing("vhost", self._topology.vhost))
         check_name("producer", producer)
-        return await self._owner.read(lambda: self._shard.producer_sequence(producer))
+        return await self._owner.read_engine(lambda: self._shard.producer_sequence(producer))
 
     async def producers(self, actor: Actor, after: str, limit: int) -> list[ProducerState]:
         """A page in the order of names, beginning after the name `after`; at most PRODUCERS_PAGE_MAX."""
         actor.require_entry(Thing("vhost", self._topology.vhost))
-        found = await asyncio.to_thread(self._shard.producers)
+        found = await self._owner.apart(self._shard.producers)
         limit = min(limit, PRODUCERS_PAGE_MAX)
         return heapq.nsmallest(limit, (state for state in found if state[0] > after))
 
@@ -187,7 +186,7 @@ class Streams:
         actor.require_entry(Thing("vhost", self._topology.vhost))
         if producer.startswith(OWN_PRODUCER_PREFIX):
             return False
-        return await self._owner.read(lambda: self._shard.delete_producer(producer))
+        return await self._owner.apart(self._shard.delete_producer, producer)
 
     # ------------------------------------------------------------ for those who watch
 
@@ -197,7 +196,7 @@ class Streams:
             return [], []
         there = (name for name in self._topology.streams if self._owner.is_applied(self._topology.queues[name].id))
         queues = [self._topology.queues[name] for name in heapq.nsmallest(count_max, there)]
-        states = _statuses(queues, self._shard.stream_states([queue.id for queue in queues]))
+        states = _statuses(queues, self._shard.stream_extents([queue.id for queue in queues]))
         return states, self._groups(states, queues)
 
     @property
@@ -219,7 +218,7 @@ class Streams:
 
     async def _states(self, queues: Sequence[Queue]) -> list[PartitionStatus]:
         """A stream that went meanwhile holds nothing."""
-        states = await asyncio.to_thread(self._shard.stream_states, [queue.id for queue in queues])
+        states = await self._owner.apart(self._shard.stream_states, [queue.id for queue in queues])
         return _statuses(queues, states)
 
     def _offsets_at(self, queues: Sequence[Queue], timestamp_ms: int) -> list[int]:

@@ -110,7 +110,7 @@ class Vhost:
         assert isinstance(outcome.answer, QueueDeclared)
         if outcome.answer.is_new:
             return QueueStatus(outcome.answer.queue)
-        return await self._owner.read(lambda: self._status_now(command.name))
+        return await self._owner.read_engine(lambda: self._status_now(command.name))
 
     async def delete_queue(
         self, actor: Actor, name: QueueName, *, if_unused: bool = False, if_empty: bool = False
@@ -127,14 +127,14 @@ class Vhost:
 
     async def queue_status(self, actor: Actor, name: QueueName) -> QueueStatus:
         self._require_entry(actor)
-        return await self._owner.read(lambda: self._status_now(name))
+        return await self._owner.read_engine(lambda: self._status_now(name))
 
     async def list_queues(
         self, actor: Actor, *, after: str | None = None, limit: int = PAGE_SIZE_MAX
     ) -> list[QueueStatus]:
         """A page in the order of names, beginning after the name `after`; at most PAGE_SIZE_MAX."""
         self._require_entry(actor)
-        return await self._owner.read(lambda: self._queue_page(after, min(limit, PAGE_SIZE_MAX)))
+        return await self._owner.read_engine(lambda: self._queue_page(after, min(limit, PAGE_SIZE_MAX)))
 
     # ------------------------------------------------------------ exchanges
 
@@ -223,14 +223,18 @@ class Vhost:
         actor.require(Access.READ, self._queue(queue))
         return await self._owner.read(lambda: self._consumed(queue, actor).id)
 
+    def may_have_queues_of(self, connection: ConnectionId) -> bool:
+        """Whether the connection has exclusive queues here, or may have one when the round under way is done."""
+        return self._owner.is_settling or bool(self._topology.queues_of(connection))
+
     async def connection_closed(self, connection: ConnectionId) -> None:
-        """Its exclusive queues go. To be called when the connection's own calls have been answered."""
-        if self._owner.is_settling or self._topology.queues_of(connection):
+        """Its exclusive queues go."""
+        if self.may_have_queues_of(connection):
             await self._owner.submit(ConnectionClosed(connection))
 
-    async def queue_unused(self, name: QueueName) -> None:
+    async def queue_unused(self, name: QueueName, queue_id: QueueId) -> None:
         """The engine saw the last consumer of an auto-delete queue leave."""
-        await self._owner.submit(QueueUnused(name))
+        await self._owner.submit(QueueUnused(name, queue_id))
 
     # ------------------------------------------------------------ the whole vhost
 

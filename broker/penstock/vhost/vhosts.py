@@ -26,6 +26,7 @@ class Vhosts:
         self._vhosts: dict[VhostName, Vhost] = {}
         self._shards: dict[VhostName, Shard] = {}
         self._changing: set[VhostName] = set()
+        self._kept: frozenset[VhostName] = frozenset()
 
     async def open_all(self) -> None:
         """Every vhost that the storage names, in its order."""
@@ -62,6 +63,10 @@ class Vhosts:
     async def delete(self, actor: Actor, name: VhostName) -> None:
         """With all its queues and messages. Who has permissions in it is not known here."""
         actor.require_administrator(Thing("vhost", name))
+        if name in self._kept:
+            raise PreconditionFailedError(
+                Thing("vhost", name), "is being copied by a backup", "delete it when that has ended"
+            )
         with self._change(name):
             vhost = self.get(name)
             del self._vhosts[name]
@@ -71,13 +76,23 @@ class Vhosts:
                 await asyncio.to_thread(shard.close, delete=False)
             await self._storage.delete(name)
 
+    @contextmanager
+    def keep(self) -> Iterator[list[Vhost]]:
+        """Yields all virtual hosts; none can be deleted until the backup ends. Only one backup runs at a time."""
+        self._kept = frozenset(self._vhosts)
+        try:
+            yield self.all()
+        finally:
+            self._kept = frozenset()
+
     async def connection_closed(self, connection: ConnectionId) -> None:
-        """Its exclusive queues go, in every vhost. A vhost that is stopped has lost them anyway."""
-        for vhost in self.all():
-            try:
-                await vhost.connection_closed(connection)
-            except StoppedError:
-                continue
+        """Its exclusive queues go, in every vhost; one that waits for its disk keeps no other waiting. A vhost that is
+        stopped has lost them anyway."""
+        concerned = [vhost for vhost in self.all() if vhost.may_have_queues_of(connection)]
+        ends = (vhost.connection_closed(connection) for vhost in concerned)
+        for end in await asyncio.gather(*ends, return_exceptions=True):
+            if isinstance(end, BaseException) and not isinstance(end, StoppedError):
+                raise end
 
     async def close(self) -> None:
         """Ends the owners; the shards are the engine's to close."""

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from penstock.frontends.grpc.calls import METHODS
+from penstock.model.errors import StorageError, Thing
 from penstock.v1 import admin_pb2 as admin
 from penstock.v1 import messaging_pb2, staging_pb2
 from penstock.v1 import streams_pb2 as wire
@@ -192,7 +193,8 @@ def test_an_unused_auto_delete_queue_goes():
     async def scenario(world):
         await call(world, "DeclareQueue", declare("temp", auto_delete=True))
         world.listener.put(
-            FakeCall(kind="unused", vhost="/", subject="temp"), FakeCall(kind="unused", vhost="gone", subject="x")
+            FakeCall(kind="unused", vhost="/", subject="temp", payload=b"\1\0\0\0"),
+            FakeCall(kind="unused", vhost="gone", subject="x", payload=b"\1\0\0\0"),
         )
         while (await call(world, "ListQueues", admin.ListQueuesRequest())).queues:
             pass
@@ -264,6 +266,23 @@ def test_a_vhost_is_made_listed_and_deleted_with_its_permissions():
         await call(world, "DeleteVhost", admin.DeleteVhostRequest(name="blue"))
         assert world.accounts.forgotten == ["blue"]
         assert (await call(world, "ListQueues", admin.ListQueuesRequest(vhost="blue")))[0] == NOT_FOUND
+
+    play(scenario)
+
+
+def test_a_vhost_that_has_stopped_does_not_hide_the_others():
+    """Clients list the vhosts when they connect: none of them could, to whichever vhost."""
+
+    async def scenario(world):
+        await call(world, "CreateVhost", admin.CreateVhostRequest(name="blue"))
+
+        def stopped():
+            raise StorageError(Thing("log", "blue"), "failed: a bug", "restart the broker")
+
+        world.storage.shards["blue"].totals = stopped
+
+        listed = await call(world, "ListVhosts", admin.ListVhostsRequest())
+        assert [vhost.name for vhost in listed.vhosts] == ["/", "blue"]
 
     play(scenario)
 

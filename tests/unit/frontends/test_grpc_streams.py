@@ -5,6 +5,7 @@ import asyncio
 import structlog
 
 from penstock.auth import TopicPermission
+from penstock.auth.user_limits import UserLimits
 from penstock.v1 import admin_pb2 as admin
 from penstock.v1 import messaging_pb2 as messaging
 from support.grpc_fakes import FakeCall, basic, play
@@ -161,5 +162,37 @@ def test_a_call_that_waits_for_the_disk_keeps_nobody_waiting():
         assert not slow.result.done()
         definitions.go()
         assert (await slow.result)[0] == "answer"
+
+    play(scenario)
+
+
+def test_a_connection_that_ends_while_its_call_is_decided_is_not_counted_for_ever():
+    """It was counted once its user was known, which was after its end; the user then had one connection less, until a
+    restart."""
+
+    async def scenario(world):
+        begun, may_end = asyncio.Event(), asyncio.Event()
+        log_in = world.accounts.log_in
+
+        async def slowly(name, password, *, is_loopback):
+            begun.set()
+            await may_end.wait()
+            return await log_in(name, password, is_loopback=is_loopback)
+
+        world.accounts.log_in = slowly
+        world.user_limits.limits["admin"] = UserLimits(connections_max=1)
+        gone = FakeCall("publish", payload=publish(), authorization=basic("admin"), connection=7)
+        world.listener.put(gone)
+        await begun.wait()
+        world.listener.put(FakeCall("disconnected", connection=7))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        may_end.set()
+        await gone.result
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+        again = FakeCall("publish", payload=publish(), authorization=basic("admin"), connection=8)
+        assert await world.ask(again) == ("admit", "/", 0)
 
     play(scenario)

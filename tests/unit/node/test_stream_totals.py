@@ -3,12 +3,14 @@
 import asyncio
 from types import SimpleNamespace
 
+import pytest
+
 from penstock.kit.settings import GROUP_SERIES_MAX, PARTITION_SERIES_MAX
 from penstock.metadata.commands import DeclareStream
 from penstock.model.names import VhostName
 from penstock.node.state import BrokerState
 from penstock.vhost.vhosts import Vhosts
-from support.vhost_fakes import FakeStorage, Tasks, actor
+from support.vhost_fakes import FakeShard, FakeStorage, Tasks, actor
 
 CLOCK = SimpleNamespace(monotonic=lambda: 0.0, now_ms=lambda: 0)
 
@@ -36,6 +38,24 @@ def test_a_scrape_sees_a_bounded_number_of_partitions_and_groups_and_counts_the_
         assert totals.groups_left_out == 10 * (PARTITION_SERIES_MAX - 1) + 1 - GROUP_SERIES_MAX
         last = totals.partitions[-1]
         assert (last.vhost, last.partition, last.first_offset, last.next_offset) == ("b", "s-0", 1, 4)
+        await tasks.end()
+
+    asyncio.run(run())
+
+
+def test_figures_are_told_without_reading_from_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scrape read two records of each stream on the event loop, which a disk that hangs kept, and all virtual hosts
+    with it."""
+
+    async def run() -> None:
+        tasks, storage = Tasks(), FakeStorage()
+        vhosts = Vhosts(storage, tasks.spawn, lambda: "0123456789abcdefghijkl")
+        await vhosts.make(VhostName("a"))
+        streams = vhosts.get(VhostName("a")).streams
+        await streams.declare(actor(), DeclareStream("s"))
+        monkeypatch.delattr(FakeShard, "stream_states")
+
+        assert [status.state for status in streams.states_now(10)[0]] == [(1, 1, 0, 0, 0, 0, 0)]
         await tasks.end()
 
     asyncio.run(run())

@@ -1,6 +1,7 @@
 """Making and deleting vhosts on the disk, interrupted and tried again, with logs that are nothing."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +15,7 @@ from penstock.model.names import QueueName, VhostName
 from penstock.node import vhosts_storage
 from penstock.node.vhosts_storage import VhostsStorage
 from penstock.storage import DataDirectory, read_vhosts, write_users
+from penstock.storage.vhost_files import delete_vhost_directory, mark_deleted
 
 BLUE = VhostName("blue")
 
@@ -142,6 +144,33 @@ def test_a_deletion_that_fails_at_any_step_can_be_followed_by_a_start_and_by_a_n
     play(tmp_path / "made", nothing)
 
     assert read_vhosts(tmp_path / "made" / "vhosts.json") == ["blue"]
+
+
+@pytest.mark.parametrize("step", [mark_deleted, delete_vhost_directory])
+def test_a_vhost_that_takes_long_to_delete_keeps_no_other_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: Callable[[Path], None]
+) -> None:
+    """The first policy of another vhost waited for it, and with it whatever was asked of that vhost."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slow_step(path: Path) -> None:
+        begun.set()
+        assert may_end.wait(60)
+        step(path)
+
+    async def scenario(storage: VhostsStorage, engine: NoEngine) -> None:
+        await storage.create(BLUE)
+        red = (await storage.create(VhostName("red"))).definitions
+        monkeypatch.setattr(vhosts_storage, step.__name__, slow_step)
+        deleting = asyncio.ensure_future(storage.delete(BLUE))
+        assert await asyncio.to_thread(begun.wait, 60)
+        try:
+            await asyncio.wait_for(red.append([PersistPolicies((), is_operator=True)]), 30)
+        finally:
+            may_end.set()
+        await deleting
+
+    play(tmp_path / "data", scenario)
 
 
 def test_a_vhost_whose_log_could_not_be_opened_when_it_was_made_can_be_made_again(tmp_path: Path) -> None:

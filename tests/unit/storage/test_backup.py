@@ -1,7 +1,9 @@
 """Writing and restoring backups, with logs and definitions that are plain files."""
 
 import errno
+import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -112,3 +114,52 @@ def test_a_copy_without_its_last_file_is_no_backup(data, tmp_path):
     with pytest.raises(PreconditionFailedError, match="not whole"):
         restore_backup(tmp_path / "copy", tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-1])])
+def test_a_copy_of_a_backup_that_lacks_something_is_not_restored(data, tmp_path, harm):
+    """`backup.json` may come first when a backup is copied elsewhere: what was missing behind it was not missed."""
+    write_backup(data, tmp_path / "copy", copies())
+    files = [path for path in (tmp_path / "copy").rglob("*") if path.is_file() and path.name != "backup.json"]
+    assert len(files) == 7
+
+    for number, path in enumerate(path for path in files if path.stat().st_size):
+        broken = tmp_path / f"broken-{number}"
+        shutil.copytree(tmp_path / "copy", broken)
+        harm(broken / path.relative_to(tmp_path / "copy"))
+        with pytest.raises(StorageError, match=path.name):
+            restore_backup(broken, tmp_path / "new")
+        assert not (tmp_path / "new").exists()
+
+
+def test_no_changed_bit_of_its_last_file_makes_less_of_a_backup(data, tmp_path):
+    """A changed letter of "vhosts" made an empty data directory."""
+    write_backup(data, tmp_path / "copy", copies())
+    summary = tmp_path / "copy" / "backup.json"
+    whole = summary.read_bytes()
+    refused = 0
+
+    for at in range(len(whole)):
+        changed = bytearray(whole)
+        changed[at] ^= 1
+        summary.write_bytes(changed)
+        target = tmp_path / f"new-{at}"
+        try:
+            assert restore_backup(tmp_path / "copy", target) == ["a/b"]
+            assert (target / directory_name("a/b") / "msgs.0000000001").read_bytes() == b"records"
+        except (PreconditionFailedError, StorageError):
+            refused += 1
+            assert not target.exists()
+
+    assert refused > len(whole) / 2
+
+
+def test_a_backup_that_lists_no_files_is_not_restored(data, tmp_path):
+    write_backup(data, tmp_path / "copy", copies())
+    summary = tmp_path / "copy" / "backup.json"
+    content = json.loads(summary.read_text())
+    del content["files"]
+    summary.write_text(json.dumps(content))
+
+    with pytest.raises(StorageError, match="lists no files"):
+        restore_backup(tmp_path / "copy", tmp_path / "new")

@@ -1,5 +1,6 @@
 """The data directory: one process at a time, and how the last run ended."""
 
+import json
 import subprocess
 import sys
 
@@ -210,3 +211,17 @@ def test_a_list_that_cannot_be_read_is_refused(tmp_path, boot, content):
 
 def test_a_vhosts_directory_is_the_sha1_of_its_name():
     assert directory_name("/") == "42099b4af021e53fd8fd4e056c2568d7c2e3ffa8"
+
+
+def test_a_directory_of_a_newer_version_is_refused(tmp_path, boot):
+    """Its `node.json` was read as if it were this version's, and written over."""
+    with DataDirectory.open(tmp_path, boot) as directory:
+        directory.begin([])
+    node = tmp_path / "node.json"
+    newer = json.dumps(json.loads(node.read_text()) | {"format": 2})
+    node.write_text(newer)
+
+    with pytest.raises(StorageError, match="has the format 2, and this version knows format 1"):
+        DataDirectory.open(tmp_path, boot)
+
+    assert node.read_text() == newer

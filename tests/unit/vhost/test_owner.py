@@ -16,7 +16,7 @@ from penstock.model.errors import (
     StorageError,
     Thing,
 )
-from penstock.model.names import ConnectionId, ExchangeName, QueueName, VhostName
+from penstock.model.names import ConnectionId, ExchangeName, QueueId, QueueName, VhostName
 from penstock.vhost.owner import COMMANDS_WAITING_MAX, Outcome, Owner
 from penstock.vhost.ports import NewQueue
 from support.vhost_fakes import FakeDefinitions, FakeShard, FakeShardError, Tasks
@@ -206,7 +206,7 @@ def test_a_queue_whose_deletion_may_be_written_stays_shut() -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize("command", [DeleteQueue(QueueName("a"), ME), QueueUnused(QueueName("a"))])
+@pytest.mark.parametrize("command", [DeleteQueue(QueueName("a"), ME), QueueUnused(QueueName("a"), QueueId(1))])
 def test_a_queue_whose_plain_deletion_may_be_written_takes_nothing_more(command: Command) -> None:
     """Messages were confirmed to it, and the next start deleted it."""
 
@@ -387,10 +387,31 @@ def test_an_auto_delete_queue_with_a_new_consumer_stays() -> None:
         await world.owner.submit(declare("a", auto_delete=True))
         world.shard.counts["a"] = (0, 0, 0, 0, 1)
 
-        outcome = await world.owner.submit(QueueUnused(QueueName("a")))
+        outcome = await world.owner.submit(QueueUnused(QueueName("a"), QueueId(1)))
 
         assert outcome.answer == Done(0)
         assert world.shard.queues == {1: "a"}
+
+    play(scenario)
+
+
+def test_a_queue_that_has_the_name_of_one_that_is_unused_stays() -> None:
+    """It was deleted with what had been confirmed to it when the consumer of its predecessor left late."""
+
+    async def scenario(world: World) -> None:
+        await world.owner.submit(declare("a", auto_delete=True))
+        world.definitions.hold()
+        replaced = asyncio.ensure_future(
+            world.submit_all(DeleteQueue(QueueName("a"), ME), declare("a", auto_delete=True))
+        )
+        await world.definitions.entered.wait()
+        left = asyncio.ensure_future(world.owner.submit(QueueUnused(QueueName("a"), QueueId(1))))
+        await asyncio.sleep(0)
+        world.definitions.go()
+
+        await replaced
+        assert (await left).answer == Done(0)
+        assert world.shard.queues == {2: "a"}
 
     play(scenario)
 
@@ -548,26 +569,5 @@ def test_more_callers_than_the_inbox_holds_are_all_served() -> None:
 
         assert len(world.shard.queues) == count
         assert len(world.definitions.batches) <= 4
-
-    play(scenario)
-
-
-def test_a_shard_that_stalls_is_waited_for_without_holding_up_the_event_loop() -> None:
-    async def scenario(world: World) -> None:
-        await world.submit_all(declare("q"))
-        world.shard.is_stalled = True
-        declared = asyncio.ensure_future(world.owner.submit(declare("other")))
-        counted = asyncio.ensure_future(world.owner.read(lambda: world.owner.counts([QueueName("q")])))
-        for _ in range(100):
-            await asyncio.sleep(0)
-        assert not declared.done()
-        assert not counted.done()
-        assert len(world.shard.queues) == 1
-
-        world.shard.is_stalled = False
-
-        assert await counted == [(0, 0, 0, 0, 0)]
-        await declared
-        assert len(world.shard.queues) == 2
 
     play(scenario)

@@ -8,7 +8,7 @@ import pytest
 from penstock.metadata import VhostTopology, changes_of
 from penstock.metadata.commands import DeclareExchange, DeclareQueue
 from penstock.model.errors import AccessRefusedError, LockedError, NotFoundError
-from penstock.model.names import ConnectionId, ExchangeName, QueueName, RoutingKey, VhostName
+from penstock.model.names import ConnectionId, ExchangeName, QueueId, QueueName, RoutingKey, VhostName
 from penstock.model.records import Binding, DestinationKind
 from penstock.vhost.apply import apply_changes
 from penstock.vhost.owner import Owner
@@ -260,7 +260,7 @@ def test_the_engine_learns_names_levels_alternates_and_routes() -> None:
         assert shard.auto_delete == {"a"}
         assert shard.exchanges["x"] == ("fanout", "amq.topic")
         assert shard.route("x", "anything") == ["a"]
-        await vhost.queue_unused(QueueName("a"))
+        await vhost.queue_unused(QueueName("a"), QueueId(1))
         assert shard.route("x", "anything") == []
 
     play(scenario)

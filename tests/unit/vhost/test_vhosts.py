@@ -168,6 +168,24 @@ def test_a_vhost_whose_log_cannot_be_closed_is_deleted_all_the_same() -> None:
     play(scenario)
 
 
+def test_a_vhost_that_is_being_copied_is_not_deleted() -> None:
+    """The backup failed for files that were gone, and laid it on the directory that it was made in."""
+
+    async def scenario(world: World) -> None:
+        await world.vhosts.create(actor(), "blue")
+        with world.vhosts.keep() as kept:
+            await world.vhosts.create(actor(), "red")
+            with pytest.raises(PreconditionFailedError, match="is being copied by a backup"):
+                await world.vhosts.delete(actor(), BLUE)
+            await world.vhosts.delete(actor(), VhostName("red"))
+        assert [vhost.name for vhost in kept] == ["blue"]
+
+        await world.vhosts.delete(actor(), BLUE)
+        assert world.vhosts.names() == []
+
+    play(scenario)
+
+
 def test_two_changes_of_one_name_do_not_overlap() -> None:
     class SlowStorage(FakeStorage):
         gate: asyncio.Event
@@ -200,6 +218,29 @@ def test_a_closed_connection_loses_its_exclusive_queues_in_every_vhost() -> None
         await world.vhosts.connection_closed(ConnectionId(5))
 
         assert all(shard.queues == {} for shard in world.storage.shards.values())
+
+    play(scenario)
+
+
+def test_a_vhost_that_waits_for_its_disk_keeps_no_other_waiting_when_a_connection_ends() -> None:
+    """The queues of a connection that had gone stayed in all vhosts behind one whose disk hung."""
+
+    async def scenario(world: World) -> None:
+        for name in ("blue", "red"):
+            await world.vhosts.create(actor(), name)
+        blue, red = (world.vhosts.get(VhostName(name)) for name in ("blue", "red"))
+        await red.declare_queue(actor(5), queue("mine", exclusive=True))
+        world.storage.shards[BLUE].is_stalled = True
+        waiting = asyncio.ensure_future(blue.declare_queue(actor(6), queue("late")))
+        await asyncio.sleep(0)
+
+        closing = asyncio.ensure_future(world.vhosts.connection_closed(ConnectionId(5)))
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+        assert red.queue_count == 0
+        world.storage.shards[BLUE].is_stalled = False
+        await asyncio.gather(waiting, closing)
 
     play(scenario)
 

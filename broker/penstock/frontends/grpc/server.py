@@ -17,7 +17,7 @@ from penstock.frontends.grpc.streams import NO_QUEUE, admit, admit_keys, keys_of
 from penstock.kit.logging import logger
 from penstock.kit.tasks import spawn
 from penstock.model.errors import FaultError, RefusedError, StoppedError, Thing
-from penstock.model.names import ConnectionId, QueueName, VhostName
+from penstock.model.names import ConnectionId, QueueId, QueueName, VhostName
 
 STREAMS: Final = frozenset({"publish", "consume", "read", "get"})
 PERMITS: Final = frozenset({"permit", "keys"})
@@ -47,11 +47,11 @@ class GrpcFrontend:
         for call in self._listener.take():
             if call.kind == "disconnected":
                 under_way = self._under_way.pop(call.connection, set())
-                self._context.sessions.disconnected(call.connection)
-                self._context.connections.disconnected(call.connection)
+                _forget(self._context, call.connection)
                 spawn(_disconnected(self._context, call.connection, under_way), name="grpc disconnected")
             elif call.kind == "unused":
-                spawn(_unused(self._context, call.vhost, call.subject), name="grpc unused")
+                queue_id = QueueId(int.from_bytes(call.payload, "little"))
+                spawn(_unused(self._context, call.vhost, call.subject, queue_id), name="grpc unused")
             else:
                 self._begin(call)
 
@@ -147,19 +147,34 @@ def _refuse_for_a_bug(call: Call) -> Callable[[Exception], None]:
     return refuse
 
 
+def _forget(context: Context, connection: int) -> None:
+    context.sessions.disconnected(connection)
+    context.connections.disconnected(connection)
+
+
 async def _disconnected(context: Context, connection: int, under_way: set[asyncio.Task[None]]) -> None:
-    """Waits for what the connection still had under way: it may be declaring the exclusive queue that has to go."""
+    """Its queues go at once, and again when what it still had under way is done: that may be declaring another one."""
+    await asyncio.gather(_end_queues(context, connection), _end_rest(context, connection, under_way))
+
+
+async def _end_rest(context: Context, connection: int, under_way: set[asyncio.Task[None]]) -> None:
+    """A call that was being decided may have counted the connection after it ended."""
     if under_way:
         await asyncio.wait(under_way)
+        _forget(context, connection)  # it may have been counted only then
+        await _end_queues(context, connection)
+
+
+async def _end_queues(context: Context, connection: int) -> None:
     try:
         await context.vhosts.connection_closed(ConnectionId(connection))
     except FaultError as fault:
         _log.warning("exclusive queues stay after their connection", fault=str(fault))
 
 
-async def _unused(context: Context, vhost: str, queue: str) -> None:
+async def _unused(context: Context, vhost: str, queue: str, queue_id: QueueId) -> None:
     try:
-        await context.vhosts.get(VhostName(vhost)).queue_unused(QueueName(queue))
+        await context.vhosts.get(VhostName(vhost)).queue_unused(QueueName(queue), queue_id)
     except RefusedError:
         return  # queue or vhost went first
     except FaultError as fault:

@@ -7,7 +7,7 @@ from penstock.frontends.grpc.caller import Caller
 from penstock.frontends.grpc.context import Context
 from penstock.frontends.grpc.convert import vhost_of
 from penstock.metadata.limits import Limits
-from penstock.model.errors import Thing
+from penstock.model.errors import FaultError, Thing
 from penstock.model.names import vhost_name
 from penstock.storage import directory_name
 from penstock.v1 import admin_pb2 as admin
@@ -19,7 +19,10 @@ async def list_vhosts(context: Context, caller: Caller, _: admin.ListVhostsReque
     response = admin.ListVhostsResponse()
     for vhost in context.vhosts.all():
         if caller.user.sees_vhost(vhost.name):
-            ready_count, unsettled_count = vhost.totals()
+            try:
+                ready_count, unsettled_count = vhost.totals()
+            except FaultError:
+                ready_count = unsettled_count = 0  # one that has stopped hides none of the others
             response.vhosts.add(
                 name=vhost.name,
                 directory=directory_name(vhost.name),

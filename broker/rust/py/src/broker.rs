@@ -113,6 +113,12 @@ fn counts_tuple(counts: QueueCounts) -> Counts {
     (ready, unsettled, counts.ready_bytes, counts.unsettled_bytes, counts.consumer_count)
 }
 
+fn standing_tuple(standing: StreamStanding) -> Standing {
+    let (first_ms, last_ms) = (standing.first_timestamp_ms, standing.last_timestamp_ms);
+    let StreamStanding { first, next, count, bytes, reader_count, .. } = standing;
+    (first, next, count, bytes, first_ms, last_ms, reader_count)
+}
+
 /// Number, name, whether it goes with its last consumer, level, least level, and the largest age and size of a stream.
 type NewQueue = (u32, String, bool, Option<String>, Option<String>, Option<(u64, u64)>);
 /// First, next, count, bytes, first and last time, readers.
@@ -245,12 +251,13 @@ impl PyShard {
     fn stream_states(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<Vec<Standing>> {
         let ids: Vec<QueueId> = ids.into_iter().map(QueueId).collect();
         let states = self.with(py, |shard| shard.stream_states(&ids))?;
-        let tuple = |standing: StreamStanding| {
-            let (first_ms, last_ms) = (standing.first_timestamp_ms, standing.last_timestamp_ms);
-            let StreamStanding { first, next, count, bytes, reader_count, .. } = standing;
-            (first, next, count, bytes, first_ms, last_ms, reader_count)
-        };
-        Ok(states.into_iter().map(tuple).collect())
+        Ok(states.into_iter().map(standing_tuple).collect())
+    }
+
+    fn stream_extents(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<Vec<Standing>> {
+        let ids: Vec<QueueId> = ids.into_iter().map(QueueId).collect();
+        let extents = self.with(py, |shard| shard.stream_extents(&ids))?;
+        Ok(extents.into_iter().map(standing_tuple).collect())
     }
 
     fn offset_at(&self, py: Python<'_>, id: u32, timestamp_ms: u64) -> PyResult<u64> {
@@ -350,10 +357,10 @@ impl PyShard {
         damages.into_iter().flatten().map(|found| (found.file, found.at, found.records, found.queues)).collect()
     }
 
-    /// Whether its lock is held for long: a call that needs it would wait.
+    /// Whether its lock, or that of a queue's own log, is held for long: a call that needs it would wait.
     #[getter]
     fn is_stalled(&self, py: Python<'_>) -> bool {
-        py.detach(|| self.shard.is_stalled())
+        py.detach(|| self.shard.is_family_stalled())
     }
 
     #[getter]
