@@ -205,7 +205,7 @@ impl PublishStream {
                 Ok(Some(frame)) => {
                     count += 1;
                     bytes += frame.len();
-                    if let Err(failed) = self.requests.push(&frame) {
+                    if let Err(failed) = self.requests.push(frame) {
                         self.failed.get_or_insert(failed);
                     }
                 }

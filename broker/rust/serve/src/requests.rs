@@ -4,9 +4,9 @@
 //! the order sent, and none twice.
 
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use penstock_wire::WireError;
 use penstock_wire::grpc::publish::{MessageRef, Messages, PublishFrame, parse_publish};
 use tonic::Status;
@@ -19,10 +19,11 @@ const ROUND_BYTES_MAX: usize = 1 << 20;
 /// The messages of a request that are left.
 #[derive(Debug)]
 struct Request {
-    /// Begins with the next message, or with what may stand between two of them.
-    rest: Bytes,
-    exchange: Bytes,
-    routing_key: Bytes,
+    frame: Bytes,
+    /// Where in it the next message begins, or what may stand between two of them, and where the last one ends.
+    rest: Range<usize>,
+    exchange: Range<usize>,
+    routing_key: Range<usize>,
     mandatory: bool,
     message_count: usize,
     /// The producer's sequence of the request's first message; 0 when there are none.
@@ -71,18 +72,19 @@ impl Requests {
     ///
     /// # Errors
     /// When it is no batch.
-    pub fn push(&mut self, frame: &Bytes) -> Result<(), Status> {
-        let parsed = parse_publish(frame).map_err(|error| status::of_wire(&error))?;
+    pub fn push(&mut self, frame: Bytes) -> Result<(), Status> {
+        let parsed = parse_publish(&frame).map_err(|error| status::of_wire(&error))?;
         let PublishFrame::Batch(batch) = parsed else { return Err(status::opened_twice()) };
         if batch.message_count > 0 {
             self.waiting.push_back(Request {
-                rest: frame.slice_ref(batch.content()),
-                exchange: frame.slice_ref(batch.exchange),
-                routing_key: frame.slice_ref(batch.routing_key),
+                rest: place_in(&frame, batch.content()),
+                exchange: place_in(&frame, batch.exchange),
+                routing_key: place_in(&frame, batch.routing_key),
                 mandatory: batch.mandatory,
                 message_count: batch.message_count,
                 first_sequence: batch.producer_sequence,
                 taken: 0,
+                frame,
             });
         }
         Ok(())
@@ -139,9 +141,9 @@ impl Requests {
         }
         let Some(request) = self.waiting.front_mut() else { return bytes };
         let step = request.rest.len().saturating_sub(end.rest_bytes);
-        request.rest.advance(step);
+        request.rest.start += step;
         request.taken = end.taken;
-        if request.is_done() {
+        if request.left() == 0 {
             self.waiting.pop_front();
         }
         bytes + step
@@ -150,16 +152,12 @@ impl Requests {
 
 impl Request {
     fn messages(&self) -> Messages<'_> {
-        Messages::resume(&self.rest, &self.exchange, &self.routing_key)
+        let at = |place: &Range<usize>| self.frame.get(place.clone()).unwrap_or_default();
+        Messages::resume(at(&self.rest), at(&self.exchange), at(&self.routing_key))
     }
 
     fn left(&self) -> usize {
         self.message_count.saturating_sub(usize::try_from(self.taken).unwrap_or(usize::MAX))
-    }
-
-    /// Nothing but names may stand behind the last message.
-    fn is_done(&self) -> bool {
-        self.messages().next().is_none()
     }
 
     /// The producer's sequence of the message at that place of the request.
@@ -173,6 +171,15 @@ impl Request {
             },
         }
     }
+}
+
+/// Where in a frame a part of it lies. A reference to each part would cost as many counts as there are parts.
+fn place_in(frame: &Bytes, part: &[u8]) -> Range<usize> {
+    if part.is_empty() {
+        return 0..0; // it may lie anywhere
+    }
+    let start = part.as_ptr().addr() - frame.as_ptr().addr();
+    start..start + part.len()
 }
 
 #[cfg(test)]
@@ -217,10 +224,10 @@ mod tests {
     #[test]
     fn rounds_go_through_requests_in_order_and_count_their_sequences() {
         let mut requests = Requests::default();
-        requests.push(&request(7, &[b"a", b"b", b"c"])).unwrap();
-        requests.push(&request(0, &[])).unwrap();
-        requests.push(&request(0, &[b"d"])).unwrap();
-        requests.push(&request(4, &[b"e", b"f"])).unwrap();
+        requests.push(request(7, &[b"a", b"b", b"c"])).unwrap();
+        requests.push(request(0, &[])).unwrap();
+        requests.push(request(0, &[b"d"])).unwrap();
+        requests.push(request(4, &[b"e", b"f"])).unwrap();
         let said = |body: &str, sequence| (body.to_owned(), sequence);
 
         assert_eq!(requests.message_count(), 6);
@@ -244,7 +251,7 @@ mod tests {
     fn a_round_ends_with_the_message_that_makes_it_large() {
         let large = vec![b'x'; super::ROUND_BYTES_MAX];
         let mut requests = Requests::default();
-        requests.push(&request(0, &[b"small", &large, b"behind"])).unwrap();
+        requests.push(request(0, &[b"small", &large, b"behind"])).unwrap();
 
         assert_eq!(counted(&requests, 100), (2, true));
     }
@@ -254,14 +261,14 @@ mod tests {
         let mut open = Vec::new();
         encode_publish_open(&mut open, "/", 0, "");
 
-        assert!(Requests::default().push(&open.into()).is_err());
-        assert!(Requests::default().push(&Bytes::from_static(b"\xff")).is_err());
+        assert!(Requests::default().push(open.into()).is_err());
+        assert!(Requests::default().push(Bytes::from_static(b"\xff")).is_err());
     }
 
     #[test]
     fn a_sequence_beyond_the_last_number_ends_the_round() {
         let mut requests = Requests::default();
-        requests.push(&request(u64::MAX, &[b"a", b"b", b"c"])).unwrap();
+        requests.push(request(u64::MAX, &[b"a", b"b", b"c"])).unwrap();
 
         assert_eq!(counted(&requests, 10), (1, false));
     }
