@@ -285,8 +285,12 @@ impl Load {
     }
 
     fn close(&mut self) -> Result<(), LogError> {
-        self.log().close()?;
-        let synced = self.log().synced();
+        let steps = self.recorder.count();
+        let closed = self.log().close();
+        // It appends a record where all there is has been folded.
+        let (end, synced) = (self.log().end(), self.log().synced());
+        self.past.appended(end, &self.model, steps);
+        closed?;
         self.past.synced(synced, self.recorder.count());
         self.restart()
     }
