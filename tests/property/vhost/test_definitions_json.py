@@ -13,7 +13,7 @@ from penstock.model.errors import RefusedError
 from penstock.model.names import ExchangeName, QueueId, QueueName, RoutingKey, VhostName
 from penstock.model.records import Binding, DestinationKind, Exchange, ExchangeKind, Queue
 from penstock.vhost.definitions_json import read_definitions, write_topology
-from support.argument_strategies import arguments, texts
+from support.argument_strategies import json_arguments, texts
 
 HERE = VhostName("blue")
 KEYS = [
@@ -61,7 +61,7 @@ documents = st.one_of(
 )
 
 
-@given(texts.filter(bool), texts, arguments, st.booleans())
+@given(texts.filter(bool), texts, json_arguments, st.booleans())
 def test_what_is_written_is_read_again(name: str, key: str, table: dict[str, Value], flag: bool) -> None:
     queue = Queue(QueueId(1), QueueName(name), flag, not flag, table)
     exchange = Exchange(ExchangeName(name), ExchangeKind.HEADERS, flag, not flag, flag, table)
