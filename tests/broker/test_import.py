@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.importing.writing import Imported, import_lavinmq
 from penstock.model.errors import StorageError
-from penstock.node.importing import Imported, import_lavinmq
 from support import Broker
 from support.waiting import eventually
 

@@ -7,11 +7,12 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from penstock.auth import Allowance, Permission, Person, Tag, TopicPermission, User, Users
-from penstock.auth.user_limits import NO_USER_LIMITS, UserLimits
 from penstock.frontends.grpc import Connections, Context, GrpcFrontend
-from penstock.frontends.grpc.sessions import Sessions
-from penstock.frontends.ports import (
+from penstock.identity import Allowance, Permission, Person, Tag, TopicPermission, User, Users
+from penstock.identity.user_limits import NO_USER_LIMITS, UserLimits
+from penstock.model.errors import NotAuthenticatedError, Thing
+from penstock.model.names import ConnectionId, UserName, VhostName
+from penstock.services.ports import (
     Damage,
     GroupTotals,
     NodeState,
@@ -21,8 +22,7 @@ from penstock.frontends.ports import (
     VhostTotals,
     WrittenBackup,
 )
-from penstock.model.errors import NotAuthenticatedError, Thing
-from penstock.model.names import ConnectionId, UserName, VhostName
+from penstock.services.sessions import Sessions
 from penstock.vhost import Actor, Vhosts
 from support.vhost_fakes import FakeStorage, Tasks
 

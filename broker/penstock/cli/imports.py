@@ -41,7 +41,7 @@ def lavinmq(
     """
     if dry_run == (data_dir is not None):
         raise typer.BadParameter("name the new data directory with --data-dir, or ask for a --dry-run")
-    importing = import_module("penstock.node.importing")
+    importing = import_module("penstock.importing.writing")
     with progress(is_json) as shown:
         target = None if data_dir is None else data_dir.absolute()
         report: Any = importing.import_lavinmq(directory, target, is_partial=partial, on_progress=_shown_on(shown))

@@ -2,24 +2,24 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.auth import TokenRules
+from penstock.identity import TokenRules
+from penstock.identity.http_backend import HttpBackend, HttpUrls
+from penstock.identity.http_client import HttpClient
+from penstock.identity.sign_in import Backend, SignIn
+from penstock.identity.token_backend import TokenBackend
+from penstock.identity.token_keys import TokenKeys
 from penstock.kit.clock import Clock
-from penstock.node.accounts import Accounts
-from penstock.node.asking import Asking
 from penstock.node.config import Settings, words
-from penstock.node.http_backend import HttpBackend, HttpUrls
-from penstock.node.sign_in import Backend, SignIn
-from penstock.node.token_backend import TokenBackend
-from penstock.node.token_keys import TokenKeys
+from penstock.services.accounts import Accounts
 
 if TYPE_CHECKING:
-    from penstock.node.certificates import Certificates, Rule
+    from penstock.identity.certificates import Certificates, Rule
 
 
-def make_sign_in(settings: Settings, accounts: Accounts, asking: Asking, clock: Clock) -> SignIn:
+def make_sign_in(settings: Settings, accounts: Accounts, http_client: HttpClient, clock: Clock) -> SignIn:
     made: dict[str, Backend] = {"local": accounts}
     if "jwt" in settings.backends:
-        made["jwt"] = _token_backend(settings, asking, clock)
+        made["jwt"] = _token_backend(settings, http_client, clock)
     if "http" in settings.backends:
         urls = HttpUrls(
             settings.http_auth_user_url,
@@ -27,7 +27,7 @@ def make_sign_in(settings: Settings, accounts: Accounts, asking: Asking, clock: 
             settings.http_auth_resource_url,
             settings.http_auth_topic_url,
         )
-        made["http"] = HttpBackend(urls, settings.http_auth_cache_seconds, asking.post_form, clock)
+        made["http"] = HttpBackend(urls, settings.http_auth_cache_seconds, http_client.post_form, clock)
     return SignIn([made[name] for name in settings.backends], _certificates(settings.tls_client_user, accounts))
 
 
@@ -35,12 +35,12 @@ def _certificates(rule: "Rule", accounts: Accounts) -> "Certificates | None":
     if rule == "none":
         return None
     # What reads certificates weighs ten megabytes: a broker that needs it loads it at its start, no other does.
-    from penstock.node.certificates import Certificates
+    from penstock.identity.certificates import Certificates
 
     return Certificates(rule, accounts.find)
 
 
-def _token_backend(settings: Settings, asking: Asking, clock: Clock) -> TokenBackend:
+def _token_backend(settings: Settings, http_client: HttpClient, clock: Clock) -> TokenBackend:
     audience, prefix = settings.jwt_audience, settings.jwt_scope_prefix
     rules = TokenRules(
         audience,
@@ -49,6 +49,6 @@ def _token_backend(settings: Settings, asking: Asking, clock: Clock) -> TokenBac
         words(settings.jwt_scope_claims),
     )
     keys = TokenKeys(
-        settings.jwt_issuer, settings.jwt_jwks_url, settings.jwt_jwks_cache_seconds, asking.fetch_json, clock
+        settings.jwt_issuer, settings.jwt_jwks_url, settings.jwt_jwks_cache_seconds, http_client.fetch_json, clock
     )
     return TokenBackend(keys, rules, settings.jwt_issuer, settings.jwt_clock_skew_seconds, clock)

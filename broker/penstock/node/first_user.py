@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from penstock.auth.users import LOOPBACK_ONLY_USER
+from penstock.identity.users import LOOPBACK_ONLY_USER
 from penstock.kit.peers import is_loopback
 from penstock.node.config import Settings
 from penstock.storage.jsonfiles import write_file

@@ -5,9 +5,9 @@ import os
 import sys
 from pathlib import Path
 
-from penstock.frontends.ports import Node
 from penstock.node.config import Settings
 from penstock.node.state import BrokerState
+from penstock.services.ports import Node
 
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
 

@@ -17,29 +17,29 @@ from typing import Self
 from penstock.archive.errors import ArchiveError
 from penstock.frontends.grpc import Connections, Context, GrpcFrontend, Sessions
 from penstock.frontends.http import HttpFrontend
+from penstock.identity.http_client import HttpClient
 from penstock.kit.clock import SystemClock
 from penstock.kit.logging import configure, logger
 from penstock.kit.settings import CALLS_MAX
 from penstock.kit.tasks import spawn
 from penstock.model.names import DEFAULT_VHOST, SERVER_NAMED_RANDOM_LENGTH
 from penstock.native import Engine, Server, Tls, version
-from penstock.node.accounts import Accounts
-from penstock.node.archives import Archives
-from penstock.node.asking import Asking
 from penstock.node.backends import make_sign_in
-from penstock.node.backups import Backups
 from penstock.node.config import Settings
-from penstock.node.definitions_users import DefinitionsUsers
 from penstock.node.files import connections_that_fit
 from penstock.node.first_user import choose_first_user, is_beyond_loopback
 from penstock.node.notices import listen
 from penstock.node.process import StartError
-from penstock.node.quotas import Quotas
 from penstock.node.reloading import Reloading
 from penstock.node.state import BrokerState, Phase
 from penstock.node.tls import TlsFiles, tls_files
-from penstock.node.user_limits import LimitsOfUsers
 from penstock.node.vhosts_storage import VhostsStorage
+from penstock.services.accounts import Accounts
+from penstock.services.archives import Archives
+from penstock.services.backups import Backups
+from penstock.services.definitions_users import DefinitionsUsers
+from penstock.services.quotas import Quotas
+from penstock.services.user_limits import LimitsOfUsers
 from penstock.storage import DataDirectory
 from penstock.vhost.vhosts import Vhosts
 
@@ -179,9 +179,9 @@ class Broker:
         quotas = Quotas(server, self._vhosts.all, self._limits)
         quotas.apply()
         users, backups = DefinitionsUsers(self._accounts, self._limits), Backups(self._directory, self._vhosts)
-        asking, clock = Asking(self._settings.auth_timeout_seconds), SystemClock()
-        self._undo.push_async_callback(asking.close)
-        sign_in = make_sign_in(self._settings, self._accounts, asking, clock)
+        http_client, clock = HttpClient(self._settings.auth_timeout_seconds), SystemClock()
+        self._undo.push_async_callback(http_client.close)
+        sign_in = make_sign_in(self._settings, self._accounts, http_client, clock)
         sessions = Sessions(clock, asyncio.get_running_loop().call_later, server.recheck)
         frontend = GrpcFrontend(
             server,

@@ -7,7 +7,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
-from penstock.frontends.ports import (
+from penstock.kit.clock import Clock
+from penstock.kit.settings import GROUP_SERIES_MAX, PARTITION_SERIES_MAX
+from penstock.model.errors import FaultError, RefusedError
+from penstock.services.ports import (
     Damage,
     GroupTotals,
     NodeState,
@@ -16,9 +19,6 @@ from penstock.frontends.ports import (
     StreamTotals,
     VhostTotals,
 )
-from penstock.kit.clock import Clock
-from penstock.kit.settings import GROUP_SERIES_MAX, PARTITION_SERIES_MAX
-from penstock.model.errors import FaultError, RefusedError
 from penstock.vhost.streams import PartitionStatus
 from penstock.vhost.vhosts import Vhosts
 
@@ -47,7 +47,7 @@ MOVES: dict[Phase, frozenset[Phase]] = {
 
 
 class BrokerState:
-    """Implements `frontends.ports.Node`. Empty of vhosts and counters until `opened`."""
+    """Implements `services.ports.Node`. Empty of vhosts and counters until `opened`."""
 
     def __init__(self, version: str, node: str, data_dir: str, clock: Clock) -> None:
         self.phase = Phase.STARTING

@@ -7,16 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.frontends.ports import Damage
 from penstock.kit.logging import logger
 from penstock.metadata.effects import Entry, PersistLimits, PersistPolicies
 from penstock.model.errors import DiskFullError, NotWrittenError, StorageError, Thing
 from penstock.model.names import VhostName
 from penstock.native import Engine, Shard
 from penstock.native import StorageError as NativeStorageError
-from penstock.node.entries import change_of, entry_of, limits_of, policies_of, record_of
 from penstock.node.shards import CarefulShard
+from penstock.services.ports import Damage
 from penstock.storage import DataDirectory, DefinitionsCopy, DefinitionsFile, read_vhosts, write_vhosts
+from penstock.storage.entries import change_of, entry_of, limits_of, policies_of, record_of
 from penstock.storage.limits_json import LIMITS, write_limits_file
 from penstock.storage.policies_json import OPERATOR_POLICIES, POLICIES, write_policies
 from penstock.storage.start_room import check_room

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from penstock.auth.permissions import whole_pattern
+from penstock.identity.permissions import whole_pattern
 from penstock.metadata.commands import DeclareExchange, DeclareQueue, SetLimits, SetPolicy
 from penstock.metadata.effects import Entry, PersistBound, PersistExchange, PersistQueue
 from penstock.metadata.limits import read_limits

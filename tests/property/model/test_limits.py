@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.auth.user_limits import UserLimits, read_user_limits
+from penstock.identity.user_limits import UserLimits, read_user_limits
 from penstock.metadata.limits import Limits, read_limits
 from penstock.model.errors import InvalidArgumentError
 from penstock.model.limits import KEYS

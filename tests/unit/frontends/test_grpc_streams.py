@@ -4,8 +4,8 @@ import asyncio
 
 import structlog
 
-from penstock.auth import TopicPermission
-from penstock.auth.user_limits import UserLimits
+from penstock.identity import TopicPermission
+from penstock.identity.user_limits import UserLimits
 from penstock.v1 import admin_pb2 as admin
 from penstock.v1 import messaging_pb2 as messaging
 from support.grpc_fakes import FakeCall, basic, play

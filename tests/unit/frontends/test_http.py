@@ -7,7 +7,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from penstock.frontends.http import HttpFrontend
-from penstock.frontends.ports import VhostTotals
+from penstock.services.ports import VhostTotals
 from support.grpc_fakes import FakeNode
 
 

@@ -1,9 +1,9 @@
 """Users and permissions. Changing them needs the tag administrator; others see themselves alone."""
 
-from penstock.auth import Permission, TopicPermission, User
 from penstock.frontends.grpc.caller import Caller
 from penstock.frontends.grpc.context import Context
 from penstock.frontends.grpc.convert import vhost_of
+from penstock.identity import Permission, TopicPermission, User
 from penstock.model.errors import Thing
 from penstock.model.names import exchange_name
 from penstock.model.records import Access

@@ -7,7 +7,7 @@ from typing import Any
 from penstock.frontends.grpc.caller import Caller
 from penstock.frontends.grpc.context import Context
 from penstock.frontends.grpc.convert import existing_queue_name, vhost_of
-from penstock.frontends.ports import ArchivedPart
+from penstock.services.ports import ArchivedPart
 
 
 async def read_archive(context: Context, caller: Caller, payload: bytes) -> bytes:

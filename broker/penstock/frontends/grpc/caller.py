@@ -4,11 +4,11 @@ import base64
 import binascii
 from dataclasses import dataclass
 
-from penstock.auth import Person
-from penstock.frontends.ports import Accounts, SignIn
+from penstock.identity import Person
 from penstock.kit.peers import is_loopback
 from penstock.model.errors import NotAuthenticatedError
 from penstock.model.names import ConnectionId
+from penstock.services.ports import Accounts, SignIn
 from penstock.vhost.actor import Actor
 
 _WAY_OUT = "send `authorization: Basic base64(user:password)`, or `Bearer` and a token, in the call's metadata"

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.frontends.grpc.connections import Connections
-from penstock.frontends.grpc.sessions import Sessions
-from penstock.frontends.ports import Accounts, Archives, Backups, LimitsOfUsers, Node, Quotas, SignIn
+from penstock.services.connections import Connections
+from penstock.services.ports import Accounts, Archives, Backups, LimitsOfUsers, Node, Quotas, SignIn
+from penstock.services.sessions import Sessions
 from penstock.vhost.ports import DefinitionsUsers
 from penstock.vhost.vhosts import Vhosts
 

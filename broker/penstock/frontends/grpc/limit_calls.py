@@ -2,10 +2,10 @@
 
 from dataclasses import asdict
 
-from penstock.auth.user_limits import UserLimits, check_user_limits
-from penstock.auth.users import check_user_name
 from penstock.frontends.grpc.caller import Caller
 from penstock.frontends.grpc.context import Context
+from penstock.identity.user_limits import UserLimits, check_user_limits
+from penstock.identity.users import check_user_name
 from penstock.model.errors import Thing
 from penstock.v1 import admin_pb2 as admin
 

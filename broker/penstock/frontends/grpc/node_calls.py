@@ -1,8 +1,8 @@
 """The broker's own state. Every user may ask how it is; where it keeps its files only those who look after it see."""
 
-from penstock.auth import Tag
 from penstock.frontends.grpc.caller import Caller
 from penstock.frontends.grpc.context import Context
+from penstock.identity import Tag
 from penstock.v1 import admin_pb2 as admin
 
 _CARETAKERS = frozenset({Tag.ADMINISTRATOR, Tag.MONITORING})

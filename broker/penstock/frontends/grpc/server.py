@@ -5,7 +5,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from penstock.auth import Person, UndecidedError
 from penstock.frontends.grpc.archive_calls import read_archive
 from penstock.frontends.grpc.caller import Caller, authenticate
 from penstock.frontends.grpc.calls import answer_call
@@ -14,6 +13,7 @@ from penstock.frontends.grpc.errors import Refusal, refusal_of, refusal_of_a_bug
 from penstock.frontends.grpc.ports import Call, Listener
 from penstock.frontends.grpc.staging_calls import open_stage
 from penstock.frontends.grpc.streams import NO_QUEUE, admit, admit_keys, keys_of
+from penstock.identity import Person, UndecidedError
 from penstock.kit.logging import logger
 from penstock.kit.tasks import spawn
 from penstock.model.errors import FaultError, RefusedError, StoppedError, Thing

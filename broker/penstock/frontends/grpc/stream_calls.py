@@ -4,9 +4,9 @@ is the listener's, once it was admitted."""
 from penstock.frontends.grpc.caller import Caller
 from penstock.frontends.grpc.context import Context
 from penstock.frontends.grpc.convert import arguments_of, existing_queue_name, put_arguments, vhost_of
-from penstock.frontends.ports import ArchivedPart, ArchiveStanding
 from penstock.metadata.commands import DeclareStream
 from penstock.model.names import VhostName, check_name
+from penstock.services.ports import ArchivedPart, ArchiveStanding
 from penstock.v1 import streams_pb2 as wire
 from penstock.vhost.streams import PRODUCERS_PAGE_MAX, PartitionStatus, Streams, StreamStatus
 

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from penstock.frontends.ports import Node
+from penstock.services.ports import Node
 
 # Name in the engine -> (name here without `_total`, what it says). Order is that of the page.
 COUNTERS: dict[str, tuple[str, str]] = {

@@ -11,7 +11,7 @@ from aiohttp.typedefs import Handler
 
 from penstock.frontends.http.guard import FIRST_REQUEST_SECONDS, KEEPALIVE_SECONDS, Guard
 from penstock.frontends.http.metrics import exposition, make_registry
-from penstock.frontends.ports import Node
+from penstock.services.ports import Node
 
 METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -1,0 +1,27 @@
+"""Who acts, and what they may do: users, passwords, tokens, certificates and permissions. Decisions are made from
+values alone; `sign_in`, `http_backend` and `token_keys` ask other servers. No module here reads or writes a file."""
+
+from penstock.identity.credentials import CredentialCache
+from penstock.identity.passwords import hash_password, verify_password
+from penstock.identity.people import Allowance, Person, UndecidedError
+from penstock.identity.permissions import Permission
+from penstock.identity.tokens import TokenRules, Visitor, visitor_of
+from penstock.identity.topics import TopicPermission
+from penstock.identity.users import Tag, User, Users
+
+__all__ = [
+    "Allowance",
+    "CredentialCache",
+    "Permission",
+    "Person",
+    "Tag",
+    "TokenRules",
+    "TopicPermission",
+    "UndecidedError",
+    "User",
+    "Users",
+    "Visitor",
+    "hash_password",
+    "verify_password",
+    "visitor_of",
+]

@@ -1,0 +1,158 @@
+"""Asks a server of the operator's who comes in and what they may, with the questions and answers of RabbitMQ's
+auth-backend-http: a form with POST, and `allow` or `deny` in the answer's body, for users followed by their tags.
+Answers hold for a few seconds, so that a declare does not wait for the same question each time."""
+
+import hashlib
+import os
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.identity import Allowance, Person, Tag, UndecidedError
+from penstock.identity.sign_in import NOT_HERE
+from penstock.kit.clock import Clock
+from penstock.model.errors import NotAuthenticatedError
+from penstock.model.records import Access
+
+Ask = Callable[[str, Mapping[str, str]], Awaitable[str]]
+"""Posts a form and gives the body of the answer. Raises FaultError."""
+
+ANSWERS_MAX: Final = 65_536
+_TAGS: Final = {tag.value: tag for tag in Tag}
+
+
+@dataclass(frozen=True, slots=True)
+class HttpUrls:
+    user: str
+    vhost: str
+    resource: str
+    topic: str = ""
+    """Empty when routing keys are not asked about."""
+
+
+class HttpBackend:
+    """Keeps answers by a keyed digest of the question: passwords are part of some."""
+
+    def __init__(self, urls: HttpUrls, cache_seconds: float, ask: Ask, clock: Clock) -> None:
+        self._urls = urls
+        self._cache_seconds = cache_seconds
+        self._ask = ask
+        self._clock = clock
+        self._key = os.urandom(32)
+        self._answers: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
+
+    async def log_in(self, name: str, password: str, *, is_loopback: bool) -> Person:
+        del is_loopback
+        question = {"username": name, "password": password}
+        answer = self._known(self._urls.user, question)
+        if answer is None:
+            answer = await self._asked(self._urls.user, question)
+        word, *tags = answer.split()
+        if word != "allow":
+            raise NotAuthenticatedError(name)
+        return Guest(name, tuple(_TAGS[tag] for tag in dict.fromkeys(tags) if tag in _TAGS), self)
+
+    async def log_in_by_token(self, token: str) -> Person:
+        del token
+        raise NotAuthenticatedError("", NOT_HERE)
+
+    def may_enter(self, person: "Guest", vhost: str) -> bool:
+        question = {"username": person.name, "vhost": vhost, "tags": person.tag_text}
+        return self._decided(self._urls.vhost, question)
+
+    def may(self, person: "Guest", vhost: str, access: Access, resource: tuple[str, str]) -> bool:
+        """`resource` is its kind and its name."""
+        kind, name = resource
+        question = {"username": person.name, "vhost": vhost, "resource": kind, "name": name}
+        question |= {"permission": access.value, "tags": person.tag_text}
+        return self._decided(self._urls.resource, question)
+
+    @property
+    def narrows_keys(self) -> bool:
+        return bool(self._urls.topic)
+
+    def may_key(self, person: "Guest", vhost: str, access: Access, place: tuple[str, str]) -> bool:
+        """`place` is an exchange and a routing key."""
+        if not self._urls.topic:
+            return True
+        exchange, key = place
+        question = {"username": person.name, "vhost": vhost, "resource": "topic", "name": exchange}
+        question |= {"permission": access.value, "routing_key": key, "tags": person.tag_text}
+        question |= {"variable_map.username": person.name, "variable_map.vhost": vhost}
+        return self._decided(self._urls.topic, question)
+
+    def _decided(self, url: str, question: Mapping[str, str]) -> bool:
+        answer = self._known(url, question)
+        if answer is None:
+
+            async def ask() -> None:
+                await self._asked(url, question)
+
+            raise UndecidedError(ask)
+        return answer.split()[:1] == ["allow"]
+
+    def _known(self, url: str, question: Mapping[str, str]) -> str | None:
+        found = self._answers.get(self._digest(url, question))
+        return found[1] if found is not None and found[0] > self._clock.monotonic() else None
+
+    async def _asked(self, url: str, question: Mapping[str, str]) -> str:
+        answer = (await self._ask(url, question)).strip().lower() or "deny"
+        self._answers[self._digest(url, question)] = (self._clock.monotonic() + self._cache_seconds, answer)
+        if len(self._answers) > ANSWERS_MAX:
+            self._answers.popitem(last=False)
+        return answer
+
+    def _digest(self, url: str, question: Mapping[str, str]) -> bytes:
+        digest = hashlib.blake2b(key=self._key, digest_size=32)
+        for part in (url, *question.keys(), *question.values()):
+            content = part.encode("utf-8", "surrogateescape")
+            digest.update(len(content).to_bytes(8, "little") + content)
+        return digest.digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """Implements `Person` for whom the server vouches."""
+
+    name: str
+    tags: tuple[Tag, ...]
+    backend: HttpBackend = field(repr=False, compare=False)
+
+    @property
+    def tag_text(self) -> str:
+        return " ".join(self.tags)
+
+    @property
+    def is_administrator(self) -> bool:
+        return Tag.ADMINISTRATOR in self.tags
+
+    @property
+    def expires_at_ms(self) -> int | None:
+        return None
+
+    def sees_vhost(self, vhost: str) -> bool:
+        """Decided by tags alone: a listing must not become a question for each vhost."""
+        del vhost
+        return self.is_administrator or Tag.MONITORING in self.tags
+
+    def allowance(self, vhost: str) -> Allowance | None:
+        return GuestAllowance(self, vhost) if self.backend.may_enter(self, vhost) else None
+
+
+@dataclass(frozen=True, slots=True)
+class GuestAllowance:
+    """Implements `Allowance`."""
+
+    guest: Guest
+    vhost: str
+
+    def allows(self, access: Access, name: str, kind: str = "") -> bool:
+        return self.guest.backend.may(self.guest, self.vhost, access, (kind, name))
+
+    def narrows_keys(self, exchange: str) -> bool:
+        del exchange
+        return self.guest.backend.narrows_keys
+
+    def allows_key(self, access: Access, exchange: str, key: str) -> bool:
+        return self.guest.backend.may_key(self.guest, self.vhost, access, (exchange, key))

@@ -1,0 +1,58 @@
+"""HTTP from the broker to servers that the operator named: keys of tokens, and who may come in. Bounded in time and
+size; a redirect is not followed, because credentials must not go where nobody sent them."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import aiohttp
+
+from penstock.model.errors import FaultError, Thing
+
+ANSWER_BYTES_MAX: Final = 1024 * 1024
+
+
+class HttpClient:
+    """Makes its session when it is first needed; `close` ends it."""
+
+    def __init__(self, timeout_seconds: float) -> None:
+        self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def fetch_json(self, url: str) -> Mapping[str, Any]:
+        """Raises FaultError unless there is a JSON object at the URL."""
+        content = await self._read("GET", url, None)
+        try:
+            found = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise _fault(url, f"gave no JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise _fault(url, "gave JSON that is no object")
+        return found
+
+    async def post_form(self, url: str, form: Mapping[str, str]) -> str:
+        return (await self._read("POST", url, dict(form))).decode("utf-8", "replace")
+
+    async def _read(self, method: str, url: str, form: dict[str, str] | None) -> bytes:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=self._timeout)
+        try:
+            async with self._session.request(method, url, data=form, allow_redirects=False) as response:
+                if response.status != 200:
+                    raise _fault(url, f"answered with status {response.status}")
+                content = await response.content.read(ANSWER_BYTES_MAX + 1)
+                while len(content) <= ANSWER_BYTES_MAX and (more := await response.content.read(ANSWER_BYTES_MAX)):
+                    content += more
+        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
+            raise _fault(url, f"cannot be asked: {error or type(error).__name__}") from error
+        if len(content) > ANSWER_BYTES_MAX:
+            raise _fault(url, f"gave more than {ANSWER_BYTES_MAX} bytes")
+        return content
+
+
+def _fault(url: str, rule: str) -> FaultError:
+    return FaultError(Thing("server", url), rule, "try again later, and have it looked at")

@@ -1,0 +1,66 @@
+"""Asks the back-ends in their order who somebody is: the first that knows them counts. One that refuses, or cannot be
+reached, leaves it to the next; when nobody knows them, the first refusal is the answer."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from penstock.identity.certificates import Certificates
+from penstock.identity.people import Person
+from penstock.kit.logging import logger
+from penstock.model.errors import FaultError, NotAuthenticatedError, Thing
+
+NOT_HERE = "ask another back-end"
+"""The way out of a back-end that does not take what it was shown."""
+_log = logger("accounts")
+
+
+class Backend(Protocol):
+    """One way to find out who somebody is. Both raise NotAuthenticatedError, or a fault when they cannot tell."""
+
+    async def log_in(self, name: str, password: str, *, is_loopback: bool) -> Person: ...
+    async def log_in_by_token(self, token: str) -> Person: ...
+
+
+class SignIn:
+    """Implements `services.ports.SignIn`."""
+
+    def __init__(self, backends: Sequence[Backend], certificates: Certificates | None = None) -> None:
+        assert backends
+        self._backends = backends
+        self._certificates = certificates
+
+    async def log_in_by_certificate(self, certificate: bytes) -> Person:
+        if self._certificates is None:
+            raise NotAuthenticatedError("", "send credentials: certificates name nobody here, see tls_client_user")
+        return self._certificates.find(certificate)
+
+    async def log_in(self, name: str, password: str, *, is_loopback: bool) -> Person:
+        errors: list[NotAuthenticatedError | FaultError] = []
+        for backend in self._backends:
+            try:
+                return await backend.log_in(name, password, is_loopback=is_loopback)
+            except (NotAuthenticatedError, FaultError) as error:
+                errors.append(error)
+        raise _what_counts(errors)
+
+    async def log_in_by_token(self, token: str) -> Person:
+        errors: list[NotAuthenticatedError | FaultError] = []
+        for backend in self._backends:
+            try:
+                return await backend.log_in_by_token(token)
+            except (NotAuthenticatedError, FaultError) as error:
+                errors.append(error)
+        raise _what_counts(errors)
+
+
+def _what_counts(errors: list[NotAuthenticatedError | FaultError]) -> NotAuthenticatedError | FaultError:
+    """Somebody whom a back-end that is down might know is not told that they are nobody, nor which server it is."""
+    faults = [error for error in errors if isinstance(error, FaultError)]
+    for fault in faults:
+        _log.warning("nobody can tell who logs in", fault=str(fault))
+    if faults:
+        return FaultError(
+            Thing("log-in", "sign-in"), "cannot be decided now", "try again later; the broker's log says why"
+        )
+    told = [error for error in errors if isinstance(error, NotAuthenticatedError) and error.way_out != NOT_HERE]
+    return (told or errors)[0]

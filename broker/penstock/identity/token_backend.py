@@ -1,0 +1,90 @@
+"""Lets in whoever shows a token (JWT) that the configured issuer signed. A token is a bearer's, or stands where a
+password would, as with RabbitMQ and LavinMQ. The signature is checked once a token; the time at every call."""
+
+import hashlib
+from collections import OrderedDict
+from dataclasses import replace
+from typing import Any, Final
+
+from penstock.identity import Person, TokenRules, Visitor, visitor_of
+from penstock.identity.sign_in import NOT_HERE
+from penstock.identity.token_keys import TokenKeys
+from penstock.kit.clock import Clock
+from penstock.model.errors import NotAuthenticatedError
+
+TOKEN_BYTES_MAX: Final = 16 * 1024
+TOKENS_MAX: Final = 16_384
+ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+"""Signatures with a private key only: a secret shared with every broker would let each of them make tokens."""
+_WAY_OUT: Final = "send a token that the issuer signed for this broker"
+
+
+class TokenBackend:
+    """Remembers tokens by their digest, so that a token is never kept in memory."""
+
+    def __init__(self, keys: TokenKeys, rules: TokenRules, issuer: str, skew_seconds: float, clock: Clock) -> None:
+        self._keys = keys
+        self._rules = rules
+        self._issuer = issuer
+        self._skew_ms = int(skew_seconds * 1_000)
+        self._clock = clock
+        self._known: OrderedDict[bytes, Visitor] = OrderedDict()
+
+    async def log_in(self, name: str, password: str, *, is_loopback: bool) -> Person:
+        """The name is not looked at: the token says who it is."""
+        del name, is_loopback
+        return await self.log_in_by_token(password)
+
+    async def log_in_by_token(self, token: str) -> Person:
+        if token.count(".") != 2 or len(token) > TOKEN_BYTES_MAX:
+            raise NotAuthenticatedError("", NOT_HERE)
+        digest = hashlib.blake2b(token.encode("utf-8", "surrogateescape"), digest_size=32).digest()
+        visitor = self._known.get(digest)
+        if visitor is None:
+            visitor = await self._verified(token)
+            self._known[digest] = visitor
+            if len(self._known) > TOKENS_MAX:
+                self._known.popitem(last=False)
+        self._check_time(visitor)
+        return visitor
+
+    async def _verified(self, token: str) -> Visitor:
+        import jwt
+
+        try:
+            head = jwt.get_unverified_header(token)
+            key_id, algorithm = head.get("kid"), head.get("alg")
+            if not isinstance(key_id, str) or algorithm not in ALGORITHMS:
+                raise NotAuthenticatedError("", f"sign tokens with a published key and one of {', '.join(ALGORITHMS)}")
+            key = await self._keys.get(key_id)
+            claims: dict[str, Any] = jwt.decode(
+                token,
+                key,
+                algorithms=[key.algorithm_name],
+                audience=self._rules.audience or None,
+                issuer=self._issuer or None,
+                options={
+                    "require": ["exp"],
+                    # Times are held against the broker's own clock, with the skew that is allowed.
+                    "verify_exp": False,
+                    "verify_nbf": False,
+                    "verify_iat": False,
+                    "verify_aud": bool(self._rules.audience),
+                    "verify_iss": bool(self._issuer),
+                },
+            )
+        except jwt.PyJWTError as error:
+            raise NotAuthenticatedError("", f"{_WAY_OUT} ({error})") from error
+        self._check_beginning(claims.get("nbf"))
+        visitor = visitor_of(claims, self._rules)
+        assert visitor.expires_at_ms is not None
+        return replace(visitor, expires_at_ms=visitor.expires_at_ms + self._skew_ms)
+
+    def _check_time(self, visitor: Visitor) -> None:
+        assert visitor.expires_at_ms is not None
+        if self._clock.now_ms() >= visitor.expires_at_ms:
+            raise NotAuthenticatedError(visitor.name, "get a new token: the time of this one is over")
+
+    def _check_beginning(self, not_before: object) -> None:
+        if isinstance(not_before, int | float) and not_before * 1_000 > self._clock.now_ms() + self._skew_ms:
+            raise NotAuthenticatedError("", "wait: the time of this token has not come")

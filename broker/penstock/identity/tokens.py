@@ -1,0 +1,79 @@
+"""From the claims of a token whose signature holds to the visitor it stands for. Time and keys are somebody else's;
+here is only which claims count."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.identity.people import Allowance
+from penstock.identity.scopes import Scopes
+from penstock.identity.users import Tag
+from penstock.model.errors import NotAuthenticatedError
+from penstock.model.names import user_name
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRules:
+    """Which claims of a token say who it is and what it may. `audience` is RabbitMQ's `resource_server_id`."""
+
+    audience: str = ""
+    scope_prefix: str = ""
+    name_claims: tuple[str, ...] = ("sub", "client_id")
+    scope_claims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Implements `Person` for whom a token vouches."""
+
+    name: str
+    scopes: Scopes
+    expires_at_ms: int | None
+    variables: Mapping[str, str] = field(default_factory=dict)
+    tags: tuple[Tag, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tags", self.scopes.tags)
+
+    @property
+    def is_administrator(self) -> bool:
+        return Tag.ADMINISTRATOR in self.tags
+
+    def sees_vhost(self, vhost: str) -> bool:
+        return self.is_administrator or Tag.MONITORING in self.tags or self.allowance(vhost) is not None
+
+    def allowance(self, vhost: str) -> Allowance | None:
+        return self.scopes.in_vhost(vhost, self.variables)
+
+
+def visitor_of(claims: Mapping[str, Any], rules: TokenRules) -> Visitor:
+    """Raises NotAuthenticatedError for a token without a name or an end."""
+    found = (claims.get(claim) for claim in rules.name_claims)
+    name = next((name for name in found if isinstance(name, str) and name), "")
+    expires_at = claims.get("exp")
+    if not name or isinstance(expires_at, bool) or not isinstance(expires_at, int | float):
+        raise NotAuthenticatedError("", f"send a token with `exp` and one of {', '.join(rules.name_claims)}")
+    if not name.isprintable():
+        raise NotAuthenticatedError("", "send a token whose user has a name that can be printed")
+    user_name(name)
+    scopes = Scopes.read(_scopes(claims, rules), rules.scope_prefix)
+    known = {"username": name, **{claim: value for claim, value in claims.items() if isinstance(value, str)}}
+    variables = {variable: known[variable] for variable in scopes.variables() if variable in known}
+    return Visitor(name, scopes, int(expires_at * 1_000), variables)
+
+
+def _scopes(claims: Mapping[str, Any], rules: TokenRules) -> list[str]:
+    access = claims.get("resource_access")
+    server = access.get(rules.audience) if isinstance(access, Mapping) else None
+    roles = server.get("roles") if isinstance(server, Mapping) else None
+    texts = [*_texts(claims.get("scope")), *_texts(roles)]
+    for claim in rules.scope_claims:
+        texts += _texts(claims.get(claim))
+    return texts
+
+
+def _texts(value: object) -> Iterable[str]:
+    """Scopes stand in one text, parted by spaces, or in a list."""
+    if isinstance(value, str):
+        return value.split()
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []

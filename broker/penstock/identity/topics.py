@@ -1,0 +1,69 @@
+"""What of a topic exchange's routing keys a user may write and bind: RabbitMQ's topic permissions. They narrow what the
+permission of the vhost opens; an exchange without one is not narrowed. Variables of a pattern stand for the user's and
+the vhost's name, taken as they are and never as a part of the expression."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.identity.permissions import Permission
+from penstock.model.errors import InvalidArgumentError, Thing
+from penstock.model.patterns import compile_pattern
+from penstock.model.records import Access
+
+VARIABLES: Final = ("{username}", "{vhost}")
+_UNKNOWN: Final = "{client_id}"
+"""RabbitMQ's third variable is of MQTT, where clients have names of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPermission:
+    """The patterns as they were given, and compiled for one user in one vhost."""
+
+    write: str
+    read: str
+    _compiled: Mapping[Access, re.Pattern[str]] = field(repr=False, compare=False)
+
+    @classmethod
+    def compile(cls, user: str, vhost: str, write: str, read: str) -> "TopicPermission":
+        """Raises InvalidArgumentError naming the pattern that is none."""
+        patterns = {Access.WRITE: write, Access.READ: read}
+        return cls(write, read, {access: _compiled(access, source, user, vhost) for access, source in patterns.items()})
+
+    def allows(self, access: Access, key: str) -> bool:
+        """`access` is write, of a message's routing key, or read, of a binding's."""
+        return self._compiled[access].fullmatch(key) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class NarrowedPermission:
+    """Implements `Allowance`: a permission, and by exchange what narrows it."""
+
+    permission: Permission
+    topics: Mapping[str, TopicPermission]
+
+    def allows(self, access: Access, name: str, kind: str = "") -> bool:
+        return self.permission.allows(access, name, kind)
+
+    def narrows_keys(self, exchange: str) -> bool:
+        return exchange in self.topics
+
+    def allows_key(self, access: Access, exchange: str, key: str) -> bool:
+        topic = self.topics.get(exchange)
+        return topic is None or topic.allows(access, key)
+
+
+def _compiled(access: Access, source: str, user: str, vhost: str) -> re.Pattern[str]:
+    if _UNKNOWN in source:
+        raise InvalidArgumentError(
+            Thing("pattern", source),
+            f"has the variable {_UNKNOWN}, for which nothing here has a value",
+            f"use {' or '.join(VARIABLES)}",
+            field=access.value,
+        )
+    compiled = compile_pattern(access.value, source)
+    names = dict(zip(VARIABLES, (user, vhost), strict=True))
+    if not any(variable in source for variable in names):
+        return compiled
+    return re.compile(re.sub(r"\{(?:username|vhost)\}", lambda found: re.escape(names[found[0]]), source))

@@ -1,0 +1,196 @@
+"""The users of a broker as one immutable value: every change gives a new one, so that the holder can write it to disk
+first and use it afterwards. It knows nothing of passwords but their digests, and nothing of which vhosts exist."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+
+from penstock.identity.passwords import ARGON2ID, check_digest
+from penstock.identity.permissions import Permission
+from penstock.identity.topics import NarrowedPermission, TopicPermission
+from penstock.model.errors import InvalidArgumentError, NotFoundError, Thing
+from penstock.model.names import user_name
+
+LOOPBACK_ONLY_USER = "guest"  # everybody knows its first password
+
+
+class Tag(StrEnum):
+    """What a user may do beyond one vhost's resources."""
+
+    ADMINISTRATOR = "administrator"
+    MONITORING = "monitoring"
+    MANAGEMENT = "management"
+    POLICYMAKER = "policymaker"
+    IMPERSONATOR = "impersonator"
+
+
+Topics = Mapping[str, Mapping[str, TopicPermission]]
+"""By vhost and exchange."""
+
+
+def _no_permissions() -> Mapping[str, Permission]:
+    return MappingProxyType({})
+
+
+def _no_topics() -> Topics:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """One user; `permissions` by vhost, and `topics` that narrow them."""
+
+    name: str
+    password_hash: str
+    hashing_algorithm: str = ARGON2ID
+    tags: tuple[Tag, ...] = ()
+    permissions: Mapping[str, Permission] = field(default_factory=_no_permissions)
+    topics: Topics = field(default_factory=_no_topics)
+
+    @property
+    def is_administrator(self) -> bool:
+        return Tag.ADMINISTRATOR in self.tags
+
+    @property
+    def expires_at_ms(self) -> int | None:
+        return None
+
+    def sees_vhost(self, vhost: str) -> bool:
+        """Whether the vhost is named to this user at all."""
+        return vhost in self.permissions or self.is_administrator or Tag.MONITORING in self.tags
+
+    def names_vhost(self, vhost: str) -> bool:
+        """Whether anything that the user may do is about that vhost."""
+        return vhost in self.permissions or vhost in self.topics
+
+    def allowance(self, vhost: str) -> Permission | NarrowedPermission | None:
+        permission, topics = self.permissions.get(vhost), self.topics.get(vhost)
+        return NarrowedPermission(permission, topics) if permission is not None and topics else permission
+
+
+class Users:
+    """Immutable. Order is that of adding, as in the file."""
+
+    def __init__(self, users: Iterable[User] = ()) -> None:
+        self._by_name: Mapping[str, User] = {user.name: user for user in users}
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def all(self) -> list[User]:
+        return list(self._by_name.values())
+
+    def find(self, name: str) -> User | None:
+        return self._by_name.get(name)
+
+    def get(self, name: str) -> User:
+        user = self._by_name.get(name)
+        if user is None:
+            raise NotFoundError(Thing("user", name), "add it first or correct the name")
+        return user
+
+    def put(self, name: str, tags: Iterable[str], password_hash: str | None, algorithm: str = ARGON2ID) -> "Users":
+        """Adds a user or changes one; without a digest the old one stays, and a new user cannot log in."""
+        check_user_name(name)
+        known = self._by_name.get(name)
+        if password_hash is None:
+            password_hash = known.password_hash if known else ""
+            algorithm = known.hashing_algorithm if known else ARGON2ID
+        check_digest(password_hash, algorithm)
+        changed = known or User(name, "")
+        return self._with(
+            replace(changed, password_hash=password_hash, hashing_algorithm=algorithm, tags=parse_tags(tags))
+        )
+
+    def rehash(self, name: str, was: str, password_hash: str) -> "Users":
+        """Puts our digest in the place of another broker's; a password that changed meanwhile stays as it is."""
+        user = self._by_name.get(name)
+        if user is None or user.password_hash != was:
+            return self
+        return self._with(replace(user, password_hash=password_hash, hashing_algorithm=ARGON2ID))
+
+    def delete(self, name: str) -> "Users":
+        self.get(name)
+        return Users(user for user in self._by_name.values() if user.name != name)
+
+    def set_permission(self, name: str, vhost: str, permission: Permission) -> "Users":
+        user = self.get(name)
+        return self._with(replace(user, permissions=MappingProxyType({**user.permissions, vhost: permission})))
+
+    def clear_permission(self, name: str, vhost: str) -> "Users":
+        user = self.get(name)
+        if vhost not in user.permissions:
+            raise NotFoundError(Thing("permission of user", name, vhost), "list the permissions there are")
+        return self._with(_without(user, vhost))
+
+    def set_topic(self, name: str, vhost: str, exchange: str, topic: TopicPermission) -> "Users":
+        user = self.get(name)
+        in_vhost = MappingProxyType({**user.topics.get(vhost, {}), exchange: topic})
+        return self._with(replace(user, topics=MappingProxyType({**user.topics, vhost: in_vhost})))
+
+    def clear_topics(self, name: str, vhost: str, exchange: str | None) -> "Users":
+        """That of one exchange, or all of the vhost. Raises NotFoundError when there is none."""
+        user = self.get(name)
+        found = user.topics.get(vhost, {})
+        if not found or (exchange is not None and exchange not in found):
+            raise NotFoundError(Thing("topic permission of user", name, vhost), "list the topic permissions there are")
+        left = {} if exchange is None else {known: topic for known, topic in found.items() if known != exchange}
+        topics = {known: topics for known, topics in user.topics.items() if known != vhost}
+        if left:
+            topics[vhost] = MappingProxyType(left)
+        return self._with(replace(user, topics=MappingProxyType(topics)))
+
+    def without_vhost(self, vhost: str) -> "Users":
+        """What remains when a vhost goes: a vhost of the same name made later must not inherit its permissions."""
+        return Users(
+            _without_topics(_without(user, vhost), vhost) if user.names_vhost(vhost) else user
+            for user in self._by_name.values()
+        )
+
+    def merge(self, users: Iterable[User]) -> "Users":
+        """Adds many, or puts them in the place of those of the same names, in one go."""
+        merged = dict(self._by_name)
+        for user in users:
+            check_user_name(user.name)
+            check_digest(user.password_hash, user.hashing_algorithm)
+            merged[user.name] = user
+        return Users(merged.values())
+
+    def _with(self, user: User) -> "Users":
+        return Users({**self._by_name, user.name: user}.values())
+
+
+def parse_tags(tags: Iterable[str]) -> tuple[Tag, ...]:
+    """Tags once each, in the order given."""
+    found: dict[Tag, None] = {}
+    for tag in tags:
+        try:
+            found[Tag(tag)] = None
+        except ValueError as error:
+            raise InvalidArgumentError(
+                Thing("tag", tag), "is none that a user can have", f"use one of {', '.join(Tag)}", field="tags"
+            ) from error
+    return tuple(found)
+
+
+def _without(user: User, vhost: str) -> User:
+    left = {name: permission for name, permission in user.permissions.items() if name != vhost}
+    return replace(user, permissions=MappingProxyType(left))
+
+
+def _without_topics(user: User, vhost: str) -> User:
+    left = {name: topics for name, topics in user.topics.items() if name != vhost}
+    return replace(user, topics=MappingProxyType(left))
+
+
+def check_user_name(name: str) -> None:
+    """Refuses a name that no user can have."""
+    user_name(name)
+    thing = Thing("user", name)
+    if ":" in name:  # basic credentials end the name at the first colon
+        raise InvalidArgumentError(thing, "has a colon in its name", "choose a name without one", field="name")
+    if not name.isprintable():
+        raise InvalidArgumentError(
+            thing, "has characters in its name that cannot be printed", "choose another name", field="name"
+        )

@@ -1,0 +1,1 @@
+"""Brings what another broker stored into a data directory of ours."""

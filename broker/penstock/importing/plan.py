@@ -1,0 +1,256 @@
+"""What of a LavinMQ directory this broker takes, decided before anything is written: users with their permissions, and
+per vhost what its topology's machine lets through. What it refuses is left out and named; nothing is forgotten in
+silence. Messages are not looked at here, but for counting those that nobody will have."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+from penstock.identity import Permission, Users
+from penstock.identity.definitions_json import problem_of_user, read_user
+from penstock.identity.permissions import whole_pattern
+from penstock.importing.lavinmq import FoundBinding, FoundExchange, FoundQueue, FoundVhost, LavinDirectory, QueueFolder
+from penstock.importing.lavinmq.messages import count_messages
+from penstock.metadata import VhostTopology, decide
+from penstock.metadata.argument_rules import check_exchange_arguments, check_queue_arguments
+from penstock.metadata.commands import Bind, Command, DeclareExchange, DeclareQueue, SetLimits
+from penstock.metadata.effects import Entry
+from penstock.metadata.limits import read_limits
+from penstock.model.arguments import Arguments, Value
+from penstock.model.errors import RefusedError, Thing
+from penstock.model.names import (
+    ConnectionId,
+    VhostName,
+    exchange_name,
+    queue_name,
+    routing_key,
+    vhost_name,
+)
+from penstock.model.records import X_DEDICATED, Binding, DestinationKind, ExchangeKind
+from penstock.vhost.policies_json import read_policy
+
+NO_CONNECTION: Final = ConnectionId(0)
+THEIRS: Final = frozenset({"", "mqtt.default", "amq.lavinmq.log"})
+"""Exchanges that every LavinMQ has of itself."""
+Check: TypeAlias = Callable[[Thing, Arguments], None]
+
+
+def check_ordinary_arguments(thing: Thing, arguments: Arguments) -> None:
+    """Those of an exchange of LavinMQ, which has no partitioned streams."""
+    check_exchange_arguments(thing, arguments, ExchangeKind.DIRECT)
+
+
+@dataclass(slots=True)
+class VhostPlan:
+    """`folders` are those of the queues that come along, by the numbers they get here."""
+
+    name: VhostName
+    entries: list[Entry] = field(default_factory=list)
+    exchange_count: int = 0
+    queue_count: int = 0
+    binding_count: int = 0
+    folders: list[tuple[int, QueueFolder]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Plan:
+    users: Users = field(default_factory=Users)
+    vhosts: list[VhostPlan] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+
+def make_plan(source: LavinDirectory) -> Plan:
+    """Raises StorageError for what cannot be read."""
+    plan = Plan()
+    for user in source.users():
+        _plan_user(plan, user)
+    for parameter in source.parameters():
+        plan.left_out.append(f"parameter '{parameter.get('name', '')}' of {parameter.get('component', '')}")
+    for found in source.vhosts():
+        try:
+            name = vhost_name(found.name)
+        except RefusedError as refusal:
+            plan.left_out.append(f"{refusal}, with everything in it")
+            continue
+        plan.vhosts.append(_VhostPlanner(found, name, plan.left_out).plan())
+    return plan
+
+
+def _plan_user(plan: Plan, item: dict[str, Any]) -> None:
+    entry = {key: value for key, value in item.items() if key != "permissions"}
+    problem = problem_of_user(entry)
+    if problem:
+        plan.left_out.append(problem)
+        return
+    user = read_user(entry)
+    permissions: dict[str, Permission] = {}
+    found = item.get("permissions")
+    for vhost, patterns in found.items() if isinstance(found, dict) else ():
+        try:
+            permissions[vhost] = _permission(patterns)
+        except (RefusedError, TypeError) as error:
+            plan.left_out.append(f"permissions of user '{user.name}' in vhost '{vhost}': {error}")
+    plan.users = plan.users.merge([replace(user, permissions=MappingProxyType(permissions))])
+
+
+def _permission(patterns: Any) -> Permission:
+    if not isinstance(patterns, dict):
+        raise TypeError("they are no object")
+    sources = [patterns.get("config", patterns.get("configure")), patterns.get("write"), patterns.get("read")]
+    if not all(isinstance(source, str) for source in sources):
+        raise TypeError("a pattern is no text")
+    configure, write, read = (whole_pattern(str(source)) for source in sources)
+    return Permission.compile(configure, write, read)
+
+
+class _VhostPlanner:
+    """One vhost: tries every declaration on an empty topology, in the order of dependence."""
+
+    def __init__(self, found: FoundVhost, name: VhostName, left_out: list[str]) -> None:
+        self._found = found
+        self._topology = VhostTopology(name)
+        self._plan = VhostPlan(name)
+        self._left_out = left_out
+
+    def plan(self) -> VhostPlan:
+        topology = self._found.topology()
+        for exchange in topology.exchanges.values():
+            if exchange.durable and exchange.name not in THEIRS:
+                self._plan.exchange_count += self._plan_exchange(exchange)
+        folders = self._found.folders()
+        for queue in topology.queues.values():
+            if queue.durable and not queue.exclusive:
+                self._plan.queue_count += self._plan_queue(queue, folders)
+        passing = {queue.name for queue in topology.queues.values() if not queue.durable or queue.exclusive}
+        for folder in folders.values():
+            if folder.name not in passing:
+                self._leave_messages(folder, "no queue of that name is declared")
+        for binding in topology.bindings.values():
+            if binding.source and binding.destination not in passing:
+                self._plan.binding_count += self._plan_binding(binding)
+        self._plan_policies()
+        self._plan_limits()
+        self._leave_the_rest()
+        return self._plan
+
+    def _plan_exchange(self, found: FoundExchange) -> int:
+        thing = self._topology.thing("exchange", found.name)
+        arguments = self._taken(thing, found.arguments, check_ordinary_arguments)
+        try:
+            command = DeclareExchange(
+                exchange_name(found.name), found.kind, True, found.auto_delete, found.internal, arguments
+            )
+        except RefusedError as refusal:
+            self._left_out.append(str(refusal))
+            return 0
+        return self._decide(command)
+
+    def _plan_queue(self, found: FoundQueue, folders: dict[str, QueueFolder]) -> int:
+        thing = self._topology.thing("queue", found.name)
+        folder = folders.pop(found.name, None)
+        kind = found.arguments.get("x-queue-type")
+        ordinary = {"x-queue-type"} if kind == "quorum" else set()  # to LavinMQ a quorum queue is an ordinary one
+        kept = {key: value for key, value in found.arguments.items() if key not in ordinary}
+        try:
+            is_new = self._decide(
+                DeclareQueue(
+                    queue_name(found.name),
+                    NO_CONNECTION,
+                    auto_delete=found.auto_delete,
+                    arguments=self._taken(thing, kept, check_queue_arguments),
+                    may_be_reserved=True,
+                )
+            )
+        except RefusedError as refusal:
+            self._left_out.append(str(refusal))
+            is_new = 0
+        if folder is None:
+            return is_new
+        if is_new:
+            self._plan.folders.append((self._topology.queues[queue_name(found.name)].id, folder))
+        else:
+            self._leave_messages(folder, "its queue is left out")
+        return is_new
+
+    def _plan_binding(self, found: FoundBinding) -> int:
+        kind = DestinationKind.EXCHANGE if found.to_exchange else DestinationKind.QUEUE
+        make = exchange_name if found.to_exchange else queue_name
+        try:
+            binding = Binding(
+                exchange_name(found.source),
+                kind,
+                make(found.destination),
+                routing_key(found.routing_key),
+                found.arguments,
+            )
+        except RefusedError as refusal:
+            self._left_out.append(str(refusal))
+            return 0
+        return self._decide(Bind(binding, NO_CONNECTION))
+
+    def _plan_policies(self) -> None:
+        for item in self._found.policies():
+            self._plan_policy(item, is_operator=False)
+        for item in self._found.operator_policies():
+            self._plan_policy(item, is_operator=True)
+
+    def _plan_policy(self, item: dict[str, Any], *, is_operator: bool) -> None:
+        """A policy with one key that does not exist here is left out whole: what is left might be the opposite."""
+        try:
+            command = read_policy(self._plan.name, item, is_operator=is_operator)
+        except RefusedError as refusal:
+            self._left_out.append(f"{'operator ' if is_operator else ''}{refusal.thing} {refusal.rule}")
+            return
+        self._decide(command)
+
+    def _plan_limits(self) -> None:
+        """After the queues: more than a limit allows may be there."""
+        try:
+            limits = read_limits(self._plan.name, self._found.limits())
+        except RefusedError as refusal:
+            self._left_out.append(f"{refusal.thing} {refusal.rule}")
+            return
+        self._decide(SetLimits(limits))
+
+    def _taken(self, thing: Thing, arguments: Arguments, check: Check) -> dict[str, Value]:
+        """Those that this broker acts upon. A queue's type is not one to leave out: it would be something else."""
+        taken: dict[str, Value] = {}
+        for key, value in arguments.items():
+            if key == X_DEDICATED:
+                # What is imported lies in the vhost's log.
+                self._left_out.append(f"{thing} has an argument '{key}' that an import does not take")
+                continue
+            try:
+                check(thing, {key: value})
+            except RefusedError as refusal:
+                if key != "x-queue-type":
+                    self._left_out.append(f"{refusal.thing} {refusal.rule}")
+                    continue
+            taken[key] = value
+        return taken
+
+    def _decide(self, command: Command) -> int:
+        """1 when it is taken and new."""
+        try:
+            decision = decide(self._topology, command)
+        except RefusedError as refusal:
+            self._left_out.append(f"{refusal.thing} {refusal.rule}")
+            return 0
+        self._plan.entries += decision.entries
+        return len(decision.entries)
+
+    def _leave_messages(self, folder: QueueFolder, why: str) -> None:
+        count = count_messages(folder)
+        if count:
+            self._left_out.append(f"{count:,} messages of {self._topology.thing('queue', folder.name)}: {why}")
+
+    def _leave_the_rest(self) -> None:
+        place = f"in vhost '{self._found.name}'"
+        self._left_out += (f"parameter '{name}' {place}" for name in _names(self._found.parameters()))
+        if retained_count := self._found.retained_count():
+            self._left_out.append(f"{retained_count:,} retained messages of MQTT {place}")
+
+
+def _names(items: Iterable[dict[str, Any]]) -> list[str]:
+    return [str(item.get("name", "")) for item in items]

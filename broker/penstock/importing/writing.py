@@ -1,0 +1,168 @@
+"""Makes a data directory of a LavinMQ's: plans, then writes users, definitions and messages into a directory that is
+new or empty, and names the virtual hosts last, so that an import that was interrupted is no data directory at all."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from penstock.importing.lavinmq import FoundMessage, LavinDirectory, QueueFolder
+from penstock.importing.plan import Plan, VhostPlan, make_plan
+from penstock.metadata.effects import PersistLimits, PersistPolicies
+from penstock.model.errors import PreconditionFailedError, StorageError, Thing
+from penstock.model.names import NAME_BYTES_MAX
+from penstock.storage import write_users, write_vhosts
+from penstock.storage.definitions_amqp import create_definitions
+from penstock.storage.directory import NODE, directory_name, listed_files
+from penstock.storage.entries import change_of, record_of
+from penstock.storage.jsonfiles import sync_directory, write_json
+from penstock.storage.limits_json import LIMITS, write_limits_file
+from penstock.storage.log_writer import LogWriter
+from penstock.storage.new_directory import new_directory
+from penstock.storage.policies_json import OPERATOR_POLICIES, POLICIES, write_policies
+from penstock.storage.user_records import records_of
+from penstock.storage.vhost_files import DEFINITIONS, create_vhost_directory, unmark_deleted
+
+Progress = Callable[[int, int], None]
+"""Bytes read, of how many."""
+
+FIRST_SEQUENCE: Final = 1
+MESSAGES_A_STEP: Final = 4_096
+
+
+@dataclass(slots=True)
+class Imported:
+    """What an import came to. `acked_count` are messages that LavinMQ was done with and still had on its disk."""
+
+    user_count: int = 0
+    vhost_count: int = 0
+    exchange_count: int = 0
+    queue_count: int = 0
+    binding_count: int = 0
+    message_count: int = 0
+    message_bytes: int = 0
+    acked_count: int = 0
+    left_out: list[str] = field(default_factory=list)
+
+
+def import_lavinmq(source: Path, target: Path | None, *, is_partial: bool, on_progress: Progress) -> Imported:
+    """Without a target everything is read and nothing written. Raises StorageError and refusals; unless `is_partial`,
+    also for anything that would be left out. Blocks."""
+    with LavinDirectory.opened(source) as found:
+        plan = make_plan(found)
+        reading = _Reading(plan, on_progress, is_lenient=is_partial or target is None)
+        if target is None:
+            reading.read_all()
+            return reading.report
+        if plan.left_out and not is_partial:
+            raise PreconditionFailedError(
+                Thing("directory", str(source)),
+                f"holds {len(plan.left_out)} things that cannot be taken",
+                "see them with --dry-run, and leave them out with --partial",
+            )
+        with new_directory(target):
+            _write(plan, reading, target)
+        return reading.report
+
+
+class _Reading:
+    """Goes through the messages that come along, counts them and tells how far it is."""
+
+    def __init__(self, plan: Plan, on_progress: Progress, *, is_lenient: bool) -> None:
+        self.report = Imported(
+            user_count=len(plan.users),
+            vhost_count=len(plan.vhosts),
+            exchange_count=sum(vhost.exchange_count for vhost in plan.vhosts),
+            queue_count=sum(vhost.queue_count for vhost in plan.vhosts),
+            binding_count=sum(vhost.binding_count for vhost in plan.vhosts),
+            left_out=plan.left_out,
+        )
+        self._folders = [folder for vhost in plan.vhosts for _, folder in vhost.folders]
+        self._bytes = sum(folder.bytes for folder in self._folders)
+        self._bytes_read = 0
+        self._on_progress = on_progress
+        self._on_damage = self._note_damage if is_lenient else None
+        self._is_lenient = is_lenient
+
+    def messages(self, folder: QueueFolder) -> Iterator[FoundMessage]:
+        read = renamed_count = 0
+        for message in folder.messages(self._on_damage):
+            exchange, routing_key = _as_text(message.exchange), _as_text(message.routing_key)
+            is_renamed = (exchange, routing_key) != (message.exchange, message.routing_key)
+            if is_renamed and not self._is_lenient:
+                raise PreconditionFailedError(
+                    Thing("queue", folder.name),
+                    "holds a message whose exchange or routing key is not UTF-8",
+                    "have those bytes replaced with --partial",
+                )
+            renamed_count += is_renamed
+            yield replace(message, exchange=exchange, routing_key=routing_key) if is_renamed else message
+            self.report.message_count += 1
+            self.report.message_bytes += len(message.body)
+            read += len(message.body)
+            if self.report.message_count % MESSAGES_A_STEP == 0:
+                self._on_progress(self._bytes_read + read, self._bytes)
+        if renamed_count:
+            rule = "messages whose exchange or routing key is not UTF-8: U+FFFD in place of those bytes"
+            self.report.left_out.append(f"queue '{folder.name}', {renamed_count} {rule}")
+        self.report.acked_count += folder.acked_count
+        self._bytes_read += folder.bytes
+        self._on_progress(self._bytes_read, self._bytes)
+
+    def read_all(self) -> None:
+        for folder in self._folders:
+            for _ in self.messages(folder):
+                pass
+
+    def _note_damage(self, fault: StorageError) -> None:
+        self.report.left_out.append(f"{fault.thing} {fault.rule}: what follows in it")
+
+
+def _as_text(name: bytes) -> bytes:
+    """Clients read a response's names as text, and none of the response when one of them is not."""
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return name.decode(errors="replace").encode()[:NAME_BYTES_MAX].decode(errors="ignore").encode()
+    return name
+
+
+def _write(plan: Plan, reading: _Reading, target: Path) -> None:
+    for vhost in plan.vhosts:
+        path = target / directory_name(vhost.name)
+        create_vhost_directory(path, vhost.name)
+        changes = (entry for entry in vhost.entries if not isinstance(entry, PersistPolicies | PersistLimits))
+        create_definitions(path / DEFINITIONS, map(change_of, changes))
+        _write_policies(vhost, path)
+        _write_messages(vhost, reading, path)
+        unmark_deleted(path)
+        sync_directory(path)
+    write_users(target / "users.json", records_of(plan.users))
+    names: list[str] = [vhost.name for vhost in plan.vhosts]
+    write_json(target / NODE, {"format": 1, "boot_id": "", "files": listed_files(target, names)})
+    write_vhosts(target / "vhosts.json", names)
+    sync_directory(target.parent)
+
+
+def _write_policies(vhost: VhostPlan, path: Path) -> None:
+    """The last entry of each kind has all of them."""
+    for entry in vhost.entries:
+        if isinstance(entry, PersistPolicies):
+            file = path / (OPERATOR_POLICIES if entry.is_operator else POLICIES)
+            write_policies(file, vhost.name, [record_of(policy) for policy in entry.policies])
+        elif isinstance(entry, PersistLimits):
+            write_limits_file(path / LIMITS, entry.limits.written())
+
+
+def _write_messages(vhost: VhostPlan, reading: _Reading, path: Path) -> None:
+    log = LogWriter(path)
+    for queue_id, folder in vhost.folders:
+        for sequence, message in enumerate(reading.messages(folder), FIRST_SEQUENCE):
+            log.append(
+                (queue_id, sequence),
+                message.stored_at_ms,
+                (message.exchange, message.routing_key),
+                message.properties,
+                message.body,
+            )
+    log.close()

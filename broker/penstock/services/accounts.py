@@ -1,0 +1,237 @@
+"""Holds the broker's users: checks credentials in threads of their own and remembers the good ones, and changes users
+one after another, each on the disk before it counts. What is allowed is decided in `auth`, how it lies on the disk in
+`storage`."""
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from penstock.identity import (
+    CredentialCache,
+    Permission,
+    Person,
+    Tag,
+    TopicPermission,
+    User,
+    Users,
+    hash_password,
+    verify_password,
+)
+from penstock.identity.credentials import KEY_BYTES
+from penstock.identity.passwords import ARGON2ID, SALT_BYTES
+from penstock.identity.sign_in import NOT_HERE
+from penstock.identity.users import LOOPBACK_ONLY_USER
+from penstock.kit.background import give_way
+from penstock.kit.logging import logger
+from penstock.kit.settings import CREDENTIALS_MAX, PASSWORD_CHECKS_MAX, PASSWORD_CHECKS_WAITING_MAX
+from penstock.kit.tasks import spawn
+from penstock.model.errors import (
+    FaultError,
+    NotAuthenticatedError,
+    RefusedError,
+    StoppedError,
+    StorageError,
+    Thing,
+)
+from penstock.model.names import ConnectionId, UserName
+from penstock.storage import read_users, write_users
+from penstock.storage.user_records import records_of, user_of
+from penstock.vhost.actor import Actor
+
+_log = logger("accounts")
+_THING = Thing("file", "users.json")
+_Change = Callable[[Users], Users]
+_Waiting = tuple[_Change, "asyncio.Future[None]"]
+
+
+class Accounts:
+    """One task changes the users, in the order asked for; readers see the last value on the disk."""
+
+    def __init__(self, path: Path, users: Users) -> None:
+        self.check_count = 0  # passwords hashed for log-ins: what the cache could not answer
+        self._path = path
+        self._users = users
+        self._cache = CredentialCache(os.urandom(KEY_BYTES), CREDENTIALS_MAX)
+        self._checkers = ThreadPoolExecutor(_checks_at_once(), thread_name_prefix="password", initializer=give_way)
+        self._checking: dict[bytes, asyncio.Future[bool]] = {}
+        self._rehashing: set[str] = set()
+        self._waiting: list[_Waiting] = []
+        self._writer: asyncio.Task[None] | None = None
+
+    @classmethod
+    def open(cls, path: Path, default_user: str, default_password: str) -> "Accounts":
+        """Reads the users, or makes the first one with every permission on "/". Blocks. Raises StorageError."""
+        records = read_users(path)
+        if records is not None:
+            return cls(path, Users(user_of(path, record) for record in records))
+        digest = hash_password(default_password, os.urandom(SALT_BYTES))
+        everything = Permission.compile(".*", ".*", ".*")
+        users = Users().put(default_user, ["administrator"], digest).set_permission(default_user, "/", everything)
+        write_users(path, records_of(users))
+        return cls(path, users)
+
+    def close(self) -> None:
+        self._checkers.shutdown(wait=False, cancel_futures=True)
+
+    async def settled(self) -> None:
+        """Waits until nothing is being written."""
+        if self._writer is not None:
+            await asyncio.wait([self._writer])
+
+    # ------------------------------------------------------------ who is it
+
+    async def log_in(self, name: str, password: str, *, is_loopback: bool) -> User:
+        """A wrong password and an unknown user look the same and take the same time."""
+        user = self._users.find(name)
+        password_hash, algorithm = (user.password_hash, user.hashing_algorithm) if user else ("", ARGON2ID)
+        digest = self._cache.digest(name, password, password_hash)
+        if not self._cache.knows(digest):
+            if not await self._is_right(digest, password_hash, algorithm, password):
+                raise NotAuthenticatedError(name)
+            self._cache.remember(digest)
+            if algorithm != ARGON2ID:
+                password_hash = await self._rehash(name, password_hash, password)
+            user = self._users.find(name)  # it may have changed while its password was checked
+        if user is None or user.password_hash != password_hash:
+            raise NotAuthenticatedError(name)
+        if name == LOOPBACK_ONLY_USER and not is_loopback:
+            raise NotAuthenticatedError(
+                name, "log in from this machine, or add another user: guest is for loopback only"
+            )
+        return user
+
+    def find(self, name: str) -> User | None:
+        """Somebody whom others vouch for, such as the authority that signed their certificate."""
+        return self._users.find(name)
+
+    async def log_in_by_token(self, token: str) -> User:
+        """Tokens are other back-ends' affair."""
+        del token
+        raise NotAuthenticatedError("", NOT_HERE)
+
+    async def _is_right(self, digest: bytes, password_hash: str, algorithm: str, password: str) -> bool:
+        """A thousand connections of one client that come back at once are one check."""
+        checking = self._checking.get(digest)
+        if checking is None:
+            if len(self._checking) >= PASSWORD_CHECKS_WAITING_MAX:
+                raise StoppedError(Thing("log-in", "password checks"), f"{PASSWORD_CHECKS_WAITING_MAX} wait already")
+            loop = asyncio.get_running_loop()
+            checking = loop.run_in_executor(self._checkers, verify_password, password_hash, algorithm, password)
+            self._checking[digest] = checking
+            self.check_count += 1
+            checking.add_done_callback(lambda _: self._checking.pop(digest, None))
+        return await asyncio.shield(checking)
+
+    async def _rehash(self, name: str, was: str, password: str) -> str:
+        """Another broker's digest gives way to ours at the first log-in that proves the password; gives the digest that
+        counts now. Failing to keep it is no reason to turn the user away."""
+        if name in self._rehashing:
+            return was
+        self._rehashing.add(name)
+        try:
+            ours = await self._hashed(password)
+            await self._change(lambda users: users.rehash(name, was, ours))
+        except FaultError as fault:
+            _log.warning("a password's digest could not be renewed", user=name, fault=str(fault))
+            return was
+        finally:
+            self._rehashing.discard(name)
+        self._cache.remember(self._cache.digest(name, password, ours))
+        return ours
+
+    async def _hashed(self, password: str) -> str:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._checkers, hash_password, password, os.urandom(SALT_BYTES))
+
+    def actor(self, user: Person, vhost: str, connection: ConnectionId) -> Actor:
+        return Actor(
+            UserName(user.name), user.is_administrator, user.allowance(vhost), connection, Tag.POLICYMAKER in user.tags
+        )
+
+    # ------------------------------------------------------------ changes
+
+    def users(self) -> list[User]:
+        return self._users.all()
+
+    async def put_user(self, name: str, password: str | None, tags: Sequence[str]) -> bool:
+        is_new = self._users.find(name) is None
+        digest: str | None = None
+        if password is not None:
+            digest = await self._hashed(password) if password else ""
+        await self._change(lambda users: users.put(name, tags, digest))
+        return is_new
+
+    async def delete_user(self, name: str) -> None:
+        await self._change(lambda users: users.delete(name))
+
+    async def set_permission(self, name: str, vhost: str, permission: Permission) -> None:
+        await self._change(lambda users: users.set_permission(name, vhost, permission))
+
+    async def clear_permission(self, name: str, vhost: str) -> None:
+        await self._change(lambda users: users.clear_permission(name, vhost))
+
+    async def set_topic(self, name: str, vhost: str, exchange: str, topic: TopicPermission) -> None:
+        await self._change(lambda users: users.set_topic(name, vhost, exchange, topic))
+
+    async def clear_topics(self, name: str, vhost: str, exchange: str | None) -> None:
+        await self._change(lambda users: users.clear_topics(name, vhost, exchange))
+
+    async def forget_vhost(self, vhost: str) -> None:
+        if any(user.names_vhost(vhost) for user in self._users.all()):
+            await self._change(lambda users: users.without_vhost(vhost))
+
+    async def change(self, change: Callable[[Users], Users]) -> None:
+        """Several changes in one writing, for imports: all of it or nothing."""
+        await self._change(change)
+
+    async def _change(self, change: _Change) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((change, done))
+        if self._writer is None:
+            self._writer = spawn(self._write_waiting(), name="users")
+        await done
+
+    async def _write_waiting(self) -> None:
+        round_: list[_Waiting] = []
+        try:
+            while self._waiting:
+                round_, self._waiting = self._waiting, []
+                await self._write_round(round_)
+        finally:
+            self._writer = None
+            for _, done in [*round_, *self._waiting]:  # nobody is left unless a bug ended this task
+                _fail(done, StorageError(_THING, "could not be changed", "look into the broker's log"))
+            self._waiting = []
+
+    async def _write_round(self, round_: list[_Waiting]) -> None:
+        users, decided = self._users, []
+        for change, done in round_:
+            try:
+                users = change(users)
+                decided.append(done)
+            except RefusedError as refusal:
+                _fail(done, refusal)
+        if not decided:
+            return
+        try:
+            await asyncio.to_thread(write_users, self._path, records_of(users))
+        except FaultError as fault:
+            for done in decided:
+                _fail(done, fault)
+            return
+        self._users = users
+        for done in decided:
+            if not done.done():
+                done.set_result(None)
+
+
+def _checks_at_once() -> int:
+    """At most half of the cores, so that a flood of wrong passwords leaves the other half to messages."""
+    return min(PASSWORD_CHECKS_MAX, max(1, (os.cpu_count() or 1) // 2))
+
+
+def _fail(done: "asyncio.Future[None]", error: Exception) -> None:
+    if not done.done():
+        done.set_exception(error)

@@ -1,0 +1,118 @@
+"""Answers for what was moved out of streams, from the folder of the setting `archive_dir`: manifests and files that a
+pipeline writes there, one folder a stream. Read on threads of its own, so that archives keep nobody waiting but their
+readers."""
+
+import asyncio
+import struct
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TypeVar
+
+from penstock.archive.errors import ArchiveError
+from penstock.archive.folder import MANIFEST, folder_of, read_manifest
+from penstock.archive.manifest import (
+    ArchivedFile,
+    ArchivedPartition,
+    Live,
+    Manifest,
+    belongs,
+    file_since,
+    files_from,
+    rows_below,
+)
+from penstock.kit.settings import ARCHIVE_MANIFESTS_MAX, ARCHIVE_THREADS_MAX
+from penstock.model.errors import DamagedError, Thing
+from penstock.services.ports import ArchivedPart, ArchiveStanding
+
+T = TypeVar("T")
+Signature = tuple[int, int, int]
+
+
+class Archives:
+    """Implements the front ends' port. Close it when nobody asks any more."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises ArchiveError when what reads Parquet is missing."""
+        # Only looked for: it is large, and imported when somebody reads.
+        if find_spec("pyarrow") is None:
+            raise ArchiveError(
+                "archive_dir is set and pyarrow is missing; install 'penstock[archive]', or leave it out"
+            )
+        self._folder = folder
+        self._threads = ThreadPoolExecutor(ARCHIVE_THREADS_MAX, thread_name_prefix="archive")
+        # By folder; what a manifest was read from says whether it is still the one that is there.
+        self._manifests: OrderedDict[Path, tuple[Signature, Manifest]] = OrderedDict()
+
+    def close(self) -> None:
+        self._threads.shutdown()
+
+    async def standing(self, part: ArchivedPart, timestamp_ms: int | None) -> ArchiveStanding | None:
+        return await self._run(part, lambda: self._standing_now(part, timestamp_ms))
+
+    async def piece(self, part: ArchivedPart, start: int, end: int, columns: Sequence[str] | None) -> bytes:
+        return await self._run(part, lambda: self._piece_now(part, start, end, columns))
+
+    async def _run(self, part: ArchivedPart, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except (ArchiveError, OSError) as error:
+            thing = Thing("archive", part.stream, part.vhost)
+            raise DamagedError(thing, f"cannot be read: {error}", "mend it and try again") from error
+
+    def _standing_now(self, part: ArchivedPart, timestamp_ms: int | None) -> ArchiveStanding | None:
+        folder, partition = self._partition(part)
+        live_first = part.state[0]
+        below = [] if partition is None else files_from(partition.files, 0, live_first)
+        if partition is None or not below:
+            return None
+        rows, total = rows_below(below, live_first)
+        at = None if timestamp_ms is None else self._offset_since(folder, below, timestamp_ms)
+        is_below = at is not None and at < live_first
+        return ArchiveStanding(below[0].first, partition.next, rows, total, at if is_below else None)
+
+    def _offset_since(self, folder: Path, files: Sequence[ArchivedFile], timestamp_ms: int) -> int | None:
+        from penstock.archive.reading import offset_since
+
+        file = file_since(files, timestamp_ms)
+        return None if file is None else offset_since(folder, file, timestamp_ms)
+
+    def _piece_now(self, part: ArchivedPart, start: int, end: int, columns: Sequence[str] | None) -> bytes:
+        folder, partition = self._partition(part)
+        files = [] if partition is None else files_from(partition.files, start, end)
+        if not files:
+            return b""
+        from penstock.archive.reading import read_piece
+
+        behind, messages = read_piece(folder, files[0], start, end, columns)
+        parts = [struct.pack("<Q", behind)]
+        for message in messages:
+            parts += (struct.pack("<I", len(message)), message)
+        return b"".join(parts)
+
+    def _partition(self, part: ArchivedPart) -> tuple[Path, ArchivedPartition | None]:
+        """None when nothing is archived of it, or only of another one that had its name."""
+        folder = folder_of(self._folder, part.vhost, part.stream)
+        partition = self._manifest(folder, part).partitions.get(part.partition)
+        first, next_, _, _, first_timestamp_ms = part.state[:5]
+        if partition is None or not belongs(partition, part.queue_id, Live(first, next_, first_timestamp_ms)):
+            return folder, None
+        return folder, partition
+
+    def _manifest(self, folder: Path, part: ArchivedPart) -> Manifest:
+        """The one that is there now. Two threads may read it at the same time, and keep the same."""
+        try:
+            found = (folder / MANIFEST).stat()
+        except FileNotFoundError:
+            return Manifest(part.vhost, part.stream)
+        signature = (found.st_ino, found.st_mtime_ns, found.st_size)
+        kept = self._manifests.get(folder)
+        if kept is not None and kept[0] == signature:
+            return kept[1]
+        manifest = read_manifest(folder, part.vhost, part.stream)
+        self._manifests[folder] = (signature, manifest)
+        if len(self._manifests) > ARCHIVE_MANIFESTS_MAX:
+            self._manifests.popitem(last=False)
+        return manifest

@@ -1,0 +1,68 @@
+"""Makes backups of the running broker: fixes every vhost at one point, then has the copy written by a thread. One at a
+time; what a backup that failed has begun is removed."""
+
+import asyncio
+from contextlib import ExitStack
+from pathlib import Path
+
+from penstock.kit.logging import logger
+from penstock.model.errors import InvalidArgumentError, PreconditionFailedError, Thing
+from penstock.services.ports import WrittenBackup
+from penstock.storage import DataDirectory, VhostCopy, write_backup
+from penstock.vhost.actor import Actor
+from penstock.vhost.vhosts import Vhosts
+
+_log = logger("node")
+
+
+class Backups:
+    """Implements `services.ports.Backups`."""
+
+    def __init__(self, data: DataDirectory, vhosts: Vhosts) -> None:
+        self._data = data
+        self._vhosts = vhosts
+        self._is_under_way = False
+
+    async def make(self, actor: Actor, directory: str) -> WrittenBackup:
+        thing = Thing("backup", directory)
+        actor.require_administrator(thing)
+        target = self._checked(thing, directory)
+        if self._is_under_way:
+            raise PreconditionFailedError(thing, "finds another backup under way", "try again when that one has ended")
+        self._is_under_way = True
+        try:
+            return await self._write(target)
+        finally:
+            self._is_under_way = False
+
+    async def _write(self, target: Path) -> WrittenBackup:
+        with ExitStack() as fixed:
+            copies: list[VhostCopy] = []
+            for vhost in fixed.enter_context(self._vhosts.keep()):
+                copy = await vhost.begin_backup()
+                fixed.callback(copy.close)
+                copies.append(VhostCopy(copy.name, copy.definitions, copy.log))
+            # A caller that goes away does not end the thread, which must not be left behind with what it needs closed.
+            loop = asyncio.get_running_loop()
+            written = loop.run_in_executor(None, write_backup, self._data, target, copies)
+            try:
+                size = await asyncio.shield(written)
+            except asyncio.CancelledError:
+                await asyncio.wait([written])
+                raise
+        _log.info("backup written", directory=str(target), vhosts=len(copies), bytes=size)
+        return WrittenBackup(len(copies), size)
+
+    def _checked(self, thing: Thing, directory: str) -> Path:
+        """Where it lies, links resolved, so that no copy ends up inside what is copied."""
+        if not directory.startswith("/") or "\0" in directory:
+            raise InvalidArgumentError(
+                thing, "is no absolute path", "name a directory of the broker's machine from /", field="directory"
+            )
+        target = Path(directory).resolve()
+        data = self._data.path.resolve()
+        if target == data or data in target.parents or target in data.parents:
+            raise InvalidArgumentError(
+                thing, "is in the data directory, or holds it", "name another directory", field="directory"
+            )
+        return target

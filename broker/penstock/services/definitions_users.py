@@ -1,0 +1,135 @@
+"""The users' part of the definitions JSON. An import adds users and permissions and puts those of the same names in
+their place, because every broker has a `guest` of its own; it deletes none. What cannot be honoured is told
+beforehand."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from penstock.identity import Permission, User, Users
+from penstock.identity.definitions_json import (
+    problem_of_permission,
+    problem_of_topic,
+    problem_of_user,
+    read_limits_of_user,
+    read_permission,
+    read_topic,
+    read_user,
+    text_of,
+)
+from penstock.model.records import Access
+from penstock.services.accounts import Accounts
+from penstock.services.user_limits import LimitsOfUsers
+
+
+class DefinitionsUsers:
+    """Implements `vhost.ports.DefinitionsUsers`."""
+
+    def __init__(self, accounts: Accounts, limits: LimitsOfUsers) -> None:
+        self._accounts = accounts
+        self._limits = limits
+
+    def export_users(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": user.name,
+                "password_hash": user.password_hash,
+                "hashing_algorithm": user.hashing_algorithm,
+                "tags": [tag.value for tag in user.tags],
+                "limits": self._limits.find(user.name).written(),
+            }
+            for user in self._accounts.users()
+        ]
+
+    def export_permissions(self) -> list[dict[str, Any]]:
+        return [
+            {"user": user.name, "vhost": vhost, **{access.value: held.pattern(access) for access in Access}}
+            for user in self._accounts.users()
+            for vhost, held in user.permissions.items()
+        ]
+
+    def export_topics(self) -> list[dict[str, Any]]:
+        return [
+            {"user": user.name, "vhost": vhost, "exchange": exchange, "write": topic.write, "read": topic.read}
+            for user in self._accounts.users()
+            for vhost, topics in user.topics.items()
+            for exchange, topic in topics.items()
+        ]
+
+    def check(
+        self, users: list[dict[str, Any]], permissions: list[dict[str, Any]], topics: list[dict[str, Any]]
+    ) -> list[str]:
+        problems = [problem for entry in users if (problem := problem_of_user(entry))]
+        known = {user.name for user in self._accounts.users()} | {str(entry.get("name")) for entry in users}
+        problems += [problem for entry in permissions if (problem := problem_of_permission(entry, known))]
+        problems += [problem for entry in topics if (problem := problem_of_topic(entry, known))]
+        return problems
+
+    async def import_users(self, users: list[dict[str, Any]]) -> int:
+        """Expects what `check` found no fault with. Gives how many are new or changed."""
+        wanted = [read_user(entry) for entry in users]
+        known = {user.name: user for user in self._accounts.users()}
+        changed = [user for user in wanted if not _is_same(user, known.get(user.name))]
+
+        def change(now: Users) -> Users:
+            return now.merge(_with_what_it_may(user, now.find(user.name)) for user in changed)
+
+        if changed:
+            await self._accounts.change(change)
+        limits = {
+            text_of(entry.get("name")): limits for entry in users if (limits := read_limits_of_user(entry)) is not None
+        }
+        await self._limits.set_all(limits)
+        return len(changed)
+
+    async def import_permissions(self, permissions: list[dict[str, Any]]) -> int:
+        """Gives how many are new or changed."""
+        wanted: dict[str, dict[str, Permission]] = {}
+        for entry in permissions:
+            user, vhost, permission = read_permission(entry)
+            wanted.setdefault(user, {})[vhost] = permission
+        known = {user.name: user.permissions for user in self._accounts.users()}
+        changed_count = sum(
+            known.get(user, {}).get(vhost) != permission
+            for user, by_vhost in wanted.items()
+            for vhost, permission in by_vhost.items()
+        )
+
+        def change(now: Users) -> Users:
+            return now.merge(_with_permissions(now.get(user), by_vhost) for user, by_vhost in wanted.items())
+
+        if changed_count:
+            await self._accounts.change(change)
+        return changed_count
+
+    async def import_topics(self, topics: list[dict[str, Any]]) -> int:
+        """Gives how many are new or changed."""
+        wanted = {(user, vhost, exchange): topic for user, vhost, exchange, topic in map(read_topic, topics)}
+        known = {user.name: user.topics for user in self._accounts.users()}
+        changed = {
+            (user, vhost, exchange): topic
+            for (user, vhost, exchange), topic in wanted.items()
+            if known.get(user, {}).get(vhost, {}).get(exchange) != topic
+        }
+
+        def change(now: Users) -> Users:
+            for (user, vhost, exchange), topic in changed.items():
+                now = now.set_topic(user, vhost, exchange, topic)
+            return now
+
+        if changed:
+            await self._accounts.change(change)
+        return len(changed)
+
+
+def _with_permissions(user: User, by_vhost: Mapping[str, Permission]) -> User:
+    return replace(user, permissions=MappingProxyType({**user.permissions, **by_vhost}))
+
+
+def _is_same(user: User, known: User | None) -> bool:
+    return known is not None and _with_what_it_may(user, known) == known
+
+
+def _with_what_it_may(user: User, known: User | None) -> User:
+    return user if known is None else replace(user, permissions=known.permissions, topics=known.topics)

@@ -1,0 +1,213 @@
+"""What all front ends need of the node they run in: accounts, its state, its figures. They are protocols, so that a
+front end's tests bring fakes, and so that no front end knows the launcher."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from penstock.identity import Permission, Person, TopicPermission, User
+from penstock.identity.user_limits import UserLimits
+from penstock.model.names import ConnectionId
+from penstock.vhost.actor import Actor
+from penstock.vhost.ports import StreamState
+
+
+class SignIn(Protocol):
+    """Finds out who calls, from whatever they show."""
+
+    async def log_in(self, name: str, password: str, *, is_loopback: bool) -> Person:
+        """Raises NotAuthenticatedError, which does not tell whether there is such a user."""
+        ...
+
+    async def log_in_by_certificate(self, certificate: bytes) -> Person:
+        """One that was checked at the handshake, DER. Raises NotAuthenticatedError when it names nobody."""
+        ...
+
+    async def log_in_by_token(self, token: str) -> Person:
+        """Raises NotAuthenticatedError, also for a token whose time is over."""
+        ...
+
+
+class Accounts(Protocol):
+    """Users and what they may do. Changes return when they are on the disk."""
+
+    def actor(self, user: Person, vhost: str, connection: ConnectionId) -> Actor: ...
+    def users(self) -> list[User]: ...
+    async def put_user(self, name: str, password: str | None, tags: Sequence[str]) -> bool:
+        """Gives whether the user is new."""
+        ...
+
+    async def delete_user(self, name: str) -> None: ...
+    async def set_permission(self, name: str, vhost: str, permission: Permission) -> None: ...
+    async def clear_permission(self, name: str, vhost: str) -> None: ...
+    async def set_topic(self, name: str, vhost: str, exchange: str, topic: TopicPermission) -> None: ...
+    async def clear_topics(self, name: str, vhost: str, exchange: str | None) -> None:
+        """That of one exchange, or all of the vhost."""
+        ...
+
+    async def forget_vhost(self, vhost: str) -> None:
+        """Permissions in it go."""
+        ...
+
+
+class LimitsOfUsers(Protocol):
+    """By name, whoever vouches for them. Changes return when they are on the disk."""
+
+    def find(self, user: str) -> UserLimits: ...
+    async def set(self, user: str, limits: UserLimits) -> None: ...
+    async def forget(self, user: str) -> None: ...
+
+
+class Quotas(Protocol):
+    """What those who move messages hold users and virtual hosts to."""
+
+    def apply(self) -> None:
+        """Limits were changed: from now on they are as they are said to be."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedPart:
+    """A partition whose archive is asked for, and how its log stands."""
+
+    vhost: str
+    stream: str
+    partition: str
+    queue_id: int
+    state: StreamState
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveStanding:
+    """What an archive has of a partition below its first offset; the count is None when it is not known."""
+
+    first: int
+    next: int
+    message_count: int | None
+    bytes: int
+    at_timestamp: int | None = None
+
+
+class Archives(Protocol):
+    """What was moved out of streams. Both raise DamagedError when an archive cannot be read."""
+
+    async def standing(self, part: ArchivedPart, timestamp_ms: int | None) -> ArchiveStanding | None:
+        """None when it has nothing below the log."""
+        ...
+
+    async def piece(self, part: ArchivedPart, start: int, end: int, columns: Sequence[str] | None) -> bytes:
+        """The next record batches of a range, as the listener takes them; nothing when the archive has none of it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class VhostTotals:
+    """One vhost in figures, cheap to get."""
+
+    name: str
+    queue_count: int
+    ready_count: int
+    unsettled_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTotals:
+    """One partition of a stream in figures."""
+
+    vhost: str
+    partition: str
+    first_offset: int
+    next_offset: int
+    bytes: int
+    reader_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTotals:
+    """How far a group is behind in a partition."""
+
+    vhost: str
+    partition: str
+    group: str
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTotals:
+    """The first streams by name, and how many partitions and groups are not among them."""
+
+    partitions: list[PartitionTotals] = field(default_factory=list)
+    groups: list[GroupTotals] = field(default_factory=list)
+    partitions_left_out: int = 0
+    groups_left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What the last start had to do."""
+
+    ms: float = 0
+    bytes_read: int = 0
+    records: int = 0
+    torn_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A file of a vhost's log with records that cannot be read: `at` is the byte of the first one found."""
+
+    vhost: str
+    file: str
+    at: int
+    queues: tuple[str, ...] = ()
+    records: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """What does not change often, and what the process uses."""
+
+    version: str
+    node: str
+    data_dir: str
+    uptime_seconds: float
+    cpu_seconds: float
+    resident_bytes: int
+    listeners: Mapping[str, str] = field(default_factory=dict)
+    recovery: Recovery = field(default_factory=Recovery)
+    # Of the data directory, made with it; empty until it is open.
+    data_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBackup:
+    """What a backup came to."""
+
+    vhost_count: int
+    bytes: int
+
+
+class Backups(Protocol):
+    async def make(self, actor: Actor, directory: str) -> WrittenBackup:
+        """Returns when the copy is on the disk. Raises refusals and StorageError; what was begun is gone then."""
+        ...
+
+
+class Node(Protocol):
+    """The broker process as a whole."""
+
+    def state(self) -> NodeState: ...
+    def metrics(self) -> Mapping[str, float]:
+        """The engine's counters; see `Engine.metrics` in the native module."""
+        ...
+
+    def vhost_totals(self) -> list[VhostTotals]: ...
+    def stream_totals(self) -> StreamTotals: ...
+    def damages(self) -> list[Damage]: ...
+    def reason_not_ready(self) -> str:
+        """Empty when clients are served."""
+        ...
+
+    def reason_not_live(self) -> str:
+        """Empty unless only a restart can help."""
+        ...

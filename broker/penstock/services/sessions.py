@@ -1,0 +1,99 @@
+"""Streams that outlive the credentials they were opened with. A token that ends takes its streams along: they are asked
+again, and refused. Unless a newer token of the same person came on the same connection meanwhile: then it counts in the
+old one's place. gRPC sends metadata once a stream, so the newer token comes by a call of its own."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.identity import Person
+from penstock.kit.clock import Clock
+from penstock.model.errors import NotAuthenticatedError, PreconditionFailedError, Thing
+
+Later = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
+"""Calls back after some seconds; what it gives can be cancelled."""
+
+LOOK_SECONDS_MAX: Final = 60.0
+"""A timer does not hear that the machine's time was set: tokens are looked at this often."""
+
+
+@dataclass(slots=True)
+class _Session:
+    """Of one connection: who opened streams with which credentials, and the newest word on who they are."""
+
+    names: dict[str, str] = field(default_factory=dict)
+    newest: dict[str, Person] = field(default_factory=dict)
+    timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
+
+
+class Sessions:
+    """`recheck` makes streams ask again whether they may go on; it is called when a token ends."""
+
+    def __init__(self, clock: Clock, later: Later, recheck: Callable[[], None]) -> None:
+        self._clock = clock
+        self._later = later
+        self._recheck = recheck
+        self._by_connection: dict[int, _Session] = {}
+
+    def opened(self, connection: int, authorization: str, person: Person) -> None:
+        """A stream was admitted. Only what ends has to be watched."""
+        if person.expires_at_ms is None:
+            return
+        session = self._by_connection.setdefault(connection, _Session())
+        if authorization in session.names:
+            return
+        session.names[authorization] = person.name
+        newest = session.newest.get(person.name)
+        if newest is None or (newest.expires_at_ms or 0) < person.expires_at_ms:
+            session.newest[person.name] = person
+            self._watch(session, person.name)
+
+    def renewed(self, connection: int, person: Person) -> None:
+        """Raises PreconditionFailedError when this connection has no streams of that person that could end."""
+        session = self._by_connection.get(connection)
+        if session is None or person.name not in session.newest or person.expires_at_ms is None:
+            raise PreconditionFailedError(
+                Thing("user", person.name),
+                "has no stream on this connection that was opened with a token",
+                "call this on the connection of the streams, with a token of the same user",
+            )
+        session.newest[person.name] = person
+        self._watch(session, person.name)
+        self._recheck()
+
+    def newest(self, connection: int, authorization: str) -> Person | None:
+        """Who a stream is by the newest token, or None when the one it was opened with is all there is. Raises
+        NotAuthenticatedError when the newest has ended too."""
+        session = self._by_connection.get(connection)
+        name = session.names.get(authorization) if session is not None else None
+        if session is None or name is None:
+            return None
+        person = session.newest[name]
+        if self._milliseconds_left(person) <= 0:
+            raise NotAuthenticatedError(name, "open a new stream with a new token: the time of this one is over")
+        return person
+
+    def disconnected(self, connection: int) -> None:
+        session = self._by_connection.pop(connection, None)
+        for timer in session.timers.values() if session is not None else ():
+            timer.cancel()
+
+    def _watch(self, session: _Session, name: str) -> None:
+        """Looks again when the newest token of a name should have ended."""
+        timer = session.timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+        seconds = max(0, self._milliseconds_left(session.newest[name])) / 1_000
+        session.timers[name] = self._later(min(seconds, LOOK_SECONDS_MAX), lambda: self._look(session, name))
+
+    def _look(self, session: _Session, name: str) -> None:
+        if self._milliseconds_left(session.newest[name]) > 0:
+            self._watch(session, name)
+        else:
+            del session.timers[name]
+            self._recheck()
+
+    def _milliseconds_left(self, person: Person) -> int:
+        assert person.expires_at_ms is not None
+        return person.expires_at_ms - self._clock.now_ms()

@@ -1,0 +1,61 @@
+"""Between the users of a broker and the records of `users.json`."""
+
+from pathlib import Path
+from types import MappingProxyType
+
+from penstock.identity import Permission, TopicPermission, User, Users
+from penstock.identity.passwords import algorithm_named, check_digest
+from penstock.identity.users import parse_tags
+from penstock.model.errors import RefusedError, StorageError, Thing
+from penstock.model.records import Access
+from penstock.storage.records_json import PermissionRecord, TopicRecord, UserRecord
+
+
+def user_of(path: Path, record: UserRecord) -> User:
+    """Raises StorageError for what cannot be honoured."""
+    algorithm = algorithm_named(record.hashing_algorithm, record.password_hash)
+    try:
+        check_digest(record.password_hash, algorithm)
+        permissions = {
+            vhost: Permission.compile(held.configure, held.write, held.read)
+            for vhost, held in record.permissions.items()
+        }
+        topics = {
+            vhost: MappingProxyType(
+                {
+                    exchange: TopicPermission.compile(record.name, vhost, held.write, held.read)
+                    for exchange, held in by_exchange.items()
+                }
+            )
+            for vhost, by_exchange in record.topics.items()
+        }
+        tags = parse_tags(record.tags)
+    except RefusedError as refusal:
+        raise StorageError(
+            Thing("file", str(path)), f"is wrong at user '{record.name}': {refusal}", "mend it, then start again"
+        ) from refusal
+    return User(
+        record.name, record.password_hash, algorithm, tags, MappingProxyType(permissions), MappingProxyType(topics)
+    )
+
+
+def records_of(users: Users) -> list[UserRecord]:
+    return [
+        UserRecord(
+            user.name,
+            user.password_hash,
+            user.hashing_algorithm,
+            tuple(tag.value for tag in user.tags),
+            {
+                vhost: PermissionRecord(
+                    held.pattern(Access.CONFIGURE), held.pattern(Access.WRITE), held.pattern(Access.READ)
+                )
+                for vhost, held in user.permissions.items()
+            },
+            {
+                vhost: {exchange: TopicRecord(topic.write, topic.read) for exchange, topic in topics.items()}
+                for vhost, topics in user.topics.items()
+            },
+        )
+        for user in users.all()
+    ]

@@ -1,0 +1,172 @@
+"""Tokens: whose signature, audience and time hold comes in, and keys that change are found."""
+
+import asyncio
+import base64
+import json
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from penstock.identity import TokenRules
+from penstock.identity.token_backend import TokenBackend
+from penstock.identity.token_keys import FETCH_SECONDS_MIN, TokenKeys
+from penstock.model.errors import FaultError, NotAuthenticatedError, Thing
+from penstock.model.records import Access
+from support.grpc_fakes import FakeClock
+from support.issuer import Issuer
+
+NOW = 1_000
+
+
+class World:
+    def __init__(self, url=""):
+        self.issuer = Issuer()
+        self.clock = FakeClock()
+        self.clock.ms = NOW * 1_000
+        self.is_down = False
+        keys = TokenKeys(self.issuer.url, url, 3_600, self.fetch, self.clock)
+        rules = TokenRules("mq", "mq.")
+        self.backend = TokenBackend(keys, rules, self.issuer.url, 10, self.clock)
+
+    async def fetch(self, url):
+        if self.is_down:
+            raise FaultError(Thing("server", url), "is down", "wait")
+        return self.issuer.page(url)
+
+    def show(self, token):
+        return self.backend.log_in_by_token(token)
+
+
+def play(scenario, **options):
+    async def run():
+        await scenario(World(**options))
+
+    asyncio.run(run())
+
+
+def test_a_token_lets_in_by_its_name_with_its_scopes():
+    async def scenario(world):
+        person = await world.show(world.issuer.token(NOW + 60, "mq.write:%2F/* mq.tag:monitoring"))
+
+        assert (person.name, person.is_administrator, person.expires_at_ms) == ("anna", False, (NOW + 70) * 1_000)
+        assert person.allowance("/").allows(Access.WRITE, "jobs")
+        assert not person.allowance("/").allows(Access.READ, "jobs")
+        assert person.allowance("other") is None
+        again = await world.backend.log_in("whoever", world.issuer.token(NOW + 60), is_loopback=False)
+        assert again.name == "anna"
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"aud": "other"},
+        {"aud": None},
+        {"iss": "https://evil.example"},
+        {"iss": None},
+        {"sub": None},
+        {"nbf": NOW + 11},
+        {"exp": None},
+        {"exp": NOW - 10},
+        {"key": Ed25519PrivateKey.generate()},
+        {"kid": "unknown"},
+        {"kid": None},
+    ],
+)
+def test_a_token_that_is_not_for_this_broker_lets_nobody_in(claims):
+    async def scenario(world):
+        with pytest.raises(NotAuthenticatedError):
+            await world.show(world.issuer.token(**{"exp": NOW + 60, **claims}))
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("token", ["", "a.b.c", "..", "x" * 20_000 + "..", "not a token"])
+def test_what_is_no_token_lets_nobody_in_and_is_no_error(token):
+    async def scenario(world):
+        with pytest.raises(NotAuthenticatedError):
+            await world.show(token)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("algorithm", ["none", "HS256"])
+def test_a_token_signed_with_the_public_key_as_a_secret_or_with_nothing_lets_nobody_in(algorithm):
+    async def scenario(world):
+        claims = {"iss": world.issuer.url, "aud": "mq", "sub": "anna", "exp": NOW + 60}
+        head = {"kid": "first", "alg": algorithm, "typ": "JWT"}
+        parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in (head, claims)]
+        forged = b".".join((*parts, b"")).decode()
+        if algorithm == "HS256":
+            public = world.issuer.page("/keys")["keys"][0]["x"]
+            forged = jwt.encode(claims, public, "HS256", {"kid": "first"})
+
+        with pytest.raises(NotAuthenticatedError, match="published key"):
+            await world.show(forged)
+
+    play(scenario)
+
+
+def test_a_token_ends_while_it_is_remembered():
+    async def scenario(world):
+        token = world.issuer.token(NOW + 60)
+        await world.show(token)
+        world.clock.ms = (NOW + 69) * 1_000
+        await world.show(token)
+
+        world.clock.ms = (NOW + 70) * 1_000
+        with pytest.raises(NotAuthenticatedError, match="new token"):
+            await world.show(token)
+
+    play(scenario)
+
+
+def test_keys_are_fetched_once_and_again_for_one_that_is_new():
+    async def scenario(world):
+        await asyncio.gather(*(world.show(world.issuer.token(NOW + 60 + n)) for n in range(20)))
+        assert len(world.issuer.fetched) == 2, "the discovery and the keys"
+
+        world.issuer.rotate("second")
+        world.clock.ms += int(FETCH_SECONDS_MIN * 1_000)
+        assert (await world.show(world.issuer.token(NOW + 60))).name == "anna"
+        assert len(world.issuer.fetched) == 4
+
+    play(scenario)
+
+
+def test_made_up_keys_do_not_make_the_broker_a_hammer():
+    async def scenario(world):
+        for number in range(50):
+            with pytest.raises(NotAuthenticatedError):
+                await world.show(world.issuer.token(NOW + 60, kid=f"k{number}"))
+        assert len(world.issuer.fetched) == 1, "its keys, once"
+
+    play(scenario, url="https://issuer.example/keys")
+
+
+def test_a_provider_that_is_down_hurts_only_those_whose_key_is_not_known():
+    async def scenario(world):
+        await world.show(world.issuer.token(NOW + 60))
+        world.is_down = True
+        world.clock.ms += 4_000_000
+        later = world.clock.ms // 1_000 + 60
+
+        assert (await world.show(world.issuer.token(later))).name == "anna"
+        world.clock.ms += int(FETCH_SECONDS_MIN * 1_000)
+        world.issuer.rotate("second")
+        with pytest.raises(FaultError):
+            await world.show(world.issuer.token(later))
+
+    play(scenario)
+
+
+def test_an_issuer_that_calls_itself_something_else_is_not_believed():
+    async def scenario(world):
+        token = world.issuer.token(NOW + 60)
+        world.issuer.url = "https://other.example"
+        with pytest.raises(FaultError, match=r"other\.example"):
+            await world.show(token)
+
+    play(scenario)

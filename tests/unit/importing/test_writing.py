@@ -1,0 +1,137 @@
+"""What an import takes, what it leaves out by name, and that nothing half-done is left."""
+
+import pytest
+
+from penstock.importing.writing import import_lavinmq
+from penstock.model.errors import PreconditionFailedError
+from penstock.storage import read_users, read_vhosts
+from support.lavinmq import EXCLUSIVE, LavinVhost, bound, exchange, message, queue, write_directory
+
+USER = {"name": "anna", "password_hash": "", "hashing_algorithm": None, "tags": "", "permissions": {}}
+
+
+@pytest.fixture
+def source(tmp_path):
+    (tmp_path / "lavinmq").mkdir()
+    write_directory(tmp_path / "lavinmq", [USER], ["/"])
+    return LavinVhost(tmp_path / "lavinmq", "/")
+
+
+def take(source, target=None, is_partial=False):
+    steps = []
+    report = import_lavinmq(
+        source.path.parent, target, is_partial=is_partial, on_progress=lambda *step: steps.append(step)
+    )
+    assert all(done <= total for done, total in steps)
+    return report
+
+
+def messages(count):
+    return [message(number + 1, "", "q", b"x") for number in range(count)]
+
+
+def test_a_dry_run_reads_everything_and_writes_nothing(source, tmp_path):
+    source.write_definitions(queue("q"))
+    source.write_queue("q", messages(3))
+
+    assert take(source).message_count == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lavinmq"]
+
+
+def test_what_this_broker_does_not_do_is_left_out_by_name(source):
+    source.write_definitions(
+        queue("short", {"x-max-length": 5, "x-dedicated": True, "colour": "red"}),
+        queue("stream", {"x-queue-type": "mqtt"}),
+        exchange("late", "x-delayed-message"),
+        bound("short", "late", "k"),
+    )
+    source.write_queue("short", messages(2))
+    source.write_queue("stream", messages(4))
+    source.write_queue("amq.delayed.late", messages(1))
+    policy = {"pattern": ".*", "apply-to": "all", "priority": 0, "definition": {"max-length": 5}}
+    source.write_json("policies", [{"name": "p", **policy}])
+    source.write_json("operator_policies", [{"name": "o", **policy}])
+    source.write_json("parameters", [{"name": "s", "component": "shovel"}])
+    source.write_json("limits", {"max-queues": 3, "max-colours": 1})
+
+    report = take(source)
+
+    text = "\n".join(report.left_out)
+    for part in (
+        "queue 'short' in vhost '/' has an argument 'x-max-length'",
+        "queue 'short' in vhost '/' has an argument 'x-dedicated'",
+        "queue 'stream'",
+        "4 messages of queue 'stream' in vhost '/': its queue is left out",
+        "exchange 'late'",
+        "1 messages of queue 'amq.delayed.late' in vhost '/': no queue of that name is declared",
+        "policy 'p' in vhost '/' sets 'max-length', which is not supported yet",
+        "operator policy 'o'",
+        "parameter 's'",
+        "limits of vhost '/' have 'max-colours'",
+    ):
+        assert part in text, part
+    assert (report.queue_count, report.exchange_count, report.message_count) == (1, 0, 2)
+
+
+def test_leaving_something_out_has_to_be_asked_for(source, tmp_path):
+    source.write_definitions(queue("short", {"x-max-length": 5}))
+
+    with pytest.raises(PreconditionFailedError, match="--partial"):
+        take(source, tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+    take(source, tmp_path / "data", is_partial=True)
+    assert read_vhosts(tmp_path / "data" / "vhosts.json") == ["/"]
+    assert [user.name for user in read_users(tmp_path / "data" / "users.json")] == ["anna"]
+
+
+def test_what_goes_with_its_connection_is_not_missed(source):
+    mine = queue("mine", bits=2 | EXCLUSIVE)
+    source.write_definitions(queue("passing", bits=0), mine, bound("mine", "amq.topic", ""))
+    source.write_queue("mine", messages(1))
+
+    report = take(source)
+
+    assert (report.left_out, report.queue_count, report.binding_count) == ([], 0, 0)
+
+
+def test_a_user_that_cannot_be_is_left_out_and_the_others_come(source, tmp_path):
+    bad = {**USER, "name": "otto", "hashing_algorithm": "rot13", "password_hash": "x"}
+    odd = {**USER, "name": "olga", "permissions": {"/": {"config": "(", "write": "", "read": ""}}}
+    write_directory(source.path.parent, [USER, bad, odd], ["/"])
+
+    report = take(source, tmp_path / "data", is_partial=True)
+
+    assert [user.name for user in read_users(tmp_path / "data" / "users.json")] == ["anna", "olga"]
+    assert len(report.left_out) == 2
+
+
+def test_names_that_are_no_text_are_replaced_when_that_is_asked_for(source, tmp_path):
+    content = bytearray(b"".join([message(1, "", "key-a", b"x"), message(2, "", "a" * 255, b"y")]))
+    content[content.index(b"key-a") + 4] = 0xFF
+    place = content.index(b"a" * 255)
+    content[place : place + 255] = b"\xff" * 255
+    source.write_definitions(queue("q"))
+    source.write_queue("q", [bytes(content), message(3, "", "q", b"z")])
+
+    assert "queue 'q', 2 messages" in take(source).left_out[0]
+    with pytest.raises(PreconditionFailedError, match="not UTF-8"):
+        take(source, tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+    report = take(source, tmp_path / "data", is_partial=True)
+
+    assert report.message_count == 3
+    log = b"".join(path.read_bytes() for path in (tmp_path / "data").rglob("msgs.*"))
+    assert b"key-\xff" not in log
+    assert "key-\ufffd".encode() in log
+    assert ("\ufffd" * 85).encode() in log
+
+
+def test_a_directory_that_holds_something_is_left_alone(source, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "mine").write_text("mine")
+
+    with pytest.raises(PreconditionFailedError, match="holds something already"):
+        take(source, tmp_path / "data")
+
+    assert (tmp_path / "data" / "mine").read_text() == "mine"

@@ -1,0 +1,208 @@
+"""The holder of users: who gets in, and that a change counts once it is on the disk."""
+
+import asyncio
+import base64
+import hashlib
+import os
+
+import pytest
+
+from penstock.identity import Permission
+from penstock.model.errors import InvalidArgumentError, NotAuthenticatedError, StorageError
+from penstock.model.names import ConnectionId
+from penstock.model.records import Access
+from penstock.services.accounts import Accounts
+from penstock.storage import read_users
+
+ALL = Permission.compile(".*", ".*", ".*")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "users.json"
+
+
+def play(path, scenario):
+    async def run():
+        accounts = Accounts.open(path, "guest", "guest")
+        try:
+            return await scenario(accounts)
+        finally:
+            await accounts.settled()
+            accounts.close()
+
+    return asyncio.run(run())
+
+
+def test_a_new_broker_has_the_default_user_with_every_permission(path):
+    async def scenario(accounts):
+        user = await accounts.log_in("guest", "guest", is_loopback=True)
+        actor = accounts.actor(user, "/", ConnectionId(1))
+        assert actor.is_administrator
+        assert actor.permissions.allows(Access.WRITE, "anything")
+        assert accounts.actor(user, "other", ConnectionId(1)).permissions is None
+
+    play(path, scenario)
+    assert [user.name for user in read_users(path)] == ["guest"]
+
+
+def test_guest_is_for_loopback_only(path):
+    async def scenario(accounts):
+        with pytest.raises(NotAuthenticatedError, match="loopback"):
+            await accounts.log_in("guest", "guest", is_loopback=False)
+        with pytest.raises(NotAuthenticatedError) as caught:
+            await accounts.log_in("guest", "wrong", is_loopback=False)
+        assert "loopback" not in str(caught.value)
+
+    play(path, scenario)
+
+
+def test_a_wrong_password_and_an_unknown_user_look_the_same(path):
+    async def scenario(accounts):
+        await accounts.put_user("anna", "secret", [])
+        texts = []
+        for name in ("anna", "otto"):
+            with pytest.raises(NotAuthenticatedError) as caught:
+                await accounts.log_in(name, "wrong", is_loopback=True)
+            texts.append(str(caught.value).replace(name, "NAME"))
+        assert texts[0] == texts[1]
+
+    play(path, scenario)
+
+
+def test_an_old_password_is_wrong_as_soon_as_there_is_a_new_one(path):
+    async def scenario(accounts):
+        assert await accounts.put_user("anna", "one", [])
+        await accounts.log_in("anna", "one", is_loopback=False)
+        assert not await accounts.put_user("anna", "two", [])
+        with pytest.raises(NotAuthenticatedError):
+            await accounts.log_in("anna", "one", is_loopback=False)
+        await accounts.log_in("anna", "two", is_loopback=False)
+        await accounts.put_user("anna", "", [])
+        for password in ("two", ""):
+            with pytest.raises(NotAuthenticatedError):
+                await accounts.log_in("anna", password, is_loopback=False)
+
+    play(path, scenario)
+
+
+def test_a_deleted_user_is_out_at_once(path):
+    async def scenario(accounts):
+        await accounts.put_user("anna", "one", [])
+        await accounts.log_in("anna", "one", is_loopback=False)
+        await accounts.delete_user("anna")
+        with pytest.raises(NotAuthenticatedError):
+            await accounts.log_in("anna", "one", is_loopback=False)
+
+    play(path, scenario)
+
+
+def test_many_log_ins_at_once_are_one_check(path):
+    async def scenario(accounts):
+        users = await asyncio.gather(*(accounts.log_in("guest", "guest", is_loopback=True) for _ in range(500)))
+        assert len(users) == 500
+        assert accounts.check_count == 1
+
+    play(path, scenario)
+
+
+def test_changes_at_once_are_all_on_the_disk(path):
+    async def scenario(accounts):
+        await asyncio.gather(*(accounts.put_user(f"u{number}", "", []) for number in range(50)))
+        await accounts.set_permission("u7", "/", ALL)
+
+    play(path, scenario)
+    found = {user.name: user for user in read_users(path)}
+    assert len(found) == 51
+    assert list(found["u7"].permissions) == ["/"]
+    assert found["u7"].hashing_algorithm == "argon2id"
+
+
+def test_one_refused_change_does_not_hold_up_the_others(path):
+    async def scenario(accounts):
+        results = await asyncio.gather(
+            accounts.put_user("good", "", []), accounts.put_user("b:d", "", []), return_exceptions=True
+        )
+        assert results[0] is True
+        assert isinstance(results[1], InvalidArgumentError)
+
+    play(path, scenario)
+    assert [user.name for user in read_users(path)] == ["guest", "good"]
+
+
+def test_a_change_that_cannot_be_written_does_not_count(path):
+    async def scenario(accounts):
+        (path.parent / "users.json.new").mkdir()
+        with pytest.raises(StorageError):
+            await accounts.put_user("anna", "", [])
+        assert [user.name for user in accounts.users()] == ["guest"]
+
+    play(path, scenario)
+
+
+def test_forgetting_a_vhost_clears_the_permissions_in_it(path):
+    async def scenario(accounts):
+        await accounts.set_permission("guest", "blue", ALL)
+        await accounts.forget_vhost("blue")
+        await accounts.forget_vhost("never-there")
+        assert list(accounts.users()[0].permissions) == ["/"]
+
+    play(path, scenario)
+
+
+def test_what_people_wrote_wrong_into_the_file_is_named(path):
+    path.write_text('[{"name": "anna", "permissions": {"/": {"configure": "(", "write": "", "read": ""}}}]')
+
+    with pytest.raises(StorageError, match="'anna'"):
+        Accounts.open(path, "guest", "guest")
+
+
+def test_another_broker_s_digest_becomes_ours_at_the_first_good_log_in(path):
+    digest = base64.b64encode(b"salt" + hashlib.md5(b"saltsecret").digest()).decode()
+    algorithm = "rabbit_password_hashing_md5"
+
+    async def scenario(accounts):
+        await accounts.change(lambda users: users.put("anna", [], digest, algorithm))
+        with pytest.raises(NotAuthenticatedError):
+            await accounts.log_in("anna", "wrong", is_loopback=False)
+        assert read_users(path)[1].password_hash == digest
+
+        users = await asyncio.gather(*(accounts.log_in("anna", "secret", is_loopback=False) for _ in range(50)))
+
+        assert {user.name for user in users} == {"anna"}
+        checks = accounts.check_count
+        await accounts.log_in("anna", "secret", is_loopback=False)
+        assert accounts.check_count == checks, "the new digest is remembered"
+
+    play(path, scenario)
+    assert read_users(path)[1].hashing_algorithm == "argon2id"
+    assert read_users(path)[1].password_hash.startswith("$argon2id$")
+
+
+def test_a_digest_that_cannot_be_renewed_still_lets_in(path):
+    digest = base64.b64encode(b"salt" + hashlib.sha256(b"saltsecret").digest()).decode()
+
+    async def scenario(accounts):
+        await accounts.change(lambda users: users.put("anna", [], digest, "rabbit_password_hashing_sha256"))
+        (path.parent / "users.json.new").mkdir()
+        assert (await accounts.log_in("anna", "secret", is_loopback=False)).name == "anna"
+
+    play(path, scenario)
+    assert read_users(path)[1].password_hash == digest
+
+
+def test_passwords_are_checked_by_threads_that_give_way_to_messages(path, monkeypatch):
+    policies = []
+
+    def verify(*_: object) -> bool:
+        policies.append(os.sched_getscheduler(0))
+        return False
+
+    monkeypatch.setattr("penstock.services.accounts.verify_password", verify)
+
+    async def scenario(accounts):
+        with pytest.raises(NotAuthenticatedError):
+            await accounts.log_in("guest", "wrong", is_loopback=True)
+
+    play(path, scenario)
+    assert policies == [os.SCHED_IDLE]

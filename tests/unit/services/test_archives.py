@@ -1,0 +1,87 @@
+"""What the broker tells of archives, from the files that a pipeline wrote."""
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from penstock.archive import Manifest
+from penstock.archive.folder import folder_of, write_manifest
+from penstock.model.errors import DamagedError
+from penstock.pipeline.archive_document import Archiving
+from penstock.pipeline.archiving import Archived, archive_stream
+from penstock.services.archives import Archives
+from penstock.services.ports import ArchivedPart, ArchiveStanding
+from support.archive_fakes import FakeLog
+
+
+def part(log: FakeLog, queue_id: int = 1) -> ArchivedPart:
+    time = log.messages.get(log.first, 0)
+    return ArchivedPart("/", "events", "events", queue_id, (log.first, log.next, len(log.messages), 0, time, 0, 0))
+
+
+@pytest.fixture
+def log(tmp_path):
+    log = FakeLog()
+    log.publish(range(1_000, 1_010))
+    archiving = Archiving("a", "penstock://x", "events", tmp_path, None, False, True, 2**27, None)
+    archive_stream(archiving, log, log, Archived(), (lambda _: None, lambda _: None))
+    return log
+
+
+@pytest.fixture
+def archives(tmp_path):
+    archives = Archives(tmp_path)
+    yield archives
+    archives.close()
+
+
+def standing(archives, of, timestamp_ms=None):
+    return asyncio.run(archives.standing(of, timestamp_ms))
+
+
+def test_nothing_is_archived_below_a_log_that_still_has_it(archives, log):
+    assert standing(archives, part(log)) is None
+    assert standing(archives, part(FakeLog(name="events"))) is None
+
+
+def test_what_the_log_has_no_more_is_told_with_the_time_that_was_asked_for(archives, log):
+    log.trim(6)
+
+    assert standing(archives, part(log)) == ArchiveStanding(1, 11, 5, 5)
+    assert standing(archives, part(log), 1_003) == ArchiveStanding(1, 11, 5, 5, 4)
+    assert standing(archives, part(log), 1_006) == ArchiveStanding(1, 11, 5, 5), "that message is in the log"
+
+
+def test_the_archive_of_another_stream_is_none(archives, log):
+    log.trim(6)
+
+    assert standing(archives, part(log, queue_id=2)) is None
+    assert asyncio.run(archives.piece(part(log, queue_id=2), 1, 6, None)) == b""
+
+
+def test_a_manifest_that_was_replaced_is_read_again(archives, log, tmp_path):
+    log.trim(6)
+    assert standing(archives, part(log)) is not None
+
+    folder = folder_of(tmp_path, "/", "events")
+    write_manifest(folder, Manifest("/", "events"), lambda _: None)
+    assert standing(archives, part(log)) is None
+
+    write_manifest(folder, Manifest("/", "other"), lambda _: None)
+    with pytest.raises(DamagedError, match="not of 'events'"):
+        standing(archives, part(log))
+
+
+def test_without_pyarrow_the_setting_is_refused_with_the_way_out():
+    code = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "from pathlib import Path\n"
+        "from penstock.services.archives import Archives\n"
+        "Archives(Path('.'))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert "pyarrow is missing; install 'penstock[archive]'" in done.stderr

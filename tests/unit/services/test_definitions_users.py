@@ -1,0 +1,104 @@
+"""The users' part of definitions: it round-trips, and tells beforehand what it cannot honour."""
+
+import asyncio
+
+import pytest
+
+from penstock.services.accounts import Accounts
+from penstock.services.definitions_users import DefinitionsUsers
+from penstock.services.user_limits import LimitsOfUsers
+
+PERMISSION = {"user": "anna", "vhost": "/", "configure": "", "write": "a.*", "read": ".*"}
+TOPIC = {"user": "anna", "vhost": "/", "exchange": "logs", "write": "{username}\\..*", "read": ""}
+
+
+def play(path, scenario):
+    async def run():
+        accounts = Accounts.open(path, "guest", "guest")
+        try:
+            return await scenario(
+                accounts, DefinitionsUsers(accounts, LimitsOfUsers.open(path.with_name("user_limits.json")))
+            )
+        finally:
+            await accounts.settled()
+            accounts.close()
+
+    return asyncio.run(run())
+
+
+def test_an_export_goes_into_another_broker(tmp_path):
+    async def make(accounts, users):
+        await accounts.put_user("anna", "secret", ["monitoring"])
+        assert await users.import_permissions([PERMISSION]) == 1
+        assert await users.import_topics([TOPIC]) == 1
+        return users.export_users(), users.export_permissions(), users.export_topics()
+
+    async def take(accounts, users):
+        assert users.check(exported, permissions, topics) == []
+        assert await users.import_users(exported) == 2
+        assert await users.import_permissions(permissions) == 1
+        assert await users.import_topics(topics) == 1
+        assert await users.import_users(exported) == 0
+        assert await users.import_permissions(permissions) == 0
+        assert await users.import_topics(topics) == 0
+        await accounts.log_in("anna", "secret", is_loopback=False)
+        return users.export_users(), users.export_permissions(), users.export_topics()
+
+    exported, permissions, topics = play(tmp_path / "one.json", make)
+
+    assert topics == [TOPIC]
+    assert play(tmp_path / "two.json", take) == (exported, permissions, topics)
+
+
+def test_importing_a_user_keeps_the_permissions_it_has(tmp_path):
+    async def scenario(accounts, users):
+        await users.import_users([{"name": "guest", "password_hash": "", "tags": "administrator,monitoring"}])
+        guest = accounts.users()[0]
+        assert list(guest.permissions) == ["/"]
+        assert [tag.value for tag in guest.tags] == ["administrator", "monitoring"]
+
+    play(tmp_path / "users.json", scenario)
+
+
+@pytest.mark.parametrize(
+    ("topic", "problem"),
+    [
+        ({**TOPIC, "user": "guest", "write": "("}, "regular expression"),
+        ({**TOPIC, "user": "guest", "write": "{client_id}"}, "client_id"),
+        (TOPIC, "nowhere"),
+        ({**TOPIC, "user": "guest", "exchange": 7}, "wrong type"),
+        ({**TOPIC, "user": "guest", "configure": ""}, "configure"),
+    ],
+)
+def test_a_topic_permission_that_cannot_be_honoured_is_told_beforehand(tmp_path, topic, problem):
+    async def scenario(_, port):
+        problems = port.check([], [], [topic])
+        assert len(problems) == 1
+        assert problem in problems[0]
+
+    play(tmp_path / "users.json", scenario)
+
+
+@pytest.mark.parametrize(
+    ("users", "permissions", "problem"),
+    [
+        ([{"name": "a", "hashing_algorithm": "rabbit_password_hashing_md5", "password_hash": "x"}], [], "md5 digest"),
+        ([{"name": "a", "tags": ["boss"]}], [], "boss"),
+        ([{"name": "a", "limits": {"max-shoes": 1}}], [], "max-shoes"),
+        ([{"name": "a", "limits": {"publish-rate": 0}}], [], "publish-rate"),
+        ([{"name": "a", "limits": 7}], [], "wrong type"),
+        ([{"name": 7}], [], "wrong type"),
+        ([{"name": "a", "tags": [7]}], [], "wrong type"),
+        ([{"name": "a", "colour": "red"}], [], "colour"),
+        ([], [{**PERMISSION, "read": "("}], "regular expression"),
+        ([], [PERMISSION], "nowhere"),
+        ([], [{**PERMISSION, "user": "guest", "read": None}], "wrong type"),
+    ],
+)
+def test_what_cannot_be_honoured_is_told_beforehand(tmp_path, users, permissions, problem):
+    async def scenario(_, port):
+        problems = port.check(users, permissions, [])
+        assert len(problems) == 1
+        assert problem in problems[0]
+
+    play(tmp_path / "users.json", scenario)

@@ -1,0 +1,11 @@
+"""What metadata persists is what storage writes, there and back."""
+
+from hypothesis import given
+
+from penstock.storage.entries import change_of, entry_of
+from support.changes import changes
+
+
+@given(changes)
+def test_an_entry_comes_back(change):
+    assert change_of(entry_of(change)) == change
