@@ -61,9 +61,9 @@ pub fn inspect(directory: &Path, verify: bool) -> Result<Vec<SegmentReport>, Log
     let covered = checkpoints.newest();
     let mut listed = list(directory, &names, covered)?;
     let mut inspection = Inspection { verify, covered, left: state, next: None };
-    for Listed { number, report, segment } in listed.iter_mut().rev() {
+    for Listed { number, epoch, report, segment } in listed.iter_mut().rev() {
         if let Some(segment) = segment {
-            inspection.inspect(*number, report, segment);
+            inspection.inspect((*number, *epoch), report, segment);
         }
     }
     // What lies in a segment without a readable header is told with that segment.
@@ -75,6 +75,8 @@ pub fn inspect(directory: &Path, verify: bool) -> Result<Vec<SegmentReport>, Log
 /// One segment that counts; `None` when its header cannot be read.
 struct Listed {
     number: u64,
+    /// Of the start in which it was begun; none of a rewritten one.
+    epoch: Option<u64>,
     report: SegmentReport,
     segment: Option<Segment>,
 }
@@ -87,7 +89,7 @@ fn list(directory: &Path, names: &Names, covered: Position) -> Result<Vec<Listed
     for &number in &names.segments {
         let path = segment_path(directory, number);
         let mut report = report_of(&path);
-        let mut segment = None;
+        let (mut segment, mut epoch) = (None, None);
         match read_header(&path) {
             // What a rewritten segment stands for goes at the next start.
             Ok(HeaderFound::Segment(header, _) | HeaderFound::Copy(header, ..))
@@ -97,10 +99,12 @@ fn list(directory: &Path, names: &Names, covered: Position) -> Result<Vec<Listed
             }
             Ok(HeaderFound::Segment(header, bytes)) => {
                 report.first_position = header.first.0;
+                epoch = Some(header.epoch);
                 segment = Some(Segment::new(directory, number, &header, bytes));
             }
             Ok(HeaderFound::Copy(header, bytes, _)) => {
                 report.first_position = header.first.0;
+                epoch = Some(header.epoch);
                 segment = Some(Segment::new(directory, number, &header, bytes));
                 fail(&mut report, 0, NO_HEADER);
             }
@@ -110,7 +114,7 @@ fn list(directory: &Path, names: &Names, covered: Position) -> Result<Vec<Listed
             }
             Ok(HeaderFound::Unreadable(error)) | Err(error) => fail(&mut report, 0, &error.to_string()),
         }
-        listed.push(Listed { number, report, segment });
+        listed.push(Listed { number, epoch, report, segment });
     }
     listed.sort_by_key(|listed| listed.number);
     // One that was dead when the checkpoint was made never had to reach the disk, nor did its directory.
@@ -142,7 +146,7 @@ fn list_rewritten(directory: &Path, manifest: &Manifest) -> Vec<Listed> {
                 None
             }
         };
-        listed.push(Listed { number: entry.number, report, segment });
+        listed.push(Listed { number: entry.number, epoch: None, report, segment });
     }
     listed
 }
@@ -159,13 +163,26 @@ struct Inspection {
     covered: Position,
     /// Its state, with every message settled that was found.
     left: FoldState,
-    /// The number and the first position of the segment that follows.
-    next: Option<(u64, Position)>,
+    next: Option<Next>,
+}
+
+/// The segment that follows the one that is inspected.
+#[derive(Clone, Copy)]
+struct Next {
+    number: u64,
+    epoch: Option<u64>,
+    first: Position,
+    /// Whether it was begun where the one before it ends. The same start numbers its segments one after another; another one
+    /// goes by the files that it finds, and gives the numbers again of those that went because all in them was dead.
+    is_behind: bool,
 }
 
 impl Inspection {
-    fn inspect(&mut self, number: u64, report: &mut SegmentReport, segment: &Segment) {
-        let has_live = self.read(number, report, segment).unwrap_or_else(|error| {
+    fn inspect(&mut self, (number, epoch): (u64, Option<u64>), report: &mut SegmentReport, segment: &Segment) {
+        if let Some(next) = &mut self.next {
+            next.is_behind = next.number == number + 1 && next.epoch.is_some() && next.epoch == epoch;
+        }
+        let has_live = self.read(report, segment).unwrap_or_else(|error| {
             fail(report, 0, &error.to_string());
             true
         });
@@ -181,14 +198,14 @@ impl Inspection {
         if self.verify {
             verify_directory(report, segment);
         }
-        if self.next.is_none_or(|(_, next)| segment.first() <= next) {
-            self.next = Some((number, segment.first()));
+        if self.next.is_none_or(|next| segment.first() <= next.first) {
+            self.next = Some(Next { number, epoch, first: segment.first(), is_behind: false });
         }
     }
 
     /// Reads all records; says whether any of them is a message that the checkpoint counts as live.
-    fn read(&mut self, number: u64, report: &mut SegmentReport, segment: &Segment) -> Result<bool, LogError> {
-        let limit = self.next.map(|(_, first)| first);
+    fn read(&mut self, report: &mut SegmentReport, segment: &Segment) -> Result<bool, LogError> {
+        let limit = self.next.map(|next| next.first);
         if limit.is_some_and(|limit| limit < segment.first()) {
             return Ok(true);
         }
@@ -205,11 +222,11 @@ impl Inspection {
                     bytes += u64::from(decoded.length);
                     has_live |= self.count(report, &decoded.record);
                 }
-                Err(_) if self.is_after_end(number, segment, at)? => return Ok(has_live),
+                Err(_) if self.is_after_end(segment, at)? => return Ok(has_live),
                 Err(error) => {
                     if !walk.resume() {
                         report.bytes = at - SEGMENT_HEADER_BYTES;
-                        self.end_at(number, report, segment, (at, error))?;
+                        self.end_at(report, segment, (at, error))?;
                         return Ok(has_live);
                     }
                     add_damaged(report, segment, at, error)?;
@@ -222,8 +239,8 @@ impl Inspection {
     /// Whether what stands at an offset may lie after the segment's end: what a crash tore stays there, and where it began
     /// only the segment said that was next, which is gone since. No start reads anything but messages below the checkpoint, so
     /// that nothing is missed behind the last one that the index file names.
-    fn is_after_end(&self, number: u64, segment: &Segment, at: u64) -> Result<bool, LogError> {
-        let has_next = self.next.is_some_and(|(next, _)| number + 1 == next);
+    fn is_after_end(&self, segment: &Segment, at: u64) -> Result<bool, LogError> {
+        let has_next = self.next.is_some_and(|next| next.is_behind);
         if segment.is_rewritten() || segment.first() >= self.covered || has_next {
             return Ok(false);
         }
@@ -260,7 +277,6 @@ impl Inspection {
     /// Nothing more can be read from an offset on: the end of the log or of the segment, unless something is written there.
     fn end_at(
         &self,
-        number: u64,
         report: &mut SegmentReport,
         segment: &Segment,
         (at, ended): (u64, DecodeError),
@@ -272,10 +288,10 @@ impl Inspection {
             if at != segment.bytes() {
                 fail(report, at, "records are missing at its end");
             }
-        } else if let Some((next, first)) = self.next
-            && first != segment.position_of(at)
+        } else if let Some(next) = self.next
+            && next.first != segment.position_of(at)
             // Segments between them that nothing lived in were removed.
-            && (number + 1 == next || first > self.covered)
+            && (next.is_behind || next.first > self.covered)
         {
             fail(report, at, "records are missing before the next segment");
         }
