@@ -76,7 +76,7 @@ FAULTS = (
         "a backup is made of hard links",
         "broker/rust/log/src/backup.rs",
         "let copy = OpenOptions::new().write(true).create_new(true).open(to);",
-        "let copy = std::fs::hard_link(from.1, to).and_then(|()| OpenOptions::new().write(true).open(to));",
+        "let copy = std::fs::hard_link(from.path, to).and_then(|()| OpenOptions::new().write(true).open(to));",
         BACKUP,
     ),
     Fault(
