@@ -3,8 +3,10 @@ again, and refused. Unless a newer token of the same person came on the same con
 old one's place. gRPC sends metadata once a stream, so the newer token comes by a call of its own."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Final
 
 from penstock.identity import Person
@@ -17,12 +19,16 @@ Later = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
 LOOK_SECONDS_MAX: Final = 60.0
 """A timer does not hear that the machine's time was set: tokens are looked at this often."""
 
+CREDENTIALS_MAX: Final = 1_024
+"""Of one connection. A stream whose credentials are forgotten goes by the token that it was opened with."""
+
 
 @dataclass(slots=True)
 class _Session:
-    """Of one connection: who opened streams with which credentials, and the newest word on who they are."""
+    """Of one connection: who opened streams with which credentials, and the newest word on who they are. Credentials
+    are kept as digests, those used last at the end."""
 
-    names: dict[str, str] = field(default_factory=dict)
+    names: OrderedDict[bytes, str] = field(default_factory=OrderedDict)
     newest: dict[str, Person] = field(default_factory=dict)
     timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
 
@@ -41,9 +47,13 @@ class Sessions:
         if person.expires_at_ms is None:
             return
         session = self._by_connection.setdefault(connection, _Session())
-        if authorization in session.names:
+        credentials = _digest(authorization)
+        if credentials in session.names:
+            session.names.move_to_end(credentials)
             return
-        session.names[authorization] = person.name
+        if len(session.names) >= CREDENTIALS_MAX:
+            session.names.popitem(last=False)
+        session.names[credentials] = person.name
         newest = session.newest.get(person.name)
         if newest is None or (newest.expires_at_ms or 0) < person.expires_at_ms:
             session.newest[person.name] = person
@@ -66,9 +76,13 @@ class Sessions:
         """Who a stream is by the newest token, or None when the one it was opened with is all there is. Raises
         NotAuthenticatedError when the newest has ended too."""
         session = self._by_connection.get(connection)
-        name = session.names.get(authorization) if session is not None else None
-        if session is None or name is None:
+        if session is None:
             return None
+        credentials = _digest(authorization)
+        name = session.names.get(credentials)
+        if name is None:
+            return None
+        session.names.move_to_end(credentials)
         person = session.newest[name]
         if self._milliseconds_left(person) <= 0:
             raise NotAuthenticatedError(name, "open a new stream with a new token: the time of this one is over")
@@ -97,3 +111,9 @@ class Sessions:
     def _milliseconds_left(self, person: Person) -> int:
         assert person.expires_at_ms is not None
         return person.expires_at_ms - self._clock.now_ms()
+
+
+def _digest(authorization: str) -> bytes:
+    """The same for a header that differs in its spaces or in the case of its scheme: it may be long."""
+    scheme, _, token = authorization.partition(" ")
+    return blake2b(f"{scheme.lower()} {token.strip()}".encode(), digest_size=16).digest()

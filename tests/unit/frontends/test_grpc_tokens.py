@@ -4,6 +4,7 @@ import pytest
 
 from penstock.v1 import admin_pb2 as admin
 from penstock.v1 import messaging_pb2 as messaging
+from penstock.v1 import staging_pb2 as staging
 from penstock.v1 import streams_pb2 as streams
 from support.grpc_fakes import FakeCall, World, basic, play
 
@@ -24,6 +25,8 @@ def stream(kind, authorization, *, again=False):
         "publish": messaging.PublishRequest(open=messaging.PublishOpen()),
         "consume": messaging.ConsumeRequest(open=messaging.ConsumeOpen(queue="jobs")),
         "read": streams.ReadRequest(open=streams.ReadOpen(partition="events")),
+        "get": messaging.GetRequest(queue="jobs"),
+        "stage": staging.StageTarget(stage="rows", stream="events"),
     }[kind]
     return FakeCall(kind, payload=request.SerializeToString(), authorization=authorization, again=again)
 
@@ -60,13 +63,14 @@ def test_streams_are_asked_again_when_their_token_ends_and_refused() -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize("kind", ["publish", "consume", "read"])
+@pytest.mark.parametrize("kind", ["publish", "consume", "read", "get", "stage"])
 def test_an_open_stream_that_asks_again_goes_on_until_its_token_ends(kind: str) -> None:
     async def scenario(world: World) -> None:
         await declare(world)
         first = token(world, 60)
-        assert (await world.ask(stream(kind, first)))[0] == "admit"
-        assert (await world.ask(stream(kind, first, again=True)))[0] == "admit"
+        outcome = "answer" if kind == "stage" else "admit"
+        assert (await world.ask(stream(kind, first)))[0] == outcome
+        assert (await world.ask(stream(kind, first, again=True)))[0] == outcome
 
         world.clock.ms += 60_000
         world.due.pop()()

@@ -21,8 +21,8 @@ from penstock.model.names import ConnectionId, QueueId, QueueName, VhostName
 
 STREAMS: Final = frozenset({"publish", "consume", "read", "get"})
 PERMITS: Final = frozenset({"permit", "keys"})
-ENDING: Final = frozenset({"publish", "consume", "read"})
-"""What ends with the token that opened it."""
+ENDING: Final = STREAMS | {"stage"}
+"""These end with the token that opened them."""
 QUESTIONS_MAX: Final = 8
 """What one call may have to ask another server, one question after another: a vhost, and a few things in it."""
 _log = logger("grpc")
@@ -116,15 +116,20 @@ class GrpcFrontend:
             call.answer(admit_keys(self._context, caller, call))
             return
         if call.kind == "stage":
-            call.answer(await open_stage(self._context, caller, call))
+            place = await open_stage(self._context, caller, call)
+            self._opened(call, caller)
+            call.answer(place)
             return
         admission = await admit(self._context, caller, call)
         if call.kind in STREAMS and not call.again:
             limit = self._context.vhosts.get(admission.vhost).limits.connections_max
             self._context.connections.enter(call.connection, admission.vhost, limit)
+        self._opened(call, caller)
+        call.admit(admission.vhost, admission.queue_id, caller.user.name, admission.by_key)
+
+    def _opened(self, call: Call, caller: Caller) -> None:
         if call.kind in ENDING and not call.again:
             self._context.sessions.opened(call.connection, call.authorization, caller.user)
-        call.admit(admission.vhost, admission.queue_id, caller.user.name, admission.by_key)
 
 
 async def _who_calls(context: Context, call: Call) -> Person:
