@@ -13,6 +13,14 @@ class Connections:
     def __init__(self) -> None:
         self._holders: dict[int, set[_Holder]] = {}
         self._counts: dict[_Holder, int] = {}
+        self._users: dict[int, set[str]] = {}
+
+    def is_new_user(self, connection: int, user: str) -> bool:
+        """Whether the user was not seen on this connection before."""
+        users = self._users.setdefault(connection, set())
+        is_new = user not in users
+        users.add(user)
+        return is_new
 
     def enter(self, connection: int, vhost: VhostName, limit: int | None) -> None:
         """Raises PreconditionFailedError, which clients do not try again by themselves, as they would when something is
@@ -30,6 +38,7 @@ class Connections:
         return self._counts.get(("user", user), 0)
 
     def disconnected(self, connection: int) -> None:
+        self._users.pop(connection, None)
         for holder in self._holders.pop(connection, ()):
             self._counts[holder] -= 1
             if not self._counts[holder]:

@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from penstock.frontends.grpc import audit
 from penstock.frontends.grpc.archive_calls import read_archive
 from penstock.frontends.grpc.caller import Caller, authenticate
 from penstock.frontends.grpc.calls import answer_call
@@ -73,6 +74,8 @@ class GrpcFrontend:
         try:
             person = await _who_calls(self._context, call)
             self._count(call, person)
+            if self._context.connections.is_new_user(call.connection, person.name):
+                audit.log_in(person.name, call.peer, call.connection)
             caller = Caller(person, ConnectionId(call.connection), self._context.accounts)
             questions_max = QUESTIONS_MAX + (len(keys_of(call)) if call.kind == "keys" else 0)
             for _ in range(questions_max):
