@@ -36,5 +36,8 @@ def small_disk() -> Iterator[Callable[..., Path]]:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One broker for all tests that leave it running; each takes a virtual host or names of its own."""
-    with Broker(tmp_path_factory.mktemp("broker") / "data") as started:
+    folder = tmp_path_factory.mktemp("broker")
+    settings = folder / "penstock.toml"
+    settings.write_text('metrics_names = "all"\n')
+    with Broker(folder / "data", "--config", str(settings)) as started:
         yield started

@@ -103,6 +103,14 @@ class Settings(BaseModel):
     )
     tls_version_min: Literal["1.2", "1.3"] = Field("1.2", description="The lowest version of TLS.")
     metrics_tls: bool = Field(True, description="With a certificate, /metrics and /health are served by TLS too.")
+    metrics_names: Literal["off", "vhost", "all"] = Field(
+        "vhost",
+        description="Names in /metrics: of virtual hosts; `all` adds partitions and groups of streams, `off` has no "
+        "names.",
+    )
+    metrics_token: SecretStr = Field(
+        SecretStr(""), description="The bearer token that a scrape of /metrics needs; empty for none."
+    )
     io_threads: int = Field(
         0, ge=0, le=256, description="Threads that serve connections; 0 is one for two processors, at most 8."
     )

@@ -16,7 +16,7 @@ from typing import Self
 
 from penstock.archive.errors import ArchiveError
 from penstock.frontends.grpc import Connections, Context, GrpcFrontend, Sessions
-from penstock.frontends.http import HttpFrontend
+from penstock.frontends.http import HttpFrontend, MetricsPage
 from penstock.identity.http_client import HttpClient
 from penstock.kit.clock import SystemClock
 from penstock.kit.logging import configure, logger
@@ -140,7 +140,8 @@ class Broker:
             return
         settings = self._settings
         needs_certificate = settings.metrics_tls and settings.tls_client_auth == "required"
-        frontend = HttpFrontend(self.state, self.state.reason_not_started, needs_certificate=needs_certificate)
+        page = MetricsPage(self.state, settings.metrics_names, settings.metrics_token.get_secret_value())
+        frontend = HttpFrontend(self.state, self.state.reason_not_started, page, needs_certificate=needs_certificate)
         try:
             context = self._tls.context if self._tls is not None and settings.metrics_tls else None
             await frontend.start(address.host, address.port, context)

@@ -5,17 +5,19 @@ import json
 
 import pytest
 from aiohttp.test_utils import make_mocked_request
+from aiohttp.web import HTTPUnauthorized
 
-from penstock.frontends.http import HttpFrontend
+from penstock.frontends.http import HttpFrontend, MetricsPage
 from penstock.services.ports import VhostTotals
 from support.grpc_fakes import FakeNode
 
 
-def get(path, node=None, not_started=""):
-    frontend = HttpFrontend(node or FakeNode(), lambda: not_started)
+def get(path, node=None, not_started="", names="all", token="", headers=None):
+    node = node or FakeNode()
+    frontend = HttpFrontend(node, lambda: not_started, MetricsPage(node, names, token))
 
     async def run():
-        request = make_mocked_request("GET", path)
+        request = make_mocked_request("GET", path, headers=headers)
         match = await frontend.application().router.resolve(request)
         return await match.handler(request)
 
@@ -57,6 +59,36 @@ def test_the_metrics_page_has_the_engines_figures():
     assert "process_resident_memory_bytes" in page
 
 
+def test_metrics_name_no_partition_and_no_group_unless_the_settings_say_so():
+    page = get("/metrics", names="vhost").body.decode()
+
+    assert "clicks" not in page
+    assert "billing" not in page
+    assert 'penstock_queue_messages_ready{vhost="/"} 20.0' in page
+    assert "penstock_stream_partitions_not_shown 8.0" in page
+    assert "penstock_stream_groups_not_shown 2.0" in page
+
+
+def test_metrics_without_names_add_up_all_virtual_hosts():
+    page = get("/metrics", names="off").body.decode()
+
+    assert "odd" not in page
+    assert 'penstock_queue_messages_ready{vhost=""} 21.0' in page
+
+
+@pytest.mark.parametrize("authorization", ["", "Bearer wrong", "Basic secret", "secret", "Bearer sécret"])
+def test_a_scrape_without_the_token_is_refused(authorization):
+    headers = {"Authorization": authorization} if authorization else {}
+
+    with pytest.raises(HTTPUnauthorized):
+        get("/metrics", token="secret", headers=headers)
+
+
+def test_a_scrape_with_the_token_is_answered_and_health_needs_none():
+    assert get("/metrics", token="secret", headers={"Authorization": "Bearer secret"}).status == 200
+    assert get("/health/ready", token="secret").status == 200
+
+
 def test_a_scrape_costs_the_same_with_many_queues():
     class Busy(FakeNode):
         def vhost_totals(self):
@@ -74,7 +106,7 @@ def test_a_scrape_reads_figures_when_it_is_asked_and_not_before():
             return {}
 
     node = Counting()
-    HttpFrontend(node, str)
+    HttpFrontend(node, str, MetricsPage(node))
     assert node.count == 0
     get("/metrics", node)
     assert node.count == 1

@@ -1,13 +1,15 @@
 """The broker's figures for Prometheus: read from the engine when they are scraped, never kept. No series per queue, so
 that a scrape costs the same with ten queues and with a hundred thousand; of streams, a bounded number."""
 
+import hmac
 from collections.abc import Iterator
+from typing import Literal, TypeAlias
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from penstock.services.ports import Node
+from penstock.services.ports import Node, StreamTotals, VhostTotals
 
 # Name in the engine -> (name here without `_total`, what it says). Order is that of the page.
 COUNTERS: dict[str, tuple[str, str]] = {
@@ -51,6 +53,9 @@ GAUGES: dict[str, tuple[str, str]] = {
 }
 
 
+Names: TypeAlias = Literal["off", "vhost", "all"]
+"""Whose names are labels: nobody's, those of virtual hosts, or also those of partitions and groups."""
+
 PARTITION_GAUGES: tuple[tuple[str, str], ...] = (
     ("penstock_stream_first_offset", "The first offset that is there."),
     ("penstock_stream_next_offset", "The offset that the next message gets."),
@@ -62,8 +67,9 @@ PARTITION_GAUGES: tuple[tuple[str, str], ...] = (
 class BrokerCollector(Collector):
     """Asks the node each time."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, names: Names) -> None:
         self._node = node
+        self._names = names
 
     def describe(self) -> Iterator[Metric]:
         """Nothing, so that registering does not scrape."""
@@ -92,7 +98,15 @@ class BrokerCollector(Collector):
         unsettled = GaugeMetricFamily(
             "penstock_queue_messages_unsettled", "Messages delivered and not settled.", labels=["vhost"]
         )
-        for vhost in self._node.vhost_totals():
+        totals = self._node.vhost_totals()
+        if self._names == "off":
+            # A label without a value is no label.
+            queue_count, ready_count = (
+                sum(each.queue_count for each in totals),
+                sum(each.ready_count for each in totals),
+            )
+            totals = [VhostTotals("", queue_count, ready_count, sum(each.unsettled_count for each in totals))]
+        for vhost in totals:
             queues.add_metric([vhost.name], vhost.queue_count)
             ready.add_metric([vhost.name], vhost.ready_count)
             unsettled.add_metric([vhost.name], vhost.unsettled_count)
@@ -100,6 +114,10 @@ class BrokerCollector(Collector):
 
     def _streams(self) -> Iterator[Metric]:
         totals = self._node.stream_totals()
+        if self._names != "all":
+            left_out = totals.partitions_left_out + len(totals.partitions)
+            groups_left_out = totals.groups_left_out + len(totals.groups)
+            totals = StreamTotals(partitions_left_out=left_out, groups_left_out=groups_left_out)
         gauges = [GaugeMetricFamily(name, text, labels=["vhost", "partition"]) for name, text in PARTITION_GAUGES]
         for each in totals.partitions:
             figures = (each.first_offset, each.next_offset, each.bytes, each.reader_count)
@@ -118,13 +136,19 @@ class BrokerCollector(Collector):
             yield GaugeMetricFamily(f"penstock_stream_{what}_not_shown", text, value=count)
 
 
-def make_registry(node: Node) -> CollectorRegistry:
-    registry = CollectorRegistry()
-    registry.register(BrokerCollector(node))
-    ProcessCollector(registry=registry)
-    return registry
+class MetricsPage:
+    """The page in Prometheus' text format, for whoever shows the token if there is one."""
 
+    def __init__(self, node: Node, names: Names = "vhost", token: str = "") -> None:
+        self._token = token
+        self._registry = CollectorRegistry()
+        self._registry.register(BrokerCollector(node, names))
+        ProcessCollector(registry=self._registry)
 
-def exposition(registry: CollectorRegistry) -> bytes:
-    """The page in Prometheus' text format."""
-    return generate_latest(registry)
+    def admits(self, authorization: str) -> bool:
+        scheme, _, token = authorization.partition(" ")
+        is_right = hmac.compare_digest(token.strip().encode(), self._token.encode())
+        return not self._token or (scheme.lower() == "bearer" and is_right)
+
+    def content(self) -> bytes:
+        return generate_latest(self._registry)

@@ -1,6 +1,6 @@
 """Serves health and metrics. It answers from the first moment of a start, so that a probe can tell a broker that starts
-from one that is stuck. It needs no credentials and tells no names but those of vhosts; where clients must show a
-certificate, the figures are for those that do, and health is for all."""
+from one that is stuck. Health needs no credentials. Metrics need a token where one is set, and a client certificate
+where clients must show one."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from penstock.frontends.http.guard import FIRST_REQUEST_SECONDS, KEEPALIVE_SECONDS, Guard
-from penstock.frontends.http.metrics import exposition, make_registry
+from penstock.frontends.http.metrics import MetricsPage
 from penstock.services.ports import Node
 
 METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -19,11 +19,13 @@ METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 class HttpFrontend:
     """Listens between `start` and `stop`."""
 
-    def __init__(self, node: Node, reason_not_started: Callable[[], str], *, needs_certificate: bool = False) -> None:
+    def __init__(
+        self, node: Node, reason_not_started: Callable[[], str], page: MetricsPage, *, needs_certificate: bool = False
+    ) -> None:
         self._node = node
         self._needs_certificate = needs_certificate
         self._reason_not_started = reason_not_started
-        self._registry = make_registry(node)
+        self._page = page
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
         self._guard: Guard | None = None
@@ -86,7 +88,9 @@ class HttpFrontend:
     async def _metrics(self, request: web.Request) -> web.Response:
         if self._needs_certificate and not request.get_extra_info("peercert"):
             raise web.HTTPForbidden(text="show a client certificate that tls_client_ca signed\n")
-        content = exposition(self._registry)
+        if not self._page.admits(request.headers.get("Authorization", "")):
+            raise web.HTTPUnauthorized(text="send the bearer token of the setting metrics_token\n")
+        content = self._page.content()
         return web.Response(body=content, headers={"Content-Type": METRICS_CONTENT_TYPE})
 
 
