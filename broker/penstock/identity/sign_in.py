@@ -4,7 +4,6 @@ reached, leaves it to the next; when nobody knows them, the first refusal is the
 from collections.abc import Sequence
 from typing import Protocol
 
-from penstock.identity.certificates import Certificates
 from penstock.identity.people import Person
 from penstock.kit.logging import logger
 from penstock.model.errors import FaultError, NotAuthenticatedError, Thing
@@ -19,6 +18,12 @@ class Backend(Protocol):
 
     async def log_in(self, name: str, password: str, *, is_loopback: bool) -> Person: ...
     async def log_in_by_token(self, token: str) -> Person: ...
+
+
+class Certificates(Protocol):
+    """Implemented by `identity.certificates`, which takes memory and is loaded where the settings ask for it."""
+
+    def find(self, certificate: bytes) -> Person: ...
 
 
 class SignIn:
