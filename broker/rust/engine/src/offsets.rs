@@ -117,7 +117,7 @@ impl Shard {
 
     /// The first message that is there at an offset or behind it, and when it was stored; `None` when there is none, or it
     /// cannot be read.
-    fn time_at(&self, id: QueueId, from: Sequence) -> Result<Option<(Sequence, u64)>, EngineError> {
+    pub(crate) fn time_at(&self, id: QueueId, from: Sequence) -> Result<Option<(Sequence, u64)>, EngineError> {
         let located = {
             let mut guard = self.lock()?;
             let machine = &self.entry(&mut guard, id)?.machine;

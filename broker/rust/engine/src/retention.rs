@@ -194,7 +194,8 @@ impl Shard {
     }
 
     /// When the last message of a portion was stored that can be read: one that cannot tells nothing of those before it. 0 when
-    /// none of the portion can, `now_ms` when too many of the last cannot.
+    /// none of the portion can. When too many of the last cannot, when one behind them was stored, which is later; `now_ms` when
+    /// none of those can be read either.
     fn last_time(&self, id: QueueId, portion: &Portion, now_ms: u64) -> Result<u64, EngineError> {
         let target = |number: u64| Target { queue: id, sequence: Sequence(number) };
         let last = portion.runs.last().map_or(0, |(range, _)| range.last.0);
@@ -208,7 +209,9 @@ impl Shard {
                 let first = end.saturating_sub(TIMES_AT_ONCE).max(range.first.0);
                 let count = (end - first) as usize;
                 let located = self.seek_whole(id, Sequence(first), count, portion.segment.number())?;
-                let Some(located) = located.filter(|_| tried < TIMES_TRIED_MAX) else { return Ok(now_ms) };
+                let Some(located) = located.filter(|_| tried < TIMES_TRIED_MAX) else {
+                    return Ok(self.time_behind(id, last)?.unwrap_or(now_ms));
+                };
                 let numbers: Vec<u64> = (first..end).collect();
                 for (&number, &offset) in numbers.iter().zip(&located.offsets).rev() {
                     if let Some(time) = time_of(&located.segment, offset, target(number))? {
@@ -220,6 +223,18 @@ impl Shard {
             }
         }
         Ok(0)
+    }
+
+    /// When a message behind a number was stored, of those that can be read one of the first. Nothing of a stream that is gone.
+    fn time_behind(&self, id: QueueId, number: u64) -> Result<Option<u64>, EngineError> {
+        for distance in (0..u64::BITS).map(|bit| 1 << bit) {
+            match self.time_at(id, Sequence(number.saturating_add(distance))) {
+                Ok(None) => {}
+                Err(EngineError::NoQueue(..)) => return Ok(None),
+                found => return Ok(found?.map(|(_, time)| time)),
+            }
+        }
+        Ok(None)
     }
 
     /// Where so many messages lie that follow each other in one segment; nothing when they do not.

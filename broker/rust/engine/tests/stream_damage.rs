@@ -205,3 +205,23 @@ fn where_a_stream_begins_and_ends_is_told_without_reading() {
     assert_eq!((told.first, told.next, told.count, told.bytes), (read.first, read.next, read.count, read.bytes));
     assert_eq!((told.first_timestamp_ms, told.last_timestamp_ms), (0, 0));
 }
+
+/// Only so many of the last messages of a segment are tried. When none of those could be read, the segment passed for a new one
+/// each time, and nothing of the stream was ever too old.
+#[test]
+fn a_segment_with_a_large_unreadable_end_goes_when_what_follows_it_is_too_old() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open(directory.path());
+    for _ in 0..60 {
+        house::publish_at(&house, LATER, &["x"; 100]);
+    }
+    house.close();
+    change(&directory.path().join("msgs.0000000002"), |bytes| bytes[8000..].iter_mut().for_each(|byte| *byte ^= 1));
+    let house = open_with(directory.path(), StreamSettings { max_age_ms: 1000, max_bytes: 0 });
+
+    assert_eq!(house.shard.retain(LATER + 999).unwrap(), 0);
+
+    let expired = house.shard.retain(LATER + 1999).unwrap();
+    assert!(expired > 3000, "{expired} went when their time was over");
+    house.close();
+}
