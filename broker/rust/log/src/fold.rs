@@ -201,7 +201,8 @@ impl FoldState {
         self.queues.get(&queue).is_some_and(|queue| queue.settled.next_unsettled(first).0 < end)
     }
 
-    /// Counts again what is unsettled: where records were lost, the totals of settlements speak of messages never seen.
+    /// Counts again what is unsettled: where records were lost, the totals of settlements speak of messages never seen, and where
+    /// they are there again, two may speak of the same messages.
     pub(crate) fn recount(&mut self) {
         for queue in self.queues.values_mut() {
             let mut count = 0;

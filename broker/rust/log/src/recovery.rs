@@ -102,7 +102,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     if reader.has_written {
         synced.save(disk, reader.state.position)?;
     }
-    if reader.has_lost {
+    if reader.has_lost || reader.has_raised {
         reader.state.recount();
     }
     let unnamed = sorted.unnamed;
@@ -167,6 +167,8 @@ struct Reader<'a> {
     quarantined: Vec<Quarantined>,
     set_aside: Vec<String>,
     has_lost: bool,
+    /// Whether an earlier start raised: what it missed may be there again, and settled in it and once more since.
+    has_raised: bool,
     /// Whether the log's end was found: later segments are set aside.
     ended: bool,
     /// Whether a segment after the end lost its name.
@@ -208,6 +210,7 @@ impl<'a> Reader<'a> {
             quarantined: Vec::new(),
             set_aside: Vec::new(),
             has_lost: false,
+            has_raised: false,
             ended: false,
             has_moved: false,
             has_headless: false,
@@ -415,6 +418,7 @@ impl Reader<'_> {
             }
         }
         if let Some(end) = end {
+            self.has_raised |= matches!(decoded.record, Record::Epoch { raise: true, .. });
             self.state.apply(&decoded.record, end);
             self.recovery.records += 1;
             self.recovery.bytes_read += u64::from(decoded.length);

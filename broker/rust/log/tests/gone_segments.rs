@@ -544,3 +544,31 @@ fn a_segment_that_vanished_is_served_when_it_is_back_whatever_was_compacted_mean
         model.check_messages(&opened.log);
     }
 }
+
+/// Each of the two settlements took them off the count of what is left.
+#[test]
+fn messages_that_were_settled_again_while_their_settlement_was_away_are_counted_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut model = killed(directory.path());
+    let mut log = open(directory.path()).log;
+    let picks: Vec<usize> = (0..10).collect();
+    model.clone().settle(&mut log, 1, Outcome::Ack, &picks);
+    log.write().unwrap();
+    sync(&mut log);
+    drop(log);
+    let newest = (1..60).rfind(|&number| segment(directory.path(), number).exists()).unwrap();
+    let aside = directory.path().join("kept");
+    std::fs::rename(segment(directory.path(), newest), &aside).unwrap();
+    let mut opened = open(directory.path());
+    assert_eq!(opened.state.queues[&QueueId(1)].count, 50, "they are there again");
+    model.settle(&mut opened.log, 1, Outcome::Ack, &picks);
+    opened.log.write().unwrap();
+    sync(&mut opened.log);
+    drop(opened);
+    std::fs::rename(&aside, segment(directory.path(), newest)).unwrap();
+
+    let opened = open(directory.path());
+
+    assert_eq!(opened.state.queues[&QueueId(1)].count, 40);
+    model.check_messages(&opened.log);
+}
