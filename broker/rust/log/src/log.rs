@@ -162,7 +162,7 @@ impl Log {
         let mut state = recovered.state.clone();
         let (quarantined, set_aside) = (recovered.quarantined.clone(), recovered.set_aside.clone());
         let removed_indexes = recovered.removed_indexes.clone();
-        let lost = recovered.lost.clone();
+        let (lost, missed_starts) = (recovered.lost.clone(), recovered.missed_starts);
         let raise = options.raise || recovery.torn_bytes > 0 || recovered.has_lost;
         let is_new = recovered.log_id.is_none();
         let mut log = Log::after(directory, options, recovered)?;
@@ -170,9 +170,14 @@ impl Log {
         log.unserved.extend(log.unserved_of(&quarantined));
         log.quarantined.extend(quarantined.iter().filter_map(|found| number_of(&found.file)));
         log.fence(lost.iter().filter_map(|path| number_of(&path.file_name()?.to_string_lossy())));
-        let end = log.append_epoch(raise)?;
-        log.write()?;
+        let mut end = log.append_epoch(raise)?;
         state.apply(&Record::Epoch { epoch: log.epoch, raise }, end);
+        for _ in 0..if raise { missed_starts } else { 0 } {
+            // Above what those starts gave, too, also when their records are back.
+            end = log.append_epoch(true)?;
+            state.apply(&Record::Epoch { epoch: log.epoch, raise: true }, end);
+        }
+        log.write()?;
         if raise || is_new {
             // Numbers above the raise are handed out from now on: no later start may raise to the same ones.
             let synced = log.begin_sync().map(SyncTicket::perform).transpose()?;

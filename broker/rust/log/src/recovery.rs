@@ -34,6 +34,9 @@ use crate::segment::{
 };
 use crate::sync::SyncedFile;
 
+/// Each makes the next start skip more numbers.
+const MISSED_STARTS_MAX: u64 = 64;
+
 /// What a start had to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
@@ -69,6 +72,8 @@ pub(crate) struct Recovered {
     pub(crate) gone_entries: Vec<Entry>,
     /// Records after the checkpoint are missing: numbers may have been given that nothing tells of.
     pub(crate) has_lost: bool,
+    /// How many starts, of which nothing could be read, may have raised where numbers are missing.
+    pub(crate) missed_starts: u64,
     /// The files that remember which segments were gone.
     pub(crate) lost: Vec<PathBuf>,
 }
@@ -113,6 +118,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     let leftovers = unnamed.iter().filter(|one| !is_missed(one)).map(|one| one.path(directory));
     reader.remove_all(leftovers.collect())?;
     reader.lost.iter().try_for_each(|lost| lost_files::save(disk, directory, lost))?;
+    let missed_starts = reader.missed_starts.min(MISSED_STARTS_MAX);
     let Reader { state, sealed, recovery, mut quarantined, set_aside, has_lost, lost_before, lost, .. } = reader;
     quarantined.extend(gone.iter().filter_map(|(_, found)| found.clone()));
     let gone: Vec<LiveSegment> = gone.into_iter().map(|(one, _)| one).collect();
@@ -142,6 +148,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
         gone,
         gone_entries,
         has_lost,
+        missed_starts,
         lost,
     })
 }
@@ -169,6 +176,8 @@ struct Reader<'a> {
     has_lost: bool,
     /// Whether an earlier start raised: what it missed may be there again, and settled in it and once more since.
     has_raised: bool,
+    /// Starts whose records are missing.
+    missed_starts: u64,
     /// Whether the log's end was found: later segments are set aside.
     ended: bool,
     /// Whether a segment after the end lost its name.
@@ -211,6 +220,7 @@ impl<'a> Reader<'a> {
             set_aside: Vec::new(),
             has_lost: false,
             has_raised: false,
+            missed_starts: 0,
             ended: false,
             has_moved: false,
             has_headless: false,
@@ -354,6 +364,7 @@ impl Reader<'_> {
         // Records of a rewritten one keep their positions: its end is that of its file.
         let owed_to = if segment.is_rewritten() { segment.bytes() } else { segment.offset_of(owed) };
         let mut walk = segment.walk_over(contents.up_to(segment.readable()), Check::Head);
+        let mut begun_in = fold;
         loop {
             let at = walk.offset();
             let is_owed = at < owed_to;
@@ -361,6 +372,14 @@ impl Reader<'_> {
             match walk.step() {
                 Ok((offset, decoded)) => {
                     let end = segment.position_of(walk.offset());
+                    if let Some(epoch) = begun_in.take() {
+                        // Every epoch begins a segment with its record.
+                        let own = u64::from(matches!(decoded.record, Record::Epoch { .. }));
+                        let before = epoch.saturating_sub(own);
+                        let missed = before.saturating_sub(self.state.epoch);
+                        self.missed_starts = self.missed_starts.saturating_add(missed);
+                        self.state.epoch = self.state.epoch.max(before);
+                    }
                     self.take_in(&mut walked, offset, &decoded, fold.map(|_| end));
                     if contents.is_bad(at, walk.offset()) {
                         // Its head is whole: who reads it meets the rest.

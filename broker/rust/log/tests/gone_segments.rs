@@ -6,9 +6,9 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use penstock_log::{Damage, Log, Opened, Outcome, Retired};
+use penstock_log::{Damage, Log, LogOptions, Opened, Outcome, Retired};
 use penstock_queue::{QueueId, Sequence};
-use support::{Model, ModelQueue, compact_all, fold, message, open, sync};
+use support::{Model, ModelQueue, compact_all, fold, message, open, small_segments, sync};
 
 fn segment(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("msgs.{number:010}"))
@@ -571,4 +571,46 @@ fn messages_that_were_settled_again_while_their_settlement_was_away_are_counted_
 
     assert_eq!(opened.state.queues[&QueueId(1)].count, 40);
     model.check_messages(&opened.log);
+}
+
+/// The start after the loss did not know that the one before had raised, and gave the numbers again that were in the segment:
+/// when that was back, the messages that had been stored meanwhile were gone without a word.
+#[test]
+fn numbers_above_a_raise_are_not_given_again_while_the_record_of_the_raise_is_away() {
+    for is_last in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        killed(directory.path());
+        let options = LogOptions { raise: true, ..small_segments() };
+        let mut opened = Log::open(directory.path(), options).unwrap();
+        let raised = (1..60).rfind(|&number| segment(directory.path(), number).exists()).unwrap();
+        let next_of = |opened: &Opened| {
+            let next = opened.state.queues[&QueueId(1)].next.0;
+            let queue = Arc::new(ModelQueue { next, ..ModelQueue::default() });
+            Model { queues: [(1, queue)].into(), ..Model::default() }
+        };
+        let mut before = next_of(&opened);
+        before.publish(&mut opened.log, &[1], message(100, 1)).unwrap();
+        let mut others = Model { first: opened.state.first_sequence.0, ..Model::default() };
+        for seed in 0..if is_last { 0 } else { 20 } {
+            others.publish(&mut opened.log, &[3], message(100, seed)).unwrap();
+        }
+        opened.log.write().unwrap();
+        sync(&mut opened.log);
+        drop(opened);
+        let aside = directory.path().join("kept");
+        std::fs::rename(segment(directory.path(), raised), &aside).unwrap();
+        let mut opened = open(directory.path());
+        let mut since = next_of(&opened);
+        since.publish(&mut opened.log, &[1], message(100, 2)).unwrap();
+        opened.log.write().unwrap();
+        sync(&mut opened.log);
+        drop(opened);
+        std::fs::rename(&aside, segment(directory.path(), raised)).unwrap();
+
+        let opened = open(directory.path());
+
+        assert_eq!(opened.state.queues[&QueueId(1)].count, 52);
+        before.check_messages(&opened.log);
+        since.check_messages(&opened.log);
+    }
 }

@@ -40,8 +40,14 @@ impl Reader<'_> {
     pub(super) fn miss_behind(&mut self, segment: &Segment, end: Position, owed: Position) -> Option<Quarantined> {
         let number = segment.number();
         let before = self.numbers.iter().copied().find(|&before| before > number);
-        let behind = || Some(lost_files::behind(number, (end, owed)));
-        let lost = before.map_or_else(behind, |before| lost_files::between(self.directory, number, before))?;
+        let lost = match before {
+            Some(before) => lost_files::between(self.directory, number, before)?,
+            None => {
+                // The record of the newest start may be among them, and no segment behind them tells.
+                self.missed_starts = self.missed_starts.saturating_add(1);
+                lost_files::behind(number, (end, owed))
+            }
+        };
         let gone = (segment.offset_of(owed) > segment.bytes()).then(|| self.gone(*lost.start()));
         self.lost.push(lost);
         gone
