@@ -92,7 +92,7 @@ class PurePublisher:
         self._refuse([body], exchange, routing_key, properties, key, sequence)
         with self._changed:
             self._check()
-            if self._last - self._settled.settled_through >= self._options.in_flight_max:
+            if not self._has_room():
                 return 0
             return self._keep(body, exchange, routing_key, properties, mandatory, key, sequence)
 
@@ -111,7 +111,7 @@ class PurePublisher:
         with self._changed:
             for body in bodies:
                 self._check()
-                while self._last - self._settled.settled_through >= self._options.in_flight_max:
+                while not self._has_room():
                     self._changed.wait()
                     self._check()
                 self._keep(body, exchange, routing_key, properties, mandatory, key, sequence)
@@ -172,6 +172,19 @@ class PurePublisher:
             raise StatusError(*self._ended.args)
         if self._is_closed:
             raise StatusError(UNAVAILABLE, "the publisher is closed", b"")
+
+    def _has_room(self) -> bool:
+        """Whether another message may be without an outcome. What has one takes no room, also behind what has none."""
+        settled, most = self._settled, self._options.in_flight_max
+        if self._last - settled.settled_through < most:
+            return True
+        if settled.count_unsettled(self._last) >= most:
+            return False
+        if len(self._kept) >= 2 * most:
+            sent = [one for one in islice(self._kept, self._sent) if not settled.is_settled(one.number, one.number)]
+            self._kept = deque([*sent, *islice(self._kept, self._sent, None)])
+            self._sent = len(sent)
+        return True
 
     def _keep(
         self,

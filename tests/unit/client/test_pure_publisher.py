@@ -102,6 +102,23 @@ def test_confirms_returns_and_rejections_come_out(publisher: PurePublisher, stre
     assert outcomes(publisher, 4) == [(1, 2, 0, ""), (3, 3, -1, "no queue"), (4, 4, 5, "no exchange")]
 
 
+def test_messages_that_have_an_outcome_take_no_room_behind_one_that_has_none(
+    publisher: PurePublisher, streams: FakeStreams
+) -> None:
+    """Whoever counts outcomes saw room for many, and then waited here without a limit, with everybody who published."""
+    stream = streams.next_stream()
+    for round_ in range(4):
+        first = 99 * round_ + 2
+        assert publisher.publish_many([b"a"] * (99 + (not round_))) == first + 98
+        bodies(stream, first + 98)
+        confirm(stream, first, first + 98)
+        outcomes(publisher, 99)
+
+    assert publisher.publish(b"b") == 398
+    confirm(stream, 1, 1)
+    assert outcomes(publisher, 1) == [(1, 1, 0, "")]
+
+
 def test_too_many_without_an_outcome_are_not_taken(publisher: PurePublisher, streams: FakeStreams) -> None:
     stream = streams.next_stream()
     publisher.publish_many([b"a"] * 100)
