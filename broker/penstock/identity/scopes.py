@@ -1,5 +1,6 @@
 """The scopes of a token, as RabbitMQ and LavinMQ write them: `configure:vhost/name` and `write:vhost/name/key`, with
-`*` for anything in a part, percent-encoded where a part holds a slash, and `tag:name`. What cannot be honoured grants
+`*` for any text in a part, and `tag:name`. A part is percent-encoded where it holds a slash or, as `%2A`, a star that
+stands for itself: stars are found before a part is decoded, as RabbitMQ does it. A scope that cannot be honoured grants
 nothing."""
 
 import re
@@ -14,6 +15,11 @@ from penstock.model.records import Access
 SCOPES_MAX: Final = 1_000
 """A token has room for a few hundred; more are no scopes but an attack."""
 
+Pattern = tuple[str, ...]
+"""The texts between the stars, at least one: any text may stand where two of them meet."""
+
+ANYTHING: Final[Pattern] = ("", "")
+
 _VARIABLE: Final = re.compile(r"\{([^{}]+)\}")
 _ACCESSES: Final = {access.value: access for access in Access}
 _TAGS: Final = {tag.value: tag for tag in Tag}
@@ -22,9 +28,9 @@ _TAGS: Final = {tag.value: tag for tag in Tag}
 @dataclass(frozen=True, slots=True)
 class Grant:
     access: Access
-    vhost: str
-    name: str
-    key: str = "*"
+    vhost: Pattern
+    name: Pattern
+    key: Pattern = ANYTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,7 @@ class Scopes:
 
     def variables(self) -> set[str]:
         """The names of those that its routing keys have."""
-        return {name for grant in self.grants for name in _VARIABLE.findall(grant.key)}
+        return {name for grant in self.grants for text in grant.key for name in _VARIABLE.findall(text)}
 
     def in_vhost(self, vhost: str, variables: Mapping[str, str] | None = None) -> "ScopedAllowance | None":
         """`variables` are what `{name}` stands for in a routing key, besides `{vhost}`."""
@@ -63,7 +69,7 @@ class ScopedAllowance:
         return any(grant.access is access and matches(grant.name, name) for grant in self.grants)
 
     def narrows_keys(self, exchange: str) -> bool:
-        return all(grant.key != "*" for grant in self._grants(Access.WRITE, exchange))
+        return all(grant.key != ANYTHING for grant in self._grants(Access.WRITE, exchange))
 
     def allows_key(self, access: Access, exchange: str, key: str) -> bool:
         return any(self._matches_key(grant.key, key) for grant in self._grants(access, exchange))
@@ -71,35 +77,39 @@ class ScopedAllowance:
     def _grants(self, access: Access, name: str) -> Iterable[Grant]:
         return (grant for grant in self.grants if grant.access is access and matches(grant.name, name))
 
-    def _matches_key(self, pattern: str, key: str) -> bool:
+    def _matches_key(self, pattern: Pattern, key: str) -> bool:
         expanded = expand(pattern, self.variables)
         return expanded is not None and matches(expanded, key)
 
 
-def expand(pattern: str, variables: Mapping[str, str]) -> str | None:
-    """None when a value holds a star, which would stand for anything. A variable that nobody knows stays as it is."""
-    values = [variables.get(name) for name in _VARIABLE.findall(pattern)]
-    if any(value is not None and "*" in value for value in values):
+def expand(pattern: Pattern, variables: Mapping[str, str]) -> Pattern | None:
+    """Return the pattern with the values of its variables, and those that are unknown as they are; None when a value
+    holds a star, which would stand for itself here and for any text elsewhere."""
+    names = [name for text in pattern for name in _VARIABLE.findall(text)]
+    if any("*" in variables.get(name, "") for name in names):
         return None
-    return _VARIABLE.sub(lambda found: variables.get(found[1], found[0]), pattern)
+    return tuple(_VARIABLE.sub(lambda found: variables.get(found[1], found[0]), text) for text in pattern)
 
 
-def matches(pattern: str, text: str) -> bool:
-    """`*` stands for any text, also none. Takes time by the product of the lengths at most, whatever the pattern."""
-    at, place = 0, 0
-    star, star_place = -1, 0
-    while place < len(text):
-        if at < len(pattern) and pattern[at] == "*":
-            star, star_place = at, place
-            at += 1
-        elif at < len(pattern) and pattern[at] == text[place]:
-            at, place = at + 1, place + 1
-        elif star >= 0:
-            star_place += 1
-            at, place = star + 1, star_place
-        else:
+def pattern_of(part: str) -> Pattern:
+    """Return what a part of a scope matches: an unencoded `*` any text, a `%2A` a star."""
+    return tuple(unquote(text) for text in part.split("*"))
+
+
+def matches(pattern: Pattern, text: str) -> bool:
+    """Each text is taken where it first fits, so that nothing is tried twice, whatever the pattern."""
+    first, last = pattern[0], pattern[-1]
+    if len(pattern) == 1:
+        return text == first
+    at, end = len(first), len(text) - len(last)
+    if at > end or not text.startswith(first) or not text.endswith(last):
+        return False
+    for between in pattern[1:-1]:
+        at = text.find(between, at, end)
+        if at < 0:
             return False
-    return not pattern[at:].strip("*")
+        at += len(between)
+    return True
 
 
 def _tag(text: str) -> Tag | None:
@@ -110,7 +120,7 @@ def _tag(text: str) -> Tag | None:
 def _grant(text: str) -> Grant | None:
     """A third part narrows the routing keys of topic exchanges."""
     kind, colon, rest = text.partition(":")
-    parts = [unquote(part) for part in rest.split("/")]
+    parts = [pattern_of(part) for part in rest.split("/")]
     if not colon or kind not in _ACCESSES or len(parts) not in (2, 3):
         return None
     return Grant(_ACCESSES[kind], *parts)
