@@ -64,9 +64,10 @@ def restore_backup(source: Path, target: Path) -> list[str]:
         for name in names:
             folder = directory_name(name)
             shutil.copytree(source / folder, target / folder)
-        shutil.copy(source / "users.json", target / "users.json")
+        # Written anew, because a copy keeps the mode of its source: digests of passwords are for one user alone.
+        write_file(target / "users.json", (source / "users.json").read_bytes())
         if (source / USER_LIMITS).exists():
-            shutil.copy(source / USER_LIMITS, target / USER_LIMITS)
+            write_file(target / USER_LIMITS, (source / USER_LIMITS).read_bytes())
         # An unknown boot makes the first start skip numbers that consumers may have seen after the copy was made.
         proven = [name for name in names if (target / directory_name(name) / PROOF).exists()]
         write_json(target / NODE, {"format": 1, "boot_id": "", "files": listed_files(target, proven)})

@@ -75,6 +75,18 @@ def test_a_restored_backup_has_every_file_and_makes_the_first_start_skip_numbers
         assert opened.has_proof("a/b")
 
 
+def test_a_restored_users_file_is_for_the_broker_s_user_alone(data, tmp_path):
+    write_backup(data, tmp_path / "copy", copies())
+    (tmp_path / "copy" / "user_limits.json").write_text("[]")
+    for path in (tmp_path / "copy").glob("user*.json"):
+        path.chmod(0o644)  # as copying by other tools leaves it
+
+    restore_backup(tmp_path / "copy", tmp_path / "new")
+
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "new").glob("user*.json")}
+    assert modes == {"users.json": 0o600, "user_limits.json": 0o600}
+
+
 def test_a_target_that_cannot_be_emptied_either_is_reported_by_its_first_error(tmp_path):
     target = tmp_path / "copy"
 
