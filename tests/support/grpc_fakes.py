@@ -84,10 +84,10 @@ class FakeAccounts:
             raise NotAuthenticatedError(name)
         return user
 
-    async def log_in_by_certificate(self, certificate: bytes) -> Person:
+    async def log_in_by_certificate(self, certificate: bytes, *, is_loopback: bool) -> Person:
         raise NotAuthenticatedError("", "there are no certificates here")
 
-    async def log_in_by_token(self, token: str) -> Person:
+    async def log_in_by_token(self, token: str, *, is_loopback: bool) -> Person:
         """A token is a user's name and when it ends, parted by a dot."""
         name, _, expires_at_ms = token.partition(".")
         if self._users.find(name) is None:

@@ -42,8 +42,7 @@ class HttpBackend:
         self._key = os.urandom(32)
         self._answers: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
 
-    async def log_in(self, name: str, password: str, *, is_loopback: bool) -> Person:
-        del is_loopback
+    async def log_in(self, name: str, password: str) -> Person:
         question = {"username": name, "password": password}
         answer = self._known(self._urls.user, question)
         if answer is None:

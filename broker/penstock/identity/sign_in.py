@@ -1,10 +1,12 @@
 """Asks the back-ends in their order who somebody is: the first that knows them counts. One that refuses, or cannot be
-reached, leaves it to the next; when nobody knows them, the first refusal is the answer."""
+reached, leaves it to the next; when nobody knows them, the first refusal is the answer. The user `guest` is for
+loopback only, whichever of them, or a certificate, knows that name."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 from penstock.identity.people import Person
+from penstock.identity.users import LOOPBACK_ONLY_USER
 from penstock.kit.logging import logger
 from penstock.model.errors import FaultError, NotAuthenticatedError, Thing
 
@@ -16,7 +18,7 @@ _log = logger("accounts")
 class Backend(Protocol):
     """One way to find out who somebody is. Both raise NotAuthenticatedError, or a fault when they cannot tell."""
 
-    async def log_in(self, name: str, password: str, *, is_loopback: bool) -> Person: ...
+    async def log_in(self, name: str, password: str) -> Person: ...
     async def log_in_by_token(self, token: str) -> Person: ...
 
 
@@ -34,28 +36,40 @@ class SignIn:
         self._backends = backends
         self._certificates = certificates
 
-    async def log_in_by_certificate(self, certificate: bytes) -> Person:
+    async def log_in_by_certificate(self, certificate: bytes, *, is_loopback: bool) -> Person:
         if self._certificates is None:
             raise NotAuthenticatedError("", "send credentials: certificates name nobody here, see tls_client_user")
-        return self._certificates.find(certificate)
+        return _admitted(self._certificates.find(certificate), is_loopback)
 
     async def log_in(self, name: str, password: str, *, is_loopback: bool) -> Person:
         errors: list[NotAuthenticatedError | FaultError] = []
         for backend in self._backends:
             try:
-                return await backend.log_in(name, password, is_loopback=is_loopback)
+                person = await backend.log_in(name, password)
             except (NotAuthenticatedError, FaultError) as error:
                 errors.append(error)
+            else:
+                return _admitted(person, is_loopback)
         raise _what_counts(errors)
 
-    async def log_in_by_token(self, token: str) -> Person:
+    async def log_in_by_token(self, token: str, *, is_loopback: bool) -> Person:
         errors: list[NotAuthenticatedError | FaultError] = []
         for backend in self._backends:
             try:
-                return await backend.log_in_by_token(token)
+                person = await backend.log_in_by_token(token)
             except (NotAuthenticatedError, FaultError) as error:
                 errors.append(error)
+            else:
+                return _admitted(person, is_loopback)
         raise _what_counts(errors)
+
+
+def _admitted(person: Person, is_loopback: bool) -> Person:
+    if person.name == LOOPBACK_ONLY_USER and not is_loopback:
+        raise NotAuthenticatedError(
+            person.name, "log in from this machine, or as another user: guest is for loopback only"
+        )
+    return person
 
 
 def _what_counts(errors: list[NotAuthenticatedError | FaultError]) -> NotAuthenticatedError | FaultError:

@@ -22,7 +22,6 @@ from penstock.identity import (
 from penstock.identity.credentials import KEY_BYTES
 from penstock.identity.passwords import ARGON2ID, SALT_BYTES
 from penstock.identity.sign_in import NOT_HERE
-from penstock.identity.users import LOOPBACK_ONLY_USER
 from penstock.kit.background import give_way
 from penstock.kit.logging import logger
 from penstock.kit.settings import CREDENTIALS_MAX, PASSWORD_CHECKS_MAX, PASSWORD_CHECKS_WAITING_MAX
@@ -82,7 +81,7 @@ class Accounts:
 
     # ------------------------------------------------------------ who is it
 
-    async def log_in(self, name: str, password: str, *, is_loopback: bool) -> User:
+    async def log_in(self, name: str, password: str) -> User:
         """A wrong password and an unknown user look the same and take the same time."""
         user = self._users.find(name)
         password_hash, algorithm = (user.password_hash, user.hashing_algorithm) if user else ("", ARGON2ID)
@@ -96,10 +95,6 @@ class Accounts:
             user = self._users.find(name)  # it may have changed while its password was checked
         if user is None or user.password_hash != password_hash:
             raise NotAuthenticatedError(name)
-        if name == LOOPBACK_ONLY_USER and not is_loopback:
-            raise NotAuthenticatedError(
-                name, "log in from this machine, or add another user: guest is for loopback only"
-            )
         return user
 
     def find(self, name: str) -> User | None:

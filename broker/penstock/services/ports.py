@@ -13,17 +13,17 @@ from penstock.vhost.ports import StreamState
 
 
 class SignIn(Protocol):
-    """Finds out who calls, from whatever they show."""
+    """Finds out who calls, from whatever they show. `is_loopback` is whether the client is on this machine."""
 
     async def log_in(self, name: str, password: str, *, is_loopback: bool) -> Person:
         """Raises NotAuthenticatedError, which does not tell whether there is such a user."""
         ...
 
-    async def log_in_by_certificate(self, certificate: bytes) -> Person:
+    async def log_in_by_certificate(self, certificate: bytes, *, is_loopback: bool) -> Person:
         """One that was checked at the handshake, DER. Raises NotAuthenticatedError when it names nobody."""
         ...
 
-    async def log_in_by_token(self, token: str) -> Person:
+    async def log_in_by_token(self, token: str, *, is_loopback: bool) -> Person:
         """Raises NotAuthenticatedError, also for a token whose time is over."""
         ...
 

@@ -53,7 +53,7 @@ def test_a_token_lets_in_by_its_name_with_its_scopes():
         assert person.allowance("/").allows(Access.WRITE, "jobs")
         assert not person.allowance("/").allows(Access.READ, "jobs")
         assert person.allowance("other") is None
-        again = await world.backend.log_in("whoever", world.issuer.token(NOW + 60), is_loopback=False)
+        again = await world.backend.log_in("whoever", world.issuer.token(NOW + 60))
         assert again.name == "anna"
 
     play(scenario)

@@ -36,7 +36,7 @@ def play(path, scenario):
 
 def test_a_new_broker_has_the_default_user_with_every_permission(path):
     async def scenario(accounts):
-        user = await accounts.log_in("guest", "guest", is_loopback=True)
+        user = await accounts.log_in("guest", "guest")
         actor = accounts.actor(user, "/", ConnectionId(1))
         assert actor.is_administrator
         assert actor.permissions.allows(Access.WRITE, "anything")
@@ -46,24 +46,13 @@ def test_a_new_broker_has_the_default_user_with_every_permission(path):
     assert [user.name for user in read_users(path)] == ["guest"]
 
 
-def test_guest_is_for_loopback_only(path):
-    async def scenario(accounts):
-        with pytest.raises(NotAuthenticatedError, match="loopback"):
-            await accounts.log_in("guest", "guest", is_loopback=False)
-        with pytest.raises(NotAuthenticatedError) as caught:
-            await accounts.log_in("guest", "wrong", is_loopback=False)
-        assert "loopback" not in str(caught.value)
-
-    play(path, scenario)
-
-
 def test_a_wrong_password_and_an_unknown_user_look_the_same(path):
     async def scenario(accounts):
         await accounts.put_user("anna", "secret", [])
         texts = []
         for name in ("anna", "otto"):
             with pytest.raises(NotAuthenticatedError) as caught:
-                await accounts.log_in(name, "wrong", is_loopback=True)
+                await accounts.log_in(name, "wrong")
             texts.append(str(caught.value).replace(name, "NAME"))
         assert texts[0] == texts[1]
 
@@ -73,15 +62,15 @@ def test_a_wrong_password_and_an_unknown_user_look_the_same(path):
 def test_an_old_password_is_wrong_as_soon_as_there_is_a_new_one(path):
     async def scenario(accounts):
         assert await accounts.put_user("anna", "one", [])
-        await accounts.log_in("anna", "one", is_loopback=False)
+        await accounts.log_in("anna", "one")
         assert not await accounts.put_user("anna", "two", [])
         with pytest.raises(NotAuthenticatedError):
-            await accounts.log_in("anna", "one", is_loopback=False)
-        await accounts.log_in("anna", "two", is_loopback=False)
+            await accounts.log_in("anna", "one")
+        await accounts.log_in("anna", "two")
         await accounts.put_user("anna", "", [])
         for password in ("two", ""):
             with pytest.raises(NotAuthenticatedError):
-                await accounts.log_in("anna", password, is_loopback=False)
+                await accounts.log_in("anna", password)
 
     play(path, scenario)
 
@@ -89,17 +78,17 @@ def test_an_old_password_is_wrong_as_soon_as_there_is_a_new_one(path):
 def test_a_deleted_user_is_out_at_once(path):
     async def scenario(accounts):
         await accounts.put_user("anna", "one", [])
-        await accounts.log_in("anna", "one", is_loopback=False)
+        await accounts.log_in("anna", "one")
         await accounts.delete_user("anna")
         with pytest.raises(NotAuthenticatedError):
-            await accounts.log_in("anna", "one", is_loopback=False)
+            await accounts.log_in("anna", "one")
 
     play(path, scenario)
 
 
 def test_many_log_ins_at_once_are_one_check(path):
     async def scenario(accounts):
-        users = await asyncio.gather(*(accounts.log_in("guest", "guest", is_loopback=True) for _ in range(500)))
+        users = await asyncio.gather(*(accounts.log_in("guest", "guest") for _ in range(500)))
         assert len(users) == 500
         assert accounts.check_count == 1
 
@@ -164,14 +153,14 @@ def test_another_broker_s_digest_becomes_ours_at_the_first_good_log_in(path):
     async def scenario(accounts):
         await accounts.change(lambda users: users.put("anna", [], digest, algorithm))
         with pytest.raises(NotAuthenticatedError):
-            await accounts.log_in("anna", "wrong", is_loopback=False)
+            await accounts.log_in("anna", "wrong")
         assert read_users(path)[1].password_hash == digest
 
-        users = await asyncio.gather(*(accounts.log_in("anna", "secret", is_loopback=False) for _ in range(50)))
+        users = await asyncio.gather(*(accounts.log_in("anna", "secret") for _ in range(50)))
 
         assert {user.name for user in users} == {"anna"}
         checks = accounts.check_count
-        await accounts.log_in("anna", "secret", is_loopback=False)
+        await accounts.log_in("anna", "secret")
         assert accounts.check_count == checks, "the new digest is remembered"
 
     play(path, scenario)
@@ -185,7 +174,7 @@ def test_a_digest_that_cannot_be_renewed_still_lets_in(path):
     async def scenario(accounts):
         await accounts.change(lambda users: users.put("anna", [], digest, "rabbit_password_hashing_sha256"))
         (path.parent / "users.json.new").mkdir()
-        assert (await accounts.log_in("anna", "secret", is_loopback=False)).name == "anna"
+        assert (await accounts.log_in("anna", "secret")).name == "anna"
 
     play(path, scenario)
     assert read_users(path)[1].password_hash == digest
@@ -202,7 +191,7 @@ def test_passwords_are_checked_by_threads_that_give_way_to_messages(path, monkey
 
     async def scenario(accounts):
         with pytest.raises(NotAuthenticatedError):
-            await accounts.log_in("guest", "wrong", is_loopback=True)
+            await accounts.log_in("guest", "wrong")
 
     play(path, scenario)
     assert policies == [os.SCHED_IDLE]

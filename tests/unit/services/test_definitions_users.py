@@ -41,7 +41,7 @@ def test_an_export_goes_into_another_broker(tmp_path):
         assert await users.import_users(exported) == 0
         assert await users.import_permissions(permissions) == 0
         assert await users.import_topics(topics) == 0
-        await accounts.log_in("anna", "secret", is_loopback=False)
+        await accounts.log_in("anna", "secret")
         return users.export_users(), users.export_permissions(), users.export_topics()
 
     exported, permissions, topics = play(tmp_path / "one.json", make)

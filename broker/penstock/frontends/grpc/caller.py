@@ -30,13 +30,14 @@ class Caller:
 async def authenticate(sign_in: SignIn, authorization: str, peer: str, certificate: bytes = b"") -> Person:
     """Who `Basic` credentials or a `Bearer` token say; without either, the connection's certificate. Raises
     NotAuthenticatedError."""
+    is_near = is_loopback(peer)
     if certificate and not authorization:
-        return await sign_in.log_in_by_certificate(certificate)
+        return await sign_in.log_in_by_certificate(certificate, is_loopback=is_near)
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() == "bearer":
-        return await sign_in.log_in_by_token(token.strip())
+        return await sign_in.log_in_by_token(token.strip(), is_loopback=is_near)
     name, password = credentials_of(authorization)
-    return await sign_in.log_in(name, password, is_loopback=is_loopback(peer))
+    return await sign_in.log_in(name, password, is_loopback=is_near)
 
 
 def credentials_of(authorization: str) -> tuple[str, str]:

@@ -1,0 +1,89 @@
+"""The order of back-ends, and that `guest` is for loopback only, whatever vouches for that name."""
+
+import asyncio
+
+import pytest
+
+from penstock.identity import User
+from penstock.identity.sign_in import NOT_HERE, SignIn
+from penstock.model.errors import FaultError, NotAuthenticatedError, Thing
+
+
+class Fixed:
+    """A back-end that always says the same."""
+
+    def __init__(self, result):
+        self.result = result
+
+    async def log_in(self, name, password):
+        if isinstance(self.result, Exception):
+            raise self.result
+        return self.result
+
+    async def log_in_by_token(self, token):
+        return await self.log_in("", token)
+
+
+UNKNOWN, NOT_MINE = NotAuthenticatedError("anna"), NotAuthenticatedError("", NOT_HERE)
+HERE, THERE, GUEST = User("here", ""), User("there", ""), User("guest", "")
+DOWN = FaultError(Thing("server", "http://inside.example"), "is down", "wait")
+
+
+@pytest.mark.parametrize("results", [(HERE,), (UNKNOWN, HERE, THERE), (DOWN, HERE), (NOT_MINE, HERE)])
+def test_the_first_back_end_that_knows_somebody_counts(results):
+    sign_in = SignIn([Fixed(result) for result in results])
+
+    assert asyncio.run(sign_in.log_in("anna", "x", is_loopback=False)).name == "here"
+    assert asyncio.run(sign_in.log_in_by_token("x", is_loopback=False)).name == "here"
+
+
+def test_nobody_knows_somebody_and_the_first_real_refusal_is_told():
+    sign_in = SignIn([Fixed(NOT_MINE), Fixed(UNKNOWN)])
+
+    with pytest.raises(NotAuthenticatedError, match="password"):
+        asyncio.run(sign_in.log_in("anna", "x", is_loopback=False))
+
+
+def test_a_back_end_that_is_down_is_not_named_to_strangers():
+    with pytest.raises(FaultError) as caught:
+        asyncio.run(SignIn([Fixed(UNKNOWN), Fixed(DOWN)]).log_in("anna", "x", is_loopback=False))
+
+    assert "inside" not in str(caught.value)
+
+
+class Named:
+    """Certificates that all name one user."""
+
+    def __init__(self, user):
+        self.user = user
+
+    def find(self, certificate):
+        return self.user
+
+
+WAYS = [
+    lambda sign_in, is_loopback: sign_in.log_in("guest", "x", is_loopback=is_loopback),
+    lambda sign_in, is_loopback: sign_in.log_in_by_token("x", is_loopback=is_loopback),
+    lambda sign_in, is_loopback: sign_in.log_in_by_certificate(b"x", is_loopback=is_loopback),
+]
+
+
+@pytest.mark.parametrize("log_in", WAYS, ids=["password", "token", "certificate"])
+def test_guest_is_for_loopback_only_whatever_vouches_for_the_name(log_in):
+    sign_in = SignIn([Fixed(GUEST)], Named(GUEST))
+
+    assert asyncio.run(log_in(sign_in, True)).name == "guest"
+    with pytest.raises(NotAuthenticatedError, match="loopback"):
+        asyncio.run(log_in(sign_in, False))
+
+
+def test_guest_from_elsewhere_is_not_asked_of_the_next_back_end():
+    with pytest.raises(NotAuthenticatedError, match="loopback"):
+        asyncio.run(SignIn([Fixed(GUEST), Fixed(HERE)]).log_in("guest", "x", is_loopback=False))
+
+
+def test_a_wrong_password_of_guest_from_elsewhere_is_answered_as_any_other():
+    with pytest.raises(NotAuthenticatedError) as caught:
+        asyncio.run(SignIn([Fixed(UNKNOWN)]).log_in("guest", "wrong", is_loopback=False))
+
+    assert "loopback" not in str(caught.value)
