@@ -1,13 +1,18 @@
-"""The keys that tokens are signed with, as an identity provider publishes them (JWKS). They are fetched when they are
-first needed, kept for a while, and fetched again early when a token names one that is not known: that is how keys are
-rotated. Tokens of a made-up key must not make this a hammer, so there is a least time between two fetches."""
+"""The keys that tokens are signed with, as an identity provider publishes them (JWKS). A key counts while it is in the
+set that was fetched last. A set is fetched when a key is first needed, again in the background once it is older than
+`cache_seconds`, and early when a token names a key that is not in it: that is how keys are rotated.
 
-import asyncio
+Tokens with made-up keys must not make this a hammer or a queue: there is one fetch at a time, shared by all who wait
+for it, and its result, good or bad, is the answer for every unknown key until FETCH_SECONDS_MIN have passed. A token of
+a known key never waits, unless nothing could be fetched for STALE_SECONDS_MAX beyond `cache_seconds`."""
+
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.kit.clock import Clock
 from penstock.kit.logging import logger
+from penstock.kit.settings import KEY_WAITERS_MAX
+from penstock.kit.single_flight import SingleFlight
 from penstock.model.errors import FaultError, NotAuthenticatedError, Thing
 
 if TYPE_CHECKING:
@@ -17,6 +22,8 @@ Fetch = Callable[[str], Awaitable[Mapping[str, Any]]]
 """Gives the JSON object at a URL. Raises FaultError."""
 
 FETCH_SECONDS_MIN: Final = 10.0
+STALE_SECONDS_MAX: Final = 86_400.0
+"""A provider may be down for a day before tokens of the keys that it had are no longer taken."""
 KEYS_MAX: Final = 100
 _DISCOVERY: Final = "/.well-known/openid-configuration"
 _log = logger("tokens")
@@ -26,45 +33,76 @@ class TokenKeys:
     """Keys by their id. `url` may be empty: then the issuer is asked where its keys are."""
 
     def __init__(self, issuer: str, url: str, cache_seconds: float, fetch: Fetch, clock: Clock) -> None:
+        self.version = 0  # one more with each set that differs from the one before
         self._issuer = issuer
         self._url = url
         self._cache_seconds = cache_seconds
         self._fetch = fetch
         self._clock = clock
+        self._published: dict[str, Mapping[str, Any]] = {}
         self._keys: dict[str, PyJWK] = {}
         self._fetched_at = float("-inf")
         self._tried_at = float("-inf")
-        self._fetching = asyncio.Lock()
+        self._fault: FaultError | None = None
+        self._fetching = SingleFlight[None]("keys of tokens", KEY_WAITERS_MAX, self._full)
+
+    def refresh(self) -> None:
+        """Begin to fetch a set that is old, without waiting for it, and forget one that is too old to be used."""
+        age = self._clock.monotonic() - self._fetched_at
+        if age <= self._cache_seconds or not self._published:
+            return
+        if age > self._cache_seconds + STALE_SECONDS_MAX:
+            self._replace({})
+        elif not self._is_answered():
+            self._fetching.start("", self._fetch_all)
 
     async def get(self, key_id: str) -> "PyJWK":
         """Raises NotAuthenticatedError for a key that the provider has not, FaultError when it cannot be asked."""
-        if key_id not in self._keys or self._is_stale():
-            await self._refresh(key_id)
+        self.refresh()
+        if key_id not in self._keys:
+            await self._fetched()
         key = self._keys.get(key_id)
         if key is None:
             raise NotAuthenticatedError("", "send a token signed with a key that the issuer publishes")
         return key
 
-    def _is_stale(self) -> bool:
-        return self._clock.monotonic() - self._fetched_at > self._cache_seconds
+    async def _fetched(self) -> None:
+        """Return when a fetch has ended well, now or a moment ago."""
+        if not self._is_answered():
+            await self._fetching.run("", self._fetch_all)
+        elif self._fault is not None:
+            raise FaultError(self._fault.thing, self._fault.rule, self._fault.way_out)
 
-    async def _refresh(self, key_id: str) -> None:
-        """One at a time. A provider that does not answer is no reason to doubt a key that is known."""
-        async with self._fetching:
-            now = self._clock.monotonic()
-            if (key_id in self._keys and not self._is_stale()) or now - self._tried_at < FETCH_SECONDS_MIN:
-                return
-            self._tried_at = now
-            try:
-                self._keys = _keys_of(await self._fetch(await self._address()))
-            except FaultError as fault:
-                if key_id not in self._keys:
-                    self._tried_at = float("-inf")
-                    raise
-                _log.warning("the keys of tokens could not be fetched again", fault=str(fault))
-                return
+    def _is_answered(self) -> bool:
+        """Whether the last fetch has ended, and counts for all that it did not find."""
+        return self._clock.monotonic() - self._tried_at < FETCH_SECONDS_MIN
+
+    async def _fetch_all(self) -> None:
+        try:
+            published = _usable(await self._fetch(await self._address()))
+        except FaultError as fault:
+            self._fault = fault
+            _log.warning("the keys of tokens could not be fetched", fault=str(fault))
+            raise
+        else:
+            self._fault = None
             self._fetched_at = self._clock.monotonic()
-            _log.info("keys of tokens fetched", count=len(self._keys))
+        finally:
+            self._tried_at = self._clock.monotonic()
+        if published != self._published:
+            self._replace(published)
+        _log.info("keys of tokens fetched", count=len(self._keys))
+
+    def _replace(self, published: dict[str, Mapping[str, Any]]) -> None:
+        self._published, self._keys = published, _keys_of(published)
+        self.version += 1
+
+    def _full(self) -> FaultError:
+        return FaultError(
+            Thing("issuer", self._issuer or self._url),
+            f"is being asked for its keys, and {KEY_WAITERS_MAX} tokens wait for that already",
+            "try again later",
+        )
 
     async def _address(self) -> str:
         if self._url:
@@ -82,20 +120,27 @@ class TokenKeys:
         return url
 
 
-def _keys_of(document: Mapping[str, Any]) -> "dict[str, PyJWK]":
-    """A key that cannot be used here (another type, a use other than signing) is passed over."""
-    from jwt import PyJWK
-    from jwt.exceptions import PyJWTError
-
+def _usable(document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the published keys by their id, but for those that are not for signing."""
     listed = document.get("keys")
-    keys: dict[str, PyJWK] = {}
+    found: dict[str, Mapping[str, Any]] = {}
     for entry in listed[:KEYS_MAX] if isinstance(listed, list) else []:
         if not isinstance(entry, dict) or not isinstance(entry.get("kid"), str) or entry.get("use", "sig") != "sig":
             continue
-        if entry.get("kty") == "oct":
-            continue  # a secret that is published is none
+        if entry.get("kty") != "oct":  # a secret that is published is none
+            found[entry["kid"]] = entry
+    return found
+
+
+def _keys_of(published: Mapping[str, Mapping[str, Any]]) -> "dict[str, PyJWK]":
+    """Return the keys; one of a kind that is not known here is passed over."""
+    from jwt import PyJWK
+    from jwt.exceptions import PyJWTError
+
+    keys: dict[str, PyJWK] = {}
+    for key_id, entry in published.items():
         try:
-            keys[entry["kid"]] = PyJWK(entry)
+            keys[key_id] = PyJWK(dict(entry))
         except PyJWTError as error:
-            _log.warning("a key of tokens cannot be used", key=entry["kid"], error=str(error))
+            _log.warning("a key of tokens cannot be used", key=key_id, error=str(error))
     return keys

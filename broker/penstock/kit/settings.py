@@ -14,6 +14,10 @@ PASSWORD_CHECKS_WAITING_MAX = 256
 # Verified credentials remembered per process. 16,384 digests of 32 bytes are some 2 MiB.
 CREDENTIALS_MAX = 16_384
 
+# Log-ins that may wait while the keys of tokens are fetched. One more is refused at once, so that an issuer that hangs
+# does not take the calls of all others.
+KEY_WAITERS_MAX = 256
+
 # A definitions file is rewritten when more frames than this are dead, and they are more than half of it.
 DEAD_FRAMES_MAX = 8_192
 

@@ -10,13 +10,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from penstock.identity import TokenRules
 from penstock.identity.token_backend import TokenBackend
-from penstock.identity.token_keys import FETCH_SECONDS_MIN, TokenKeys
+from penstock.identity.token_keys import FETCH_SECONDS_MIN, STALE_SECONDS_MAX, TokenKeys
+from penstock.kit.settings import KEY_WAITERS_MAX
 from penstock.model.errors import FaultError, NotAuthenticatedError, Thing
 from penstock.model.records import Access
 from support.grpc_fakes import FakeClock
 from support.issuer import Issuer
 
 NOW = 1_000
+CACHE_SECONDS = 3_600
 
 
 class World:
@@ -25,17 +27,34 @@ class World:
         self.clock = FakeClock()
         self.clock.ms = NOW * 1_000
         self.is_down = False
-        keys = TokenKeys(self.issuer.url, url, 3_600, self.fetch, self.clock)
+        self.tries = 0
+        self.answers = asyncio.Event()
+        self.answers.set()
+        keys = TokenKeys(self.issuer.url, url, CACHE_SECONDS, self.fetch, self.clock)
         rules = TokenRules("mq", "mq.")
         self.backend = TokenBackend(keys, rules, self.issuer.url, 10, self.clock)
 
     async def fetch(self, url):
+        self.tries += 1
+        await self.answers.wait()
         if self.is_down:
             raise FaultError(Thing("server", url), "is down", "wait")
         return self.issuer.page(url)
 
     def show(self, token):
         return self.backend.log_in_by_token(token)
+
+    def token(self, **claims):
+        return self.issuer.token(NOW + 10_000_000, **claims)
+
+    def wait(self, seconds):
+        self.clock.ms += int(seconds * 1_000)
+
+
+async def ticks():
+    """What can go on without anybody from outside does."""
+    for _ in range(20):
+        await asyncio.sleep(0)
 
 
 def play(scenario, **options):
@@ -170,3 +189,67 @@ def test_an_issuer_that_calls_itself_something_else_is_not_believed():
             await world.show(token)
 
     play(scenario)
+
+
+KEYS_URL = "https://issuer.example/keys"
+
+
+def test_a_known_key_waits_for_no_issuer():
+    async def scenario(world):
+        await world.show(world.token())
+        world.wait(CACHE_SECONDS + 1)
+        world.answers.clear()
+        made_up = [asyncio.ensure_future(world.show(world.token(kid=f"k{number}"))) for number in range(200)]
+        await ticks()
+
+        assert (await world.show(world.token(jti="another"))).name == "anna"
+        assert world.tries == 2, "all wait for one fetch"
+        world.answers.set()
+        answers = await asyncio.gather(*made_up, return_exceptions=True)
+        assert {type(answer) for answer in answers} == {NotAuthenticatedError}
+        assert world.tries == 2, "and it is the answer for all of them"
+
+    play(scenario, url=KEYS_URL)
+
+
+def test_a_fetch_that_failed_is_the_answer_for_a_while():
+    async def scenario(world):
+        world.is_down = True
+        for number in range(50):
+            with pytest.raises(FaultError, match="is down"):
+                await world.show(world.token(kid=f"k{number}"))
+        assert world.tries == 1
+
+        world.is_down = False
+        world.wait(FETCH_SECONDS_MIN)
+        assert (await world.show(world.token())).name == "anna"
+
+    play(scenario, url=KEYS_URL)
+
+
+def test_those_who_wait_for_keys_are_bounded():
+    async def scenario(world):
+        world.answers.clear()
+        waiting = [asyncio.ensure_future(world.show(world.token(jti=str(n)))) for n in range(KEY_WAITERS_MAX)]
+        await ticks()
+        with pytest.raises(FaultError, match="try again later"):
+            await world.show(world.token())
+
+        world.answers.set()
+        assert {person.name for person in await asyncio.gather(*waiting)} == {"anna"}
+
+    play(scenario, url=KEYS_URL)
+
+
+def test_a_provider_that_stays_away_is_waited_for_a_day():
+    async def scenario(world):
+        await world.show(world.token())
+        world.is_down = True
+        world.wait(CACHE_SECONDS + STALE_SECONDS_MAX)
+        assert (await world.show(world.token(jti="another"))).name == "anna"
+
+        world.wait(1)
+        with pytest.raises(FaultError, match="is down"):
+            await world.show(world.token(jti="a third"))
+
+    play(scenario, url=KEYS_URL)
