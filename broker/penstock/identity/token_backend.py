@@ -1,5 +1,6 @@
 """Lets in whoever shows a token (JWT) that the configured issuer signed. A token is a bearer's, or stands where a
-password would, as with RabbitMQ and LavinMQ. The signature is checked once a token; the time at every call."""
+password would, as with RabbitMQ and LavinMQ. The signature is checked once for each token and set of keys: a token
+that was checked with an earlier set is checked anew. The time is checked at every call."""
 
 import hashlib
 from collections import OrderedDict
@@ -29,6 +30,7 @@ class TokenBackend:
         self._skew_ms = int(skew_seconds * 1_000)
         self._clock = clock
         self._known: OrderedDict[bytes, Visitor] = OrderedDict()
+        self._known_version = keys.version
 
     async def log_in(self, name: str, password: str) -> Person:
         """The name is not looked at: the token says who it is."""
@@ -39,14 +41,23 @@ class TokenBackend:
         if token.count(".") != 2 or len(token) > TOKEN_BYTES_MAX:
             raise NotAuthenticatedError("", NOT_HERE)
         digest = hashlib.blake2b(token.encode("utf-8", "surrogateescape"), digest_size=32).digest()
-        visitor = self._known.get(digest)
+        self._keys.refresh()
+        visitor = self._by_digest().get(digest)
         if visitor is None:
             visitor = await self._verified(token)
-            self._known[digest] = visitor
-            if len(self._known) > TOKENS_MAX:
-                self._known.popitem(last=False)
+            known = self._by_digest()  # nothing has changed the keys since one of them was taken for this token
+            known[digest] = visitor
+            if len(known) > TOKENS_MAX:
+                known.popitem(last=False)
         self._check_time(visitor)
         return visitor
+
+    def _by_digest(self) -> OrderedDict[bytes, Visitor]:
+        """Return the tokens that were verified by the keys that there are now."""
+        if self._known_version != self._keys.version:
+            self._known.clear()
+            self._known_version = self._keys.version
+        return self._known
 
     async def _verified(self, token: str) -> Visitor:
         import jwt

@@ -194,6 +194,50 @@ def test_an_issuer_that_calls_itself_something_else_is_not_believed():
 KEYS_URL = "https://issuer.example/keys"
 
 
+def test_a_token_that_was_used_ends_with_its_key():
+    """It was remembered until its own end, also when the key was dropped because somebody else had it."""
+
+    async def scenario(world):
+        used = world.token()
+        await world.show(used)
+        world.issuer.rotate("second")
+        world.wait(FETCH_SECONDS_MIN)
+        await world.show(world.token())
+
+        with pytest.raises(NotAuthenticatedError, match="publishes"):
+            await world.show(used)
+
+    play(scenario, url=KEYS_URL)
+
+
+def test_keys_are_fetched_again_when_tokens_are_used_that_are_remembered():
+    async def scenario(world):
+        used = world.token()
+        await world.show(used)
+        world.issuer.rotate("second")
+        world.wait(CACHE_SECONDS + 1)
+
+        assert (await world.show(used)).name == "anna", "the old keys count while the new ones are on their way"
+        await ticks()
+        with pytest.raises(NotAuthenticatedError):
+            await world.show(used)
+
+    play(scenario, url=KEYS_URL)
+
+
+def test_tokens_stay_remembered_when_the_same_keys_come_again():
+    async def scenario(world):
+        first = await world.show(used := world.token())
+        world.wait(CACHE_SECONDS + 1)
+        await world.show(used)
+        await ticks()
+
+        assert world.tries == 2
+        assert await world.show(used) is first
+
+    play(scenario, url=KEYS_URL)
+
+
 def test_a_known_key_waits_for_no_issuer():
     async def scenario(world):
         await world.show(world.token())
@@ -243,13 +287,16 @@ def test_those_who_wait_for_keys_are_bounded():
 
 def test_a_provider_that_stays_away_is_waited_for_a_day():
     async def scenario(world):
-        await world.show(world.token())
+        used = world.token()
+        await world.show(used)
         world.is_down = True
         world.wait(CACHE_SECONDS + STALE_SECONDS_MAX)
+        assert (await world.show(used)).name == "anna"
         assert (await world.show(world.token(jti="another"))).name == "anna"
 
         world.wait(1)
-        with pytest.raises(FaultError, match="is down"):
-            await world.show(world.token(jti="a third"))
+        for token in (used, world.token(jti="a third")):
+            with pytest.raises(FaultError, match="is down"):
+                await world.show(token)
 
     play(scenario, url=KEYS_URL)
