@@ -1,6 +1,7 @@
 """Asks a server of the operator's who comes in and what they may, with the questions and answers of RabbitMQ's
 auth-backend-http: a form with POST, and `allow` or `deny` in the answer's body, for users followed by their tags.
-Answers hold for a few seconds, so that a declare does not wait for the same question each time."""
+Answers hold for a few seconds, so that a declare does not wait for the same question each time, and a question that
+many have at once is asked once. How many may wait for answers is bounded."""
 
 import hashlib
 import os
@@ -12,7 +13,9 @@ from typing import Final
 from penstock.identity import Allowance, Person, Tag, UndecidedError
 from penstock.identity.sign_in import NOT_HERE
 from penstock.kit.clock import Clock
-from penstock.model.errors import NotAuthenticatedError
+from penstock.kit.settings import DECISIONS_WAITING_MAX
+from penstock.kit.single_flight import SingleFlight
+from penstock.model.errors import FaultError, NotAuthenticatedError, Thing
 from penstock.model.records import Access
 
 Ask = Callable[[str, Mapping[str, str]], Awaitable[str]]
@@ -41,6 +44,7 @@ class HttpBackend:
         self._clock = clock
         self._key = os.urandom(32)
         self._answers: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
+        self._asking = SingleFlight[str]("http back-end", DECISIONS_WAITING_MAX, _busy)
 
     async def log_in(self, name: str, password: str) -> Person:
         question = {"username": name, "password": password}
@@ -96,11 +100,16 @@ class HttpBackend:
         return found[1] if found is not None and found[0] > self._clock.monotonic() else None
 
     async def _asked(self, url: str, question: Mapping[str, str]) -> str:
-        answer = (await self._ask(url, question)).strip().lower() or "deny"
-        self._answers[self._digest(url, question)] = (self._clock.monotonic() + self._cache_seconds, answer)
-        if len(self._answers) > ANSWERS_MAX:
-            self._answers.popitem(last=False)
-        return answer
+        digest = self._digest(url, question)
+
+        async def ask() -> str:
+            answer = (await self._ask(url, question)).strip().lower() or "deny"
+            self._answers[digest] = (self._clock.monotonic() + self._cache_seconds, answer)
+            if len(self._answers) > ANSWERS_MAX:
+                self._answers.popitem(last=False)
+            return answer
+
+        return await self._asking.run(digest, ask)
 
     def _digest(self, url: str, question: Mapping[str, str]) -> bytes:
         digest = hashlib.blake2b(key=self._key, digest_size=32)
@@ -108,6 +117,11 @@ class HttpBackend:
             content = part.encode("utf-8", "surrogateescape")
             digest.update(len(content).to_bytes(8, "little") + content)
         return digest.digest()
+
+
+def _busy() -> FaultError:
+    rule = f"has not answered yet, and {DECISIONS_WAITING_MAX} calls wait for it"
+    return FaultError(Thing("log-in", "http back-end"), rule, "try again later, and have it looked at")
 
 
 @dataclass(frozen=True, slots=True)

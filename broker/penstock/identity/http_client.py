@@ -1,5 +1,7 @@
 """HTTP from the broker to servers that the operator named: keys of tokens, and who may come in. Bounded in time and
-size; a redirect is not followed, because credentials must not go where nobody sent them."""
+size, and each server has connections of its own, so that one that hangs does not keep another from being asked. A
+redirect is not followed, because credentials must not go where nobody sent them; cookies are not kept, because the
+next request is another user's."""
 
 import json
 from collections.abc import Mapping
@@ -7,6 +9,7 @@ from typing import Any, Final
 
 import aiohttp
 
+from penstock.kit.settings import CONNECTIONS_PER_SERVER_MAX
 from penstock.model.errors import FaultError, Thing
 
 ANSWER_BYTES_MAX: Final = 1024 * 1024
@@ -39,7 +42,9 @@ class HttpClient:
 
     async def _read(self, method: str, url: str, form: dict[str, str] | None) -> bytes:
         if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=self._timeout)
+            connector = aiohttp.TCPConnector(limit=0, limit_per_host=CONNECTIONS_PER_SERVER_MAX)
+            jar = aiohttp.DummyCookieJar()
+            self._session = aiohttp.ClientSession(connector=connector, cookie_jar=jar, timeout=self._timeout)
         try:
             async with self._session.request(method, url, data=form, allow_redirects=False) as response:
                 if response.status != 200:

@@ -18,6 +18,11 @@ CREDENTIALS_MAX = 16_384
 # does not take the calls of all others.
 KEY_WAITERS_MAX = 256
 
+# Calls that may wait for a server of the operator to decide, half of CALLS_MAX: one that hangs leaves the other half to
+# users that it is not asked about. The connections to it that can be open; further requests wait for one.
+DECISIONS_WAITING_MAX = 2_048
+CONNECTIONS_PER_SERVER_MAX = 100
+
 # A definitions file is rewritten when more frames than this are dead, and they are more than half of it.
 DEAD_FRAMES_MAX = 8_192
 

@@ -73,6 +73,11 @@ def partitions(state: VhostTopology, name: str) -> list[QueueName]:
     return [stream_queue(state, QueueName(name)).name]
 
 
+def is_partitioned(state: VhostTopology, name: str) -> bool:
+    """Whether there is a stream of that name with an exchange and partitions of its own."""
+    return _exchange(state, name) is not None
+
+
 def stream_queue(state: VhostTopology, name: QueueName) -> Queue:
     """A partition's queue. Raises when there is none, or one of another type."""
     thing = state.thing("stream", name)

@@ -61,17 +61,19 @@ class Streams:
 
     async def declare(self, actor: Actor, command: DeclareStream) -> StreamDeclared:
         """Needs to configure the stream's name and those of all its partitions."""
-        for name in _names(command):
-            actor.require(Access.CONFIGURE, self._thing(name))
+        actor.require(Access.CONFIGURE, self._whole(command.name, is_partitioned=command.partition_count > 1))
+        for partition in _partition_names(command):
+            actor.require(Access.CONFIGURE, self._queue(partition))
         outcome = await self._owner.submit(command)
         assert isinstance(outcome.answer, StreamDeclared)
         return outcome.answer
 
     async def delete(self, actor: Actor, name: str) -> int:
         """Gives the number of messages that went with it."""
-        actor.require(Access.CONFIGURE, self._thing(name))
+        is_partitioned = await self._owner.read(lambda: rules.is_partitioned(self._topology, name))
+        actor.require(Access.CONFIGURE, self._whole(name, is_partitioned=is_partitioned))
         for partition in await self._owner.read(lambda: rules.partitions(self._topology, name)):
-            actor.require(Access.CONFIGURE, self._thing(partition))
+            actor.require(Access.CONFIGURE, self._queue(partition))
         return (await self._owner.submit(DeleteStream(name))).dropped_count
 
     async def statuses(self, actor: Actor, name: str | None = None) -> list[StreamStatus]:
@@ -114,7 +116,7 @@ class Streams:
     async def trim(self, actor: Actor, partition: QueueName, before: int) -> tuple[int, int]:
         """Drops what whole sealed segments hold below an offset. Gives the number of messages, and the first offset
         that is there now. Needs what deleting the partition needs."""
-        actor.require(Access.CONFIGURE, self._thing(partition))
+        actor.require(Access.CONFIGURE, self._queue(partition))
         queue = await self._owner.read(lambda: rules.stream_queue(self._topology, partition))
         dropped_count = await self._owner.apart(self._shard.trim_stream, queue.id, before)
         return dropped_count, (await self._states([queue]))[0].state[0]
@@ -236,6 +238,10 @@ class Streams:
             raise InvalidArgumentError(thing, "has no name", "name the group", field="group")
         check_name("group", group)
 
+    def _whole(self, name: str, *, is_partitioned: bool) -> Thing:
+        """Return the part that has the stream's name, for permissions: they know exchanges and queues alone."""
+        return Thing("exchange", name, self._topology.vhost) if is_partitioned else self._queue(name)
+
     def _thing(self, name: str) -> Thing:
         return Thing("stream", name, self._topology.vhost)
 
@@ -247,12 +253,11 @@ def _statuses(queues: Sequence[Queue], states: Sequence[StreamState]) -> list[Pa
     return [PartitionStatus(queue.name, state, None, queue.id) for queue, state in zip(queues, states, strict=True)]
 
 
-def _names(command: DeclareStream) -> list[str]:
+def _partition_names(command: DeclareStream) -> list[str]:
     """Bounded, because the count is the client's and is judged only later."""
     if command.partition_count <= 1:
         return [command.name]
-    count = min(command.partition_count, PARTITIONS_MAX)
-    return [command.name, *(f"{command.name}-{number}" for number in range(count))]
+    return [f"{command.name}-{number}" for number in range(min(command.partition_count, PARTITIONS_MAX))]
 
 
 def _group_status(partition: PartitionStatus, group: GroupState) -> GroupStatus:

@@ -6,7 +6,8 @@ import pytest
 
 from penstock.identity import Tag, UndecidedError
 from penstock.identity.http_backend import HttpBackend, HttpUrls
-from penstock.model.errors import NotAuthenticatedError
+from penstock.kit.settings import DECISIONS_WAITING_MAX
+from penstock.model.errors import FaultError, NotAuthenticatedError
 from penstock.model.records import Access
 from support.grpc_fakes import FakeClock
 
@@ -18,10 +19,13 @@ class Server:
         self.clock = FakeClock()
         self.answers = {"user": "allow administrator king", "vhost": "allow", "resource": "deny"}
         self.asked = []
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
         self.backend = HttpBackend(URLS, 10, self.ask, self.clock)
 
     async def ask(self, url, form):
         self.asked.append((url, dict(form)))
+        await self.may_answer.wait()
         return self.answers[url]
 
 
@@ -126,5 +130,37 @@ def test_a_closed_vhost_is_none():
         server.answers["vhost"] = "deny"
         person = await server.backend.log_in("anna", "secret")
         assert await decided(lambda: person.allowance("/")) is None
+
+    play(scenario)
+
+
+def test_a_question_that_many_have_at_once_is_asked_once():
+    async def scenario(server):
+        server.may_answer.clear()
+        waiting = [asyncio.ensure_future(server.backend.log_in("anna", "secret")) for _ in range(100)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        server.may_answer.set()
+
+        assert {person.name for person in await asyncio.gather(*waiting)} == {"anna"}
+        assert len(server.asked) == 1
+
+    play(scenario)
+
+
+def test_a_server_that_hangs_keeps_only_so_many_calls_waiting():
+    async def scenario(server):
+        server.may_answer.clear()
+        waiting = [
+            asyncio.ensure_future(server.backend.log_in(f"u{number}", "x")) for number in range(DECISIONS_WAITING_MAX)
+        ]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        with pytest.raises(FaultError, match="try again later"):
+            await server.backend.log_in("anna", "secret")
+
+        server.may_answer.set()
+        await asyncio.gather(*waiting)
+        assert (await server.backend.log_in("anna", "secret")).name == "anna"
 
     play(scenario)

@@ -85,6 +85,23 @@ def test_all_hear_of_a_failure_and_the_next_tries_again(error):
     play(scenario)
 
 
+def test_work_that_its_waiters_left_counts_until_it_ends():
+    async def scenario(world):
+        for number in range(2):
+            (waiter,) = world.begin(1, number)
+            await ticks()
+            waiter.cancel()
+            await ticks()
+
+        with pytest.raises(FaultError, match="busy"):
+            await world.flight.run(2, world.work)
+        world.may_end.set()
+        await ticks()
+        await world.flight.run(2, world.work)
+
+    play(scenario, waiting_max=2)
+
+
 def test_one_more_than_may_wait_is_refused_at_once():
     async def scenario(world):
         waiting = world.begin(2)

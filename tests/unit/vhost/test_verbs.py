@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from penstock.metadata import VhostTopology, changes_of
-from penstock.metadata.commands import DeclareExchange, DeclareQueue
+from penstock.metadata.commands import DeclareExchange, DeclareQueue, DeclareStream
 from penstock.model.errors import AccessRefusedError, LockedError, NotFoundError
-from penstock.model.names import ConnectionId, ExchangeName, QueueId, QueueName, RoutingKey, VhostName
-from penstock.model.records import Binding, DestinationKind
+from penstock.model.names import ConnectionId, ExchangeName, QueueId, QueueName, RoutingKey, UserName, VhostName
+from penstock.model.records import Access, Binding, DestinationKind
+from penstock.vhost.actor import Actor
 from penstock.vhost.apply import apply_changes
 from penstock.vhost.owner import Owner
 from penstock.vhost.vhost import PAGE_SIZE_MAX, Vhost
@@ -17,6 +18,27 @@ from support.vhost_fakes import FakeDefinitions, FakeShard, NamesAllowed, Tasks,
 
 TOKEN = "0123456789abcdefghijkl"
 NOBODY = actor(permissions=None)
+
+
+class Asked:
+    """Permissions that allow everything, and note the kind and the name of what was asked about."""
+
+    def __init__(self) -> None:
+        self.things: list[tuple[str, str]] = []
+
+    def allows(self, _access: Access, name: str, kind: str = "") -> bool:
+        self.things.append((kind, name))
+        return True
+
+    def narrows_keys(self, _exchange: str) -> bool:
+        return False
+
+    def allows_key(self, _access: Access, _exchange: str, _key: str) -> bool:
+        return True
+
+
+def asking(permissions: Asked) -> Actor:
+    return Actor(UserName("anna"), False, permissions, ConnectionId(1))
 
 
 class World:
@@ -152,6 +174,32 @@ def test_each_verb_needs_its_permission() -> None:
 
     for needed, verb in verbs:
         asyncio.run(scenario(needed, verb))
+
+
+def test_streams_are_asked_about_as_the_exchanges_and_queues_they_are() -> None:
+    """A server that decides was asked about a resource `stream`, which RabbitMQ's questions do not have."""
+
+    async def scenario(vhost: Vhost, _: FakeShard) -> None:
+        for command, parts in (
+            (DeclareStream("one"), [("queue", "one")]),
+            (DeclareStream("many", 2), [("exchange", "many"), ("queue", "many-0"), ("queue", "many-1")]),
+        ):
+            declaring, deleting = Asked(), Asked()
+            await vhost.streams.declare(asking(declaring), command)
+            await vhost.streams.delete(asking(deleting), command.name)
+            assert list(dict.fromkeys(declaring.things)) == parts
+            assert list(dict.fromkeys(deleting.things)) == parts
+
+        missing = Asked()
+        with pytest.raises(NotFoundError):
+            await vhost.streams.delete(asking(missing), "gone")
+        assert missing.things == [("queue", "gone")]
+        trimming = Asked()
+        with pytest.raises(NotFoundError):
+            await vhost.streams.trim(asking(trimming), QueueName("gone"), 1)
+        assert trimming.things == [("queue", "gone")]
+
+    play(scenario)
 
 
 def test_looking_needs_no_more_than_to_be_in_the_vhost() -> None:

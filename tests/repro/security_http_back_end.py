@@ -1,0 +1,35 @@
+"""A server of the operator is asked about streams as `queue` or `exchange`, as documented, and the cookies that it set
+for one user must not come back with another's questions."""
+
+from issuer import Issuer
+
+from broker import Broker, credentials, run
+
+
+def check():
+    from penstock.v1 import streams_pb2, streams_pb2_grpc
+
+    issuer = Issuer()
+    # By name, not by address: cookie jars keep nothing of addresses.
+    url = issuer.url.replace("127.0.0.1", "localhost")
+    env = {f"PENSTOCK_HTTP_AUTH_{name.upper()}_URL": f"{url}/{name}" for name in ("user", "vhost", "resource")}
+    with Broker(env={"PENSTOCK_AUTH_BACKENDS": "local,http", **env}) as broker:
+        broker.start()
+        with broker.channel() as channel:
+            streams = streams_pb2_grpc.StreamServiceStub(channel)
+            declare, delete = (
+                streams_pb2.DeclareStreamRequest(name="flow"),
+                streams_pb2.DeleteStreamRequest(name="flow"),
+            )
+            for user in ("anna", "otto"):
+                streams.DeclareStream(declare, metadata=credentials(user, "x"), timeout=60)
+            streams.DeleteStream(delete, metadata=credentials("anna", "x"), timeout=60)
+    kinds = sorted({asked["resource"] for path, asked, _ in issuer.questions if path == "/resource"})
+    others = sum(asked["username"] not in cookie for _, asked, cookie in issuer.questions if cookie)
+    return "stream" in kinds or others > 0, (
+        f"asked about resources: {', '.join(kinds)}; {others} of {len(issuer.questions)} questions carry another "
+        "user's cookie"
+    )
+
+
+run(check)
