@@ -67,6 +67,10 @@ def bound(queue_name: str, source: str, key: str, arguments: Mapping[str, object
     return frame(50, 20, short(queue_name) + short(source) + short(key) + b"\0" + table(arguments or {}))
 
 
+def exchange_bound(name: str, source: str, key: str) -> bytes:
+    return frame(40, 30, short(name) + short(source) + short(key) + b"\0" + table({}))
+
+
 def message(
     time_ms: int, source: str, key: str, body: bytes, properties: bytes = pack("<HB", DELIVERY_MODE, 2)
 ) -> bytes:

@@ -17,7 +17,7 @@ from penstock.metadata.argument_rules import check_exchange_arguments, check_que
 from penstock.metadata.commands import Bind, Command, DeclareExchange, DeclareQueue, SetLimits
 from penstock.metadata.effects import Entry
 from penstock.metadata.limits import read_limits
-from penstock.model.arguments import Arguments, Value
+from penstock.model.arguments import NO_ARGUMENTS, Arguments, Value
 from penstock.model.errors import RefusedError, Thing
 from penstock.model.names import (
     ConnectionId,
@@ -27,7 +27,7 @@ from penstock.model.names import (
     routing_key,
     vhost_name,
 )
-from penstock.model.records import X_DEDICATED, Binding, DestinationKind, ExchangeKind
+from penstock.model.records import X_DEDICATED, X_QUEUE_TYPE, Binding, DestinationKind, ExchangeKind, QueueKind
 from penstock.vhost.policies_json import read_policy
 
 NO_CONNECTION: Final = ConnectionId(0)
@@ -121,13 +121,13 @@ class _VhostPlanner:
         folders = self._found.folders()
         for queue in topology.queues.values():
             if queue.durable and not queue.exclusive:
-                self._plan.queue_count += self._plan_queue(queue, folders)
+                self._plan.queue_count += self._plan_queue(queue, folders.pop(queue.name, None))
         passing = {queue.name for queue in topology.queues.values() if not queue.durable or queue.exclusive}
         for folder in folders.values():
             if folder.name not in passing:
                 self._leave_messages(folder, "no queue of that name is declared")
         for binding in topology.bindings.values():
-            if binding.source and binding.destination not in passing:
+            if binding.source and (binding.to_exchange or binding.destination not in passing):
                 self._plan.binding_count += self._plan_binding(binding)
         self._plan_policies()
         self._plan_limits()
@@ -136,42 +136,62 @@ class _VhostPlanner:
 
     def _plan_exchange(self, found: FoundExchange) -> int:
         thing = self._topology.thing("exchange", found.name)
-        arguments = self._taken(thing, found.arguments, check_ordinary_arguments)
-        try:
-            command = DeclareExchange(
-                exchange_name(found.name), found.kind, True, found.auto_delete, found.internal, arguments
-            )
-        except RefusedError as refusal:
-            self._left_out.append(str(refusal))
-            return 0
-        return self._decide(command)
 
-    def _plan_queue(self, found: FoundQueue, folders: dict[str, QueueFolder]) -> int:
+        def command(arguments: Arguments) -> Command:
+            name = exchange_name(found.name)
+            return DeclareExchange(name, found.kind, True, found.auto_delete, found.internal, arguments)
+
+        return self._declare(thing, self._taken(thing, found.arguments, check_ordinary_arguments), command)
+
+    def _plan_queue(self, found: FoundQueue, folder: QueueFolder | None) -> int:
         thing = self._topology.thing("queue", found.name)
-        folder = folders.pop(found.name, None)
-        kind = found.arguments.get("x-queue-type")
-        ordinary = {"x-queue-type"} if kind == "quorum" else set()  # to LavinMQ a quorum queue is an ordinary one
-        kept = {key: value for key, value in found.arguments.items() if key not in ordinary}
-        try:
-            is_new = self._decide(
-                DeclareQueue(
-                    queue_name(found.name),
-                    NO_CONNECTION,
-                    auto_delete=found.auto_delete,
-                    arguments=self._taken(thing, kept, check_queue_arguments),
-                    may_be_reserved=True,
-                )
-            )
-        except RefusedError as refusal:
-            self._left_out.append(str(refusal))
-            is_new = 0
+        is_new = self._declare_queue(thing, found)
         if folder is None:
             return is_new
         if is_new:
             self._plan.folders.append((self._topology.queues[queue_name(found.name)].id, folder))
+            self._leave_state(thing, folder)
         else:
             self._leave_messages(folder, "its queue is left out")
         return is_new
+
+    def _declare_queue(self, thing: Thing, found: FoundQueue) -> int:
+        if not found.name:
+            self._left_out.append(f"{thing} has an empty name")  # to a topology it would ask for one
+            return 0
+        arguments = dict(found.arguments)
+        if arguments.get(X_QUEUE_TYPE) == "quorum":
+            del arguments[X_QUEUE_TYPE]  # to LavinMQ a quorum queue is an ordinary one
+        is_stream = arguments.get(X_QUEUE_TYPE) == QueueKind.STREAM
+        kind: Arguments = {X_QUEUE_TYPE: QueueKind.STREAM.value} if is_stream else NO_ARGUMENTS
+
+        def check(thing: Thing, one: Arguments) -> None:
+            check_queue_arguments(thing, {**kind, **one})
+
+        def command(arguments: Arguments) -> Command:
+            name = queue_name(found.name)
+            return DeclareQueue(
+                name, NO_CONNECTION, auto_delete=found.auto_delete, arguments=arguments, may_be_reserved=True
+            )
+
+        return self._declare(thing, self._taken(thing, arguments, check), command)
+
+    def _declare(self, thing: Thing, arguments: Arguments, command: Callable[[Arguments], Command]) -> int:
+        """Return 1 when it is taken and new. Arguments that are refused only together are left out together, so that
+        messages and bindings still have their place."""
+        try:
+            return self._decided(command(arguments))
+        except RefusedError as refusal:
+            rule = refusal.rule
+        kind = {key: value for key, value in arguments.items() if key == X_QUEUE_TYPE}
+        names = ", ".join(f"'{key}'" for key in arguments if key not in kind)
+        try:
+            count = self._decided(command(kind))
+        except RefusedError as refusal:
+            self._left_out.append(f"{refusal.thing} {refusal.rule}")
+            return 0
+        self._left_out.append(f"arguments {names} of {thing}: it {rule}")
+        return count
 
     def _plan_binding(self, found: FoundBinding) -> int:
         kind = DestinationKind.EXCHANGE if found.to_exchange else DestinationKind.QUEUE
@@ -214,7 +234,7 @@ class _VhostPlanner:
         self._decide(SetLimits(limits))
 
     def _taken(self, thing: Thing, arguments: Arguments, check: Check) -> dict[str, Value]:
-        """Those that this broker acts upon. A queue's type is not one to leave out: it would be something else."""
+        """Return the arguments that this broker acts upon. A queue that loses one still comes along."""
         taken: dict[str, Value] = {}
         for key, value in arguments.items():
             if key == X_DEDICATED:
@@ -224,21 +244,29 @@ class _VhostPlanner:
             try:
                 check(thing, {key: value})
             except RefusedError as refusal:
-                if key != "x-queue-type":
-                    self._left_out.append(f"{refusal.thing} {refusal.rule}")
-                    continue
+                self._left_out.append(f"{refusal.thing} {refusal.rule}")
+                continue
             taken[key] = value
         return taken
 
     def _decide(self, command: Command) -> int:
-        """1 when it is taken and new."""
+        """Return 1 when it is taken and new."""
         try:
-            decision = decide(self._topology, command)
+            return self._decided(command)
         except RefusedError as refusal:
             self._left_out.append(f"{refusal.thing} {refusal.rule}")
             return 0
+
+    def _decided(self, command: Command) -> int:
+        decision = decide(self._topology, command)
         self._plan.entries += decision.entries
         return len(decision.entries)
+
+    def _leave_state(self, thing: Thing, folder: QueueFolder) -> None:
+        if folder.has_consumer_offsets:
+            self._left_out.append(f"consumer offsets of {thing}")
+        if folder.is_paused:
+            self._left_out.append(f"the pause of {thing}")
 
     def _leave_messages(self, folder: QueueFolder, why: str) -> None:
         count = count_messages(folder)

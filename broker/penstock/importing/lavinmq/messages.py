@@ -49,6 +49,20 @@ class QueueFolder:
         """What its files take on the disk: a measure for progress."""
         return sum(_size(path) for path in self.path.rglob("msgs.*"))
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether LavinMQ was told to deliver nothing from it."""
+        return (self.path / "paused").exists()
+
+    @property
+    def has_consumer_offsets(self) -> bool:
+        """Whether it is a stream that remembers how far consumers have read. Room that was not used is zeros."""
+        try:
+            with (self.path / "consumer_offsets").open("rb") as file:
+                return file.read(1) not in (b"", b"\0")
+        except FileNotFoundError:
+            return False
+
     def messages(self, on_damage: Callable[[StorageError], None] | None = None) -> Iterator[FoundMessage]:
         """Those of a priority queue from the highest priority down. Raises StorageError with file and byte; or tells
         `on_damage` and goes on with the next file."""
