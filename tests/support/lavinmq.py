@@ -1,5 +1,6 @@
 """Writes what LavinMQ writes, from the layout of its files alone: definitions, messages, acknowledgements. It shares no
-code with the reader that the tests hold against it. All integers are little-endian."""
+code with the reader that the tests hold against it. All integers are little-endian, but for those inside a field table,
+which stay in network order, as they came over the wire."""
 
 import hashlib
 import json
@@ -28,21 +29,29 @@ def value(item: object) -> bytes:
         case bool():
             return b"t" + bytes((item,))
         case int():
-            return b"l" + pack("<q", item)
+            return b"l" + pack(">q", item)
         case float():
-            return b"d" + pack("<d", item)
+            return b"d" + pack(">d", item)
         case str():
-            return b"S" + pack("<I", len(item.encode())) + item.encode()
+            return long(b"S", item.encode())
         case list():
-            content = b"".join(map(value, item))
-            return b"A" + pack("<I", len(content)) + content
+            return long(b"A", b"".join(map(value, item)))
         case dict():
-            return b"F" + table(item)
+            return long(b"F", entries(item))
     raise TypeError(type(item).__name__)
 
 
+def long(tag: bytes, content: bytes) -> bytes:
+    return tag + pack(">I", len(content)) + content
+
+
+def entries(fields: Mapping[str, object]) -> bytes:
+    return b"".join(short(name) + value(item) for name, item in fields.items())
+
+
 def table(fields: Mapping[str, object]) -> bytes:
-    content = b"".join(short(name) + value(item) for name, item in fields.items())
+    """A table as a file has it: its own length alone is little-endian."""
+    content = entries(fields)
     return pack("<I", len(content)) + content
 
 

@@ -17,21 +17,7 @@ _U64: Final = Struct(">Q")
 _DOUBLE: Final = Struct(">d")
 _DECIMAL: Final = Struct(">Bi")
 _TAGS: Final = (b"b", b"B", b"s", b"U", b"u", b"I", b"i", b"l", b"L", b"f", b"d")
-_CODES: Final = dict(zip(_TAGS, "bBhhHiIqqfd", strict=True))
-
-
-class _Order:
-    """How numbers stand in the bytes: big-endian on the wire, little-endian in LavinMQ's files."""
-
-    def __init__(self, mark: str) -> None:
-        self.numbers = {tag: Struct(mark + code) for tag, code in _CODES.items()}
-        self.length = Struct(mark + "I")
-        self.timestamp = Struct(mark + "Q")
-        self.decimal = Struct(mark + "Bi")
-
-
-_BIG: Final = _Order(">")
-_LITTLE: Final = _Order("<")
+_NUMBERS: Final = {tag: Struct(">" + code) for tag, code in zip(_TAGS, "bBhhHiIqqfd", strict=True)}
 
 
 class FieldTableError(ValueError):
@@ -51,8 +37,8 @@ def encode_table(arguments: Arguments) -> bytes:
     return b"".join(parts)
 
 
-def decode_table(table: bytes, *, is_little_endian: bool = False) -> dict[str, Value]:
-    return _Reader(table, _LITTLE if is_little_endian else _BIG).table(0, len(table), 1)
+def decode_table(table: bytes) -> dict[str, Value]:
+    return _Reader(table).table(0, len(table), 1)
 
 
 def _encode_value(value: Value) -> bytes:
@@ -84,9 +70,8 @@ def _long(tag: bytes, content: bytes) -> bytes:
 class _Reader:
     """Walks the bytes; every step knows where its container ends."""
 
-    def __init__(self, source: bytes, order: _Order) -> None:
+    def __init__(self, source: bytes) -> None:
         self._source = source
-        self._order = order
         self._at = 0
 
     def table(self, start: int, end: int, depth: int) -> dict[str, Value]:
@@ -113,7 +98,7 @@ class _Reader:
     def _value(self, end: int, depth: int) -> Value:
         at = self._at
         tag = self._take(1, end)
-        if number := self._order.numbers.get(tag):
+        if number := _NUMBERS.get(tag):
             value: int | float = number.unpack(self._take(number.size, end))[0]
             return value
         if tag == b"V":
@@ -121,9 +106,9 @@ class _Reader:
         if tag == b"t":
             return self._take(1, end) != b"\x00"
         if tag == b"T":
-            return Timestamp(self._order.timestamp.unpack(self._take(8, end))[0])
+            return Timestamp(_U64.unpack(self._take(8, end))[0])
         if tag == b"D":
-            scale, unscaled = self._order.decimal.unpack(self._take(5, end))
+            scale, unscaled = _DECIMAL.unpack(self._take(5, end))
             return Decimal(scale, unscaled)
         if tag in (b"S", b"x"):
             return self._text(tag, self._take(self._length(end), end))
@@ -145,7 +130,7 @@ class _Reader:
             return content
 
     def _length(self, end: int) -> int:
-        length: int = self._order.length.unpack(self._take(4, end))[0]
+        length: int = _U32.unpack(self._take(4, end))[0]
         return length
 
     def _take(self, size: int, end: int) -> bytes:

@@ -66,7 +66,7 @@ def test_changed_bytes_are_read_or_refused_and_nothing_else(data):
 def test_a_header_table_nested_a_thousand_deep_is_refused(tmp_path):
     content = b""
     for _ in range(1_000):
-        content = b"\x01aF" + pack("<I", len(content)) + content
+        content = b"\x01aF" + pack(">I", len(content)) + content
     properties = pack("<HI", 0x2000, len(content)) + content
     folder = LavinVhost(tmp_path, "/").write_queue("q", [message(1, "", "q", b"", properties)])
 

@@ -9,7 +9,6 @@ from typing import Final
 
 from penstock.importing.lavinmq.place import I64, U16, U32, U64, Bytes, damaged
 from penstock.model.errors import StorageError
-from penstock.model.field_table import encode_table
 
 SCHEMA: Final = 4
 TIME_MS_MAX: Final = 1 << 47
@@ -175,12 +174,7 @@ def _text(place: Bytes) -> bytes:
 
 
 def _headers(place: Bytes) -> bytes:
-    at = place.at
-    table = place.table("headers")
-    try:
-        content = encode_table(table)
-    except (ValueError, RecursionError, ArithmeticError) as error:
-        raise damaged(place.path, at, f"headers that the wire cannot carry: {error}") from error
+    content = place.wire_table("headers")
     return len(content).to_bytes(4, "big") + content
 
 

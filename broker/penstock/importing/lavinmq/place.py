@@ -1,13 +1,18 @@
-"""Walks over the bytes of one file of LavinMQ and names the byte where something is wrong. Integers are little-endian;
-lengths come from outside and are held against what is there before anything is taken."""
+"""Walks over the bytes of one file of LavinMQ and names the byte where something is wrong. Integers are little-endian,
+but for those inside a field table, which is stored as it came over the wire, in network order, behind a length that is
+little-endian again. Lengths come from outside and are held against what is there before anything is taken."""
 
+from collections.abc import Callable
 from pathlib import Path
 from struct import Struct
-from typing import Final
+from typing import Final, TypeVar
 
+from penstock.importing.lavinmq.tables import readable_table
 from penstock.model.arguments import Value
 from penstock.model.errors import StorageError, Thing
 from penstock.model.field_table import FieldTableError, decode_table
+
+T = TypeVar("T")
 
 U16: Final = Struct("<H")
 U32: Final = Struct("<I")
@@ -59,10 +64,17 @@ class Bytes:
             raise damaged(self.path, at, f"{what} is not UTF-8") from error
 
     def table(self, what: str) -> dict[str, Value]:
+        return self._decoded(decode_table, what)
+
+    def wire_table(self, what: str) -> bytes:
+        """Return a table as bytes that this broker reads, without its length."""
+        return self._decoded(readable_table, what)
+
+    def _decoded(self, decode: Callable[[bytes], T], what: str) -> T:
         size = self.number(U32, what)
         at = self.at
         content = self.take(size, what)
         try:
-            return decode_table(content, is_little_endian=True)
-        except (FieldTableError, RecursionError) as error:
-            raise damaged(self.path, at + getattr(error, "at", 0), f"{what}: {error}") from error
+            return decode(content)
+        except FieldTableError as error:
+            raise damaged(self.path, at + error.at, f"{what}: {error}") from error
