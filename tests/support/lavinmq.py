@@ -72,6 +72,10 @@ def queue_deleted(name: str) -> bytes:
     return frame(50, 40, short(name) + b"\0")
 
 
+def exchange_deleted(name: str) -> bytes:
+    return frame(40, 20, short(name) + b"\0")
+
+
 def bound(queue_name: str, source: str, key: str, arguments: Mapping[str, object] | None = None) -> bytes:
     return frame(50, 20, short(queue_name) + short(source) + short(key) + b"\0" + table(arguments or {}))
 

@@ -27,10 +27,11 @@ def read_json(path: Path) -> object:
         raise StorageError(
             _file(path), f"holds {len(content)} bytes, more than {JSON_BYTES_MAX}", "put the right file in its place"
         )
-    return _parsed(content, path)
+    return parse_json(content, path)
 
 
-def _parsed(content: bytes, path: Path) -> object:
+def parse_json(content: bytes, path: Path) -> object:
+    """Return the value of a file's content. Raises StorageError naming file, line and column."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:

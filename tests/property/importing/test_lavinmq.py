@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.importing.lavinmq import QueueFolder
+from penstock.importing.lavinmq import Folder, QueueFolder
 from penstock.importing.lavinmq.definitions import read_topology
 from penstock.model.errors import StorageError
 from support.lavinmq import LavinVhost, all_properties, exchange, message, queue
@@ -38,7 +38,7 @@ def test_what_was_written_and_not_acknowledged_is_read(messages, headers):
         vhost = LavinVhost(Path(folder), "/", segment_bytes=500)
         stored = [message(n + 1, "e", "k", body, all_properties(headers, n)) for n, (body, _) in enumerate(messages)]
         acked = frozenset(n for n, (_, is_acked) in enumerate(messages) if is_acked)
-        found = QueueFolder(vhost.write_queue("q", stored, acked))
+        found = QueueFolder(Folder(vhost.write_queue("q", stored, acked)))
 
         assert [each.body for each in found.messages()] == [body for body, is_acked in messages if not is_acked]
         assert found.acked_count == len(acked)
@@ -52,8 +52,8 @@ def test_changed_bytes_are_read_or_refused_and_nothing_else(data):
         path = vhost.write_queue("q", stored) / "msgs.0000000001"
         vhost.write_definitions(exchange("e", "topic", {"a": [1]}), queue("q", {"x": {"y": 1}}))
         for file, read in (
-            (path, lambda: list(QueueFolder(path.parent).messages())),
-            (vhost.path / "definitions.amqp", lambda: read_topology(vhost.path / "definitions.amqp")),
+            (path, lambda: list(QueueFolder(Folder(path.parent)).messages())),
+            (vhost.path / "definitions.amqp", lambda: read_topology(Folder(vhost.path))),
         ):
             content = bytearray(file.read_bytes())
             for _ in range(data.draw(st.integers(1, 4))):
@@ -71,4 +71,4 @@ def test_a_header_table_nested_a_thousand_deep_is_refused(tmp_path):
     folder = LavinVhost(tmp_path, "/").write_queue("q", [message(1, "", "q", b"", properties)])
 
     with pytest.raises(StorageError, match="nesting deeper"):
-        list(QueueFolder(folder).messages())
+        list(QueueFolder(Folder(folder)).messages())

@@ -5,7 +5,7 @@ from struct import pack
 
 import pytest
 
-from penstock.importing.lavinmq import LavinDirectory, QueueFolder
+from penstock.importing.lavinmq import Folder, LavinDirectory, QueueFolder
 from penstock.importing.lavinmq.definitions import read_topology
 from penstock.model.errors import PreconditionFailedError, StorageError
 from support.lavinmq import LavinVhost, bound, exchange, frame, message, queue, queue_deleted, write_directory
@@ -23,7 +23,7 @@ def stored(count=20):
 
 
 def bodies(folder):
-    return [found.body for found in QueueFolder(folder).messages()]
+    return [found.body for found in QueueFolder(Folder(folder)).messages()]
 
 
 def test_messages_come_over_all_segments_without_the_acknowledged(vhost):
@@ -103,7 +103,7 @@ def test_damage_can_be_passed_over_a_file_at_a_time(vhost):
     segment.write_bytes(segment.read_bytes()[:-1])
     faults = []
 
-    found = [message.body for message in QueueFolder(folder).messages(faults.append)]
+    found = [message.body for message in QueueFolder(Folder(folder)).messages(faults.append)]
 
     assert len(faults) == 1
     assert found[0] == BODIES[0]
@@ -122,7 +122,7 @@ def test_definitions_are_what_is_left_of_all_frames(vhost):
         queue_deleted("gone"),
     )
 
-    found = read_topology(vhost.path / "definitions.amqp")
+    found = read_topology(Folder(vhost.path))
 
     assert list(found.exchanges) == ["e"]
     assert found.exchanges["e"].arguments == {"alternate-exchange": "a"}
@@ -144,7 +144,7 @@ def test_a_damaged_frame_is_named_with_its_byte(vhost, frames, at):
     vhost.write_definitions(frames)
 
     with pytest.raises(StorageError, match=f"definitions.amqp' is damaged at byte {at}"):
-        read_topology(vhost.path / "definitions.amqp")
+        read_topology(Folder(vhost.path))
 
 
 def test_a_directory_in_use_is_refused(tmp_path):

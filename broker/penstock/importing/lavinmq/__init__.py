@@ -3,9 +3,11 @@ by its file and byte. It knows LavinMQ's files and not what of them this broker 
 
 from penstock.importing.lavinmq.definitions import FoundBinding, FoundExchange, FoundQueue, FoundTopology
 from penstock.importing.lavinmq.directory import FoundVhost, LavinDirectory
+from penstock.importing.lavinmq.files import Folder
 from penstock.importing.lavinmq.messages import FoundMessage, QueueFolder
 
 __all__ = [
+    "Folder",
     "FoundBinding",
     "FoundExchange",
     "FoundMessage",

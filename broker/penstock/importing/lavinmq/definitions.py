@@ -1,15 +1,21 @@
 """`definitions.amqp` of a LavinMQ vhost: what is left of exchanges, queues and bindings once all frames are read in
-order. The frames are those of the wire, but for their integers, which are little-endian here."""
+order. The frames are those of the wire, but for their integers, which are little-endian outside of field tables. The
+time that it takes grows as the file does, also where much was deleted."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
-from penstock.importing.lavinmq.place import U16, U32, Bytes, damaged
+from penstock.importing.lavinmq.files import Folder
+from penstock.importing.lavinmq.place import U16, U32, Bytes, FileBytes, damaged
 from penstock.model.arguments import Arguments, freeze_arguments
 
 VERSION: Final = 1
 FRAME_END: Final = 0xCE
+FILE_BYTES_MAX: Final = 256 * 1024 * 1024
+FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
+End: TypeAlias = tuple[bool, str]
+"""Of a binding: whether it is an exchange, and its name."""
+_FRAME_HEAD_BYTES: Final = 7
 _METHOD_FRAME: Final = 1
 _DURABLE, _EXCHANGE_AUTO_DELETE, _INTERNAL, _EXCLUSIVE, _QUEUE_AUTO_DELETE = 2, 4, 8, 4, 8
 
@@ -47,52 +53,79 @@ class FoundBinding:
     def identity(self) -> tuple[object, ...]:
         return (self.source, self.to_exchange, self.destination, self.routing_key, freeze_arguments(self.arguments))
 
+    @property
+    def ends(self) -> tuple[End, End]:
+        return (True, self.source), (self.to_exchange, self.destination)
+
 
 @dataclass(slots=True)
 class FoundTopology:
+    """Invariant: `_by_end` has each binding at both its ends, whether an exchange and its name, and nothing else."""
+
     exchanges: dict[str, FoundExchange] = field(default_factory=dict)
     queues: dict[str, FoundQueue] = field(default_factory=dict)
     bindings: dict[tuple[object, ...], FoundBinding] = field(default_factory=dict)
+    _by_end: dict[End, set[tuple[object, ...]]] = field(default_factory=dict)
+
+    def bind(self, binding: FoundBinding) -> None:
+        identity = binding.identity
+        self.bindings[identity] = binding
+        for end in binding.ends:
+            self._by_end.setdefault(end, set()).add(identity)
+
+    def unbind(self, identity: tuple[object, ...]) -> None:
+        binding = self.bindings.pop(identity, None)
+        for end in set(binding.ends) if binding else ():
+            at_end = self._by_end[end]
+            at_end.remove(identity)
+            if not at_end:
+                del self._by_end[end]
 
     def forget(self, name: str, *, is_exchange: bool) -> None:
         """Bindings go with either of their ends."""
         (self.exchanges if is_exchange else self.queues).pop(name, None)
-        self.bindings = {
-            identity: binding
-            for identity, binding in self.bindings.items()
-            if not (binding.destination == name and binding.to_exchange == is_exchange)
-            and not (is_exchange and binding.source == name)
-        }
+        for identity in tuple(self._by_end.get((is_exchange, name), ())):
+            self.unbind(identity)
 
 
-def read_topology(path: Path) -> FoundTopology:
-    """A vhost without the file has no topology. Raises StorageError that names the byte."""
+def read_topology(folder: Folder) -> FoundTopology:
+    """Read a vhost's definitions. A vhost without the file has no topology. Raises StorageError that names the byte."""
     found = FoundTopology()
     try:
-        place = Bytes(path, path.read_bytes())
+        with folder.file("definitions.amqp", FILE_BYTES_MAX) as file:
+            _read_frames(FileBytes(file), found)
     except FileNotFoundError:
-        return found
-    if not place.content:
-        return found
-    version = place.number(U32, "the version")
-    if version != VERSION:
-        raise damaged(path, 0, f"the version is {version}, not {VERSION}")
-    whole = place.end
-    while place.at < whole:
-        if not place.content[place.at :].strip(b"\0"):
-            break  # the file was made longer than what was written into it
-        _read_frame(place, found)
-        place.end = whole
+        pass
     return found
 
 
-def _read_frame(place: Bytes, found: FoundTopology) -> None:
+def _read_frames(place: FileBytes, found: FoundTopology) -> None:
+    if place.at == place.end:
+        return
+    version = place.number(U32, "the version")
+    if version != VERSION:
+        raise damaged(place.path, 0, f"the version is {version}, not {VERSION}")
+    while place.at < place.end:
+        if place.is_zero_ahead() and place.next_not_zero() is None:
+            break  # the file was made longer than what was written into it
+        _read_frame(_next_frame(place), found)
+
+
+def _next_frame(place: FileBytes) -> Bytes:
+    """Return what is in the frame."""
     start = place.at
     kind, _, size = place.octet("a frame"), place.number(U16, "a frame"), place.number(U32, "a frame")
-    stop = place.at + size
-    if kind != _METHOD_FRAME or stop >= place.end or place.content[stop] != FRAME_END:
+    if kind != _METHOD_FRAME or size > min(FRAME_BYTES_MAX, place.end - place.at - 1):
         raise damaged(place.path, start, "no whole method frame begins here")
-    place.end = stop
+    at = place.at
+    content = place.take(size + 1, "a frame")
+    if content[size] != FRAME_END:
+        raise damaged(place.path, start, "no whole method frame begins here")
+    return Bytes(place.path, content[:size], at)
+
+
+def _read_frame(place: Bytes, found: FoundTopology) -> None:
+    start = place.at - _FRAME_HEAD_BYTES
     method = (place.number(U16, "a class"), place.number(U16, "a method"))
     place.number(U16, "a reserved field")
     at = place.at
@@ -108,9 +141,8 @@ def _read_frame(place: Bytes, found: FoundTopology) -> None:
             _change_binding(place, found, method)
         case _:
             raise damaged(place.path, start, f"method {method[0]},{method[1]} declares nothing")
-    if place.at != stop:
-        raise damaged(place.path, at, f"the frame has {stop - place.at} bytes too many")
-    place.at = stop + 1
+    if place.at != place.end:
+        raise damaged(place.path, at, f"the frame has {place.end - place.at} bytes too many")
 
 
 def _declare_exchange(place: Bytes, found: FoundTopology) -> None:
@@ -142,6 +174,6 @@ def _change_binding(place: Bytes, found: FoundTopology, method: tuple[int, int])
         place.octet("bits")  # queue.unbind alone has none
     binding = FoundBinding(source, destination, method[0] == 40, key, place.table("a binding's arguments"))
     if method in ((40, 30), (50, 20)):
-        found.bindings[binding.identity] = binding
+        found.bind(binding)
     else:
-        found.bindings.pop(binding.identity, None)
+        found.unbind(binding.identity)

@@ -2,21 +2,23 @@
 while no LavinMQ uses it."""
 
 import fcntl
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.importing.lavinmq.definitions import FoundTopology, read_topology
+from penstock.importing.lavinmq.files import Folder
 from penstock.importing.lavinmq.messages import SCHEMA, QueueFolder
+from penstock.importing.lavinmq.place import damaged
 from penstock.model.errors import PreconditionFailedError, StorageError, Thing
 from penstock.storage.directory import directory_name
-from penstock.storage.jsonfiles import read_json
 
 DIRECT_USER: Final = "__direct"
 """LavinMQ's own, for its shovels."""
+SMALL_BYTES_MAX: Final = 4_096
+"""Of the lock and the schema's number."""
 
 Objects = list[dict[str, Any]]
 
@@ -24,42 +26,54 @@ Objects = list[dict[str, Any]]
 @dataclass(frozen=True, slots=True)
 class FoundVhost:
     name: str
-    path: Path
+    folder: Folder
 
     def topology(self) -> FoundTopology:
-        return read_topology(self.path / "definitions.amqp")
+        return read_topology(self.folder)
 
     def folders(self) -> dict[str, QueueFolder]:
-        """Queues by name, as their folders say: also those that the definitions do not name."""
-        folders = (QueueFolder(file.parent) for file in sorted(self.path.glob("*/.queue")))
-        return {folder.name: folder for folder in folders}
+        """Return queues by name, as their folders say: also those that the definitions do not name."""
+        found: dict[str, QueueFolder] = {}
+        for name in self.folder.folders():
+            folder = self.folder.folder(name)
+            if ".queue" not in folder.files():
+                continue
+            queue = QueueFolder(folder)
+            if queue.name in found:
+                raise damaged(folder.path / ".queue", 0, f"another folder is of queue '{queue.name}', too")
+            found[queue.name] = queue
+        return found
 
     def policies(self) -> Objects:
-        return _objects(self.path / "policies.json")
+        return _objects(self.folder, "policies.json")
 
     def operator_policies(self) -> Objects:
-        return _objects(self.path / "operator_policies.json")
+        return _objects(self.folder, "operator_policies.json")
 
     def parameters(self) -> Objects:
-        return _objects(self.path / "parameters.json")
+        return _objects(self.folder, "parameters.json")
 
     def limits(self) -> dict[str, Any]:
         try:
-            limits = read_json(self.path / "limits.json")
+            limits = self.folder.read_json("limits.json")
         except FileNotFoundError:
             return {}
         return limits if isinstance(limits, dict) else {}
 
     def retained_count(self) -> int:
-        """Retained messages of MQTT."""
-        return len(list((self.path / "mqtt_retained_store").glob("*.msg")))
+        """Return the number of retained messages of MQTT."""
+        try:
+            names = self.folder.folder("mqtt_retained_store").files()
+        except FileNotFoundError:
+            return 0
+        return sum(name.endswith(".msg") for name in names)
 
 
 class LavinDirectory:
     """Use `opened`: it keeps a LavinMQ that starts meanwhile away."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self._folder = Folder(path)
 
     @classmethod
     @contextmanager
@@ -71,66 +85,64 @@ class LavinDirectory:
                 "is no data directory of LavinMQ: it has neither users.json nor vhosts.json",
                 "name LavinMQ's data_dir",
             )
-        with _shared_lock(path):
-            _check_schema(path)
+        with _shared_lock(Folder(path)):
+            _check_schema(Folder(path))
             yield cls(path)
 
     def users(self) -> Objects:
-        return [user for user in _objects(self.path / "users.json") if user.get("name") != DIRECT_USER]
+        return [user for user in _objects(self._folder, "users.json") if user.get("name") != DIRECT_USER]
 
     def parameters(self) -> Objects:
-        return _objects(self.path / "parameters.json")
+        return _objects(self._folder, "parameters.json")
 
     def vhosts(self) -> list[FoundVhost]:
-        names = [vhost.get("name") for vhost in _objects(self.path / "vhosts.json")]
-        found = [FoundVhost(str(name), self.path / directory_name(str(name))) for name in names]
+        names = [vhost.get("name") for vhost in _objects(self._folder, "vhosts.json")]
+        found = [FoundVhost(str(name), self._folder.folder(directory_name(str(name)))) for name in names]
         for vhost in found:
-            if not vhost.path.is_dir():
+            if not vhost.folder.exists():
                 raise StorageError(
                     Thing("vhost", vhost.name),
-                    f"is in vhosts.json, and its directory {vhost.path} is not there",
+                    f"is in vhosts.json, and its directory {vhost.folder.path} is not there",
                     "put it back, or take the vhost out of vhosts.json",
                 )
         return found
 
 
 @contextmanager
-def _shared_lock(path: Path) -> Iterator[None]:
-    try:
-        descriptor = os.open(path / ".lock", os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        yield  # a copy of the directory has none
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+def _shared_lock(folder: Folder) -> Iterator[None]:
+    with ExitStack() as held:
+        # A copy of the directory has no lock.
+        with suppress(FileNotFoundError):
+            lock = held.enter_context(folder.file(".lock", SMALL_BYTES_MAX))
+            try:
+                fcntl.flock(lock.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise PreconditionFailedError(
+                    Thing("directory", str(folder.path)), "is in use: LavinMQ holds its .lock", "stop LavinMQ first"
+                ) from error
         yield
-    except BlockingIOError as error:
-        raise PreconditionFailedError(
-            Thing("directory", str(path)), "is in use: LavinMQ holds its .lock", "stop LavinMQ first"
-        ) from error
-    finally:
-        os.close(descriptor)
 
 
-def _check_schema(path: Path) -> None:
+def _check_schema(folder: Folder) -> None:
     try:
-        schema = (path / "schema_version").read_text().strip()
+        schema = folder.read("schema_version", SMALL_BYTES_MAX).decode(errors="replace").strip()
     except FileNotFoundError:
         return  # each file of messages names it, too
     if schema != str(SCHEMA):
         raise PreconditionFailedError(
-            Thing("directory", str(path)),
+            Thing("directory", str(folder.path)),
             f"has schema {schema}, and only {SCHEMA} can be read",
             "start LavinMQ 2 on it once, which brings older ones up to it",
         )
 
 
-def _objects(path: Path) -> Objects:
-    """A file that is not there is an empty list."""
+def _objects(folder: Folder, name: str) -> Objects:
+    """Return a file's list of objects; one that is not there is empty."""
     try:
-        items = read_json(path)
+        items = folder.read_json(name)
     except FileNotFoundError:
         return []
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        path = folder.path / name
         raise StorageError(Thing("file", str(path)), "must hold a list of objects", "mend it or take it from a backup")
     return items

@@ -1,18 +1,26 @@
 """The messages of one LavinMQ queue, in their order, without those that were acknowledged. A file may be longer than
 what was written into it: the rest is zeros. What is read is held against what the queue's other files say of it, so
-that a hole in a file is not taken for its end."""
+that a hole in a file is not taken for its end. One message at a time is in memory, and a bit for each byte at which an
+acknowledged one may begin."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from penstock.importing.lavinmq.place import I64, U16, U32, U64, Bytes, damaged
+from penstock.importing.lavinmq.acks import Acks
+from penstock.importing.lavinmq.files import Folder, OpenFile
+from penstock.importing.lavinmq.place import I64, U16, U32, U64, Bytes, FileBytes, damaged
 from penstock.model.errors import StorageError
+from penstock.model.names import NAME_BYTES_MAX
 
 SCHEMA: Final = 4
 TIME_MS_MAX: Final = 1 << 47
 """Some time in the year 6429: a later one is no time."""
+SEGMENT_BYTES_MAX: Final = 2**32
+"""LavinMQ acknowledges a message by its position in 32 bits."""
+BODY_BYTES_MAX: Final = 512 * 1024 * 1024
+"""The most that a broker's `message_bytes_max` can be."""
+META_BYTES_MAX: Final = 4_096
 
 _HEADERS: Final = 0x2000
 _TIMESTAMP: Final = 0x0040
@@ -38,103 +46,99 @@ class FoundMessage:
 class QueueFolder:
     """The folder of one queue. `acked_count` grows while messages are read."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.name = (path / ".queue").read_text()
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._files = frozenset(folder.files())
+        self.name = _name(folder)
         self.acked_count = 0
 
     @property
     def bytes(self) -> int:
         """What its files take on the disk: a measure for progress."""
-        return sum(_size(path) for path in self.path.rglob("msgs.*"))
+        return sum(folder.disk_bytes(name) for folder in self._stores() for name in folder.files("msgs."))
 
     @property
     def is_paused(self) -> bool:
         """Whether LavinMQ was told to deliver nothing from it."""
-        return (self.path / "paused").exists()
+        return "paused" in self._files
 
     @property
     def has_consumer_offsets(self) -> bool:
         """Whether it is a stream that remembers how far consumers have read. Room that was not used is zeros."""
-        try:
-            with (self.path / "consumer_offsets").open("rb") as file:
-                return file.read(1) not in (b"", b"\0")
-        except FileNotFoundError:
+        if "consumer_offsets" not in self._files:
             return False
+        with self._folder.file("consumer_offsets", SEGMENT_BYTES_MAX) as file:
+            return file.read_at(0, min(1, file.size)) not in (b"", b"\0")
 
     def messages(self, on_damage: Callable[[StorageError], None] | None = None) -> Iterator[FoundMessage]:
-        """Those of a priority queue from the highest priority down. Raises StorageError with file and byte; or tells
-        `on_damage` and goes on with the next file."""
+        """Read those of a priority queue from the highest priority down. Raises StorageError with file and byte; or
+        calls `on_damage` and goes on with the next file."""
         self.acked_count = 0
-        levels = sorted(self.path.glob("prio.*"), reverse=True)
-        for folder in (*levels, self.path):
-            for segment in sorted(folder.glob("msgs.*")):
+        for folder in self._stores():
+            files = dict.fromkeys(folder.files())
+            for name in files:
+                if not name.startswith("msgs."):
+                    continue
                 try:
-                    yield from self._segment(segment)
+                    yield from self._segment(folder, name, files)
                 except StorageError as fault:
                     if on_damage is None:
                         raise
                     on_damage(fault)
 
-    def _segment(self, path: Path) -> Iterator[FoundMessage]:
-        acked = _acked(path)
-        waiting = set(acked)
-        place = Bytes(path, path.read_bytes())
-        count = 0
-        if place.content:
-            schema = place.number(U32, "the schema")
-            if schema != SCHEMA:
-                raise damaged(path, 0, f"the schema is {schema}, not {SCHEMA}")
-        while not _is_at_end(place):
-            at = place.at
-            message = _read_message(place)
-            count += 1
-            if at in waiting:
-                waiting.discard(at)
-                self.acked_count += 1
-            else:
-                yield message
-        if waiting:
-            position = min(waiting)
-            file = path.with_name(path.name.replace("msgs.", "acks."))
-            raise damaged(
-                file, acked.index(position) * U32.size, f"it acknowledges {position}, where no message begins"
-            )
-        _check_count(path, count)
+    def _stores(self) -> list[Folder]:
+        levels = [name for name in self._folder.folders() if name.startswith("prio.")]
+        return [*(self._folder.folder(name) for name in reversed(levels)), self._folder]
+
+    def _segment(self, folder: Folder, name: str, files: Container[str]) -> Iterator[FoundMessage]:
+        with folder.file(name, SEGMENT_BYTES_MAX) as file:
+            place = FileBytes(file)
+            acks = Acks(folder, name.replace("msgs.", "acks."), file.size, files)
+            count = 0
+            if place.end:
+                schema = place.number(U32, "the schema")
+                if schema != SCHEMA:
+                    raise damaged(file.path, 0, f"the schema is {schema}, not {SCHEMA}")
+            while not _is_at_end(place):
+                at = place.at
+                message = _read_message(place)
+                count += 1
+                if acks.take(at):
+                    self.acked_count += 1
+                else:
+                    yield message
+            acks.check_all_taken()
+            _check_count(folder, file, count, files)
 
 
-def _acked(segment: Path) -> list[int]:
-    """Positions of messages, in the order in which they were acknowledged; a zero ends them."""
-    path = segment.with_name(segment.name.replace("msgs.", "acks."))
+def _name(folder: Folder) -> str:
+    content = folder.read(".queue", NAME_BYTES_MAX)
     try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return []
-    positions = [position for (position,) in U32.iter_unpack(content[: len(content) // 4 * 4])]
-    return positions[: positions.index(0)] if 0 in positions else positions
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise damaged(folder.path / ".queue", error.start, "the queue's name is not UTF-8") from error
 
 
-def _is_at_end(place: Bytes) -> bool:
+def _is_at_end(place: FileBytes) -> bool:
     """A time of zero ends a file, when nothing but zeros follows."""
-    head = place.content[place.at : place.at + 8]
-    if head.strip(b"\0"):
+    if not place.is_zero_ahead():
         return False
-    rest = place.content[place.at :].lstrip(b"\0")
-    if rest:
-        raise damaged(place.path, place.at, f"there are zeros, and {len(rest)} bytes of something behind them")
+    behind = place.next_not_zero()
+    if behind is not None:
+        count = place.end - behind
+        raise damaged(place.path, place.at, f"there are zeros, and {count} bytes of something behind them")
     return True
 
 
-def _check_count(segment: Path, count: int) -> None:
+def _check_count(folder: Folder, segment: OpenFile, count: int, files: Container[str]) -> None:
     """A segment that LavinMQ was done with has a file that says how many messages it holds."""
-    path = segment.with_name(segment.name.replace("msgs.", "meta."))
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
+    name = segment.path.name.replace("msgs.", "meta.")
+    if name not in files:
         return
+    content = folder.read(name, META_BYTES_MAX)
     if len(content) >= U32.size and U32.unpack_from(content)[0] != count:
         said = U32.unpack_from(content)[0]
-        raise damaged(segment, segment.stat().st_size, f"it has {count} messages, and {path.name} says {said}")
+        raise damaged(segment.path, segment.size, f"it has {count} messages, and {name} says {said}")
 
 
 def _read_message(place: Bytes) -> FoundMessage:
@@ -148,6 +152,8 @@ def _read_message(place: Bytes) -> FoundMessage:
     size = place.number(U64, "a body's size")
     if size > place.end - place.at:
         raise damaged(place.path, at, f"a body of {size} bytes is announced, and {place.end - place.at} are left")
+    if size > BODY_BYTES_MAX:
+        raise damaged(place.path, at, f"a body of {size:,} bytes is there, and a broker takes {BODY_BYTES_MAX:,}")
     return FoundMessage(time_ms, exchange, key, properties, place.take(size, "a body"))
 
 
@@ -176,11 +182,6 @@ def _text(place: Bytes) -> bytes:
 def _headers(place: Bytes) -> bytes:
     content = place.wire_table("headers")
     return len(content).to_bytes(4, "big") + content
-
-
-def _size(path: Path) -> int:
-    status = path.stat()
-    return min(status.st_size, status.st_blocks * 512)
 
 
 def count_messages(folder: QueueFolder) -> int:

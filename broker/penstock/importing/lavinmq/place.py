@@ -7,6 +7,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, TypeVar
 
+from penstock.importing.lavinmq.files import CHUNK_BYTES, OpenFile
 from penstock.importing.lavinmq.tables import readable_table
 from penstock.model.arguments import Value
 from penstock.model.errors import StorageError, Thing
@@ -29,22 +30,30 @@ def damaged(path: Path, at: int, rule: str) -> StorageError:
 
 
 class Bytes:
-    """`at` is where the next thing is taken from; `end` is where they must stop."""
+    """`at` is where the next thing is taken from, and never goes back; `end` is where they must stop. Both count from
+    the file's first byte; `start` is where `content` lies in it."""
 
-    __slots__ = ("at", "content", "end", "path")
+    __slots__ = ("_content", "_start", "_stop", "at", "end", "path")
 
-    def __init__(self, path: Path, content: bytes, at: int = 0) -> None:
+    def __init__(self, path: Path, content: bytes, start: int = 0) -> None:
         self.path = path
-        self.content = content
-        self.at = at
-        self.end = len(content)
+        self.at = start
+        self.end = start + len(content)
+        self._content = content
+        self._start = start
+        self._stop = self.end
 
     def take(self, count: int, what: str) -> bytes:
         start, stop = self.at, self.at + count
         if stop > self.end:
             raise damaged(self.path, start, f"{what} needs {count} bytes, and {self.end - start} are left")
+        if stop > self._stop:
+            self._fill(count)
         self.at = stop
-        return self.content[start:stop]
+        return self._content[start - self._start : stop - self._start]
+
+    def _fill(self, count: int) -> None:
+        """Have at least so many bytes from `at` on in `_content`. Here everything is there."""
 
     def number(self, shape: Struct, what: str) -> int:
         value: int = shape.unpack(self.take(shape.size, what))[0]
@@ -78,3 +87,40 @@ class Bytes:
             return decode(content)
         except FieldTableError as error:
             raise damaged(self.path, at + error.at, f"{what}: {error}") from error
+
+
+class FileBytes(Bytes):
+    """The bytes of an open file, of which a window is in memory: as much as one thing that is taken, or a chunk."""
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: OpenFile) -> None:
+        super().__init__(file.path, b"")
+        self._file = file
+        self.end = file.size
+
+    def is_zero_ahead(self) -> bool:
+        """Whether the next eight bytes, or all that are left, are zeros."""
+        count = min(8, self.end - self.at)
+        if self.at + count > self._stop:
+            self._fill(count)
+        offset = self.at - self._start
+        return not self._content[offset : offset + count].strip(b"\0")
+
+    def next_not_zero(self) -> int | None:
+        """Return where the next byte lies that is not zero; None when only zeros are left. Holes are skipped."""
+        position = self._file.next_data(self.at)
+        while position < self.end:
+            chunk = self._file.read_at(position, min(CHUNK_BYTES, self.end - position))
+            content = chunk.lstrip(b"\0")
+            if content or not chunk:
+                return position + len(chunk) - len(content) if content else None
+            position = self._file.next_data(position + len(chunk))
+        return None
+
+    def _fill(self, count: int) -> None:
+        wanted = min(max(count, CHUNK_BYTES), self.end - self.at)
+        self._content = self._file.read_at(self.at, wanted)
+        self._start, self._stop = self.at, self.at + len(self._content)
+        if len(self._content) < wanted:
+            raise damaged(self.path, self._stop, "it became shorter while it was read")
