@@ -27,6 +27,7 @@ FAULTY_DISK = f"{LOG} faults"
 BAD_SECTORS = f"{LOG} bad_sectors"
 INDEX_FILES = f"{LOG} index_files"
 GONE = f"{LOG} gone_segments"
+RETURNED = f"{LOG} returned_segments"
 REPLAY = f"{LOG} replay"
 PRODUCERS = f"{ENGINE} producers"
 FULL_STARTS = f"{ENGINE} full_disk_starts"
@@ -179,7 +180,7 @@ FAULTS = (
         "broker/rust/log/src/recovery.rs",
         "self.lost_before.iter().any(|lost| lost.contains(&segment.number()))",
         "self.lost_before.iter().any(|lost| lost.is_empty())",
-        GONE,
+        RETURNED,
     ),
     Fault(
         "a live segment is removed for want of an index file",

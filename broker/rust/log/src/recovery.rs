@@ -131,16 +131,14 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     // Rewritten ones keep the numbers of what they stand for: numbers ascend along the log. One that is gone may be put back.
     let last = gone.iter().map(|one| one.number).fold(names.highest, u64::max);
     let last = lost_before.iter().chain(&lost).map(|lost| *lost.end()).fold(last, u64::max);
-    let next_number = last.saturating_add(1);
     let lost = names.lost.into_iter().chain(lost.iter().map(|lost| lost_files::lost_path(directory, *lost.start())));
-    let lost = lost.collect();
     Ok(Recovered {
         log_id,
         state,
         checkpoints,
         synced,
         sealed,
-        next_number,
+        next_number: last.saturating_add(1),
         recovery,
         quarantined,
         set_aside,
@@ -149,7 +147,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
         gone_entries,
         has_lost,
         missed_starts,
-        lost,
+        lost: lost.collect(),
     })
 }
 

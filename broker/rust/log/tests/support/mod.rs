@@ -7,6 +7,7 @@ pub mod load;
 pub mod past;
 pub mod producers;
 pub mod recorder;
+pub mod vanished;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
