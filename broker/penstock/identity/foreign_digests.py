@@ -14,10 +14,9 @@ MD5: Final = "rabbit_password_hashing_md5"
 BCRYPT: Final = "lavinmq_bcrypt"
 ALGORITHMS: Final = (SHA256, SHA512, MD5, BCRYPT)
 
-# A cost of 16 takes some four seconds of a core; one step more doubles it.
-BCRYPT_COST_MAX: Final = 16
 BCRYPT_PASSWORD_BYTES_MAX: Final = 72
 
+_DECOY_END: Final = "$" + "." * 53
 _BY_ENDING: Final = {"sha256": SHA256, "sha512": SHA512, "md5": MD5, "bcrypt": BCRYPT}
 _DIGESTS: Final = {SHA256: "sha256", SHA512: "sha512", MD5: "md5"}
 _OLD_PREFIX: Final = re.compile(r"\$[156]\$")
@@ -33,8 +32,7 @@ def algorithm_of(name: str) -> str:
 def is_digest(password_hash: str, algorithm: str) -> bool:
     """Whether a password could ever be checked against it."""
     if algorithm == BCRYPT:
-        found = _BCRYPT.fullmatch(password_hash)
-        return found is not None and 4 <= int(found["cost"]) <= BCRYPT_COST_MAX
+        return bcrypt_cost(password_hash) is not None
     return _salted(password_hash, algorithm) is not None
 
 
@@ -43,12 +41,25 @@ def is_right(password_hash: str, algorithm: str, password: bytes) -> bool:
     if not is_digest(password_hash, algorithm):
         return False
     if algorithm == BCRYPT:
-        # bcrypt looks at 72 bytes only: a longer password is wrong rather than cut.
-        return len(password) <= BCRYPT_PASSWORD_BYTES_MAX and _is_bcrypt(password_hash, password)
+        # bcrypt looks at 72 bytes only: a longer password is wrong rather than cut, and takes the same time.
+        shown = password[:BCRYPT_PASSWORD_BYTES_MAX]
+        return _is_bcrypt(password_hash, shown) and len(password) <= BCRYPT_PASSWORD_BYTES_MAX
     salted = _salted(password_hash, algorithm)
     assert salted is not None
     salt, expected = salted
     return hmac.compare_digest(_digest(algorithm, salt + password), expected)
+
+
+def bcrypt_cost(password_hash: str) -> int | None:
+    """Return the binary logarithm of its rounds; None for what is no digest of bcrypt."""
+    found = _BCRYPT.fullmatch(password_hash)
+    cost = int(found["cost"]) if found is not None else 0
+    return cost if 4 <= cost <= 31 else None
+
+
+def bcrypt_decoy(cost: int) -> str:
+    """Return a digest of that cost that no password fits."""
+    return f"$2b${cost:02}{_DECOY_END}"
 
 
 def _is_bcrypt(password_hash: str, password: bytes) -> bool:

@@ -7,6 +7,7 @@ import argon2.exceptions
 import argon2.low_level
 
 from penstock.identity import foreign_digests
+from penstock.identity.digest_bounds import BOUNDS
 from penstock.identity.foreign_digests import algorithm_of
 from penstock.model.errors import InvalidArgumentError, Thing, TooLargeError
 
@@ -31,21 +32,46 @@ def hash_password(password: str, salt: bytes) -> str:
     return _HASHER.hash(content, salt=salt)
 
 
-# Checked against when there is no such user or no such digest, so that both take the time of a wrong password.
-# Written out, because making it costs 19 MiB and 30 ms at every start.
-NOBODY = "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$CCv1k+OgTOY2o6b9oYXWUQjthgkklr8CN2O7KhjhHyo"
+# Checked against where there is no digest, or one that costs next to nothing, so that all take the time of a wrong
+# password. Written out, because making it costs 19 MiB and 30 ms at every start.
+_NOBODY_END = "$AAAAAAAAAAAAAAAAAAAAAA$CCv1k+OgTOY2o6b9oYXWUQjthgkklr8CN2O7KhjhHyo"
+_OURS = "$argon2id$v=19$m=19456,t=2,p=1"
+NOBODY = _OURS + _NOBODY_END
+NO_DIGEST = ("", ARGON2ID)
+"""Lets nobody in, not even by the password of NOBODY, and takes the time of one of ours."""
 
 
 def verify_password(password_hash: str, algorithm: str, password: str) -> bool:
-    """Whether the password is the one. An empty digest lets nobody in; every answer takes the time of argon2id."""
+    """Whether the password is the one. An empty digest lets nobody in. One costly digest is computed whatever the
+    password: the user's own, or argon2id where that is not one."""
     content = password.encode("utf-8", "surrogateescape")
-    if len(content) > PASSWORD_BYTES_MAX:
-        content, password_hash = b"", ""
-    if algorithm == ARGON2ID and password_hash:
+    is_short = len(content) <= PASSWORD_BYTES_MAX
+    return _is_right(password_hash, algorithm, content if is_short else b"") and is_short
+
+
+def _is_right(password_hash: str, algorithm: str, content: bytes) -> bool:
+    if is_too_costly(password_hash, algorithm):
+        password_hash = ""
+    if algorithm == ARGON2ID and _argon2_parameters(password_hash) is not None:
         return _verified_argon2(password_hash, content)
-    _verified_argon2(NOBODY, content)
+    if algorithm != foreign_digests.BCRYPT or not foreign_digests.is_digest(password_hash, algorithm):
+        _verified_argon2(NOBODY, content)
     is_foreign = algorithm in foreign_digests.ALGORITHMS
     return bool(password_hash) and is_foreign and foreign_digests.is_right(password_hash, algorithm, content)
+
+
+def decoy_like(password_hash: str, algorithm: str) -> tuple[str, str]:
+    """Return a digest that no password fits and that costs as much to check, and its algorithm."""
+    if password_hash.startswith(f"{_OURS}$") or is_too_costly(password_hash, algorithm):
+        return NO_DIGEST
+    if algorithm == foreign_digests.BCRYPT:
+        cost = foreign_digests.bcrypt_cost(password_hash)
+        return NO_DIGEST if cost is None else (foreign_digests.bcrypt_decoy(cost), algorithm)
+    found = _argon2_parameters(password_hash) if algorithm == ARGON2ID else None
+    if found is None:
+        return NO_DIGEST
+    costs = f"m={found.memory_cost},t={found.time_cost},p={found.parallelism}"
+    return f"$argon2id$v={found.version}${costs}{_NOBODY_END}", ARGON2ID
 
 
 def algorithm_named(name: str | None, password_hash: str) -> str:
@@ -66,32 +92,41 @@ def check_digest(password_hash: str, algorithm: str) -> None:
         )
     if not password_hash:
         return
+    if is_too_costly(password_hash, algorithm):
+        raise InvalidArgumentError(
+            _HASH, f"costs more to check than is allowed: {BOUNDS}", "set the password anew", field="password_hash"
+        )
     if algorithm == ARGON2ID:
-        _check_argon2(password_hash)
+        if _argon2_parameters(password_hash) is None:
+            raise InvalidArgumentError(_HASH, "is no argon2id digest", "set the password anew", field="password_hash")
     elif not foreign_digests.is_digest(password_hash, algorithm):
         raise InvalidArgumentError(
             _HASH,
             f"is no {algorithm} digest",
-            "give base64 of salt and digest, or bcrypt's own text with a cost of at most 16",
+            "give base64 of salt and digest, or bcrypt's own text",
             field="password_hash",
         )
 
 
-def _check_argon2(password_hash: str) -> None:
+def is_too_costly(password_hash: str, algorithm: str) -> bool:
+    """Whether it is a digest, and above the bounds. It is never checked: its user needs another password."""
+    if algorithm == foreign_digests.BCRYPT:
+        return (foreign_digests.bcrypt_cost(password_hash) or 0) > BOUNDS.bcrypt_cost
+    found = _argon2_parameters(password_hash) if algorithm == ARGON2ID else None
+    return found is not None and (
+        found.memory_cost > BOUNDS.argon2_memory_kib
+        or found.time_cost > BOUNDS.argon2_passes
+        or found.parallelism > BOUNDS.argon2_lanes
+    )
+
+
+def _argon2_parameters(password_hash: str) -> argon2.Parameters | None:
+    """None for what is no argon2id digest."""
     try:
-        parameters = argon2.extract_parameters(password_hash)
-    except (argon2.exceptions.InvalidHashError, ValueError) as error:
-        raise InvalidArgumentError(
-            _HASH, "is no argon2id digest", "set the password anew", field="password_hash"
-        ) from error
-    is_bounded = parameters.memory_cost <= 1_048_576 and parameters.time_cost <= 16 and parameters.parallelism <= 16
-    if parameters.type is not argon2.low_level.Type.ID or not is_bounded:
-        raise InvalidArgumentError(
-            _HASH,
-            "is not argon2id with at most 1 GiB of memory, 16 passes and 16 lanes",
-            "set the password anew",
-            field="password_hash",
-        )
+        found = argon2.extract_parameters(password_hash)
+    except (argon2.exceptions.InvalidHashError, ValueError):
+        return None
+    return found if found.type is argon2.low_level.Type.ID else None
 
 
 def _verified_argon2(password_hash: str, password: bytes) -> bool:

@@ -97,7 +97,8 @@ class Users:
         if password_hash is None:
             password_hash = known.password_hash if known else ""
             algorithm = known.hashing_algorithm if known else ARGON2ID
-        check_digest(password_hash, algorithm)
+        else:
+            check_digest(password_hash, algorithm)
         changed = known or User(name, "")
         return self._with(
             replace(changed, password_hash=password_hash, hashing_algorithm=algorithm, tags=parse_tags(tags))

@@ -20,7 +20,8 @@ from penstock.identity import (
     verify_password,
 )
 from penstock.identity.credentials import KEY_BYTES
-from penstock.identity.passwords import ARGON2ID, SALT_BYTES
+from penstock.identity.decoys import Decoys
+from penstock.identity.passwords import ARGON2ID, SALT_BYTES, is_too_costly
 from penstock.identity.sign_in import NOT_HERE
 from penstock.kit.background import give_way
 from penstock.kit.logging import logger
@@ -53,6 +54,8 @@ class Accounts:
         self._path = path
         self._users = users
         self._cache = CredentialCache(os.urandom(KEY_BYTES), CREDENTIALS_MAX)
+        self._decoy_key = os.urandom(KEY_BYTES)
+        self._decoys, self._decoys_of = Decoys([], self._decoy_key), Users()
         self._checkers = ThreadPoolExecutor(_checks_at_once(), thread_name_prefix="password", initializer=give_way)
         self._checking: dict[bytes, asyncio.Future[bool]] = {}
         self._rehashing: set[str] = set()
@@ -64,7 +67,9 @@ class Accounts:
         """Reads the users, or makes the first one with every permission on "/". Blocks. Raises StorageError."""
         records = read_users(path)
         if records is not None:
-            return cls(path, Users(user_of(path, record) for record in records))
+            users = Users(user_of(path, record) for record in records)
+            _warn_of_costly_digests(users)
+            return cls(path, users)
         digest = hash_password(default_password, os.urandom(SALT_BYTES))
         everything = Permission.compile(".*", ".*", ".*")
         users = Users().put(default_user, ["administrator"], digest).set_permission(default_user, "/", everything)
@@ -84,7 +89,7 @@ class Accounts:
     async def log_in(self, name: str, password: str) -> User:
         """A wrong password and an unknown user look the same and take the same time."""
         user = self._users.find(name)
-        password_hash, algorithm = (user.password_hash, user.hashing_algorithm) if user else ("", ARGON2ID)
+        password_hash, algorithm = (user.password_hash, user.hashing_algorithm) if user else self._decoy(name)
         digest = self._cache.digest(name, password, password_hash)
         if not self._cache.knows(digest):
             if not await self._is_right(digest, password_hash, algorithm, password):
@@ -96,6 +101,13 @@ class Accounts:
         if user is None or user.password_hash != password_hash:
             raise NotAuthenticatedError(name)
         return user
+
+    def _decoy(self, name: str) -> tuple[str, str]:
+        """What is checked when there is no such user."""
+        if self._decoys_of is not self._users:
+            digests = ((user.password_hash, user.hashing_algorithm) for user in self._users.all())
+            self._decoys, self._decoys_of = Decoys(digests, self._decoy_key), self._users
+        return self._decoys.pick(name)
 
     def find(self, name: str) -> User | None:
         """Somebody whom others vouch for, such as the authority that signed their certificate."""
@@ -220,6 +232,12 @@ class Accounts:
         for done in decided:
             if not done.done():
                 done.set_result(None)
+
+
+def _warn_of_costly_digests(users: Users) -> None:
+    for user in users.all():
+        if is_too_costly(user.password_hash, user.hashing_algorithm):
+            _log.warning("a password's digest is too costly to check: set the password anew", user=user.name)
 
 
 def _checks_at_once() -> int:

@@ -5,13 +5,39 @@ import hashlib
 
 import pytest
 
-from penstock.identity import hash_password, verify_password
+from penstock.identity import foreign_digests, hash_password, passwords, verify_password
 from penstock.identity.passwords import NOBODY, check_digest
 from penstock.model.errors import InvalidArgumentError, TooLargeError
 
 SALT = bytes(range(16))
 SHA256 = "rabbit_password_hashing_sha256"
 RABBIT = base64.b64encode(b"salt" + hashlib.sha256(b"salt" + b"secret").digest()).decode()
+OURS = hash_password("secret", SALT)
+BCRYPT = "$2a$04$" + "a" * 53
+COSTLY = [
+    ("$argon2id$v=19$m=65537,t=2,p=1$c2FsdHNhbHQ$aGFzaGhhc2g", "argon2id"),
+    ("$argon2id$v=19$m=19456,t=5,p=1$c2FsdHNhbHQ$aGFzaGhhc2g", "argon2id"),
+    ("$argon2id$v=19$m=19456,t=2,p=5$c2FsdHNhbHQ$aGFzaGhhc2g", "argon2id"),
+    ("$2a$13$" + "a" * 53, "lavinmq_bcrypt"),
+]
+
+
+@pytest.fixture
+def checked(monkeypatch):
+    """The digests that take time, as they are computed."""
+    found = []
+
+    def argon2(password_hash, _):
+        found.append(password_hash)
+        return False
+
+    def bcrypt(password_hash, _):
+        found.append(password_hash)
+        return False
+
+    monkeypatch.setattr(passwords, "_verified_argon2", argon2)
+    monkeypatch.setattr(foreign_digests, "_is_bcrypt", bcrypt)
+    return found
 
 
 def test_only_the_password_itself_is_right():
@@ -57,6 +83,7 @@ def test_a_digest_that_is_none_is_wrong_and_no_error(digest):
         ("QUJD", SHA256),
         ("$argon2id$v=19$m=4000000,t=3,p=4$c2FsdHNhbHQ$aGFzaGhhc2g", "argon2id"),
         ("$argon2i$v=19$m=65536,t=3,p=4$c2FsdHNhbHQ$aGFzaGhhc2g", "argon2id"),
+        *COSTLY,
     ],
 )
 def test_a_digest_that_could_never_be_verified_is_refused(digest, algorithm):
@@ -64,8 +91,40 @@ def test_a_digest_that_could_never_be_verified_is_refused(digest, algorithm):
         check_digest(digest, algorithm)
 
 
+@pytest.mark.parametrize(("digest", "algorithm"), COSTLY)
+def test_a_digest_above_the_bounds_is_refused_by_name_and_never_checked(digest, algorithm, checked):
+    """One guess at such a password held a checker for seconds."""
+    with pytest.raises(InvalidArgumentError, match="costs more to check than is allowed: argon2id of 64 MiB"):
+        check_digest(digest, algorithm)
+
+    assert not verify_password(digest, algorithm, "secret")
+    assert checked == [NOBODY]
+
+
+@pytest.mark.parametrize("password", ["wrong", "", "x" * 100, "x" * 2_000])
+@pytest.mark.parametrize(
+    ("digest", "algorithm", "costly"),
+    [
+        (OURS, "argon2id", OURS),
+        ("", "argon2id", NOBODY),
+        ("nonsense", "argon2id", NOBODY),
+        (RABBIT, SHA256, NOBODY),
+        ("QUJD", SHA256, NOBODY),
+        (BCRYPT, "lavinmq_bcrypt", BCRYPT),
+        ("nonsense", "lavinmq_bcrypt", NOBODY),
+    ],
+)
+def test_one_costly_digest_is_computed_for_each_check(digest, algorithm, costly, password, checked):
+    """Users of bcrypt cost argon2id besides, which told that they exist."""
+    assert not verify_password(digest, algorithm, password)
+
+    assert checked == [costly]
+
+
 def test_good_digests_are_let_through():
     check_digest("", "argon2id")
+    check_digest(BCRYPT.replace("$04$", "$12$"), "lavinmq_bcrypt")
+    check_digest("$argon2id$v=19$m=65536,t=4,p=4$c2FsdHNhbHQ$aGFzaGhhc2g", "argon2id")
     check_digest(RABBIT, SHA256)
     check_digest(hash_password("a", SALT), "argon2id")
 

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import hashlib
+import json
 import os
 
 import pytest
@@ -178,6 +179,42 @@ def test_a_digest_that_cannot_be_renewed_still_lets_in(path):
 
     play(path, scenario)
     assert read_users(path)[1].password_hash == digest
+
+
+def test_an_unknown_user_is_checked_as_one_of_those_that_there_are(path, monkeypatch):
+    """Users of another broker's digests took another time than unknown ones, which told that they exist."""
+    algorithms = []
+
+    def verify(_, algorithm, __):
+        algorithms.append(algorithm)
+        return False
+
+    monkeypatch.setattr("penstock.services.accounts.verify_password", verify)
+
+    async def scenario(accounts):
+        for number in range(3):
+            digest = "$2a$04$" + "a" * 53
+            await accounts.change(lambda users, n=number, d=digest: users.put(f"u{n}", [], d, "lavinmq_bcrypt"))
+        for number in range(64):
+            with pytest.raises(NotAuthenticatedError):
+                await accounts.log_in(f"unknown{number}", "x")
+
+    play(path, scenario)
+    assert set(algorithms) == {"lavinmq_bcrypt", "argon2id"}
+
+
+def test_a_start_keeps_a_user_whose_digest_is_above_the_bounds(path):
+    bcrypt = "$2a$16$" + "a" * 53
+    path.write_text(json.dumps([{"name": "anna", "password_hash": bcrypt, "hashing_algorithm": "lavinmq_bcrypt"}]))
+
+    async def scenario(accounts):
+        with pytest.raises(NotAuthenticatedError):
+            await accounts.log_in("anna", "secret")
+        await accounts.put_user("anna", None, ["monitoring"])
+        await accounts.put_user("anna", "secret", [])
+        assert (await accounts.log_in("anna", "secret")).name == "anna"
+
+    play(path, scenario)
 
 
 def test_passwords_are_checked_by_threads_that_give_way_to_messages(path, monkeypatch):

@@ -1,0 +1,24 @@
+"""How much one check of a password may cost. A digest says itself how costly it is, so that one which was imported
+could hold the broker's few checkers for seconds at each guess: above these bounds it is refused, and never checked."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class DigestBounds:
+    """About ten times the cost of the broker's own digests."""
+
+    argon2_memory_kib: int = 65_536
+    """64 MiB, of RFC 9106's second choice; each check takes it from the memory that messages have."""
+    argon2_passes: int = 4
+    argon2_lanes: int = 4
+    bcrypt_cost: int = 12
+    """One more doubles the time; libraries make digests of 10 to 12 unless they are told otherwise."""
+
+    def __str__(self) -> str:
+        memory = f"{self.argon2_memory_kib // 1_024} MiB, {self.argon2_passes} passes and {self.argon2_lanes} lanes"
+        return f"argon2id of {memory}, bcrypt of cost {self.bcrypt_cost}"
+
+
+BOUNDS: Final = DigestBounds()
