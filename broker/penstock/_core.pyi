@@ -14,6 +14,8 @@ __all__ = [
     "DiskFullError",
     "Engine",
     "NotFoundError",
+    "Pattern",
+    "PatternError",
     "Publisher",
     "Reader",
     "RpcError",
@@ -43,8 +45,24 @@ class StorageError(CoreError):
 class DiskFullError(StorageError):
     """The disk has no room. `dedicate_queue` raises it, which may be tried again."""
 
+class PatternError(CoreError):
+    """A pattern is refused. `args` is (rule: str, way_out: str), the halves of a sentence about the pattern."""
+
 class RpcError(CoreError):
     """A call ended with a gRPC status. `args` is (code: int, message: str, details: bytes)."""
+
+# ---------------------------------------------------------------- patterns
+
+@final
+class Pattern:
+    """A regular expression that is matched in time linear in the text, without state and without I/O."""
+    source: str
+    size: int
+    """The bytes that the compiled pattern takes, without the caches of matching."""
+    def __new__(cls, source: str, *, is_whole: bool) -> Self:
+        """Compile a pattern that matches a whole text, or any part of one. Raises PatternError."""
+    def matches(self, text: str) -> bool: ...
+    def __hash__(self) -> int: ...
 
 # ---------------------------------------------------------------- the broker's side
 

@@ -158,17 +158,30 @@ def _hpack_length(length: int) -> bytes:
 
 
 def patterns_that_explode(target: Target) -> str:
-    answers = set()
-    for pattern in ("(a+)+$", "(a|a)*(a|a)*(a|a)*(a|a)*b", "((a*)*)*b", "[ab]*[ab]*[ab]*[ab]*[ab]*c", "(" * 5_000):
-        permission = admin.Permission(user="guest", vhost="/", configure=pattern, write=".*", read=".*")
-        request = admin.SetPermissionRequest(permission=permission)
-        answers.add(target.ask("SetPermission", request.SerializeToString()))
-        policy = admin.SetPolicyRequest(policy=admin.Policy(name="p", pattern=pattern))
-        policy.policy.definition["level"].string_value = "disk"
-        answers.add(target.ask("SetPolicy", policy.SerializeToString()))
-    for answer in answers:
-        expect(answer, "INVALID_ARGUMENT")
-    return max(answers, key=len)[:100]
+    """Patterns that make a backtracking engine take for ever: matched with a name that is made for them, or refused."""
+    queue, user = admin.Queue(name="a" * 254 + "!"), admin.PutUserRequest(name="patterned", password="x")
+    expect(target.ask("DeclareQueue", admin.DeclareQueueRequest(queue=queue).SerializeToString()), "OK")
+    expect(target.ask("PutUser", user.SerializeToString()), "OK")
+    for pattern in ("(a+)+$", "(a|a)*(a|a)*(a|a)*(a|a)*b", "a?" * 100 + "a" * 100, "[ab]*[ab]*[ab]*[ab]*[ab]*c"):
+        for answer in _answers_to_pattern(target, pattern):
+            expect(answer, "OK")
+    refused = ("(?=(a+)+$)", r"(a|a)*\1", "(?:(?:[a-z.]{0,16}){16}){16}!", "(" * 5_000)
+    answers = [answer for pattern in refused for answer in _answers_to_pattern(target, pattern)]
+    target.ask("ClearPolicy", admin.ClearPolicyRequest(name="p").SerializeToString())
+    target.ask("DeleteQueue", admin.DeleteQueueRequest(name=queue.name).SerializeToString())
+    target.ask("DeleteUser", admin.DeleteUserRequest(name="patterned").SerializeToString())
+    return max((expect(answer, "INVALID_ARGUMENT") for answer in answers), key=len)[:100]
+
+
+def _answers_to_pattern(target: Target, pattern: str) -> list[str]:
+    """As a permission and as a policy."""
+    permission = admin.Permission(user="patterned", vhost="/", configure=pattern, write=".*", read=".*")
+    policy = admin.SetPolicyRequest(policy=admin.Policy(name="p", pattern=pattern))
+    policy.policy.definition["level"].string_value = "disk"
+    return [
+        target.ask("SetPermission", admin.SetPermissionRequest(permission=permission).SerializeToString()),
+        target.ask("SetPolicy", policy.SerializeToString()),
+    ]
 
 
 def definitions_a_hundred_thousand_deep(target: Target) -> str:

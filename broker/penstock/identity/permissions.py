@@ -1,12 +1,11 @@
 """A user's permission in one vhost: three patterns that must match a resource's whole name. A pattern is compiled once,
 when it is set; an empty one matches nothing but the empty name."""
 
-import re
 from dataclasses import dataclass
 from typing import Self
 
-from penstock.model.patterns import compile_pattern
 from penstock.model.records import Access
+from penstock.native.patterns import Pattern, compile_pattern
 
 _EVERYTHING = frozenset({".*", "^.*", ".*$"})
 
@@ -15,9 +14,9 @@ _EVERYTHING = frozenset({".*", "^.*", ".*$"})
 class Permission:
     """Compiled; `pattern(access)` gives back the source."""
 
-    configure: re.Pattern[str]
-    write: re.Pattern[str]
-    read: re.Pattern[str]
+    configure: Pattern
+    write: Pattern
+    read: Pattern
 
     @classmethod
     def compile(cls, configure: str, write: str, read: str) -> Self:
@@ -27,7 +26,7 @@ class Permission:
         )
 
     def allows(self, access: Access, name: str, _kind: str = "") -> bool:
-        return self._of(access).fullmatch(name) is not None
+        return self._of(access).matches(name)
 
     def narrows_keys(self, _exchange: str) -> bool:
         return False
@@ -36,9 +35,9 @@ class Permission:
         return True
 
     def pattern(self, access: Access) -> str:
-        return self._of(access).pattern
+        return self._of(access).source
 
-    def _of(self, access: Access) -> re.Pattern[str]:
+    def _of(self, access: Access) -> Pattern:
         if access is Access.WRITE:
             return self.write
         return self.read if access is Access.READ else self.configure

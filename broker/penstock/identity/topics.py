@@ -9,10 +9,11 @@ from typing import Final
 
 from penstock.identity.permissions import Permission
 from penstock.model.errors import InvalidArgumentError, Thing
-from penstock.model.patterns import compile_pattern
 from penstock.model.records import Access
+from penstock.native.patterns import Pattern, compile_pattern
 
 VARIABLES: Final = ("{username}", "{vhost}")
+_VARIABLE: Final = re.compile("|".join(map(re.escape, VARIABLES)))
 _UNKNOWN: Final = "{client_id}"
 """RabbitMQ's third variable is of MQTT, where clients have names of their own."""
 
@@ -23,7 +24,7 @@ class TopicPermission:
 
     write: str
     read: str
-    _compiled: Mapping[Access, re.Pattern[str]] = field(repr=False, compare=False)
+    _compiled: Mapping[Access, Pattern] = field(repr=False, compare=False)
 
     @classmethod
     def compile(cls, user: str, vhost: str, write: str, read: str) -> "TopicPermission":
@@ -33,7 +34,7 @@ class TopicPermission:
 
     def allows(self, access: Access, key: str) -> bool:
         """`access` is write, of a message's routing key, or read, of a binding's."""
-        return self._compiled[access].fullmatch(key) is not None
+        return self._compiled[access].matches(key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class NarrowedPermission:
         return topic is None or topic.allows(access, key)
 
 
-def _compiled(access: Access, source: str, user: str, vhost: str) -> re.Pattern[str]:
+def _compiled(access: Access, source: str, user: str, vhost: str) -> Pattern:
     if _UNKNOWN in source:
         raise InvalidArgumentError(
             Thing("pattern", source),
@@ -62,8 +63,6 @@ def _compiled(access: Access, source: str, user: str, vhost: str) -> re.Pattern[
             f"use {' or '.join(VARIABLES)}",
             field=access.value,
         )
-    compiled = compile_pattern(access.value, source)
     names = dict(zip(VARIABLES, (user, vhost), strict=True))
-    if not any(variable in source for variable in names):
-        return compiled
-    return re.compile(re.sub(r"\{(?:username|vhost)\}", lambda found: re.escape(names[found[0]]), source))
+    expanded = _VARIABLE.sub(lambda found: re.escape(names[found[0]]), source)
+    return compile_pattern(access.value, expanded, shown=source)

@@ -2,7 +2,6 @@
 are set. Of those that match one counts, by priority; an operator's counts beside it and cannot be undercut. What a
 declaration says itself goes before a policy. A key that nothing here acts upon is refused by name."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
@@ -13,9 +12,8 @@ from penstock.metadata.commands import ClearPolicy, SetPolicy
 from penstock.metadata.effects import Change, Decision, Done, PersistPolicies, PutExchange, PutQueue
 from penstock.model.ages import age_ms
 from penstock.model.arguments import Arguments, Value, check_arguments, freeze_arguments, show
-from penstock.model.errors import InvalidArgumentError, NotFoundError, Thing
+from penstock.model.errors import InvalidArgumentError, NotFoundError, Thing, TooLargeError
 from penstock.model.names import DEFAULT_EXCHANGE, check_name, exchange_name
-from penstock.model.patterns import compile_pattern
 from penstock.model.records import (
     ALTERNATE_KEYS,
     STAGE_PREFIX,
@@ -26,6 +24,7 @@ from penstock.model.records import (
     Level,
     Queue,
 )
+from penstock.native.patterns import Pattern, compile_pattern
 
 if TYPE_CHECKING:
     from penstock.metadata.topology import VhostTopology
@@ -33,6 +32,9 @@ if TYPE_CHECKING:
 PRIORITY_MIN: Final = -128
 PRIORITY_MAX: Final = 127
 POLICIES_MAX: Final = 1_000
+PATTERNS_BYTES_MAX: Final = 32 * 1024 * 1024
+"""The memory of all compiled patterns of a virtual host's policies, and of its operators' policies. It also bounds the
+time that matching one name with all of them takes."""
 LEVEL: Final = "level"
 
 
@@ -69,10 +71,11 @@ class Policy:
     definition: Arguments
     apply_to: ApplyTo = ApplyTo.ALL
     priority: int = 0
-    compiled: re.Pattern[str] = field(init=False, repr=False, compare=False)
+    compiled: Pattern = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "compiled", compile_pattern("policy", self.pattern, is_searched=True))
+        compiled = compile_pattern("pattern", self.pattern, is_searched=True, owner=Thing("policy", self.name))
+        object.__setattr__(self, "compiled", compiled)
 
 
 Policies = Mapping[str, Policy]
@@ -152,6 +155,15 @@ def set_policy(state: "VhostTopology", command: SetPolicy) -> Decision:
             f"would be one more than {POLICIES_MAX}",
             "clear one that is not needed",
         )
+    left = [policy for name, policy in held.items() if name != command.policy.name]
+    size = sum(policy.compiled.size for policy in (*left, command.policy))
+    if size > PATTERNS_BYTES_MAX:
+        raise TooLargeError(
+            Thing("pattern", command.policy.pattern),
+            f"takes {command.policy.compiled.size} bytes, and all policies of the virtual host {size}",
+            size=size,
+            size_max=PATTERNS_BYTES_MAX,
+        )
     return _changed(state, {**held, command.policy.name: command.policy}, is_operator=command.is_operator)
 
 
@@ -215,7 +227,7 @@ def _least_level(state: "VhostTopology", name: str, target: Target) -> Level | N
 
 def matching(policies: Iterable[Policy], name: str, target: Target) -> Policy | None:
     """The one that counts: of the highest priority, and of several such the first by name."""
-    found = [policy for policy in policies if policy.apply_to in target.value and policy.compiled.search(name)]
+    found = [policy for policy in policies if policy.apply_to in target.value and policy.compiled.matches(name)]
     return min(found, key=lambda policy: (-policy.priority, policy.name), default=None)
 
 

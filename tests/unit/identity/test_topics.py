@@ -34,7 +34,7 @@ def test_writing_and_reading_have_patterns_of_their_own():
     assert not topic.allows(Access.READ, "w")
 
 
-@pytest.mark.parametrize("pattern", ["(", "(a+)+", "{client_id}.x"])
+@pytest.mark.parametrize("pattern", ["(", "(?=a)", "{client_id}.x", "{username"])
 def test_a_pattern_that_cannot_be_honoured_is_refused(pattern):
     with pytest.raises(InvalidArgumentError) as refused:
         TopicPermission.compile("anna", "/", pattern, "")

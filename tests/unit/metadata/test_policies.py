@@ -6,7 +6,7 @@ from penstock.metadata import changes_of, entries_of, restore
 from penstock.metadata.commands import ClearPolicy, SetPolicy
 from penstock.metadata.effects import PersistPolicies, PutExchange, PutQueue
 from penstock.metadata.policies import KEYS, KEYS_LATER, POLICIES_MAX, ApplyTo, Policy, make_policy
-from penstock.model.errors import InvalidArgumentError, NotFoundError, RefusedError
+from penstock.model.errors import InvalidArgumentError, NotFoundError, RefusedError, TooLargeError
 from penstock.model.names import VhostName
 from support.machine import Machine
 
@@ -230,6 +230,18 @@ def test_a_policy_that_is_not_there_cannot_be_cleared(machine):
     put(machine, "p", "q", {"level": "disk"})
     with pytest.raises(NotFoundError):
         clear(machine, "p", operator=True)
+
+
+def test_there_is_a_bound_on_the_memory_of_their_patterns(machine, monkeypatch):
+    put(machine, "one", r"\w{8}", {"level": "os"})
+    size = machine.state.policies["one"].compiled.size
+    monkeypatch.setattr("penstock.metadata.policies.PATTERNS_BYTES_MAX", 2 * size)
+
+    put(machine, "two", r"\w{8}", {"level": "os"})
+    put(machine, "two", r"\w{8}", {"level": "disk"})
+    with pytest.raises(TooLargeError, match="all policies of the virtual host"):
+        put(machine, "three", r"\w{8}", {"level": "os"})
+    put(machine, "three", r"\w{8}", {"level": "disk"}, operator=True)
 
 
 def test_there_is_a_bound_on_their_number(machine):

@@ -170,7 +170,10 @@ def test_what_cannot_be_honoured_is_listed_and_nothing_is_changed() -> None:
                 {
                     "vhosts": [{"name": "blue", "limits": [{"max-queues": 3}]}],
                     "users": [{"name": "bad"}],
-                    "policies": [{"name": "ha-all", "vhost": "blue"}],
+                    "policies": [
+                        {"name": "ha-all", "vhost": "blue"},
+                        {"name": "ours", "vhost": "blue", "pattern": "^(?!amq).*", "definition": {"level": "disk"}},
+                    ],
                     "parameters": [{"name": "my-shovel", "component": "shovel"}],
                     "global_parameters": [{"name": "cluster_name", "value": "c"}, {"name": "odd", "value": 1}],
                     "queues": [
@@ -201,6 +204,7 @@ def test_what_cannot_be_honoured_is_listed_and_nothing_is_changed() -> None:
             "vhost 'blue': limits are not supported yet",
             "user 'bad' is bad",
             "policies: policy 'ha-all' in vhost 'blue' has a field that is missing",
+            "policies: policy 'ours' has the pattern '^(?!amq).*', which has the look-around `(?!`",
             "parameters: 'my-shovel' is not supported yet",
             "global_parameters: 'odd' is not supported yet",
             "'x-max-length' that is not supported yet",

@@ -10,6 +10,7 @@ create_exception!(penstock._core, CoreError, PyException, "The root of what the 
 create_exception!(penstock._core, NotFoundError, CoreError, "A queue or exchange that the engine does not have.");
 create_exception!(penstock._core, StorageError, CoreError, "The disk refused, or what it holds is damaged.");
 create_exception!(penstock._core, DiskFullError, StorageError, "The disk has no room; nothing was changed.");
+create_exception!(penstock._core, PatternError, CoreError, "A pattern is refused: (rule, way out).");
 create_exception!(penstock._core, RpcError, CoreError, "A call ended with a gRPC status: (code, message, details).");
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -18,6 +19,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("NotFoundError", py.get_type::<NotFoundError>())?;
     module.add("StorageError", py.get_type::<StorageError>())?;
     module.add("DiskFullError", py.get_type::<DiskFullError>())?;
+    module.add("PatternError", py.get_type::<PatternError>())?;
     module.add("RpcError", py.get_type::<RpcError>())
 }
 

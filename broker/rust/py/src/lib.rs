@@ -5,6 +5,7 @@ mod client;
 mod consumer;
 mod errors;
 mod names;
+mod patterns;
 mod reader;
 mod server;
 
@@ -18,5 +19,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     server::register(module)?;
     client::register(module)?;
     consumer::register(module)?;
+    patterns::register(module)?;
     reader::register(module)
 }
