@@ -176,14 +176,18 @@ def clear_policy(state: "VhostTopology", command: ClearPolicy) -> Decision:
 
 
 def _changed(state: "VhostTopology", policies: Policies, *, is_operator: bool) -> Decision:
-    """The engine hears only of what is another than before."""
-    before = _all_effective(state)
+    """Change the engine where the effect of the policies differs, which is only where a changed policy matches."""
+    held = state.operator_policies if is_operator else state.policies
+    names = [name for name in held.keys() | policies.keys() if held.get(name) != policies.get(name)]
+    patterns = {each[name].compiled for each in (held, policies) for name in names if name in each}
+    concerned = [each for each in _all_things(state) if any(pattern.matches(each.name) for pattern in patterns)]
+    before = [_effective(state, each) for each in concerned]
     if is_operator:
         state.operator_policies = policies
     else:
         state.policies = policies
     changes: list[Change] = []
-    for was, now in zip(before, _all_effective(state), strict=True):
+    for was, now in zip(before, (_effective(state, each) for each in concerned), strict=True):
         if _for_engine(was) != _for_engine(now):
             changes.append(PutExchange(now) if isinstance(now, Exchange) else PutQueue(now))
     return Decision(Done(), [PersistPolicies(tuple(policies.values()), is_operator=is_operator)], changes)
@@ -194,12 +198,13 @@ def _for_engine(thing: Exchange | Queue) -> tuple[object, Level | None]:
     return freeze_arguments(thing.arguments), thing.least_level if isinstance(thing, Queue) else None
 
 
-def _all_effective(state: "VhostTopology") -> list[Exchange | Queue]:
+def _all_things(state: "VhostTopology") -> list[Exchange | Queue]:
     exchanges = [each for each in state.exchanges.values() if each.name != DEFAULT_EXCHANGE]
-    return [
-        *(effective_exchange(state, exchange) for exchange in exchanges),
-        *(effective_queue(state, queue) for queue in state.queues.values()),
-    ]
+    return [*exchanges, *state.queues.values()]
+
+
+def _effective(state: "VhostTopology", thing: Exchange | Queue) -> Exchange | Queue:
+    return effective_exchange(state, thing) if isinstance(thing, Exchange) else effective_queue(state, thing)
 
 
 def effective_exchange(state: "VhostTopology", exchange: Exchange) -> Exchange:

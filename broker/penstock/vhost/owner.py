@@ -13,7 +13,7 @@ from typing import Any, Final, ParamSpec, TypeGuard, TypeVar
 
 from penstock.kit.settings import VHOST_THREADS_MAX
 from penstock.metadata import VhostTopology, decide, take_back
-from penstock.metadata.commands import Command, DeleteQueue, QueueUnused
+from penstock.metadata.commands import ClearPolicy, Command, DeleteQueue, QueueUnused, SetPolicy
 from penstock.metadata.effects import Answer, Decision, DropQueue, Entry, PersistQueueDeleted, PutQueue
 from penstock.model.errors import (
     DiskFullError,
@@ -224,9 +224,16 @@ class Owner:
             work = waiting.work
             if _is_if_empty(work) and work.name in self.topology.queues and self._applied(work.name) is None:
                 break
-            decision = self._decide(work)
+            decision = await self._decide_in_place(work)
             decided.append((waiting, await self._with_logs(decision) if isinstance(decision, Decision) else decision))
         return decided
+
+    async def _decide_in_place(self, work: Command | Callable[[], object]) -> Decision | RefusedError | None:
+        """Decide a change of policies on a thread, because all names are matched: it replaces one list of the topology,
+        and nothing else changes the topology meanwhile. Everything else is decided at once."""
+        if isinstance(work, SetPolicy | ClearPolicy):
+            return await asyncio.to_thread(self._decide, work)
+        return self._decide(work)
 
     async def _until_calm(self) -> None:
         """While the shard waits for its disk, whoever asks this virtual host waits, and the event loop goes on."""

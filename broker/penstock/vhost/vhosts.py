@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from penstock.metadata import changes_of, restore
+from penstock.metadata import VhostTopology, changes_of, restore
 from penstock.model.errors import NotFoundError, PreconditionFailedError, StoppedError, StorageError, Thing
 from penstock.model.names import ConnectionId, VhostName, vhost_name
 from penstock.vhost.actor import Actor
@@ -31,7 +31,7 @@ class Vhosts:
     async def open_all(self) -> None:
         """Every vhost that the storage names, in its order."""
         for name in await self._storage.names():
-            self._take_in(await self._storage.open(name))
+            await self._take_in(await self._storage.open(name))
 
     def get(self, name: VhostName) -> Vhost:
         vhost = self._vhosts.get(name)
@@ -57,7 +57,7 @@ class Vhosts:
         if name in self._vhosts:
             return False
         with self._change(name):
-            self._take_in(await self._storage.create(name))
+            await self._take_in(await self._storage.create(name))
         return True
 
     async def delete(self, actor: Actor, name: VhostName) -> None:
@@ -99,11 +99,8 @@ class Vhosts:
         for vhost in self.all():
             await vhost.close("the broker stops")
 
-    def _take_in(self, opened: OpenedVhost) -> None:
-        topology = restore(opened.name, opened.entries, opened.shard.highest_queue_id)
-        opened.shard.retain_queues([queue.id for queue in topology.queues.values()])
-        apply_changes(opened.shard, changes_of(topology))
-        opened.shard.carry_on_staged()
+    async def _take_in(self, opened: OpenedVhost) -> None:
+        topology = await asyncio.to_thread(_restore, opened)
         owner = Owner(topology, opened.shard, opened.definitions)
         self._spawn(owner.run(), name=f"owner of vhost {opened.name}")
         self._vhosts[opened.name] = Vhost(owner, self._make_token)
@@ -120,3 +117,12 @@ class Vhosts:
             yield
         finally:
             self._changing.discard(name)
+
+
+def _restore(opened: OpenedVhost) -> VhostTopology:
+    """Bring the engine to the state of the definitions. It runs on a thread: each policy is matched with each name."""
+    topology = restore(opened.name, opened.entries, opened.shard.highest_queue_id)
+    opened.shard.retain_queues([queue.id for queue in topology.queues.values()])
+    apply_changes(opened.shard, changes_of(topology))
+    opened.shard.carry_on_staged()
+    return topology

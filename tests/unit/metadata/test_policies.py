@@ -244,6 +244,21 @@ def test_there_is_a_bound_on_the_memory_of_their_patterns(machine, monkeypatch):
     put(machine, "three", r"\w{8}", {"level": "disk"}, operator=True)
 
 
+def test_a_changed_policy_is_matched_with_names_before_all_policies_are(machine, monkeypatch):
+    """Of 10,000 queues and 50 policies few concern a change."""
+    for number in range(20):
+        machine.queue(f"q{number}")
+        put(machine, f"p{number}", f"^q{number}$", {"level": "disk"})
+    looked_up = []
+    monkeypatch.setattr(
+        "penstock.metadata.policies.matching", lambda policies, name, target: looked_up.append(name) or None
+    )
+
+    put(machine, "p3", "^q4$", {"level": "disk"})
+
+    assert set(looked_up) == {"q3", "q4"}
+
+
 def test_there_is_a_bound_on_their_number(machine):
     machine.state.policies = {f"p{n}": Policy(f"p{n}", "q", {"level": "os"}) for n in range(POLICIES_MAX)}
     with pytest.raises(InvalidArgumentError, match="one more than"):

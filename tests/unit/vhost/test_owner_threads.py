@@ -4,10 +4,14 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from penstock.kit.settings import THREADS_MAX, VHOST_THREADS_MAX
 from penstock.kit.threads import use_threads
-from penstock.metadata import VhostTopology
-from penstock.metadata.commands import Command, DeclareQueue, DeleteQueue, PurgeQueue
+from penstock.metadata import VhostTopology, decide
+from penstock.metadata.commands import ClearPolicy, Command, DeclareQueue, DeleteQueue, PurgeQueue, SetPolicy
+from penstock.metadata.effects import Decision
+from penstock.metadata.policies import Policy
 from penstock.model.names import ConnectionId, QueueName, VhostName
 from penstock.vhost.owner import Owner
 from support.vhost_fakes import FakeDefinitions, FakeShard, Tasks
@@ -102,5 +106,25 @@ def test_a_caller_that_goes_away_leaves_its_thread_its_place() -> None:
 
         assert len(running) <= VHOST_THREADS_MAX
         go_on.set()
+
+    play(scenario)
+
+
+def test_policies_are_matched_with_all_names_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Liveness probes went without an answer while a policy was set, cleared or restored."""
+    threads: list[threading.Thread] = []
+
+    def decide_and_note(state: VhostTopology, command: Command) -> Decision:
+        threads.append(threading.current_thread())
+        return decide(state, command)
+
+    monkeypatch.setattr("penstock.vhost.owner.decide", decide_and_note)
+
+    async def scenario(world: World) -> None:
+        await world.submit_all(SetPolicy(Policy("p", "^a", {"level": "disk"})), declare("b"), ClearPolicy("p"))
+
+        setting, declaring, clearing = threads
+        assert declaring is threading.current_thread()
+        assert threading.current_thread() not in (setting, clearing)
 
     play(scenario)

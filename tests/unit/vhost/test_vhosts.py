@@ -1,11 +1,14 @@
 """Making, opening and deleting vhosts."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
+from penstock.metadata import VhostTopology, changes_of
 from penstock.metadata.commands import DeclareQueue
+from penstock.metadata.effects import Change
 from penstock.model.errors import (
     AccessRefusedError,
     InvalidArgumentError,
@@ -264,5 +267,26 @@ def test_closing_ends_every_owner() -> None:
 
         assert world.vhosts.get(BLUE).fault == "the broker stops"
         assert all(task.done() for task in world.tasks.tasks)
+
+    play(scenario)
+
+
+def test_a_start_brings_the_engine_to_the_definitions_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All names are matched with all policies, and health checks are answered meanwhile."""
+    threads: list[threading.Thread] = []
+
+    def changes_and_note(state: VhostTopology) -> Iterator[Change]:
+        threads.append(threading.current_thread())
+        yield from changes_of(state)
+
+    async def scenario(world: World) -> None:
+        await world.vhosts.create(actor(), "blue")
+        monkeypatch.setattr("penstock.vhost.vhosts.changes_of", changes_and_note)
+
+        await Vhosts(world.storage, world.tasks.spawn, lambda: "0123456789abcdefghijkl").open_all()
+
+        assert len(threads) == 1
+        assert threading.current_thread() not in threads
+        assert "amq.topic" in world.storage.shards[BLUE].exchanges
 
     play(scenario)
