@@ -79,10 +79,27 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     if name not in __all__:
         raise AttributeError(f"module 'penstock' has no attribute '{name}'")
     if name == "aio":
         return import_module("penstock.aio")
     room = "penstock.client.errors" if name.endswith("Error") else "penstock.client"
     return getattr(import_module(room), name)
+
+
+def _version() -> str:
+    """Of the broker's wheel, or of the client's alone."""
+    metadata = import_module("importlib.metadata")
+    for distribution in ("penstock", "penstock-client"):
+        try:
+            return str(metadata.version(distribution))
+        except metadata.PackageNotFoundError:
+            continue
+    return "unknown"

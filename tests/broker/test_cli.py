@@ -1,6 +1,7 @@
 """The command line as a process, against a broker as a process."""
 
 import json
+import signal
 import subprocess
 from pathlib import Path
 
@@ -107,3 +108,61 @@ def test_damage_in_a_log_is_told_and_is_the_exit_status(tmp_path: Path) -> None:
 
     assert result.returncode == 1
     assert "is damaged at" in result.stderr
+
+
+def test_whoever_stops_reading_ends_a_command_without_a_word(broker: Broker) -> None:
+    uri = vhost(broker, "pipes")
+    with penstock.connect(uri) as connection:
+        connection.declare_queue("q")
+        connection.publish_many([b"x" * 1_000] * 2_000, routing_key="q")
+
+    command = [penstock_command(), "consume", "q", "--requeue", "--uri", uri]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        said = process.stderr.read()
+        status = process.wait(60)
+
+    assert (status, said) == (141, b"")
+
+
+def test_a_command_that_is_interrupted_says_so_in_its_status(broker: Broker) -> None:
+    uri = vhost(broker, "interrupted")
+    with penstock.connect(uri) as connection:
+        connection.declare_queue("q")
+        connection.publish(b"first", routing_key="q")
+
+    command = [penstock_command(), "consume", "q", "--uri", uri]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"first\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+
+    assert (process.returncode, said) == (130, b"interrupted\n")
+
+
+def test_a_user_keeps_tags_and_the_last_administrator_stays(tmp_path: Path) -> None:
+    with Broker(tmp_path / "data") as broker:
+        flags = ("--uri", broker.uri())
+
+        changed = run("user", "add", "guest", "--password", "guest", *flags)
+        deleted = run("user", "delete", "guest", *flags)
+        missing = run("user", "set-password", "nobody", "--password", "x", *flags)
+        forced = run("user", "delete", "guest", "--force", *flags)
+
+    assert changed.returncode == 0, changed.stderr
+    assert deleted.returncode == 1
+    assert "is the only user with the tag administrator" in deleted.stderr
+    assert missing.stderr == "penstock: user 'nobody' not found; add it with `penstock user add nobody`\n"
+    assert forced.returncode == 0, forced.stderr
+
+
+def test_a_shell_of_python_shows_what_there_is() -> None:
+    names = dir(penstock)
+
+    assert {"connect", "Connection", "NotFoundError", "aio", "__version__"} <= set(names)
+    assert all(hasattr(penstock, name) for name in names)
+    assert penstock.__version__[0].isdigit()

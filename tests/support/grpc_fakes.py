@@ -100,13 +100,15 @@ class FakeAccounts:
     def users(self) -> list[User]:
         return self._users.all()
 
-    async def put_user(self, name: str, password: str | None, tags: Sequence[str]) -> bool:
+    async def put_user(
+        self, name: str, password: str | None, tags: Sequence[str] | None, *, force: bool = False
+    ) -> bool:
         is_new = self._users.find(name) is None
-        self._users = self._users.put(name, tags, None)
+        self._users = self._users.put(name, tags, None, force=force)
         return is_new
 
-    async def delete_user(self, name: str) -> None:
-        self._users = self._users.delete(name)
+    async def delete_user(self, name: str, *, force: bool = False) -> None:
+        self._users = self._users.delete(name, force=force)
 
     async def set_permission(self, name: str, vhost: str, permission: Permission) -> None:
         self._users = self._users.set_permission(name, vhost, permission)

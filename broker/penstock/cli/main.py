@@ -4,6 +4,7 @@ status.
 Starting must be quick: nothing here imports the client or the broker before a command asks for it.
 """
 
+import os
 import sys
 from typing import Annotated, Any
 
@@ -33,6 +34,8 @@ from penstock.cli import (
 __all__ = ["app"]
 
 FAILED = 1
+BROKEN_PIPE = 141
+"""As a shell reports a program that SIGPIPE ended: whoever read the output has left."""
 
 
 class CommandGroup(TyperGroup):
@@ -41,6 +44,10 @@ class CommandGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except BrokenPipeError as error:
+            # Python would complain when it flushes what nobody reads.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(BROKEN_PIPE) from error
         except _expected() as error:
             text = " ".join(str(error).split()) or type(error).__name__
             sys.stderr.write(f"penstock: {text}\n")

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 
     from penstock import Message, Properties
 
-__all__ = ["advance", "chunks", "consume", "described_properties", "get", "lines", "publish"]
+__all__ = ["INTERRUPTED", "advance", "chunks", "consume", "described_properties", "get", "lines", "publish"]
 
 T = TypeVar("T")
 
 CHUNK = 1_000
 REQUEUE_IDLE_SECONDS = 1.0
+INTERRUPTED = 130
+"""The exit status of a command that Ctrl-C ended."""
 
 
 def publish(
@@ -97,6 +99,7 @@ def consume(
                     message.nack(requeue=True)
         except KeyboardInterrupt:
             print_note("interrupted")
+            raise typer.Exit(INTERRUPTED) from None
 
 
 def get(
@@ -181,6 +184,9 @@ def _properties(fields: dict[str, Any], headers: dict[str, Any]) -> "Properties"
         if name not in known:
             raise typer.BadParameter(f"no property '{name}'; there are {', '.join(sorted(known))}")
     whole = ("delivery_mode", "priority", "timestamp")
+    for name in whole:
+        if type(fields.get(name, 0)) is not int:
+            raise typer.BadParameter(f"property '{name}' must be a whole number, not '{fields[name]}'")
     given: dict[str, Any] = {name: value if name in whole else str(value) for name, value in fields.items()}
     return Properties(headers=headers, **given)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.messages import advance, chunks, described_properties, lines
+from penstock.cli.messages import INTERRUPTED, advance, chunks, described_properties, lines
 from penstock.cli.options import DEFAULT_URI, Arguments, Json, Uri, connected, read_fields
 from penstock.cli.output import print_done, print_json, print_note, print_records, print_rows, progress
 
@@ -150,6 +150,7 @@ def read(
                     _print_message(message, is_json)
         except KeyboardInterrupt:
             print_note("interrupted")
+            raise typer.Exit(INTERRUPTED) from None
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """`penstock user`: list, add, change and delete users. A password that is not given is asked for, never shown."""
 
+import sys
 from dataclasses import asdict
 from typing import Annotated
 
@@ -21,29 +22,71 @@ def show(context: typer.Context, uri: Uri = DEFAULT_URI, is_json: Json = False) 
         print_records(connection.list_users(), COLUMNS, is_json)
 
 
+Password = Annotated[str | None, typer.Option("--password", help="Asked for when omitted; others see it in `ps`.")]
+FromStdin = Annotated[bool, typer.Option("--password-stdin", help="Read the password from standard input.")]
+Force = Annotated[bool, typer.Option("--force", help="Even if no administrator is left.")]
+
+
 @app.command()
 def add(
     context: typer.Context,
     name: str,
-    password: Annotated[str | None, typer.Option("--password", help="Asked for when it is not given.")] = None,
-    tag: Annotated[list[str] | None, typer.Option("--tag", help="Such as administrator; more than once.")] = None,
+    password: Password = None,
+    password_stdin: FromStdin = False,
+    tag: Annotated[list[str] | None, typer.Option("--tag", help="Such as administrator; repeatable.")] = None,
+    clear_tags: Annotated[bool, typer.Option("--clear-tags", help="Remove all tags.")] = False,
     keep_password: Annotated[bool, typer.Option("--keep-password", help="Change only the tags.")] = False,
+    force: Force = False,
     uri: Uri = DEFAULT_URI,
     is_json: Json = False,
 ) -> None:
-    """Add a user, or change the password and the tags of one."""
-    if password is None and not keep_password:
-        password = typer.prompt("Password", hide_input=True, confirmation_prompt="Again", err=True)
+    """Add a user, or change a user's password and tags."""
+    chosen = None if keep_password else _password(password, password_stdin)
+    tags = [] if clear_tags else tag or None
     with connected(context, uri) as connection:
-        created = connection.put_user(name, password, tag or ())
+        created = connection.put_user(name, chosen, tags, force=force)
     print_done(f"user '{name}' {'added' if created else 'changed'}", {"name": name, "created": created}, is_json)
 
 
+@app.command("set-password")
+def set_password(
+    context: typer.Context,
+    name: str,
+    password: Password = None,
+    password_stdin: FromStdin = False,
+    uri: Uri = DEFAULT_URI,
+    is_json: Json = False,
+) -> None:
+    """Change the password of a user."""
+    chosen = _password(password, password_stdin)
+    with connected(context, uri) as connection:
+        if name not in {user.name for user in connection.list_users()}:
+            raise ValueError(f"user '{name}' not found; add it with `penstock user add {name}`")
+        connection.put_user(name, chosen)
+    print_done(f"password of user '{name}' changed", {"name": name}, is_json)
+
+
+def _password(given: str | None, from_stdin: bool) -> str:
+    """The password that was given, read or asked for."""
+    if given is not None and from_stdin:
+        raise typer.BadParameter("cannot be combined with --password-stdin", param_hint="--password")
+    if from_stdin:
+        given = sys.stdin.readline().rstrip("\r\n")
+    elif given is None:
+        given = typer.prompt("Password", hide_input=True, confirmation_prompt="Again", err=True)
+    if not given:
+        hint = "--password-stdin" if from_stdin else "--password"
+        raise typer.BadParameter("the password is empty", param_hint=hint)
+    return given
+
+
 @app.command()
-def delete(context: typer.Context, name: str, uri: Uri = DEFAULT_URI, is_json: Json = False) -> None:
+def delete(
+    context: typer.Context, name: str, force: Force = False, uri: Uri = DEFAULT_URI, is_json: Json = False
+) -> None:
     """Delete a user with their permissions."""
     with connected(context, uri) as connection:
-        connection.delete_user(name)
+        connection.delete_user(name, force=force)
     print_done(f"user '{name}' deleted", {"name": name}, is_json)
 
 

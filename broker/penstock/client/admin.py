@@ -207,14 +207,15 @@ def list_users() -> Steps[list[User]]:
     return [User(user.name, tuple(user.tags)) for user in answer.users]
 
 
-def put_user(name: str, password: str | None, tags: tuple[str, ...]) -> Steps[bool]:
-    request = admin_pb2.PutUserRequest(name=name, password=password, tags=tags)
+def put_user(name: str, password: str | None, tags: tuple[str, ...] | None, force: bool) -> Steps[bool]:
+    request = admin_pb2.PutUserRequest(name=name, password=password, tags=tags, keep_tags=tags is None, force=force)
     answer = yield from call("PutUser", request, admin_pb2.PutUserResponse)
     return answer.created
 
 
-def delete_user(name: str) -> Steps[None]:
-    yield from call("DeleteUser", admin_pb2.DeleteUserRequest(name=name), admin_pb2.DeleteUserResponse)
+def delete_user(name: str, force: bool) -> Steps[None]:
+    request = admin_pb2.DeleteUserRequest(name=name, force=force)
+    yield from call("DeleteUser", request, admin_pb2.DeleteUserResponse)
 
 
 def list_permissions(user: str | None, vhost: str | None) -> Steps[list[Permission]]:

@@ -362,12 +362,17 @@ class Connection:
     def list_users(self) -> list[User]:
         return self._run(admin.list_users())
 
-    def put_user(self, name: str, password: str | None = None, tags: Iterable[str] = ()) -> bool:
-        """Adds a user or changes one; whether it is new. A password of None keeps the one there is."""
-        return self._run(admin.put_user(name, password, tuple(tags)))
+    def put_user(
+        self, name: str, password: str | None = None, tags: Iterable[str] | None = None, *, force: bool = False
+    ) -> bool:
+        """Add a user or change one; return whether the user is new. None keeps the password, or the tags. The last
+        administrator stays one unless `force` is set: PreconditionFailedError."""
+        return self._run(admin.put_user(name, password, None if tags is None else tuple(tags), force))
 
-    def delete_user(self, name: str) -> None:
-        self._run(admin.delete_user(name))
+    def delete_user(self, name: str, *, force: bool = False) -> None:
+        """Delete a user with their permissions. The last administrator is not deleted unless `force` is set:
+        PreconditionFailedError."""
+        self._run(admin.delete_user(name, force))
 
     def list_permissions(self, user: str | None = None, vhost: str | None = None) -> list[Permission]:
         return self._run(admin.list_permissions(user, vhost))

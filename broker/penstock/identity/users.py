@@ -9,7 +9,7 @@ from types import MappingProxyType
 from penstock.identity.passwords import ARGON2ID, check_digest
 from penstock.identity.permissions import Permission
 from penstock.identity.topics import NarrowedPermission, TopicPermission
-from penstock.model.errors import InvalidArgumentError, NotFoundError, Thing
+from penstock.model.errors import InvalidArgumentError, NotFoundError, PreconditionFailedError, Thing
 from penstock.model.names import user_name
 
 LOOPBACK_ONLY_USER = "guest"  # everybody knows its first password
@@ -90,8 +90,17 @@ class Users:
             raise NotFoundError(Thing("user", name), "add it first or correct the name")
         return user
 
-    def put(self, name: str, tags: Iterable[str], password_hash: str | None, algorithm: str = ARGON2ID) -> "Users":
-        """Adds a user or changes one; without a digest the old one stays, and a new user cannot log in."""
+    def put(
+        self,
+        name: str,
+        tags: Iterable[str] | None,
+        password_hash: str | None,
+        algorithm: str = ARGON2ID,
+        *,
+        force: bool = False,
+    ) -> "Users":
+        """Add a user or change one. Without a digest the old one stays, and a new user cannot log in; without tags
+        those that the user has stay. Raises PreconditionFailedError, unless forced, when no administrator is left."""
         check_user_name(name)
         known = self._by_name.get(name)
         if password_hash is None:
@@ -100,9 +109,10 @@ class Users:
         else:
             check_digest(password_hash, algorithm)
         changed = known or User(name, "")
-        return self._with(
-            replace(changed, password_hash=password_hash, hashing_algorithm=algorithm, tags=parse_tags(tags))
-        )
+        kept = changed.tags if tags is None else parse_tags(tags)
+        if Tag.ADMINISTRATOR not in kept and not force:
+            self._check_not_last_administrator(name)
+        return self._with(replace(changed, password_hash=password_hash, hashing_algorithm=algorithm, tags=kept))
 
     def rehash(self, name: str, was: str, password_hash: str) -> "Users":
         """Puts our digest in the place of another broker's; a password that changed meanwhile stays as it is."""
@@ -111,8 +121,11 @@ class Users:
             return self
         return self._with(replace(user, password_hash=password_hash, hashing_algorithm=ARGON2ID))
 
-    def delete(self, name: str) -> "Users":
+    def delete(self, name: str, *, force: bool = False) -> "Users":
+        """Raises PreconditionFailedError, unless forced, when no administrator is left."""
         self.get(name)
+        if not force:
+            self._check_not_last_administrator(name)
         return Users(user for user in self._by_name.values() if user.name != name)
 
     def set_permission(self, name: str, vhost: str, permission: Permission) -> "Users":
@@ -157,6 +170,14 @@ class Users:
             check_digest(user.password_hash, user.hashing_algorithm)
             merged[user.name] = user
         return Users(merged.values())
+
+    def _check_not_last_administrator(self, name: str) -> None:
+        if [user.name for user in self._by_name.values() if user.is_administrator] == [name]:
+            raise PreconditionFailedError(
+                Thing("user", name),
+                "is the only user with the tag administrator",
+                "add another administrator first, or force it",
+            )
 
     def _with(self, user: User) -> "Users":
         return Users({**self._by_name, user.name: user}.values())

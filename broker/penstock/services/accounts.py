@@ -162,16 +162,18 @@ class Accounts:
     def users(self) -> list[User]:
         return self._users.all()
 
-    async def put_user(self, name: str, password: str | None, tags: Sequence[str]) -> bool:
+    async def put_user(
+        self, name: str, password: str | None, tags: Sequence[str] | None, *, force: bool = False
+    ) -> bool:
         is_new = self._users.find(name) is None
         digest: str | None = None
         if password is not None:
             digest = await self._hashed(password) if password else ""
-        await self._change(lambda users: users.put(name, tags, digest))
+        await self._change(lambda users: users.put(name, tags, digest, force=force))
         return is_new
 
-    async def delete_user(self, name: str) -> None:
-        await self._change(lambda users: users.delete(name))
+    async def delete_user(self, name: str, *, force: bool = False) -> None:
+        await self._change(lambda users: users.delete(name, force=force))
 
     async def set_permission(self, name: str, vhost: str, permission: Permission) -> None:
         await self._change(lambda users: users.set_permission(name, vhost, permission))

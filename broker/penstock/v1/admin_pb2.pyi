@@ -245,14 +245,18 @@ class ListUsersResponse(_message.Message):
     def __init__(self, users: _Optional[_Iterable[_Union[User, _Mapping]]] = ...) -> None: ...
 
 class PutUserRequest(_message.Message):
-    __slots__ = ("name", "password", "tags")
+    __slots__ = ("name", "password", "tags", "keep_tags", "force")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PASSWORD_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
+    KEEP_TAGS_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
     name: str
     password: str
     tags: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., password: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+    keep_tags: bool
+    force: bool
+    def __init__(self, name: _Optional[str] = ..., password: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., keep_tags: bool = ..., force: bool = ...) -> None: ...
 
 class PutUserResponse(_message.Message):
     __slots__ = ("created",)
@@ -261,10 +265,12 @@ class PutUserResponse(_message.Message):
     def __init__(self, created: bool = ...) -> None: ...
 
 class DeleteUserRequest(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "force")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    force: bool
+    def __init__(self, name: _Optional[str] = ..., force: bool = ...) -> None: ...
 
 class DeleteUserResponse(_message.Message):
     __slots__ = ()

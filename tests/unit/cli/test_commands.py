@@ -243,6 +243,42 @@ def test_a_password_is_asked_for_and_never_shown(invoke: Invoke, broker: FakeBro
     assert "secret" not in result.output
 
 
+def test_tags_that_are_not_named_stay(invoke: Invoke, broker: FakeBroker) -> None:
+    invoke("user", "add", "walter", "--password", "secret")
+    invoke("user", "add", "walter", "--keep-password", "--clear-tags", "--force")
+
+    kept, cleared = (admin_pb2.PutUserRequest.FromString(payload) for payload in requests_of(broker, "PutUser"))
+    assert (kept.keep_tags, kept.force) == (True, False)
+    assert (cleared.keep_tags, list(cleared.tags), cleared.force) == (False, [], True)
+    assert not cleared.HasField("password")
+
+
+def test_a_password_is_read_from_stdin(invoke: Invoke, broker: FakeBroker) -> None:
+    result = invoke("user", "add", "walter", "--password-stdin", stdin="secret word\nnot this\n")
+
+    assert result.exit_code == 0
+    request = admin_pb2.PutUserRequest.FromString(requests_of(broker, "PutUser")[0])
+    assert request.password == "secret word"
+
+
+@pytest.mark.parametrize("flags", [("--password-stdin",), ("--password", ""), ("--password", "x", "--password-stdin")])
+def test_a_password_that_is_empty_or_given_twice_is_wrong_use(
+    invoke: Invoke, broker: FakeBroker, flags: tuple[str, ...]
+) -> None:
+    result = invoke("user", "set-password", "walter", *flags, stdin="\n")
+
+    assert result.exit_code == 2
+    assert requests_of(broker, "PutUser") == []
+
+
+@pytest.mark.parametrize("value", ["high", "true", "1.5", ""])
+def test_a_property_of_another_type_is_wrong_use(invoke: Invoke, value: str) -> None:
+    result = invoke("publish", "hello", "-r", "jobs", "--property", f"priority={value}")
+
+    assert result.exit_code == 2
+    assert "property 'priority' must be a whole number" in result.stderr
+
+
 def test_a_password_on_the_command_line_is_not_asked_for(invoke: Invoke, broker: FakeBroker) -> None:
     result = invoke("user", "add", "walter", "--password", "secret", "--json")
 

@@ -88,7 +88,7 @@ def test_a_stream_of_a_user_who_is_gone_may_not_go_on() -> None:
 
         await world.accounts.clear_permission("admin", "/")
         assert (await world.ask(stream("consume", basic("admin"), again=True)))[:2] == ("refuse", 7)
-        await world.accounts.delete_user("admin")
+        await world.accounts.delete_user("admin", force=True)
         assert (await world.ask(stream("consume", basic("admin"), again=True)))[:2] == ("refuse", UNAUTHENTICATED)
 
     play(scenario)

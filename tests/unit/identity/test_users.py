@@ -4,7 +4,7 @@ import pytest
 
 from penstock.identity import Permission, TopicPermission, Users
 from penstock.identity.passwords import hash_password
-from penstock.model.errors import InvalidArgumentError, NotFoundError, TooLargeError
+from penstock.model.errors import InvalidArgumentError, NotFoundError, PreconditionFailedError, TooLargeError
 from penstock.model.records import Access
 
 DIGEST = hash_password("secret", bytes(16))
@@ -28,6 +28,27 @@ def test_a_change_without_a_password_keeps_it_and_the_permissions():
     assert changed.password_hash == DIGEST
     assert changed.permissions == {"/": ALL}
     assert [tag.value for tag in changed.tags] == ["monitoring"]
+
+
+def test_a_change_without_tags_keeps_them():
+    users = Users().put("a", ["monitoring"], DIGEST)
+
+    assert [tag.value for tag in users.put("a", None, None).get("a").tags] == ["monitoring"]
+    assert users.put("a", [], None).get("a").tags == ()
+    assert users.put("b", None, None).get("b").tags == ()
+
+
+def test_the_last_administrator_stays_one_unless_it_is_forced():
+    users = Users().put("a", ["administrator"], DIGEST).put("b", [], DIGEST)
+
+    for change in (lambda: users.delete("a"), lambda: users.put("a", ["monitoring"], None)):
+        with pytest.raises(PreconditionFailedError, match="only user with the tag administrator"):
+            change()
+    assert users.delete("a", force=True).find("a") is None
+    assert not users.put("a", [], None, force=True).get("a").is_administrator
+    two = users.put("b", ["administrator"], None)
+    assert two.delete("a").get("b").is_administrator
+    assert users.put("a", None, None).get("a").is_administrator
 
 
 def test_topic_permissions_narrow_what_the_permission_opens_and_go_with_their_vhost():

@@ -20,14 +20,15 @@ async def list_users(context: Context, caller: Caller, _: admin.ListUsersRequest
 async def put_user(context: Context, caller: Caller, request: admin.PutUserRequest) -> admin.PutUserResponse:
     _require_administrator(caller, Thing("user", request.name))
     password = request.password if request.HasField("password") else None
-    is_new = await context.accounts.put_user(request.name, password, list(request.tags))
+    tags = None if request.keep_tags else list(request.tags)
+    is_new = await context.accounts.put_user(request.name, password, tags, force=request.force)
     context.recheck()
     return admin.PutUserResponse(created=is_new)
 
 
 async def delete_user(context: Context, caller: Caller, request: admin.DeleteUserRequest) -> admin.DeleteUserResponse:
     _require_administrator(caller, Thing("user", request.name))
-    await context.accounts.delete_user(request.name)
+    await context.accounts.delete_user(request.name, force=request.force)
     await context.user_limits.forget(request.name)
     context.quotas.apply()
     context.recheck()
