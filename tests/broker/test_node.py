@@ -115,7 +115,8 @@ def test_a_port_in_use_is_named_with_the_way_out(tmp_path: Path, listener: str) 
         ended = serve(tmp_path / "data", f"--{listener}", address)
 
     assert ended.returncode == 1
-    assert f"cannot listen for {listener} on {address}: another process listens there" in ended.stderr
+    told = f"cannot listen for {listener} on {address}: another process listens there; choose another with --{listener}"
+    assert ended.stderr == f"penstock: {told} or `off`\n"
 
 
 def test_an_unknown_setting_is_refused_by_name(tmp_path: Path) -> None:
@@ -157,3 +158,11 @@ def test_a_deleted_vhost_leaves_nothing_behind(own: Broker) -> None:
     assert len(directories) == 2
     assert left == {ROOT}
     assert permissions == ["/"]
+
+
+def test_the_metrics_address_lists_its_paths_and_no_versions(broker: Broker) -> None:
+    with urllib.request.urlopen(f"{broker.health}/", timeout=30) as answer:
+        page, server = answer.read().decode(), answer.headers["Server"]
+
+    assert page.splitlines() == ["/health/startup", "/health/ready", "/health/live", "/metrics"]
+    assert server is None

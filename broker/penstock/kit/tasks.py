@@ -18,6 +18,8 @@ def spawn(
     task = asyncio.get_running_loop().create_task(_supervised(work, name, on_bug), name=name)
     _running.add(task)
     task.add_done_callback(_running.discard)
+    # A task that is cancelled before its first step never awaits it, which Python would complain about.
+    task.add_done_callback(lambda _: work.close())
     return task
 
 

@@ -21,8 +21,9 @@ def greeting(
     lines = [f"Penstock {now.version} is ready after {now.uptime_seconds:.2f} s", ""]
     grpc, metrics = now.listeners.get("grpc", "off"), now.listeners.get("metrics", "off")
     lines.append(f"  gRPC     {grpc}")
+    web = "https" if settings.tls_certificate is not None and settings.metrics_tls else "http"
     lines.append(
-        f"  metrics  {'off' if metrics == 'off' else f'http://{_reachable(metrics)}/metrics and /health/ready'}"
+        f"  metrics  {'off' if metrics == 'off' else f'{web}://{_reachable(metrics)}/metrics and /health/ready'}"
     )
     lines.append(f"  data     {now.data_dir}")
     if password_file is not None:
@@ -49,6 +50,8 @@ def _to_paste(settings: Settings, grpc: str, *, has_default_user: bool) -> list[
     credentials = "guest:guest" if is_default else "USER:PASSWORD"
     is_usual = credentials == "guest:guest" and _reachable(grpc) == "127.0.0.1:5680"
     uri = "" if is_usual else f" --uri penstock://{credentials}@{_reachable(grpc)}/"
+    if settings.tls_certificate is not None:
+        uri = f" --uri 'penstocks://{credentials}@{_reachable(grpc)}/?ca=CA_FILE'"
     steps = ("queue declare hello", "publish 'Hello, Penstock!' -r hello", "consume hello -n 1")
     return [
         "Paste this to publish a message and to get it back:",

@@ -1,7 +1,9 @@
 """A bug in a task is told to its owner and logged once; cancelling is no bug."""
 
 import asyncio
+import inspect
 
+import pytest
 import structlog
 
 from penstock.kit import spawn
@@ -40,6 +42,24 @@ def test_a_cancelled_task_is_no_bug():
     assert task.cancelled()
     assert told == []
     assert logged == []
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_task_that_is_cancelled_before_its_first_step_leaves_nothing_behind():
+    begun = []
+
+    async def work():
+        begun.append(True)
+
+    async def run():
+        coroutine = work()
+        task = spawn(coroutine, name="never begun")
+        task.cancel()
+        await asyncio.wait([task])
+        return inspect.getcoroutinestate(coroutine)
+
+    assert asyncio.run(run()) == inspect.CORO_CLOSED
+    assert begun == []
 
 
 def test_a_bug_in_a_callback_is_logged_and_the_loop_goes_on():

@@ -64,6 +64,8 @@ class HttpFrontend:
 
     def application(self) -> web.Application:
         application = web.Application(client_max_size=1_024, middlewares=[self._noted])
+        application.on_response_prepare.append(_unnamed)
+        application.router.add_get("/", _index)
         application.router.add_get("/health/startup", self._startup)
         application.router.add_get("/health/ready", self._ready)
         application.router.add_get("/health/live", self._live)
@@ -92,6 +94,15 @@ class HttpFrontend:
             raise web.HTTPUnauthorized(text="send the bearer token of the setting metrics_token\n")
         content = self._page.content()
         return web.Response(body=content, headers={"Content-Type": METRICS_CONTENT_TYPE})
+
+
+async def _index(_: web.Request) -> web.Response:
+    return web.Response(text="/health/startup\n/health/ready\n/health/live\n/metrics\n")
+
+
+async def _unnamed(_: web.Request, response: web.StreamResponse) -> None:
+    """Do not tell which versions of Python and of the library run here."""
+    response.headers.popall("Server", None)
 
 
 def _health(reason: str) -> web.Response:
