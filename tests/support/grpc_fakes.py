@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from penstock.frontends.grpc import Connections, Context, GrpcFrontend
 from penstock.identity import Allowance, Permission, Person, Tag, TopicPermission, User, Users
 from penstock.identity.user_limits import NO_USER_LIMITS, UserLimits
+from penstock.kit.peers import NOWHERE, Source
 from penstock.model.errors import NotAuthenticatedError, Thing
 from penstock.model.names import ConnectionId, UserName, VhostName
+from penstock.services.log_ins import LogIns
 from penstock.services.ports import (
     Damage,
     GroupTotals,
@@ -78,7 +80,7 @@ class FakeAccounts:
         self._users = users.put("outsider", [], "")
         self.forgotten: list[str] = []
 
-    async def log_in(self, name: str, password: str, *, is_loopback: bool) -> User:
+    async def log_in(self, name: str, password: str, *, is_loopback: bool, source: Source = NOWHERE) -> User:
         user = self._users.find(name)
         if user is None or password != name:
             raise NotAuthenticatedError(name)
@@ -292,6 +294,7 @@ class World:
         self.due: list[Callable[[], None]] = []
         self.user_limits = FakeUserLimits()
         self.connections = Connections()
+        self.log_ins = LogIns(lambda _seconds, _call: None)
         context = Context(
             self.vhosts,
             self.accounts,
@@ -305,6 +308,7 @@ class World:
             self.connections,
             self.user_limits,
             self.user_limits,
+            self.log_ins,
         )
         self.frontend = GrpcFrontend(self.listener, context)
 

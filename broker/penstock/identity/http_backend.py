@@ -13,6 +13,7 @@ from typing import Final
 from penstock.identity import Allowance, Person, Tag, UndecidedError
 from penstock.identity.sign_in import NOT_HERE
 from penstock.kit.clock import Clock
+from penstock.kit.peers import NOWHERE, Source
 from penstock.kit.settings import DECISIONS_WAITING_MAX
 from penstock.kit.single_flight import SingleFlight
 from penstock.model.errors import FaultError, NotAuthenticatedError, Thing
@@ -46,7 +47,8 @@ class HttpBackend:
         self._answers: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
         self._asking = SingleFlight[str]("http back-end", DECISIONS_WAITING_MAX, _busy)
 
-    async def log_in(self, name: str, password: str) -> Person:
+    async def log_in(self, name: str, password: str, *, source: Source = NOWHERE) -> Person:
+        del source  # questions are bounded for all together
         question = {"username": name, "password": password}
         answer = self._known(self._urls.user, question)
         if answer is None:

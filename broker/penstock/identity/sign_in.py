@@ -7,18 +7,17 @@ from typing import Protocol
 
 from penstock.identity.people import Person
 from penstock.identity.users import LOOPBACK_ONLY_USER
-from penstock.kit.logging import logger
+from penstock.kit.peers import NOWHERE, Source
 from penstock.model.errors import FaultError, NotAuthenticatedError, Thing
 
 NOT_HERE = "ask another back-end"
 """The way out of a back-end that does not take what it was shown."""
-_log = logger("accounts")
 
 
 class Backend(Protocol):
     """One way to find out who somebody is. Both raise NotAuthenticatedError, or a fault when they cannot tell."""
 
-    async def log_in(self, name: str, password: str) -> Person: ...
+    async def log_in(self, name: str, password: str, *, source: Source) -> Person: ...
     async def log_in_by_token(self, token: str) -> Person: ...
 
 
@@ -41,11 +40,11 @@ class SignIn:
             raise NotAuthenticatedError("", "send credentials: certificates name nobody here, see tls_client_user")
         return _admitted(self._certificates.find(certificate), is_loopback)
 
-    async def log_in(self, name: str, password: str, *, is_loopback: bool) -> Person:
+    async def log_in(self, name: str, password: str, *, is_loopback: bool, source: Source = NOWHERE) -> Person:
         errors: list[NotAuthenticatedError | FaultError] = []
         for backend in self._backends:
             try:
-                person = await backend.log_in(name, password)
+                person = await backend.log_in(name, password, source=source)
             except (NotAuthenticatedError, FaultError) as error:
                 errors.append(error)
             else:
@@ -75,11 +74,11 @@ def _admitted(person: Person, is_loopback: bool) -> Person:
 def _what_counts(errors: list[NotAuthenticatedError | FaultError]) -> NotAuthenticatedError | FaultError:
     """Somebody whom a back-end that is down might know is not told that they are nobody, nor which server it is."""
     faults = [error for error in errors if isinstance(error, FaultError)]
-    for fault in faults:
-        _log.warning("nobody can tell who logs in", fault=str(fault))
     if faults:
-        return FaultError(
+        undecided = FaultError(
             Thing("log-in", "sign-in"), "cannot be decided now", "try again later; the broker's log says why"
         )
+        undecided.__cause__ = faults[0]
+        return undecided
     told = [error for error in errors if isinstance(error, NotAuthenticatedError) and error.way_out != NOT_HERE]
     return (told or errors)[0]

@@ -1,18 +1,34 @@
 """Where a connection comes from, read from the text of its address. Anything that cannot be read counts as far away."""
 
 import ipaddress
+from typing import NamedTuple
+
+
+class Source(NamedTuple):
+    """Where a call comes from: an address without its port, and the number of the connection."""
+
+    address: str = ""
+    connection: int = 0
+
+    @classmethod
+    def of(cls, peer: str, connection: int) -> "Source":
+        return cls(_host(peer), connection)
+
+
+NOWHERE = Source()
 
 
 def is_loopback(peer: str) -> bool:
     """Whether `host:port`, `[host]:port` or a bare host is this machine."""
-    host = peer
-    if peer.startswith("["):
-        host = peer[1:].partition("]")[0]
-    elif peer.count(":") == 1:
-        host = peer.partition(":")[0]
     try:
-        address = ipaddress.ip_address(host)
+        address = ipaddress.ip_address(_host(peer))
     except ValueError:
         return False
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return (mapped or address).is_loopback
+
+
+def _host(peer: str) -> str:
+    if peer.startswith("["):
+        return peer[1:].partition("]")[0]
+    return peer.partition(":")[0] if peer.count(":") == 1 else peer

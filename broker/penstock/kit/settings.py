@@ -11,6 +11,11 @@ PASSWORD_CHECKS_MAX = 4
 # Password checks that may wait; one more is refused at once rather than after minutes.
 PASSWORD_CHECKS_WAITING_MAX = 256
 
+# Of these, those of one connection and of one address. More wait for these, so that guesses from one place leave room
+# for log-ins from others.
+PASSWORD_CHECKS_OF_CONNECTION_MAX = 4
+PASSWORD_CHECKS_OF_ADDRESS_MAX = 64
+
 # Verified credentials remembered per process. 16,384 digests of 32 bytes are some 2 MiB.
 CREDENTIALS_MAX = 16_384
 

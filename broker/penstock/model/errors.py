@@ -128,6 +128,13 @@ class NotWrittenError(StorageError):
     """The disk refused, and what was to be changed is as it was, after a restart too."""
 
 
+class BusyError(FaultError):
+    """Too much of the same is under way. A later try may succeed."""
+
+    def __init__(self, thing: Thing, rule: str) -> None:
+        super().__init__(thing, rule, "try again later")
+
+
 class StoppedError(FaultError):
     """The thing takes no more commands: after a fault of its storage, or because the broker stops."""
 

@@ -38,6 +38,7 @@ from penstock.services.accounts import Accounts
 from penstock.services.archives import Archives
 from penstock.services.backups import Backups
 from penstock.services.definitions_users import DefinitionsUsers
+from penstock.services.log_ins import LogIns
 from penstock.services.quotas import Quotas
 from penstock.services.user_limits import LimitsOfUsers
 from penstock.storage import DataDirectory
@@ -177,6 +178,8 @@ class Broker:
             )
         if self._tls is not None:
             self._undo.callback(spawn(self._tls.watch(server.set_tls), name="certificates").cancel)
+        log_ins = LogIns()
+        self.state.also_count(log_ins.counts)
         quotas = Quotas(server, self._vhosts.all, self._limits)
         quotas.apply()
         users, backups = DefinitionsUsers(self._accounts, self._limits), Backups(self._directory, self._vhosts)
@@ -199,6 +202,7 @@ class Broker:
                 Connections(),
                 self._limits,
                 quotas,
+                log_ins,
                 self._archives,
             ),
         )

@@ -62,6 +62,7 @@ class BrokerState:
         self._engine: Counters | None = None
         self._vhosts: Vhosts | None = None
         self._damages: Callable[[], list[Damage]] = list
+        self._more_counts: Callable[[], Mapping[str, float]] = dict
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
 
     def opened(
@@ -78,6 +79,10 @@ class BrokerState:
             records=int(recovery.get("records", 0)),
             torn_bytes=int(recovery.get("torn_bytes", 0)),
         )
+
+    def also_count(self, counts: Callable[[], Mapping[str, float]]) -> None:
+        """Add figures that the engine does not have to `metrics`."""
+        self._more_counts = counts
 
     def move(self, phase: Phase) -> None:
         assert phase in MOVES[self.phase], (self.phase, phase)
@@ -102,7 +107,7 @@ class BrokerState:
         )
 
     def metrics(self) -> Mapping[str, float]:
-        return self._engine.metrics() if self._engine is not None else {}
+        return {**(self._engine.metrics() if self._engine is not None else {}), **self._more_counts()}
 
     def damages(self) -> list[Damage]:
         return self._damages()

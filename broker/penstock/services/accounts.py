@@ -1,11 +1,10 @@
-"""Holds the broker's users: checks credentials in threads of their own and remembers the good ones, and changes users
+"""Holds the broker's users: has credentials checked and remembers the good ones, and changes users
 one after another, each on the disk before it counts. What is allowed is decided in `auth`, how it lies on the disk in
 `storage`."""
 
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from penstock.identity import (
@@ -17,25 +16,24 @@ from penstock.identity import (
     User,
     Users,
     hash_password,
-    verify_password,
 )
 from penstock.identity.credentials import KEY_BYTES
 from penstock.identity.decoys import Decoys
 from penstock.identity.passwords import ARGON2ID, SALT_BYTES, is_too_costly
 from penstock.identity.sign_in import NOT_HERE
-from penstock.kit.background import give_way
 from penstock.kit.logging import logger
-from penstock.kit.settings import CREDENTIALS_MAX, PASSWORD_CHECKS_MAX, PASSWORD_CHECKS_WAITING_MAX
+from penstock.kit.peers import NOWHERE, Source
+from penstock.kit.settings import CREDENTIALS_MAX
 from penstock.kit.tasks import spawn
 from penstock.model.errors import (
     FaultError,
     NotAuthenticatedError,
     RefusedError,
-    StoppedError,
     StorageError,
     Thing,
 )
 from penstock.model.names import ConnectionId, UserName
+from penstock.services.password_checks import PasswordChecks
 from penstock.storage import read_users, write_users
 from penstock.storage.user_records import records_of, user_of
 from penstock.vhost.actor import Actor
@@ -50,14 +48,12 @@ class Accounts:
     """One task changes the users, in the order asked for; readers see the last value on the disk."""
 
     def __init__(self, path: Path, users: Users) -> None:
-        self.check_count = 0  # passwords hashed for log-ins: what the cache could not answer
         self._path = path
         self._users = users
         self._cache = CredentialCache(os.urandom(KEY_BYTES), CREDENTIALS_MAX)
         self._decoy_key = os.urandom(KEY_BYTES)
         self._decoys, self._decoys_of = Decoys([], self._decoy_key), Users()
-        self._checkers = ThreadPoolExecutor(_checks_at_once(), thread_name_prefix="password", initializer=give_way)
-        self._checking: dict[bytes, asyncio.Future[bool]] = {}
+        self._checks = PasswordChecks()
         self._rehashing: set[str] = set()
         self._waiting: list[_Waiting] = []
         self._writer: asyncio.Task[None] | None = None
@@ -77,7 +73,12 @@ class Accounts:
         return cls(path, users)
 
     def close(self) -> None:
-        self._checkers.shutdown(wait=False, cancel_futures=True)
+        self._checks.close()
+
+    @property
+    def check_count(self) -> int:
+        """Passwords hashed for log-ins: those that the cache could not answer for."""
+        return self._checks.count
 
     async def settled(self) -> None:
         """Waits until nothing is being written."""
@@ -86,13 +87,13 @@ class Accounts:
 
     # ------------------------------------------------------------ who is it
 
-    async def log_in(self, name: str, password: str) -> User:
+    async def log_in(self, name: str, password: str, *, source: Source = NOWHERE) -> User:
         """A wrong password and an unknown user look the same and take the same time."""
         user = self._users.find(name)
         password_hash, algorithm = (user.password_hash, user.hashing_algorithm) if user else self._decoy(name)
         digest = self._cache.digest(name, password, password_hash)
         if not self._cache.knows(digest):
-            if not await self._is_right(digest, password_hash, algorithm, password):
+            if not await self._checks.is_right(digest, password_hash, algorithm, password, source):
                 raise NotAuthenticatedError(name)
             self._cache.remember(digest)
             if algorithm != ARGON2ID:
@@ -118,19 +119,6 @@ class Accounts:
         del token
         raise NotAuthenticatedError("", NOT_HERE)
 
-    async def _is_right(self, digest: bytes, password_hash: str, algorithm: str, password: str) -> bool:
-        """A thousand connections of one client that come back at once are one check."""
-        checking = self._checking.get(digest)
-        if checking is None:
-            if len(self._checking) >= PASSWORD_CHECKS_WAITING_MAX:
-                raise StoppedError(Thing("log-in", "password checks"), f"{PASSWORD_CHECKS_WAITING_MAX} wait already")
-            loop = asyncio.get_running_loop()
-            checking = loop.run_in_executor(self._checkers, verify_password, password_hash, algorithm, password)
-            self._checking[digest] = checking
-            self.check_count += 1
-            checking.add_done_callback(lambda _: self._checking.pop(digest, None))
-        return await asyncio.shield(checking)
-
     async def _rehash(self, name: str, was: str, password: str) -> str:
         """Another broker's digest gives way to ours at the first log-in that proves the password; gives the digest that
         counts now. Failing to keep it is no reason to turn the user away."""
@@ -138,7 +126,7 @@ class Accounts:
             return was
         self._rehashing.add(name)
         try:
-            ours = await self._hashed(password)
+            ours = await self._checks.hashed(password)
             await self._change(lambda users: users.rehash(name, was, ours))
         except FaultError as fault:
             _log.warning("a password's digest could not be renewed", user=name, fault=str(fault))
@@ -147,10 +135,6 @@ class Accounts:
             self._rehashing.discard(name)
         self._cache.remember(self._cache.digest(name, password, ours))
         return ours
-
-    async def _hashed(self, password: str) -> str:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._checkers, hash_password, password, os.urandom(SALT_BYTES))
 
     def actor(self, user: Person, vhost: str, connection: ConnectionId) -> Actor:
         return Actor(
@@ -168,7 +152,7 @@ class Accounts:
         is_new = self._users.find(name) is None
         digest: str | None = None
         if password is not None:
-            digest = await self._hashed(password) if password else ""
+            digest = await self._checks.hashed(password) if password else ""
         await self._change(lambda users: users.put(name, tags, digest, force=force))
         return is_new
 
@@ -240,11 +224,6 @@ def _warn_of_costly_digests(users: Users) -> None:
     for user in users.all():
         if is_too_costly(user.password_hash, user.hashing_algorithm):
             _log.warning("a password's digest is too costly to check: set the password anew", user=user.name)
-
-
-def _checks_at_once() -> int:
-    """At most half of the cores, so that a flood of wrong passwords leaves the other half to messages."""
-    return min(PASSWORD_CHECKS_MAX, max(1, (os.cpu_count() or 1) // 2))
 
 
 def _fail(done: "asyncio.Future[None]", error: Exception) -> None:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from penstock.identity import Permission, Person, TopicPermission, User
 from penstock.identity.user_limits import UserLimits
+from penstock.kit.peers import NOWHERE, Source
 from penstock.model.names import ConnectionId
 from penstock.vhost.actor import Actor
 from penstock.vhost.ports import StreamState
@@ -15,7 +16,7 @@ from penstock.vhost.ports import StreamState
 class SignIn(Protocol):
     """Finds out who calls, from whatever they show. `is_loopback` is whether the client is on this machine."""
 
-    async def log_in(self, name: str, password: str, *, is_loopback: bool) -> Person:
+    async def log_in(self, name: str, password: str, *, is_loopback: bool, source: Source = NOWHERE) -> Person:
         """Raises NotAuthenticatedError, which does not tell whether there is such a user."""
         ...
 

@@ -6,6 +6,7 @@ import base64
 import pytest
 
 from penstock.frontends.grpc.caller import authenticate
+from penstock.kit.peers import Source
 
 BASIC = "Basic " + base64.b64encode(b"anna:secret").decode()
 
@@ -16,7 +17,8 @@ class Recording:
     def __init__(self):
         self.asked = []
 
-    async def log_in(self, name, password, *, is_loopback):
+    async def log_in(self, name, password, *, is_loopback, source):
+        assert source == Source("127.0.0.1" if is_loopback else "192.0.2.7", 7)
         self.asked.append(("password", name, password, is_loopback))
 
     async def log_in_by_token(self, token, *, is_loopback):
@@ -42,6 +44,6 @@ def test_every_way_to_log_in_hears_whether_the_client_is_on_this_machine(
 ):
     sign_in = Recording()
 
-    asyncio.run(authenticate(sign_in, authorization, peer, certificate))
+    asyncio.run(authenticate(sign_in, authorization, peer, certificate, 7))
 
     assert sign_in.asked == [(*asked, is_loopback)]

@@ -174,10 +174,10 @@ def test_a_connection_that_ends_while_its_call_is_decided_is_not_counted_for_eve
         begun, may_end = asyncio.Event(), asyncio.Event()
         log_in = world.accounts.log_in
 
-        async def slowly(name, password, *, is_loopback):
+        async def slowly(name, password, *, is_loopback, source):
             begun.set()
             await may_end.wait()
-            return await log_in(name, password, is_loopback=is_loopback)
+            return await log_in(name, password, is_loopback=is_loopback, source=source)
 
         world.accounts.log_in = slowly
         world.user_limits.limits["admin"] = UserLimits(connections_max=1)

@@ -15,7 +15,7 @@ class Fixed:
     def __init__(self, result):
         self.result = result
 
-    async def log_in(self, name, password):
+    async def log_in(self, name, password, *, source=None):
         if isinstance(self.result, Exception):
             raise self.result
         return self.result

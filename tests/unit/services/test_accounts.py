@@ -189,7 +189,7 @@ def test_an_unknown_user_is_checked_as_one_of_those_that_there_are(path, monkeyp
         algorithms.append(algorithm)
         return False
 
-    monkeypatch.setattr("penstock.services.accounts.verify_password", verify)
+    monkeypatch.setattr("penstock.services.password_checks.verify_password", verify)
 
     async def scenario(accounts):
         for number in range(3):
@@ -224,7 +224,7 @@ def test_passwords_are_checked_by_threads_that_give_way_to_messages(path, monkey
         policies.append(os.sched_getscheduler(0))
         return False
 
-    monkeypatch.setattr("penstock.services.accounts.verify_password", verify)
+    monkeypatch.setattr("penstock.services.password_checks.verify_password", verify)
 
     async def scenario(accounts):
         with pytest.raises(NotAuthenticatedError):

@@ -5,7 +5,7 @@ import binascii
 from dataclasses import dataclass
 
 from penstock.identity import Person
-from penstock.kit.peers import is_loopback
+from penstock.kit.peers import Source, is_loopback
 from penstock.model.errors import NotAuthenticatedError
 from penstock.model.names import ConnectionId
 from penstock.services.ports import Accounts, SignIn
@@ -27,7 +27,9 @@ class Caller:
         return self.accounts.actor(self.user, vhost, self.connection)
 
 
-async def authenticate(sign_in: SignIn, authorization: str, peer: str, certificate: bytes = b"") -> Person:
+async def authenticate(
+    sign_in: SignIn, authorization: str, peer: str, certificate: bytes = b"", connection: int = 0
+) -> Person:
     """Who `Basic` credentials or a `Bearer` token say; without either, the connection's certificate. Raises
     NotAuthenticatedError."""
     is_near = is_loopback(peer)
@@ -37,7 +39,8 @@ async def authenticate(sign_in: SignIn, authorization: str, peer: str, certifica
     if scheme.lower() == "bearer":
         return await sign_in.log_in_by_token(token.strip(), is_loopback=is_near)
     name, password = credentials_of(authorization)
-    return await sign_in.log_in(name, password, is_loopback=is_near)
+    source = Source.of(peer, connection)
+    return await sign_in.log_in(name, password, is_loopback=is_near, source=source)
 
 
 def credentials_of(authorization: str) -> tuple[str, str]:

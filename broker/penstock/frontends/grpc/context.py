@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.services.connections import Connections
+from penstock.services.log_ins import LogIns
 from penstock.services.ports import Accounts, Archives, Backups, LimitsOfUsers, Node, Quotas, SignIn
 from penstock.services.sessions import Sessions
 from penstock.vhost.ports import DefinitionsUsers
@@ -27,4 +28,5 @@ class Context:
     connections: Connections
     user_limits: LimitsOfUsers
     quotas: Quotas
+    log_ins: LogIns
     archives: Archives | None = None

@@ -11,6 +11,7 @@ from google.rpc.status_pb2 import Status
 from penstock.model.errors import (
     AccessRefusedError,
     AlreadyThereError,
+    BusyError,
     DamagedError,
     DiskFullError,
     FaultError,
@@ -50,6 +51,7 @@ TABLE: dict[type[Exception], tuple[int, str]] = {
     StorageError: (UNAVAILABLE, "STORAGE_FAULT"),
     NotWrittenError: (UNAVAILABLE, "STORAGE_FAULT"),
     StoppedError: (UNAVAILABLE, "STOPPED"),
+    BusyError: (UNAVAILABLE, "BUSY"),
     FaultError: (UNAVAILABLE, "FAULT"),
 }
 

@@ -17,7 +17,7 @@ from penstock.frontends.grpc.streams import NO_QUEUE, admit, admit_keys, keys_of
 from penstock.identity import Person, UndecidedError
 from penstock.kit.logging import logger
 from penstock.kit.tasks import spawn
-from penstock.model.errors import FaultError, RefusedError, StoppedError, Thing
+from penstock.model.errors import FaultError, NotAuthenticatedError, RefusedError, StoppedError, Thing
 from penstock.model.names import ConnectionId, QueueId, QueueName, VhostName
 
 STREAMS: Final = frozenset({"publish", "consume", "read", "get"})
@@ -72,7 +72,9 @@ class GrpcFrontend:
 
     async def _decide(self, call: Call) -> None:
         try:
-            person = await _who_calls(self._context, call)
+            person = await self._authenticated(call)
+            if person is None:
+                return
             self._count(call, person)
             if self._context.connections.is_new_user(call.connection, person.name):
                 audit.log_in(person.name, call.peer, call.connection)
@@ -92,6 +94,19 @@ class GrpcFrontend:
         except FaultError as fault:
             _log.warning("a call met a fault", method=call.method or call.kind, fault=str(fault))
             _refuse(call, refusal_of(fault))
+
+    async def _authenticated(self, call: Call) -> Person | None:
+        """Who calls; None when that was refused. Failures are logged together, because anybody can make them."""
+        try:
+            return await _who_calls(self._context, call)
+        except NotAuthenticatedError as refusal:
+            if not call.again:
+                self._context.log_ins.refused(refusal.thing.name, call.peer)
+            _refuse(call, refusal_of(refusal))
+        except FaultError as fault:
+            self._context.log_ins.undecided(str(fault.__cause__ or fault), call.peer)
+            _refuse(call, refusal_of(fault))
+        return None
 
     def _count(self, call: Call, person: Person) -> None:
         """Administrators administer also above their limit, or nobody could lift it."""
@@ -141,7 +156,7 @@ async def _who_calls(context: Context, call: Call) -> Person:
         newest = context.sessions.newest(call.connection, call.authorization)
         if newest is not None:
             return newest
-    return await authenticate(context.sign_in, call.authorization, call.peer, call.certificate)
+    return await authenticate(context.sign_in, call.authorization, call.peer, call.certificate, call.connection)
 
 
 def _refuse(call: Call, refusal: Refusal) -> None:

@@ -29,6 +29,11 @@ COUNTERS: dict[str, tuple[str, str]] = {
         "Rewritings given up, for bytes that do not hold or a disk that refuses; the segments stay as they were.",
     ),
     "tls_failures_total": ("penstock_tls_failures", "TLS handshakes that failed."),
+    "log_ins_refused_total": ("penstock_log_ins_refused", "Log-ins with wrong credentials."),
+    "log_ins_undecided_total": (
+        "penstock_log_ins_undecided",
+        "Log-ins that could not be decided, because too many waited or a server did not answer.",
+    ),
     "connections_refused_total": ("penstock_connections_refused", "Connections above connections_max."),
     "streams_refused_total": ("penstock_streams_refused", "Streams above the number that a user may have."),
     "publish_pauses_total": ("penstock_publish_pauses", "Times that a publisher was paused for a limit."),

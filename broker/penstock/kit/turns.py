@@ -1,0 +1,32 @@
+"""Bounds on how much of something is under way for each key at a time. Whoever comes later waits, in order. A key that
+nobody uses takes no memory."""
+
+import asyncio
+from collections.abc import AsyncIterator, Hashable
+from contextlib import asynccontextmanager
+
+
+class Turns:
+    """At most `most` at a time for each key."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._semaphores: dict[Hashable, asyncio.Semaphore] = {}
+        self._counts: dict[Hashable, int] = {}
+
+    def __len__(self) -> int:
+        """How many keys are in use."""
+        return len(self._counts)
+
+    @asynccontextmanager
+    async def take(self, key: Hashable) -> AsyncIterator[None]:
+        """Wait for a turn, and hold it."""
+        semaphore = self._semaphores.setdefault(key, asyncio.Semaphore(self._most))
+        self._counts[key] = self._counts.get(key, 0) + 1
+        try:
+            async with semaphore:
+                yield
+        finally:
+            self._counts[key] -= 1
+            if not self._counts[key]:
+                del self._counts[key], self._semaphores[key]
