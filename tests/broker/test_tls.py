@@ -95,12 +95,12 @@ def test_a_broker_of_another_authority_is_not_trusted(
     stranger = tmp_path / "stranger.pem"
     trustme.CA().cert_pem.write_to_path(str(stranger))
 
-    with pytest.raises(penstock.ConnectionLostError, match=r"UnknownIssuer|certificate|BadSignature|handshake"):
+    with pytest.raises(penstock.ConnectionLostError, match="is not trusted; name its authority"):
         penstock.connect(files.uri(broker, ca=str(stranger)), native=native, timeout=5)
 
 
 def test_a_certificate_for_another_host_is_not_trusted_unless_it_is_named(files: Files, broker: Broker) -> None:
-    with pytest.raises(penstock.ConnectionLostError, match=r"NotValidForName|not valid for name"):
+    with pytest.raises(penstock.ConnectionLostError, match="certificate for another name"):
         penstock.connect(files.uri(broker, server_name="elsewhere.example.com"), native=True)
     with penstock.connect(files.uri(broker, server_name="localhost"), native=True) as connection:
         assert connection.status().version
@@ -111,7 +111,7 @@ def test_an_expired_certificate_is_not_trusted(files: Files) -> None:
     files.write("server", files.authority.issue_cert(HOST, not_after=yesterday))
     broker = Broker(files.folder / "data", "--config", files.configuration(), trust=trusting_all())
 
-    with broker, pytest.raises(penstock.ConnectionLostError, match=r"[Ee]xpired"):
+    with broker, pytest.raises(penstock.ConnectionLostError, match="certificate that has expired"):
         penstock.connect(files.uri(broker), native=True)
 
 

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from penstock.cli import (
     backup,
     bindings,
+    config,
     definitions,
     exchanges,
     imports,
@@ -49,8 +50,10 @@ class CommandGroup(TyperGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(BROKEN_PIPE) from error
         except _expected() as error:
-            text = " ".join(str(error).split()) or type(error).__name__
-            sys.stderr.write(f"penstock: {text}\n")
+            # Of settings each problem has a line.
+            texts = str(error).splitlines() if type(error).__name__ == "ConfigurationError" else [str(error)]
+            for text in texts:
+                sys.stderr.write(f"penstock: {' '.join(text.split()) or type(error).__name__}\n")
             raise typer.Exit(FAILED) from error
 
 
@@ -112,6 +115,7 @@ app.command("get")(messages.get)
 app.command("status")(status.status)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
+app.add_typer(config.app, name="config")
 app.add_typer(queues.app, name="queue")
 app.add_typer(streams.app, name="stream")
 app.add_typer(exchanges.app, name="exchange")

@@ -31,6 +31,7 @@ def serve(
         str | None, typer.Option("--metrics", help="HOST:PORT or 'off'. Default: 127.0.0.1:15692", metavar="HOST:PORT")
     ] = None,
     log_level: Annotated[str | None, typer.Option("--log-level", help="debug, info, warning or error.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Validate the settings and exit.")] = False,
 ) -> None:
     """Start a broker. Flags count more than PENSTOCK_* variables, and those more than the file."""
     node = import_module("penstock.node")
@@ -43,4 +44,8 @@ def serve(
         "log_level": log_level,
     }
     load = partial(node.load_settings, config, flags)
-    node.run(load(), load if config is not None else None)
+    settings = load()
+    if check:
+        typer.echo("the settings are valid")
+        return
+    node.run(settings, load if config is not None else None)

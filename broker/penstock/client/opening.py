@@ -15,6 +15,33 @@ LEVELS = {None: 0, "os": 1, "disk": 2}
 _TLS_ENDS = ("frame with invalid size", "broken pipe", "connection reset")
 
 
+# How TLS fails, as the layers below report it in lower case: part of the text -> what it means and what to do.
+_TLS_REASONS = {
+    "causedasendentity": "shows a certificate that is an authority's (CA:TRUE); give the broker one signed by it",
+    "notvalidforname": "shows a certificate for another name; connect by a name that is in it",
+    "not valid for name": "shows a certificate for another name; connect by a name that is in it",
+    "hostname mismatch": "shows a certificate for another name; connect by a name that is in it",
+    "expired": "shows a certificate that has expired; renew it",
+    "notvalidyet": "shows a certificate that is not valid yet; check the clocks",
+    "unknownissuer": "shows a certificate that is not trusted; name its authority with ?ca=FILE",
+    "badsignature": "shows a certificate that is not trusted; name its authority with ?ca=FILE",
+    "self signed": "shows a certificate that is not trusted; name its authority with ?ca=FILE",
+    "self-signed": "shows a certificate that is not trusted; name its authority with ?ca=FILE",
+    "unable to get local issuer": "shows a certificate that is not trusted; name its authority with ?ca=FILE",
+    "certificate_verify_failed": "shows a certificate that is not trusted; name its authority with ?ca=FILE",
+    "certificaterequired": "wants a client's certificate; name one with ?cert=FILE&key=FILE",
+    "certificate required": "wants a client's certificate; name one with ?cert=FILE&key=FILE",
+    "invalidcontenttype": "does not serve TLS; use penstock://",
+    "wrong_version_number": "does not serve TLS; use penstock://",
+}
+
+
+def _tls_reason(text: str) -> str:
+    """What to tell of a handshake that failed; empty for other errors."""
+    lowered = text.lower()
+    return next((reason for part, reason in _TLS_REASONS.items() if part in lowered), "")
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a connection was asked for. `timeout` in seconds bounds calls and waits for confirms."""
@@ -74,6 +101,8 @@ def greet(transport: Transport, options: Options) -> None:
         if options.address.tls is None and any(end in str(refusal).lower() for end in _TLS_ENDS):
             text = f"{target} ended a plaintext connection ({refusal}); if it serves TLS, use penstocks://"
             raise ConnectionLostError(text, code=refusal.code) from error
+        if options.address.tls is not None and (reason := _tls_reason(str(refusal))):
+            raise ConnectionLostError(f"{target} {reason} ({refusal})", code=refusal.code) from error
         if isinstance(refusal, ConnectionLostError):
             text = f"no broker answers at {target}: {refusal}; is it running there?"
             raise ConnectionLostError(text, code=refusal.code) from error

@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -18,6 +19,24 @@ ENVIRONMENT_PREFIX = "PENSTOCK_"
 _CLIENT_VARIABLES = frozenset({"PENSTOCK_URI", "PENSTOCK_CONFIG"})
 BACKENDS = ("local", "jwt", "http")
 _LISTENER = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:\[\]/]+)):(?P<port>[0-9]{1,5})")
+
+
+WANTED = {
+    "string_type": "it must be text in quotes",
+    "int_type": "it must be a whole number",
+    "int_parsing": "it must be a whole number",
+    "int_from_float": "it must be a whole number",
+    "float_type": "it must be a number",
+    "float_parsing": "it must be a number",
+    "finite_number": "it must be a number",
+    "bool_type": "it must be true or false",
+    "bool_parsing": "it must be true or false",
+    "path_type": "it must be a path in quotes",
+    "literal_error": "it must be {expected}",
+    "greater_than_equal": "it must be at least {ge}",
+    "less_than_equal": "it must be at most {le}",
+}
+"""What a value should have been, by the kind of error of the library that checks it."""
 
 
 class ConfigurationError(Exception):
@@ -239,7 +258,16 @@ def load_settings(
     flags: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Merges the three sources; a flag that is None was not given. Raises ConfigurationError."""
+    """Merge the three sources; a flag that is None was not given. Raises ConfigurationError."""
+    return load_with_origins(config_file, flags, environment)[0]
+
+
+def load_with_origins(
+    config_file: Path | None = None,
+    flags: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> tuple[Settings, Mapping[str, str]]:
+    """The same, and where each setting comes from that has no default. Raises ConfigurationError."""
     from_file = _read_file(config_file) if config_file is not None else {}
     from_environment = _read_environment(os.environ if environment is None else environment)
     from_flags = {key: value for key, value in (flags or {}).items() if value is not None}
@@ -249,7 +277,7 @@ def load_settings(
         **{key: f"in the flag --{key.replace('_', '-')}" for key in from_flags},
     }
     try:
-        return Settings(**{**from_file, **from_environment, **from_flags})
+        return Settings(**{**from_file, **from_environment, **from_flags}), origins
     except ValidationError as error:
         raise ConfigurationError("\n".join(_explained(error, origins))) from error
 
@@ -287,10 +315,12 @@ def _explained(error: ValidationError, origins: Mapping[str, str]) -> list[str]:
         key = ".".join(str(part) for part in problem["loc"])
         origin = origins.get(key, "in the settings")
         if problem["type"] == "extra_forbidden":
-            known = ", ".join(Settings.model_fields)
-            lines.append(f"there is no setting {key!r} ({origin}); known are {known}")
+            close = get_close_matches(key, Settings.model_fields, 1)
+            hint = f"did you mean {close[0]!r}?" if close else "`penstock config show` lists all settings"
+            lines.append(f"there is no setting {key!r} ({origin}); {hint}")
         else:
-            text = problem["msg"].removeprefix("Value error, ")
+            wanted = WANTED.get(problem["type"])
+            text = wanted.format(**problem.get("ctx", {})) if wanted else problem["msg"].removeprefix("Value error, ")
             lines.append(f"the setting {key!r} ({origin}) is wrong: {text}" if key else f"the settings clash: {text}")
     return lines
 

@@ -410,3 +410,34 @@ def test_perf_has_its_flags() -> None:
         "--size --batch --publishers --consumers --queues --in-flight --seconds --messages --until-empty --level --json"
     )
     assert all(flag in text for flag in flags.split())
+
+
+def test_settings_are_shown_with_where_they_come_from_and_without_secrets(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text('default_password = "hidden"')
+    monkeypatch.setenv("PENSTOCK_IO_THREADS", "3")
+
+    shown = json.loads(invoke("config", "show", "--config", str(file), "--json").stdout)
+
+    rows = {row["setting"]: (row["value"], row["from"]) for row in shown}
+    assert rows["io_threads"] == (3, "in the variable PENSTOCK_IO_THREADS")
+    assert rows["default_password"] == ("**********", f"in {file}")
+    assert rows["grpc"] == ("127.0.0.1:5680", "default")
+
+
+def test_settings_are_checked_without_a_start(invoke: Invoke, tmp_path: Path) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text('grcp = "off"\nio_threads = "two"')
+
+    right = invoke("serve", "--check", "--data-dir", str(tmp_path / "data"))
+    wrong = invoke("serve", "--check", "--config", str(file))
+
+    assert (right.exit_code, right.stdout) == (0, "the settings are valid\n")
+    assert not (tmp_path / "data").exists()
+    assert wrong.exit_code == 1
+    assert [line.partition("(")[0] for line in wrong.stderr.splitlines()] == [
+        "penstock: the setting 'io_threads' ",
+        "penstock: there is no setting 'grcp' ",
+    ]

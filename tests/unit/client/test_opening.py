@@ -13,15 +13,38 @@ from support.fake_transport import FakeBroker, FakeTransport
 OPTIONS = Options.read("penstock://walter:wrong@example.org:1/", None, None, 5.0)
 
 
-def greeted(code: int) -> None:
+def greeted(code: int, text: str = "what the broker said", options: Options = OPTIONS) -> None:
     transport = FakeTransport(FakeBroker())
-    transport.broker.refusal = StatusError(code, "what the broker said", b"")
-    greet(transport, OPTIONS)
+    transport.broker.refusal = StatusError(code, text, b"")
+    greet(transport, options)
 
 
 def test_an_unreachable_broker_is_told_by_its_address() -> None:
     with pytest.raises(penstock.ConnectionLostError, match=r"no broker answers at example\.org:1"):
         greeted(14)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("invalid peer certificate: UnknownIssuer", "is not trusted; name its authority with ?ca=FILE"),
+        ("Ssl handshake failed: CERTIFICATE_VERIFY_FAILED: self-signed certificate", "is not trusted"),
+        ("invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))", "is an authority's (CA:TRUE)"),
+        ("invalid peer certificate: certificate not valid for name: NotValidForName", "for another name"),
+        ("received corrupt message of type InvalidContentType", "does not serve TLS; use penstock://"),
+        ("SSL_ERROR_SSL: error:100000f7:SSL routines:OPENSSL_internal:WRONG_VERSION_NUMBER", "does not serve TLS"),
+        ("received fatal alert: CertificateRequired", "wants a client's certificate"),
+    ],
+)
+def test_a_handshake_that_fails_says_what_to_do_and_not_that_no_broker_answers(text: str, told: str) -> None:
+    options = Options.read("penstocks://walter:wrong@example.org:1/", None, None, 5.0)
+
+    with pytest.raises(penstock.ConnectionLostError) as caught:
+        greeted(14, text, options)
+
+    assert told in str(caught.value)
+    assert text in str(caught.value)
+    assert "no broker answers" not in str(caught.value)
 
 
 def test_a_wrong_password_is_told_at_once() -> None:

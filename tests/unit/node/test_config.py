@@ -3,7 +3,7 @@
 import pytest
 from pydantic import SecretStr
 
-from penstock.node.config import Address, ConfigurationError, Settings, load_settings
+from penstock.node.config import Address, ConfigurationError, Settings, load_settings, load_with_origins
 from penstock.node.config_table import table
 
 
@@ -32,12 +32,20 @@ def test_a_flag_counts_more_than_the_environment_and_that_more_than_the_file(tmp
 @pytest.mark.parametrize(
     ("file", "environment", "flags", "parts"),
     [
-        ("grcp = 'x'", {}, {}, ["'grcp'", "penstock.toml", "known are"]),
+        ("grcp = 'x'", {}, {}, ["'grcp'", "penstock.toml", "did you mean 'grpc'?"]),
         ("", {"PENSTOCK_GRCP": "x"}, {}, ["'grcp'", "PENSTOCK_GRCP"]),
         ("", {}, {"grpc": "nowhere"}, ["'grpc'", "--grpc", "HOST:PORT"]),
         ("", {}, {"grpc": "h:70000"}, ["70000"]),
         ("", {"PENSTOCK_IO_THREADS": "many"}, {}, ["'io_threads'", "PENSTOCK_IO_THREADS"]),
-        ("message_bytes_max = 999999999999", {}, {}, ["'message_bytes_max'", "536870912"]),
+        ("message_bytes_max = 999999999999", {}, {}, ["'message_bytes_max'", "at most 536870912"]),
+        ("segment_idle_seconds = 0", {}, {}, ["'segment_idle_seconds'", "at least 1"]),
+        ("grpc = 5680", {}, {}, ["'grpc'", "it must be text in quotes"]),
+        ("data_dir = 1", {}, {}, ["'data_dir'", "it must be a path in quotes"]),
+        ("metrics_tls = 'maybe'", {}, {}, ["'metrics_tls'", "it must be true or false"]),
+        ("drain_seconds = 'long'", {}, {}, ["'drain_seconds'", "it must be a number"]),
+        ("drain_seconds = nan", {}, {}, ["'drain_seconds'"]),
+        ("", {}, {"log_level": "loud"}, ["--log-level", "it must be 'debug', 'info', 'warning' or 'error'"]),
+        ("zzz = 1", {}, {}, ["'zzz'", "penstock config show"]),
         ("segment_bytes_max = 65536", {}, {}, ["segment_bytes_min is larger"]),
         ("broken", {}, {}, ["not TOML"]),
     ],
@@ -50,6 +58,16 @@ def test_what_is_wrong_is_named_with_where_it_was_set(tmp_path, file, environmen
         load_settings(path, flags, environment)
 
     assert all(part in str(caught.value) for part in parts), str(caught.value)
+
+
+def test_settings_are_told_with_where_they_come_from(tmp_path):
+    path = tmp_path / "penstock.toml"
+    path.write_text("io_threads = 3")
+
+    settings, origins = load_with_origins(path, {}, {"PENSTOCK_GRPC": "127.0.0.1:3"})
+
+    assert (settings.io_threads, settings.grpc) == (3, "127.0.0.1:3")
+    assert origins == {"io_threads": f"in {path}", "grpc": "in the variable PENSTOCK_GRPC"}
 
 
 def test_every_problem_is_told_at_once():
