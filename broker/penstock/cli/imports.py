@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Come over from another broker.", no_args_is_help=True)
+app = typer.Typer(help="Migrate from another broker.", no_args_is_help=True)
 
 
 @app.callback()
 def choose() -> None:
-    """Come over from another broker."""
+    """Migrate from another broker."""
 
 
 @app.command()

@@ -26,7 +26,9 @@ def show(context: typer.Context, operator: Operator = False, uri: Uri = DEFAULT_
 def put(
     context: typer.Context,
     name: str,
-    pattern: Annotated[str, typer.Argument(help="A regular expression, found anywhere in a name; ^ and $ hold it.")],
+    pattern: Annotated[
+        str, typer.Argument(help="Regular expression, matched anywhere in the name; anchor it with ^ and $.")
+    ],
     definition: Annotated[list[str], typer.Argument(help="KEY=VALUE, such as alternate-exchange=lost or level=disk.")],
     apply_to: Annotated[str, typer.Option("--apply-to", help="all, queues, streams or exchanges.")] = "all",
     priority: Annotated[int, typer.Option("--priority", help="The highest that matches counts.")] = 0,

@@ -96,7 +96,7 @@ def leases(context: typer.Context, name: str, uri: Uri = DEFAULT_URI, is_json: J
 def release_leases(
     context: typer.Context,
     name: str,
-    owner: Annotated[str, typer.Argument(help="Nobody may be at work under this name any more.")],
+    owner: Annotated[str, typer.Argument(help="Lease owner; make sure it is no longer running.")],
     first: Annotated[
         int, typer.Option("--from", min=0, help="This lease and those behind it. 0: all, and the owner is forgotten.")
     ] = 0,

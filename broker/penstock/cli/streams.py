@@ -42,7 +42,9 @@ GROUP_COLUMNS = ("name", "partition", "offset", "lag", "reader_count")
 def declare(
     context: typer.Context,
     name: Name,
-    partitions: Annotated[int, typer.Option("--partitions", min=1, help="Fixed: keys would move.")] = 1,
+    partitions: Annotated[
+        int, typer.Option("--partitions", min=1, help="Number of partitions; cannot be changed later.")
+    ] = 1,
     max_age: Annotated[
         str | None, typer.Option("--max-age", help="Older messages go: 30s, 10m, 12h, 7D, 1M, 1Y.")
     ] = None,
@@ -189,7 +191,7 @@ def offsets(
 def trim(
     context: typer.Context,
     name: Part,
-    before: Annotated[int, typer.Option("--before", min=0, help="Nothing from this offset on goes.")],
+    before: Annotated[int, typer.Option("--before", min=0, help="Delete messages below this offset.")],
     uri: Uri = DEFAULT_URI,
     is_json: Json = False,
 ) -> None:
@@ -267,7 +269,7 @@ def producers(
     uri: Uri = DEFAULT_URI,
     is_json: Json = False,
 ) -> None:
-    """Show the names under which publishers do not repeat themselves, or forget one."""
+    """List deduplicating publishers, or delete one."""
     with connected(context, uri) as connection:
         if delete_name is not None and not connection.delete_producer(delete_name):
             print_note(f"there is no producer '{delete_name}'")

@@ -104,7 +104,7 @@ def limits(
     uri: Uri = DEFAULT_URI,
     is_json: Json = False,
 ) -> None:
-    """Show a user's limits; or set them, all at once: one that is not given is none."""
+    """Show a user's limits, or set all of them; those you omit are removed."""
     wanted = {
         "connections_max": max_connections,
         "streams_max": max_streams,

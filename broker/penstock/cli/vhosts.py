@@ -51,7 +51,7 @@ def limits(
     uri: Uri = DEFAULT_URI,
     is_json: Json = False,
 ) -> None:
-    """Show a virtual host's limits; or set them, all at once: one that is not given is none."""
+    """Show a virtual host's limits, or set all of them; those you omit are removed."""
     wanted = {
         "queues_max": max_queues,
         "connections_max": max_connections,

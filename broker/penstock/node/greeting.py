@@ -27,9 +27,11 @@ def greeting(
     )
     lines.append(f"  data     {now.data_dir}")
     if password_file is not None:
-        lines.append(f"  user     admin, whose password was made up and lies in {password_file}; delete the file then")
+        lines.append(
+            f"  user     admin; its random password is in {password_file}. Delete that file after the first log-in."
+        )
     else:
-        lines.append(f"  user     {_user(settings) if has_default_user else 'as users.json says'}")
+        lines.append(f"  user     {_user(settings) if has_default_user else 'see users.json'}")
     lines += ["", *_to_paste(settings, grpc, has_default_user=has_default_user), ""]
     return "\n".join(lines)
 

@@ -19,7 +19,7 @@ def stop_asked() -> asyncio.Event:
     def on_signal(number: signal.Signals) -> None:
         if asked.is_set():
             os._exit(FORCED_EXIT_CODE)
-        _log.info("a stop was asked for; once more ends the broker at once", signal=number.name)
+        _log.info("shutting down; send the signal again to force", signal=number.name)
         asked.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -20,7 +20,7 @@ COUNTERS: dict[str, tuple[str, str]] = {
     "delivered_total": ("penstock_messages_delivered", "Deliveries, repeated ones included."),
     "delivered_bytes_total": ("penstock_delivered_bytes", "Bytes of the bodies delivered."),
     "settled_total": ("penstock_messages_settled", "Messages acknowledged or rejected."),
-    "expired_total": ("penstock_messages_expired", "Messages that streams gave up for their age or size."),
+    "expired_total": ("penstock_messages_expired", "Messages removed from streams by retention."),
     "log_bytes_written_total": ("penstock_log_bytes_written", "Bytes written to logs."),
     "damaged_records_total": ("penstock_damaged_records", "Records that could not be read: dropped, never delivered."),
     "compaction_bytes_total": ("penstock_compaction_bytes", "Bytes that rewriting mostly dead segments wrote."),
@@ -43,7 +43,7 @@ COUNTERS: dict[str, tuple[str, str]] = {
         "Connections closed because no request came in first_request_seconds.",
     ),
     "syncs_total": ("penstock_syncs", "Syncs of logs; one commits all that wait."),
-    "sync_seconds_total": ("penstock_sync_seconds", "Time spent in them."),
+    "sync_seconds_total": ("penstock_sync_seconds", "Seconds spent syncing logs."),
 }
 GAUGES: dict[str, tuple[str, str]] = {
     "connections": ("penstock_connections", "Open connections."),
