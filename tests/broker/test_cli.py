@@ -1,7 +1,6 @@
 """The command line as a process, against a broker as a process."""
 
 import json
-import signal
 import subprocess
 from pathlib import Path
 
@@ -126,22 +125,6 @@ def test_whoever_stops_reading_ends_a_command_without_a_word(broker: Broker) -> 
         status = process.wait(60)
 
     assert (status, said) == (141, b"")
-
-
-def test_a_command_that_is_interrupted_says_so_in_its_status(broker: Broker) -> None:
-    uri = vhost(broker, "interrupted")
-    with penstock.connect(uri) as connection:
-        connection.declare_queue("q")
-        connection.publish(b"first", routing_key="q")
-
-    command = [penstock_command(), "consume", "q", "--uri", uri]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"first\n"
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-
-    assert (process.returncode, said) == (130, b"interrupted\n")
 
 
 def test_a_user_keeps_tags_and_the_last_administrator_stays(tmp_path: Path) -> None:

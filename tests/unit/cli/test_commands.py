@@ -441,3 +441,19 @@ def test_settings_are_checked_without_a_start(invoke: Invoke, tmp_path: Path) ->
         "penstock: the setting 'io_threads' ",
         "penstock: there is no setting 'grcp' ",
     ]
+
+
+@pytest.mark.parametrize("command", [("consume", "jobs"), ("stream", "read", "jobs")])
+def test_a_command_that_is_interrupted_says_so_in_its_status(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    invoke("queue", "declare", "jobs")
+    monkeypatch.setattr("penstock.cli.messages._print_messages", interrupted)
+    monkeypatch.setattr("penstock.client.stream.StreamReader.__enter__", interrupted)
+
+    result = invoke(*command)
+
+    assert (result.exit_code, result.stderr) == (130, "interrupted\n")
