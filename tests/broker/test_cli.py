@@ -133,13 +133,13 @@ def test_a_user_keeps_tags_and_the_last_administrator_stays(tmp_path: Path) -> N
 
         changed = run("user", "add", "guest", "--password", "guest", *flags)
         deleted = run("user", "delete", "guest", *flags)
-        missing = run("user", "set-password", "nobody", "--password", "x", *flags)
+        missing = run("user", "set-password", "walter", "--password", "x", *flags)
         forced = run("user", "delete", "guest", "--force", *flags)
 
     assert changed.returncode == 0, changed.stderr
     assert deleted.returncode == 1
     assert "is the only user with the tag administrator" in deleted.stderr
-    assert missing.stderr == "penstock: user 'nobody' not found; add it with `penstock user add nobody`\n"
+    assert missing.stderr == "penstock: user 'walter' not found; add it with `penstock user add walter`\n"
     assert forced.returncode == 0, forced.stderr
 
 

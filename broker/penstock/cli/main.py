@@ -46,7 +46,7 @@ class CommandGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            # Python would complain when it flushes what nobody reads.
+            # Otherwise Python reports an error when it flushes standard output at the end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(BROKEN_PIPE) from error
         except _expected() as error:

@@ -15,31 +15,33 @@ LEVELS = {None: 0, "os": 1, "disk": 2}
 _TLS_ENDS = ("frame with invalid size", "broken pipe", "connection reset")
 
 
-# How TLS fails, as the layers below report it in lower case: part of the text -> what it means and what to do.
+# The reasons why TLS handshakes fail, each with the parts of the lower-case errors of the libraries that stand for it.
 _TLS_REASONS = {
-    "causedasendentity": "shows a certificate that is an authority's (CA:TRUE); give the broker one signed by it",
-    "notvalidforname": "shows a certificate for another name; connect by a name that is in it",
-    "not valid for name": "shows a certificate for another name; connect by a name that is in it",
-    "hostname mismatch": "shows a certificate for another name; connect by a name that is in it",
-    "expired": "shows a certificate that has expired; renew it",
-    "notvalidyet": "shows a certificate that is not valid yet; check the clocks",
-    "unknownissuer": "shows a certificate that is not trusted; name its authority with ?ca=FILE",
-    "badsignature": "shows a certificate that is not trusted; name its authority with ?ca=FILE",
-    "self signed": "shows a certificate that is not trusted; name its authority with ?ca=FILE",
-    "self-signed": "shows a certificate that is not trusted; name its authority with ?ca=FILE",
-    "unable to get local issuer": "shows a certificate that is not trusted; name its authority with ?ca=FILE",
-    "certificate_verify_failed": "shows a certificate that is not trusted; name its authority with ?ca=FILE",
-    "certificaterequired": "wants a client's certificate; name one with ?cert=FILE&key=FILE",
-    "certificate required": "wants a client's certificate; name one with ?cert=FILE&key=FILE",
-    "invalidcontenttype": "does not serve TLS; use penstock://",
-    "wrong_version_number": "does not serve TLS; use penstock://",
+    "shows a certificate that is an authority's (CA:TRUE); give the broker one signed by it": ("causedasendentity",),
+    "shows a certificate for another name; connect by a name that is in it": (
+        "notvalidforname",
+        "not valid for name",
+        "hostname mismatch",
+    ),
+    "shows a certificate that has expired; renew it": ("expired",),
+    "shows a certificate that is not valid yet; check the clocks": ("notvalidyet",),
+    "shows a certificate that is not trusted; name its authority with ?ca=FILE": (
+        "unknownissuer",
+        "badsignature",
+        "self signed",
+        "self-signed",
+        "unable to get local issuer",
+        "certificate_verify_failed",
+    ),
+    "wants a client's certificate; name one with ?cert=FILE&key=FILE": ("certificaterequired", "certificate required"),
+    "does not serve TLS; use penstock://": ("invalidcontenttype", "wrong_version_number"),
 }
 
 
 def _tls_reason(text: str) -> str:
-    """What to tell of a handshake that failed; empty for other errors."""
+    """Return why a handshake failed and what to do, or nothing for other errors."""
     lowered = text.lower()
-    return next((reason for part, reason in _TLS_REASONS.items() if part in lowered), "")
+    return next((reason for reason, parts in _TLS_REASONS.items() if any(part in lowered for part in parts)), "")
 
 
 @dataclass(frozen=True, slots=True)

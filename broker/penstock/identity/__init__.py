@@ -1,4 +1,4 @@
-"""Who acts, and what they may do: users, passwords, tokens, certificates and permissions. Decisions are made from
+"""Principals and their permissions: users, passwords, tokens, certificates. Decisions are made from
 values alone; `sign_in`, `http_backend` and `token_keys` ask other servers. No module here reads or writes a file."""
 
 from penstock.identity.credentials import CredentialCache

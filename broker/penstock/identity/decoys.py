@@ -1,7 +1,7 @@
-"""What is checked in the place of a user who does not exist, so that the time of a refusal does not tell that. Users of
-other brokers have digests that take another time than ours until they next log in; so unknown names are spread over the
-kinds of digests that there are, as often as each is there. A name always has the same kind while the users stay, and
-moves as they do when users come to have the broker's own digests."""
+"""Digests that are checked for names without a user, so that the time of a refusal does not tell whether a user exists.
+Users from other brokers have digests that take another time than ours until they next log in. So unknown names are
+spread over the kinds of digests that users have, in the same proportions. A name keeps its kind as long as the users
+stay the same."""
 
 import hashlib
 from bisect import bisect_right

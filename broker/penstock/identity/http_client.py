@@ -1,7 +1,7 @@
-"""HTTP from the broker to servers that the operator named: keys of tokens, and who may come in. Bounded in time and
-size, and each server has connections of its own, so that one that hangs does not keep another from being asked. A
-redirect is not followed, because credentials must not go where nobody sent them; cookies are not kept, because the
-next request is another user's."""
+"""HTTP requests to the servers of the settings: for the keys of tokens, and for the HTTP back-end. They are bounded in
+time and size. Each server has connections of its own, so that one that hangs does not block another. Redirects are not
+followed, because credentials must reach only the server of the settings; cookies are not kept, because the next request
+is another user's."""
 
 import json
 from collections.abc import Mapping

@@ -38,12 +38,12 @@ _NOBODY_END = "$AAAAAAAAAAAAAAAAAAAAAA$CCv1k+OgTOY2o6b9oYXWUQjthgkklr8CN2O7KhjhH
 _OURS = "$argon2id$v=19$m=19456,t=2,p=1"
 NOBODY = _OURS + _NOBODY_END
 NO_DIGEST = ("", ARGON2ID)
-"""Lets nobody in, not even by the password of NOBODY, and takes the time of one of ours."""
+"""Stands for a user without a password: every check of it fails, in the time of a check of one of our digests."""
 
 
 def verify_password(password_hash: str, algorithm: str, password: str) -> bool:
-    """Whether the password is the one. An empty digest lets nobody in. One costly digest is computed whatever the
-    password: the user's own, or argon2id where that is not one."""
+    """Return whether the password is right; with an empty digest it never is. Each check computes one costly digest:
+    the user's own, or argon2id where the user has none."""
     content = password.encode("utf-8", "surrogateescape")
     is_short = len(content) <= PASSWORD_BYTES_MAX
     return _is_right(password_hash, algorithm, content if is_short else b"") and is_short

@@ -1,6 +1,6 @@
-"""Asks the back-ends in their order who somebody is: the first that knows them counts. One that refuses, or cannot be
-reached, leaves it to the next; when nobody knows them, the first refusal is the answer. The user `guest` is for
-loopback only, whichever of them, or a certificate, knows that name."""
+"""Authenticates a client with the back-ends in their order: the first that knows the user counts. If one refuses or
+cannot be reached, the next is asked; if none knows the user, the first refusal is the answer. The user `guest` is for
+loopback only, whichever back-end or certificate knows that name."""
 
 from collections.abc import Sequence
 from typing import Protocol

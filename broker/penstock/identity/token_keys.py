@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jwt import PyJWK
 
 Fetch = Callable[[str], Awaitable[Mapping[str, Any]]]
-"""Gives the JSON object at a URL. Raises FaultError."""
+"""Returns the JSON object at a URL. Raises FaultError."""
 
 FETCH_SECONDS_MIN: Final = 10.0
 STALE_SECONDS_MAX: Final = 86_400.0

@@ -1,5 +1,5 @@
-"""Bounds on how much of something is under way for each key at a time. Whoever comes later waits, in order. A key that
-nobody uses takes no memory."""
+"""Bounds on how much of something is under way for each key at a time. Later callers wait in order. A key that is
+not in use takes no memory."""
 
 import asyncio
 from collections.abc import AsyncIterator, Hashable

@@ -36,7 +36,7 @@ WANTED = {
     "greater_than_equal": "it must be at least {ge}",
     "less_than_equal": "it must be at most {le}",
 }
-"""What a value should have been, by the kind of error of the library that checks it."""
+"""The explanation of a wrong value, by the type of pydantic's error."""
 
 
 class ConfigurationError(Exception):

@@ -104,7 +104,7 @@ class Accounts:
         return user
 
     def _decoy(self, name: str) -> tuple[str, str]:
-        """What is checked when there is no such user."""
+        """Return the digest that is checked for a name without a user."""
         if self._decoys_of is not self._users:
             digests = ((user.password_hash, user.hashing_algorithm) for user in self._users.all())
             self._decoys, self._decoys_of = Decoys(digests, self._decoy_key), self._users

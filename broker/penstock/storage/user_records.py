@@ -15,7 +15,7 @@ def user_of(path: Path, record: UserRecord) -> User:
     """Raises StorageError for what cannot be honoured."""
     algorithm = algorithm_named(record.hashing_algorithm, record.password_hash)
     try:
-        # One that an earlier version took stays, though it lets nobody in: a start must not fail for it.
+        # A costly digest that an earlier version accepted stays: a start must not fail, though the user cannot log in.
         if not is_too_costly(record.password_hash, algorithm):
             check_digest(record.password_hash, algorithm)
         permissions = {

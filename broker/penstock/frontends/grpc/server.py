@@ -96,7 +96,7 @@ class GrpcFrontend:
             _refuse(call, refusal_of(fault))
 
     async def _authenticated(self, call: Call) -> Person | None:
-        """Who calls; None when that was refused. Failures are logged together, because anybody can make them."""
+        """Return the principal, or None after a refusal. Failures are logged together: any client can cause them."""
         try:
             return await _who_calls(self._context, call)
         except NotAuthenticatedError as refusal:

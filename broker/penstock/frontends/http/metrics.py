@@ -59,7 +59,7 @@ GAUGES: dict[str, tuple[str, str]] = {
 
 
 Names: TypeAlias = Literal["off", "vhost", "all"]
-"""Whose names are labels: nobody's, those of virtual hosts, or also those of partitions and groups."""
+"""Names that are labels: none, those of virtual hosts, or also those of partitions and groups."""
 
 PARTITION_GAUGES: tuple[tuple[str, str], ...] = (
     ("penstock_stream_first_offset", "The first offset that is there."),

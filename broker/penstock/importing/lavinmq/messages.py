@@ -54,7 +54,7 @@ class QueueFolder:
 
     @property
     def bytes(self) -> int:
-        """What its files take on the disk: a measure for progress."""
+        """Return the bytes of its files on the disk, to report progress."""
         return sum(folder.disk_bytes(name) for folder in self._stores() for name in folder.files("msgs."))
 
     @property

@@ -29,7 +29,7 @@ pub fn stored(opened: &Opened, model: &Model) -> u64 {
     all.filter(is_stored).count() as u64
 }
 
-/// What a start reports of files that are gone.
+/// The files that a start reports as gone, with the number of their messages.
 pub fn gone(opened: &Opened) -> Vec<(String, u64)> {
     let report = |found: &Quarantined| match found.why {
         Damage::Gone(missing) => (found.file.clone(), missing.messages),
