@@ -14,7 +14,7 @@ FAR = "192.0.2.7:40000"
 
 
 def check():
-    from penstock.frontends.grpc.caller import authenticate
+    from penstock.frontends.grpc.credentials import credentials_of
     from penstock.identity.http_client import HttpClient
     from penstock.kit.clock import SystemClock
     from penstock.kit.logging import configure
@@ -22,6 +22,8 @@ def check():
     from penstock.node.backends import make_sign_in
     from penstock.node.config import load_settings
     from penstock.services.accounts import Accounts
+    from penstock.services.connections import Connection
+    from penstock.services.sessions import authenticate
 
     configure("error", "json")
     issuer = Issuer()
@@ -47,7 +49,7 @@ def check():
             settings = load_settings(None, {**given, "auth_backends": backends}, {})
             sign_in = make_sign_in(settings, accounts, http_client, SystemClock())
             try:
-                person = await authenticate(sign_in, authorization, FAR)
+                person = await authenticate(sign_in, credentials_of(authorization), Connection(1, FAR))
                 found[name] = f"let in{' as administrator' if person.is_administrator else ''}"
             except (NotAuthenticatedError, FaultError):
                 found[name] = "refused"

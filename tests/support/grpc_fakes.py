@@ -4,15 +4,16 @@ import asyncio
 import base64
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.frontends.grpc import Connections, Context, GrpcFrontend
+from penstock.frontends.grpc import GrpcFrontend
 from penstock.identity import Allowance, Permission, Person, Tag, TopicPermission, User, Users
 from penstock.identity.user_limits import NO_USER_LIMITS, UserLimits
 from penstock.kit.peers import NOWHERE, Source
-from penstock.model.errors import NotAuthenticatedError, Thing
-from penstock.model.names import ConnectionId, UserName, VhostName
+from penstock.model.errors import FaultError, NotAuthenticatedError
+from penstock.model.names import VhostName
+from penstock.services import Parts, Services, build
 from penstock.services.log_ins import LogIns
 from penstock.services.ports import (
     Damage,
@@ -20,12 +21,12 @@ from penstock.services.ports import (
     NodeState,
     PartitionTotals,
     Recovery,
+    SignIn,
     StreamTotals,
     VhostTotals,
     WrittenBackup,
 )
-from penstock.services.sessions import Sessions
-from penstock.vhost import Actor, Vhosts
+from penstock.vhost import Vhosts
 from support.vhost_fakes import FakeStorage, Tasks
 
 EVERYTHING = Permission.compile(".*", ".*", ".*")
@@ -95,9 +96,6 @@ class FakeAccounts:
         if self._users.find(name) is None:
             raise NotAuthenticatedError("")
         return Bearer(self._users.get(name), int(expires_at_ms))
-
-    def actor(self, user: Person, vhost: str, connection: ConnectionId) -> Actor:
-        return Actor(UserName(user.name), user.is_administrator, user.allowance(vhost), connection)
 
     def users(self) -> list[User]:
         return self._users.all()
@@ -189,8 +187,7 @@ class FakeUsers:
 class FakeBackups:
     """Writes nothing."""
 
-    async def make(self, actor: Actor, directory: str) -> WrittenBackup:
-        actor.require_administrator(Thing("backup", directory))
+    async def write(self, directory: str) -> WrittenBackup:
         return WrittenBackup(vhost_count=1, bytes=100)
 
 
@@ -234,6 +231,8 @@ class FakeListener:
         self._waiting: list[FakeCall] = []
         self.forget_count = 0
         self.recheck_count = 0
+        self.rechecked: list[int] = []
+        self.quotas: list[tuple[str, bool, dict[str, int]]] = []
 
     def put(self, *calls: FakeCall) -> None:
         self._waiting += calls
@@ -251,6 +250,12 @@ class FakeListener:
     def recheck(self) -> None:
         self.recheck_count += 1
 
+    def recheck_connection(self, connection: int) -> None:
+        self.rechecked.append(connection)
+
+    def set_quota(self, name: str, is_user: bool, limits: dict[str, int]) -> None:
+        self.quotas.append((name, is_user, limits))
+
     def close(self) -> None:
         os.close(self.wake_fd)
         os.close(self._writing)
@@ -261,11 +266,14 @@ def basic(user: str, password: str | None = None) -> str:
 
 
 class FakeUserLimits:
-    """Of users, and how often they were put into effect."""
+    """Limits of users, and a disk that may refuse to forget them."""
 
     def __init__(self) -> None:
         self.limits: dict[str, UserLimits] = {}
-        self.applied_count = 0
+        self.fault: FaultError | None = None
+
+    def all(self) -> Mapping[str, UserLimits]:
+        return self.limits
 
     def find(self, user: str) -> UserLimits:
         return self.limits.get(user, NO_USER_LIMITS)
@@ -274,10 +282,9 @@ class FakeUserLimits:
         self.limits[user] = limits
 
     async def forget(self, user: str) -> None:
+        if self.fault is not None:
+            raise self.fault
         self.limits.pop(user, None)
-
-    def apply(self) -> None:
-        self.applied_count += 1
 
 
 class World:
@@ -293,24 +300,24 @@ class World:
         self.timers: list[float] = []
         self.due: list[Callable[[], None]] = []
         self.user_limits = FakeUserLimits()
-        self.connections = Connections()
         self.log_ins = LogIns(lambda _seconds, _call: None)
-        context = Context(
-            self.vhosts,
-            self.accounts,
-            FakeNode(),
-            FakeUsers(),
-            FakeBackups(),
-            self.listener.forget,
-            self.listener.recheck,
-            self.accounts,
-            Sessions(self.clock, self._later, self.listener.recheck),
-            self.connections,
-            self.user_limits,
-            self.user_limits,
-            self.log_ins,
+        self.services = self.built()
+        self.frontend = GrpcFrontend(self.listener, self.services)
+
+    def built(self, sign_in: SignIn | None = None) -> Services:
+        parts = Parts(
+            vhosts=self.vhosts,
+            accounts=self.accounts,
+            user_limits=self.user_limits,
+            definitions_users=FakeUsers(),
+            backups=FakeBackups(),
+            node=FakeNode(),
+            sign_in=sign_in or self.accounts,
+            log_ins=self.log_ins,
+            clock=self.clock,
+            later=self._later,
         )
-        self.frontend = GrpcFrontend(self.listener, context)
+        return build(parts)
 
     def _later(self, seconds: float, look: Callable[[], None]) -> asyncio.TimerHandle:
         self.timers.append(seconds)

@@ -56,6 +56,13 @@ def queue_name(text: str) -> QueueName:
     return QueueName(check_name("queue", text))
 
 
+def existing_queue_name(text: str) -> QueueName:
+    """Return the name of a queue that should be there: it is not empty."""
+    if not text:
+        raise InvalidArgumentError(Thing("queue", ""), "has no name", "name the queue", field="queue")
+    return queue_name(text)
+
+
 def exchange_name(text: str) -> ExchangeName:
     """May be empty: that is the default exchange."""
     return ExchangeName(check_name("exchange", text))

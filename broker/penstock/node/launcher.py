@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from penstock.archive.errors import ArchiveError
-from penstock.frontends.grpc import Connections, Context, GrpcFrontend, Sessions
+from penstock.frontends.grpc import GrpcFrontend, NativeListener
 from penstock.frontends.http import HttpFrontend, MetricsPage
 from penstock.identity.http_client import HttpClient
 from penstock.kit.clock import SystemClock
@@ -34,12 +34,12 @@ from penstock.node.reloading import Reloading
 from penstock.node.state import BrokerState, Phase
 from penstock.node.tls import TlsFiles, tls_files
 from penstock.node.vhosts_storage import VhostsStorage
+from penstock.services import Parts, Services, build
 from penstock.services.accounts import Accounts
 from penstock.services.archives import Archives
 from penstock.services.backups import Backups
 from penstock.services.definitions_users import DefinitionsUsers
 from penstock.services.log_ins import LogIns
-from penstock.services.quotas import Quotas
 from penstock.services.user_limits import LimitsOfUsers
 from penstock.storage import DataDirectory
 from penstock.vhost.vhosts import Vhosts
@@ -64,6 +64,8 @@ class Broker:
         self.was_clean = False
         self.password_file: Path | None = None
         """Where the password of a new broker's administrator lies, when it was made up at this start."""
+        self.services: Services
+        """Set by the start, before there is any listener for messages."""
         self._tls: TlsFiles | None = None
         data_dir = str(settings.data_dir.absolute())
         self.state = BrokerState(version, socket.gethostname(), data_dir, SystemClock())
@@ -93,6 +95,7 @@ class Broker:
         tls = await asyncio.to_thread(self._tls.load) if self._tls is not None else None
         await self._start_http()
         await self._open_data(directory)
+        self.services = self._build_services(directory)
         await self._start_grpc(tls)
         if self._load is not None:
             reloading = Reloading(self._settings, self._load, self._take)
@@ -134,6 +137,26 @@ class Broker:
         await asyncio.to_thread(directory.begin, self._vhosts.names())
         self.state.opened(self._engine, self._vhosts, self._storage.recovery(), self._storage.damages)
         self._undo.callback(listen(self._engine, self.state.reason_not_live).cancel)
+
+    def _build_services(self, directory: DataDirectory) -> Services:
+        clock, log_ins = SystemClock(), LogIns()
+        self.state.also_count(log_ins.counts)
+        http_client = HttpClient(self._settings.auth_timeout_seconds)
+        self._undo.push_async_callback(http_client.close)
+        parts = Parts(
+            vhosts=self._vhosts,
+            accounts=self._accounts,
+            user_limits=self._limits,
+            definitions_users=DefinitionsUsers(self._accounts, self._limits),
+            backups=Backups(directory, self._vhosts),
+            node=self.state,
+            sign_in=make_sign_in(self._settings, self._accounts, http_client, clock),
+            log_ins=log_ins,
+            clock=clock,
+            later=asyncio.get_running_loop().call_later,
+            archives=self._archives,
+        )
+        return build(parts)
 
     async def _start_http(self) -> None:
         address = self._settings.address("metrics")
@@ -178,34 +201,7 @@ class Broker:
             )
         if self._tls is not None:
             self._undo.callback(spawn(self._tls.watch(server.set_tls), name="certificates").cancel)
-        log_ins = LogIns()
-        self.state.also_count(log_ins.counts)
-        quotas = Quotas(server, self._vhosts.all, self._limits)
-        quotas.apply()
-        users, backups = DefinitionsUsers(self._accounts, self._limits), Backups(self._directory, self._vhosts)
-        http_client, clock = HttpClient(self._settings.auth_timeout_seconds), SystemClock()
-        self._undo.push_async_callback(http_client.close)
-        sign_in = make_sign_in(self._settings, self._accounts, http_client, clock)
-        sessions = Sessions(clock, asyncio.get_running_loop().call_later, server.recheck)
-        frontend = GrpcFrontend(
-            server,
-            Context(
-                self._vhosts,
-                self._accounts,
-                self.state,
-                users,
-                backups,
-                server.forget,
-                server.recheck,
-                sign_in,
-                sessions,
-                Connections(),
-                self._limits,
-                quotas,
-                log_ins,
-                self._archives,
-            ),
-        )
+        frontend = GrpcFrontend(NativeListener(server), self.services)
         frontend.start()
         self._undo.callback(frontend.stop)
         self._undo.push_async_callback(self._stop_server, server)

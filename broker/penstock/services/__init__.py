@@ -1,1 +1,43 @@
-"""The use cases of a broker, one module a subject. Front ends know these; they know no front end."""
+"""The use cases of a broker, one module a subject: a verb takes a principal, authorizes, decides, commits, is audited
+and emits events. Front ends know nothing of the broker but this package; it knows no front end."""
+
+from penstock.metadata.commands import DeclareExchange, DeclareQueue
+from penstock.metadata.policies import Policy
+from penstock.services.admission import NO_QUEUE, Admission
+from penstock.services.assembly import Parts, Services, build
+from penstock.services.connections import Connection
+from penstock.services.listeners import Listener
+from penstock.services.policies import WantedPolicy
+from penstock.services.ports import ArchiveStanding
+from penstock.services.principal import Certificate, Credentials, NoCredentials, Password, Principal, Token
+from penstock.services.stages import StageTarget
+from penstock.services.users import HeldPermission, HeldTopicPermission
+from penstock.vhost.streams import PartitionStatus, StreamStatus
+from penstock.vhost.vhost import QueueStatus
+
+__all__ = [
+    "NO_QUEUE",
+    "Admission",
+    "ArchiveStanding",
+    "Certificate",
+    "Connection",
+    "Credentials",
+    "DeclareExchange",
+    "DeclareQueue",
+    "HeldPermission",
+    "HeldTopicPermission",
+    "Listener",
+    "NoCredentials",
+    "PartitionStatus",
+    "Parts",
+    "Password",
+    "Policy",
+    "Principal",
+    "QueueStatus",
+    "Services",
+    "StageTarget",
+    "StreamStatus",
+    "Token",
+    "WantedPolicy",
+    "build",
+]

@@ -10,8 +10,6 @@ from pathlib import Path
 from penstock.identity import (
     CredentialCache,
     Permission,
-    Person,
-    Tag,
     TopicPermission,
     User,
     Users,
@@ -32,11 +30,9 @@ from penstock.model.errors import (
     StorageError,
     Thing,
 )
-from penstock.model.names import ConnectionId, UserName
 from penstock.services.password_checks import PasswordChecks
 from penstock.storage import read_users, write_users
 from penstock.storage.user_records import records_of, user_of
-from penstock.vhost.actor import Actor
 
 _log = logger("accounts")
 _THING = Thing("file", "users.json")
@@ -135,11 +131,6 @@ class Accounts:
             self._rehashing.discard(name)
         self._cache.remember(self._cache.digest(name, password, ours))
         return ours
-
-    def actor(self, user: Person, vhost: str, connection: ConnectionId) -> Actor:
-        return Actor(
-            UserName(user.name), user.is_administrator, user.allowance(vhost), connection, Tag.POLICYMAKER in user.tags
-        )
 
     # ------------------------------------------------------------ changes
 

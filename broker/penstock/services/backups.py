@@ -7,9 +7,11 @@ from pathlib import Path
 
 from penstock.kit.logging import logger
 from penstock.model.errors import InvalidArgumentError, PreconditionFailedError, Thing
+from penstock.services import ports
 from penstock.services.ports import WrittenBackup
+from penstock.services.principal import Principal
+from penstock.services.verbs import changing
 from penstock.storage import DataDirectory, VhostCopy, write_backup
-from penstock.vhost.actor import Actor
 from penstock.vhost.vhosts import Vhosts
 
 _log = logger("node")
@@ -23,19 +25,18 @@ class Backups:
         self._vhosts = vhosts
         self._is_under_way = False
 
-    async def make(self, actor: Actor, directory: str) -> WrittenBackup:
+    async def write(self, directory: str) -> WrittenBackup:
         thing = Thing("backup", directory)
-        actor.require_administrator(thing)
         target = self._checked(thing, directory)
         if self._is_under_way:
             raise PreconditionFailedError(thing, "finds another backup under way", "try again when that one has ended")
         self._is_under_way = True
         try:
-            return await self._write(target)
+            return await self._write_to(target)
         finally:
             self._is_under_way = False
 
-    async def _write(self, target: Path) -> WrittenBackup:
+    async def _write_to(self, target: Path) -> WrittenBackup:
         with ExitStack() as fixed:
             copies: list[VhostCopy] = []
             for vhost in fixed.enter_context(self._vhosts.keep()):
@@ -66,3 +67,14 @@ class Backups:
                 thing, "is in the data directory, or holds it", "name another directory", field="directory"
             )
         return target
+
+
+class BackupVerbs:
+    def __init__(self, backups: ports.Backups) -> None:
+        self._backups = backups
+
+    @changing("Backup", "directory")
+    async def make_backup(self, principal: Principal, directory: str) -> WrittenBackup:
+        """Copy the whole broker to a directory of its machine; the copy is on the disk when this returns."""
+        principal.require_administrator(Thing("backup", directory))
+        return await self._backups.write(directory)

@@ -1,34 +1,76 @@
 """Which connections are open, by vhost and by user: of a vhost from a connection's first stream there until it ends, of
 a user from the first call. It counts, and refuses one that would be above a limit."""
 
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Final
+
 from penstock.model.errors import PreconditionFailedError, Thing
-from penstock.model.names import VhostName
+from penstock.model.names import ConnectionId, VhostName
+
+ENDED_MAX: Final = 4_096
+"""Ended connections that are remembered by number: a call that was sent just before the end may be taken after it."""
 
 _Holder = tuple[str, str]
 
 
+@dataclass(eq=False, slots=True)
+class Connection:
+    """A client's connection. Calls under way hold it, and so learn that it has ended."""
+
+    id: ConnectionId
+    peer: str = ""
+    has_ended: bool = False
+    users: set[str] = field(default_factory=set)
+    holders: set[_Holder] = field(default_factory=set)
+
+
 class Connections:
-    """Invariant: no connection is counted twice for one holder."""
+    """Invariant: every count is the number of connections that have not ended and hold it, each counted once."""
 
     def __init__(self) -> None:
-        self._holders: dict[int, set[_Holder]] = {}
+        self._open: dict[ConnectionId, Connection] = {}
+        self._ended: OrderedDict[ConnectionId, None] = OrderedDict()
         self._counts: dict[_Holder, int] = {}
-        self._users: dict[int, set[str]] = {}
 
-    def is_new_user(self, connection: int, user: str) -> bool:
-        """Whether the user was not seen on this connection before."""
-        users = self._users.setdefault(connection, set())
-        is_new = user not in users
-        users.add(user)
+    def open(self, number: ConnectionId, peer: str) -> Connection:
+        """Return the connection of that number. A listener uses a number once."""
+        known = self._open.get(number)
+        if known is not None:
+            return known
+        connection = Connection(number, peer, has_ended=number in self._ended)
+        if not connection.has_ended:
+            self._open[number] = connection
+        return connection
+
+    def end(self, number: ConnectionId) -> None:
+        """Count a connection no longer, whatever calls of it are still under way."""
+        self._ended[number] = None
+        if len(self._ended) > ENDED_MAX:
+            self._ended.popitem(last=False)
+        connection = self._open.pop(number, None)
+        if connection is None:
+            return
+        connection.has_ended = True
+        for holder in connection.holders:
+            self._counts[holder] -= 1
+            if not self._counts[holder]:
+                del self._counts[holder]
+
+    def is_new_user(self, connection: Connection, user: str) -> bool:
+        """Return whether the user was not seen on this connection before."""
+        is_new = user not in connection.users
+        connection.users.add(user)
         return is_new
 
-    def enter(self, connection: int, vhost: VhostName, limit: int | None) -> None:
-        """Raises PreconditionFailedError, which clients do not try again by themselves, as they would when something is
-        exhausted. One that is in already stays, also above a limit that came later."""
-        self._enter(connection, ("vhost", vhost), limit, Thing("connection", str(connection), vhost))
+    def enter(self, connection: Connection, vhost: VhostName, limit: int | None) -> None:
+        """Count a connection in a virtual host. Raises PreconditionFailedError, which clients do not try again by
+        themselves, as they would when something is exhausted. One that is in already stays, also above a limit that
+        came later."""
+        self._enter(connection, ("vhost", vhost), limit, Thing("connection", str(connection.id), vhost))
 
-    def log_in(self, connection: int, user: str, limit: int | None) -> None:
-        """The same for a user's connections."""
+    def log_in(self, connection: Connection, user: str, limit: int | None) -> None:
+        """Count a connection as the user's, in the same way."""
         self._enter(connection, ("user", user), limit, Thing("connection of user", user))
 
     def count(self, vhost: VhostName) -> int:
@@ -37,16 +79,8 @@ class Connections:
     def count_of_user(self, user: str) -> int:
         return self._counts.get(("user", user), 0)
 
-    def disconnected(self, connection: int) -> None:
-        self._users.pop(connection, None)
-        for holder in self._holders.pop(connection, ()):
-            self._counts[holder] -= 1
-            if not self._counts[holder]:
-                del self._counts[holder]
-
-    def _enter(self, connection: int, holder: _Holder, limit: int | None, thing: Thing) -> None:
-        entered = self._holders.setdefault(connection, set())
-        if holder in entered:
+    def _enter(self, connection: Connection, holder: _Holder, limit: int | None, thing: Thing) -> None:
+        if connection.has_ended or holder in connection.holders:
             return
         count = self._counts.get(holder, 0)
         if limit is not None and count >= limit:
@@ -56,5 +90,5 @@ class Connections:
                 "close another one first",
                 field="connections_max",
             )
-        entered.add(holder)
+        connection.holders.add(holder)
         self._counts[holder] = count + 1

@@ -8,8 +8,6 @@ from typing import Protocol
 from penstock.identity import Permission, Person, TopicPermission, User
 from penstock.identity.user_limits import UserLimits
 from penstock.kit.peers import NOWHERE, Source
-from penstock.model.names import ConnectionId
-from penstock.vhost.actor import Actor
 from penstock.vhost.ports import StreamState
 
 
@@ -32,7 +30,6 @@ class SignIn(Protocol):
 class Accounts(Protocol):
     """Users and what they may do. Changes return when they are on the disk."""
 
-    def actor(self, user: Person, vhost: str, connection: ConnectionId) -> Actor: ...
     def users(self) -> list[User]: ...
     async def put_user(
         self, name: str, password: str | None, tags: Sequence[str] | None, *, force: bool = False
@@ -57,17 +54,13 @@ class Accounts(Protocol):
 class LimitsOfUsers(Protocol):
     """By name, whoever vouches for them. Changes return when they are on the disk."""
 
+    def all(self) -> Mapping[str, UserLimits]:
+        """Return the limits of the users that have any."""
+        ...
+
     def find(self, user: str) -> UserLimits: ...
     async def set(self, user: str, limits: UserLimits) -> None: ...
     async def forget(self, user: str) -> None: ...
-
-
-class Quotas(Protocol):
-    """What those who move messages hold users and virtual hosts to."""
-
-    def apply(self) -> None:
-        """Limits were changed: from now on they are as they are said to be."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +185,7 @@ class WrittenBackup:
 
 
 class Backups(Protocol):
-    async def make(self, actor: Actor, directory: str) -> WrittenBackup:
+    async def write(self, directory: str) -> WrittenBackup:
         """Returns when the copy is on the disk. Raises refusals and StorageError; what was begun is gone then."""
         ...
 

@@ -5,22 +5,22 @@ from dataclasses import asdict
 from typing import Protocol
 
 from penstock.model.limits import FLOW
-from penstock.services.user_limits import LimitsOfUsers
+from penstock.services.ports import LimitsOfUsers
 from penstock.vhost.vhost import Vhost
 
 _Quota = dict[str, int]
 
 
-class Listener(Protocol):
+class QuotaListener(Protocol):
     """The part of the native listener that is told."""
 
     def set_quota(self, name: str, is_user: bool, limits: dict[str, int]) -> None: ...
 
 
 class Quotas:
-    """Implements `services.ports.Quotas`."""
+    """The limits of one listener."""
 
-    def __init__(self, listener: Listener, vhosts: Callable[[], Iterable[Vhost]], users: LimitsOfUsers) -> None:
+    def __init__(self, listener: QuotaListener, vhosts: Callable[[], Iterable[Vhost]], users: LimitsOfUsers) -> None:
         self._listener = listener
         self._vhosts = vhosts
         self._users = users

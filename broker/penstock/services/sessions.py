@@ -1,119 +1,101 @@
-"""Streams that outlive the credentials they were opened with. A token that ends takes its streams along: they are asked
-again, and refused. Unless a newer token of the same person came on the same connection meanwhile: then it counts in the
-old one's place. gRPC sends metadata once a stream, so the newer token comes by a call of its own."""
-
-import asyncio
-from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from hashlib import blake2b
-from typing import Final
+"""Log-ins, and what lasts as long as a connection: the counts it holds, the tokens of its streams, its exclusive
+queues."""
 
 from penstock.identity import Person
-from penstock.kit.clock import Clock
-from penstock.model.errors import NotAuthenticatedError, PreconditionFailedError, Thing
+from penstock.kit.logging import logger
+from penstock.kit.peers import Source, is_loopback
+from penstock.model.errors import FaultError, NotAuthenticatedError
+from penstock.model.names import ConnectionId
+from penstock.services import audit
+from penstock.services.connections import Connection, Connections
+from penstock.services.log_ins import LogIns
+from penstock.services.ports import LimitsOfUsers, SignIn
+from penstock.services.principal import Certificate, Credentials, NoCredentials, Password, Principal, Token, digest_of
+from penstock.services.token_sessions import TokenSessions
+from penstock.services.verbs import changing
+from penstock.vhost.vhosts import Vhosts
 
-Later = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
-"""Calls back after some seconds; what it gives can be cancelled."""
-
-LOOK_SECONDS_MAX: Final = 60.0
-"""A timer does not hear that the machine's time was set: tokens are looked at this often."""
-
-CREDENTIALS_MAX: Final = 1_024
-"""Of one connection. A stream whose credentials are forgotten goes by the token that it was opened with."""
-
-
-@dataclass(slots=True)
-class _Session:
-    """Of one connection: who opened streams with which credentials, and the newest word on who they are. Credentials
-    are kept as digests, those used last at the end."""
-
-    names: OrderedDict[bytes, str] = field(default_factory=OrderedDict)
-    newest: dict[str, Person] = field(default_factory=dict)
-    timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
+_log = logger("sessions")
 
 
-class Sessions:
-    """`recheck` makes streams ask again whether they may go on; it is called when a token ends."""
+class SessionVerbs:
+    """Makes principals from credentials."""
 
-    def __init__(self, clock: Clock, later: Later, recheck: Callable[[], None]) -> None:
-        self._clock = clock
-        self._later = later
-        self._recheck = recheck
-        self._by_connection: dict[int, _Session] = {}
+    def __init__(
+        self,
+        sign_in: SignIn,
+        connections: Connections,
+        tokens: TokenSessions,
+        user_limits: LimitsOfUsers,
+        log_ins: LogIns,
+        vhosts: Vhosts,
+    ) -> None:
+        self._sign_in = sign_in
+        self._connections = connections
+        self._tokens = tokens
+        self._user_limits = user_limits
+        self._log_ins = log_ins
+        self._vhosts = vhosts
 
-    def opened(self, connection: int, authorization: str, person: Person) -> None:
-        """A stream was admitted. Only what ends has to be watched."""
-        if person.expires_at_ms is None:
-            return
-        session = self._by_connection.setdefault(connection, _Session())
-        credentials = _digest(authorization)
-        if credentials in session.names:
-            session.names.move_to_end(credentials)
-            return
-        if len(session.names) >= CREDENTIALS_MAX:
-            session.names.popitem(last=False)
-        session.names[credentials] = person.name
-        newest = session.newest.get(person.name)
-        if newest is None or (newest.expires_at_ms or 0) < person.expires_at_ms:
-            session.newest[person.name] = person
-            self._watch(session, person.name)
+    async def log_in(
+        self, credentials: Credentials, connection: Connection, *, is_open: bool = False, is_administering: bool = False
+    ) -> Principal:
+        """Return the principal that the credentials name. With `is_open` they are those of an open stream: the newest
+        token of the same user counts. Administrators administer also above their limit of connections, or nobody could
+        raise it. Raises NotAuthenticatedError, PreconditionFailedError above the limit, and faults."""
+        identity = await self._identified(credentials, connection, is_open=is_open)
+        principal = Principal(identity, connection, b"" if identity.expires_at_ms is None else digest_of(credentials))
+        if not (is_administering and principal.is_administrator):
+            limit = self._user_limits.find(identity.name).connections_max
+            self._connections.log_in(connection, identity.name, limit)
+        if self._connections.is_new_user(connection, identity.name):
+            audit.log_in(principal)
+        return principal
 
-    def renewed(self, connection: int, person: Person) -> None:
-        """Raises PreconditionFailedError when this connection has no streams of that person that could end."""
-        session = self._by_connection.get(connection)
-        if session is None or person.name not in session.newest or person.expires_at_ms is None:
-            raise PreconditionFailedError(
-                Thing("user", person.name),
-                "has no stream on this connection that was opened with a token",
-                "call this on the connection of the streams, with a token of the same user",
-            )
-        session.newest[person.name] = person
-        self._watch(session, person.name)
-        self._recheck()
+    @changing("RefreshToken")
+    async def renew_token(self, principal: Principal) -> int:
+        """Let the token of this call count for the streams that the same user opened on this connection. Return when it
+        ends, in milliseconds."""
+        self._tokens.renewed(principal.connection_id, principal.identity)
+        return principal.identity.expires_at_ms or 0
 
-    def newest(self, connection: int, authorization: str) -> Person | None:
-        """Who a stream is by the newest token, or None when the one it was opened with is all there is. Raises
-        NotAuthenticatedError when the newest has ended too."""
-        session = self._by_connection.get(connection)
-        if session is None:
-            return None
-        credentials = _digest(authorization)
-        name = session.names.get(credentials)
-        if name is None:
-            return None
-        session.names.move_to_end(credentials)
-        person = session.newest[name]
-        if self._milliseconds_left(person) <= 0:
-            raise NotAuthenticatedError(name, "open a new stream with a new token: the time of this one is over")
-        return person
+    async def end(self, number: ConnectionId) -> None:
+        """Release what a connection held. Calls of it that are still under way find that it has ended."""
+        self._connections.end(number)
+        self._tokens.end(number)
+        await self.end_queues(number)
 
-    def disconnected(self, connection: int) -> None:
-        session = self._by_connection.pop(connection, None)
-        for timer in session.timers.values() if session is not None else ():
-            timer.cancel()
+    async def end_queues(self, number: ConnectionId) -> None:
+        """Delete the exclusive queues of a connection that has ended."""
+        try:
+            await self._vhosts.connection_closed(number)
+        except FaultError as fault:
+            _log.warning("exclusive queues stay after their connection", fault=str(fault))
 
-    def _watch(self, session: _Session, name: str) -> None:
-        """Looks again when the newest token of a name should have ended."""
-        timer = session.timers.pop(name, None)
-        if timer is not None:
-            timer.cancel()
-        seconds = max(0, self._milliseconds_left(session.newest[name])) / 1_000
-        session.timers[name] = self._later(min(seconds, LOOK_SECONDS_MAX), lambda: self._look(session, name))
-
-    def _look(self, session: _Session, name: str) -> None:
-        if self._milliseconds_left(session.newest[name]) > 0:
-            self._watch(session, name)
-        else:
-            del session.timers[name]
-            self._recheck()
-
-    def _milliseconds_left(self, person: Person) -> int:
-        assert person.expires_at_ms is not None
-        return person.expires_at_ms - self._clock.now_ms()
+    async def _identified(self, credentials: Credentials, connection: Connection, *, is_open: bool) -> Person:
+        """Return who it is. Failures are logged together: any client can cause them."""
+        try:
+            newest = self._tokens.newest(connection.id, credentials) if is_open else None
+            return newest or await authenticate(self._sign_in, credentials, connection)
+        except NotAuthenticatedError as refusal:
+            if not is_open:
+                self._log_ins.refused(refusal.thing.name, connection.peer)
+            raise
+        except FaultError as fault:
+            self._log_ins.undecided(str(fault.__cause__ or fault), connection.peer)
+            raise
 
 
-def _digest(authorization: str) -> bytes:
-    """The same for a header that differs in its spaces or in the case of its scheme: it may be long."""
-    scheme, _, token = authorization.partition(" ")
-    return blake2b(f"{scheme.lower()} {token.strip()}".encode(), digest_size=16).digest()
+async def authenticate(sign_in: SignIn, credentials: Credentials, connection: Connection) -> Person:
+    """Return who the credentials name. Raises NotAuthenticatedError and faults."""
+    is_near = is_loopback(connection.peer)
+    match credentials:
+        case Password(user, password):
+            source = Source.of(connection.peer, connection.id)
+            return await sign_in.log_in(user, password, is_loopback=is_near, source=source)
+        case Token(text):
+            return await sign_in.log_in_by_token(text, is_loopback=is_near)
+        case Certificate(der):
+            return await sign_in.log_in_by_certificate(der, is_loopback=is_near)
+        case NoCredentials(way_out):
+            raise NotAuthenticatedError("", way_out)

@@ -124,10 +124,10 @@ def test_a_bug_in_one_call_is_logged_and_answered_and_harms_no_other():
         def broken(*_):
             raise AssertionError("impossible")
 
-        world.accounts.actor, kept = broken, world.accounts.actor
+        world.vhosts.get, kept = broken, world.vhosts.get
         with structlog.testing.capture_logs() as logged:
             result = await world.ask(FakeCall("publish", payload=publish(), authorization=basic("admin")))
-        world.accounts.actor = kept
+        world.vhosts.get = kept
         assert result[:2] == ("refuse", INTERNAL)
         assert "impossible" not in result[2]
         assert [line["log_level"] for line in logged if line["room"] != "audit"] == ["error"]

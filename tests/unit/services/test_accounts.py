@@ -10,7 +10,6 @@ import pytest
 
 from penstock.identity import Permission
 from penstock.model.errors import InvalidArgumentError, NotAuthenticatedError, StorageError
-from penstock.model.names import ConnectionId
 from penstock.model.records import Access
 from penstock.services.accounts import Accounts
 from penstock.storage import read_users
@@ -38,10 +37,9 @@ def play(path, scenario):
 def test_a_new_broker_has_the_default_user_with_every_permission(path):
     async def scenario(accounts):
         user = await accounts.log_in("guest", "guest")
-        actor = accounts.actor(user, "/", ConnectionId(1))
-        assert actor.is_administrator
-        assert actor.permissions.allows(Access.WRITE, "anything")
-        assert accounts.actor(user, "other", ConnectionId(1)).permissions is None
+        assert user.is_administrator
+        assert user.allowance("/").allows(Access.WRITE, "anything")
+        assert user.allowance("other") is None
 
     play(path, scenario)
     assert [user.name for user in read_users(path)] == ["guest"]

@@ -1,72 +1,131 @@
-"""Sessions: how much a connection's tokens take, and which of them count."""
+"""Log-ins: which back end is asked and what it is told, and what is counted and logged."""
 
-import tracemalloc
+import asyncio
 
 import pytest
+import structlog
 
-from penstock.identity import Visitor
-from penstock.identity.scopes import Scopes
-from penstock.model.errors import NotAuthenticatedError
-from penstock.services.sessions import CREDENTIALS_MAX, Sessions
+from penstock.identity import User
+from penstock.identity.user_limits import UserLimits
+from penstock.kit.peers import Source
+from penstock.model.errors import NotAuthenticatedError, PreconditionFailedError
+from penstock.model.names import ConnectionId
+from penstock.services import Certificate, NoCredentials, Password, Token
+from support.grpc_fakes import World, play
 
-
-class Clock:
-    def __init__(self) -> None:
-        self.ms = 0
-
-    def now_ms(self) -> int:
-        return self.ms
+USER = User("anna", "")
 
 
-class Timer:
-    def cancel(self) -> None:
-        pass
+class Recording:
+    """A sign-in that notes what it was asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    async def log_in(self, name, password, *, is_loopback, source):
+        assert source == Source("127.0.0.1" if is_loopback else "192.0.2.7", 7)
+        self.asked.append(("password", name, password, is_loopback))
+        return USER
+
+    async def log_in_by_token(self, token, *, is_loopback):
+        self.asked.append(("token", token, is_loopback))
+        return USER
+
+    async def log_in_by_certificate(self, certificate, *, is_loopback):
+        self.asked.append(("certificate", certificate, is_loopback))
+        return USER
 
 
-def sessions(clock):
-    return Sessions(clock, lambda _seconds, _call: Timer(), lambda: None)
+@pytest.mark.parametrize(
+    ("credentials", "asked"),
+    [
+        (Password("anna", "secret"), ("password", "anna", "secret")),
+        (Token("a.b.c"), ("token", "a.b.c")),
+        (Certificate(b"DER"), ("certificate", b"DER")),
+    ],
+)
+@pytest.mark.parametrize(("peer", "is_loopback"), [("127.0.0.1:4000", True), ("192.0.2.7:4000", False)])
+def test_every_way_to_log_in_hears_whether_the_client_is_on_this_machine(credentials, asked, peer, is_loopback):
+    sign_in = Recording()
+
+    async def scenario(world):
+        services = world.built(sign_in=sign_in)
+        principal = await services.sessions.log_in(credentials, services.connections.open(ConnectionId(7), peer))
+        assert principal.name == "anna"
+
+    play(scenario)
+    assert sign_in.asked == [(*asked, is_loopback)]
 
 
-def visitor(name="anna", expires_at_ms=60_000):
-    return Visitor(name, Scopes(), expires_at_ms)
+def test_a_log_in_without_credentials_is_refused_and_counted():
+    async def scenario(world: World) -> None:
+        connection = world.services.connections.open(ConnectionId(7), "192.0.2.7:4000")
+        with pytest.raises(NotAuthenticatedError, match="send a token"):
+            await world.services.sessions.log_in(NoCredentials("send a token"), connection)
+        assert world.log_ins.counts()["log_ins_refused_total"] == 1
+
+    play(scenario)
 
 
-def test_the_same_token_with_other_spaces_is_remembered_once() -> None:
-    world = sessions(Clock())
-    world.opened(1, "Bearer token", visitor())
+def test_the_first_log_in_of_a_user_on_a_connection_is_logged():
+    async def scenario(world: World) -> None:
+        connection = world.services.connections.open(ConnectionId(7), "192.0.2.7:4000")
+        with structlog.testing.capture_logs() as lines:
+            for user in ("admin", "admin", "reader"):
+                await world.services.sessions.log_in(Password(user, user), connection)
+        assert [(line["event"], line["user"], line["connection"]) for line in lines] == [
+            ("LogIn", "admin", 7),
+            ("LogIn", "reader", 7),
+        ]
 
-    tracemalloc.start()
-    try:
-        before, _ = tracemalloc.get_traced_memory()
-        for count in range(500):
-            world.opened(1, "Bearer" + " " * (20_000 + count) + "token", visitor())
-        grown = tracemalloc.get_traced_memory()[0] - before
-    finally:
-        tracemalloc.stop()
-
-    assert grown < 100_000
-    assert world.newest(1, "bearer   token ") is not None
+    play(scenario)
 
 
-def test_a_connection_remembers_so_many_tokens_and_the_latest_count() -> None:
-    world = sessions(Clock())
-    for number in range(CREDENTIALS_MAX + 10):
-        world.opened(1, f"Bearer token-{number}", visitor(f"user-{number}"))
+def test_administrators_administer_above_their_limit_of_connections():
+    async def scenario(world: World) -> None:
+        world.user_limits.limits["admin"] = UserLimits(connections_max=0)
+        connection = world.services.connections.open(ConnectionId(7), "127.0.0.1:4000")
+        log_in, admin = world.services.sessions.log_in, Password("admin", "admin")
+        with pytest.raises(PreconditionFailedError):
+            await log_in(admin, connection)
+        assert (await log_in(admin, connection, is_administering=True)).is_administrator
 
-    assert world.newest(1, "Bearer token-0") is None
-    latest = world.newest(1, f"Bearer token-{CREDENTIALS_MAX + 9}")
-    assert latest is not None
-    assert latest.name == f"user-{CREDENTIALS_MAX + 9}"
+    play(scenario)
 
 
-def test_a_token_that_is_used_again_is_not_forgotten_for_newer_ones() -> None:
-    clock = Clock()
-    world = sessions(clock)
-    world.opened(1, "Bearer mine", visitor())
-    for number in range(CREDENTIALS_MAX * 2):
-        world.opened(1, f"Bearer token-{number}", visitor("otto"))
-        assert world.newest(1, "Bearer mine") is not None
+def test_a_connection_that_ends_during_its_log_in_is_never_counted():
+    """It was counted until a restart: at last its user could not log in any more."""
 
-    clock.ms = 60_000
-    with pytest.raises(NotAuthenticatedError):
-        world.newest(1, "Bearer mine")
+    async def scenario(world: World) -> None:
+        may_end = asyncio.Event()
+        log_in = world.accounts.log_in
+
+        async def slowly(name, password, **rest):
+            await may_end.wait()
+            return await log_in(name, password, **rest)
+
+        world.accounts.log_in = slowly
+        services = world.services
+        connection = services.connections.open(ConnectionId(7), "127.0.0.1:4000")
+        logging_in = asyncio.create_task(services.sessions.log_in(Password("admin", "admin"), connection))
+        await asyncio.sleep(0)
+        await services.sessions.end(ConnectionId(7))
+        may_end.set()
+        principal = await logging_in
+        await services.admission.open_publisher(principal, "/")
+
+        limits = await services.limits.get_user_limits(principal, "")
+        assert limits.connection_count == 0
+        assert (await services.limits.get_vhost_limits(principal, "/")).connection_count == 0
+
+    play(scenario)
+
+
+def test_a_call_that_is_taken_after_the_end_of_its_connection_is_not_counted():
+    async def scenario(world: World) -> None:
+        await world.services.sessions.end(ConnectionId(7))
+        late = world.services.connections.open(ConnectionId(7), "127.0.0.1:4000")
+        principal = await world.services.sessions.log_in(Password("admin", "admin"), late)
+        assert (await world.services.limits.get_user_limits(principal, "")).connection_count == 0
+
+    play(scenario)

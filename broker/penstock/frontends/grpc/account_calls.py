@@ -1,138 +1,92 @@
-"""Users and permissions. Changing them needs the tag administrator; others see themselves alone."""
+"""Users and permissions: requests to verbs."""
 
-from penstock.frontends.grpc.caller import Caller
-from penstock.frontends.grpc.context import Context
 from penstock.frontends.grpc.convert import vhost_of
-from penstock.identity import Permission, TopicPermission, User
-from penstock.model.errors import Thing
-from penstock.model.names import exchange_name
-from penstock.model.records import Access
+from penstock.services import HeldPermission, HeldTopicPermission, Principal, Services
 from penstock.v1 import admin_pb2 as admin
 
 
-async def list_users(context: Context, caller: Caller, _: admin.ListUsersRequest) -> admin.ListUsersResponse:
+async def list_users(services: Services, principal: Principal, _: admin.ListUsersRequest) -> admin.ListUsersResponse:
     response = admin.ListUsersResponse()
-    for user in _visible(context, caller):
-        response.users.add(name=user.name, tags=[tag.value for tag in user.tags])
+    for user in await services.users.list_users(principal):
+        response.users.add(name=user.name, tags=user.tags)
     return response
 
 
-async def put_user(context: Context, caller: Caller, request: admin.PutUserRequest) -> admin.PutUserResponse:
-    _require_administrator(caller, Thing("user", request.name))
+async def put_user(services: Services, principal: Principal, request: admin.PutUserRequest) -> admin.PutUserResponse:
     password = request.password if request.HasField("password") else None
     tags = None if request.keep_tags else list(request.tags)
-    is_new = await context.accounts.put_user(request.name, password, tags, force=request.force)
-    context.recheck()
+    is_new = await services.users.put_user(principal, request.name, password, tags, force=request.force)
     return admin.PutUserResponse(created=is_new)
 
 
-async def delete_user(context: Context, caller: Caller, request: admin.DeleteUserRequest) -> admin.DeleteUserResponse:
-    _require_administrator(caller, Thing("user", request.name))
-    await context.accounts.delete_user(request.name, force=request.force)
-    await context.user_limits.forget(request.name)
-    context.quotas.apply()
-    context.recheck()
+async def delete_user(
+    services: Services, principal: Principal, request: admin.DeleteUserRequest
+) -> admin.DeleteUserResponse:
+    await services.users.delete_user(principal, request.name, force=request.force)
     return admin.DeleteUserResponse()
 
 
 async def list_permissions(
-    context: Context, caller: Caller, request: admin.ListPermissionsRequest
+    services: Services, principal: Principal, request: admin.ListPermissionsRequest
 ) -> admin.ListPermissionsResponse:
+    user = request.user if request.HasField("user") else None
     vhost = vhost_of(request.vhost) if request.HasField("vhost") else None
     response = admin.ListPermissionsResponse()
-    for user in _visible(context, caller):
-        if request.HasField("user") and user.name != request.user:
-            continue
-        for name, held in user.permissions.items():
-            if vhost in (None, name):
-                response.permissions.append(_permission(user.name, name, held))
+    for held in await services.users.list_permissions(principal, user=user, vhost=vhost):
+        response.permissions.add(
+            user=held.user, vhost=held.vhost, configure=held.configure, write=held.write, read=held.read
+        )
     return response
 
 
 async def set_permission(
-    context: Context, caller: Caller, request: admin.SetPermissionRequest
+    services: Services, principal: Principal, request: admin.SetPermissionRequest
 ) -> admin.SetPermissionResponse:
     wanted = request.permission
-    vhost = vhost_of(wanted.vhost)
-    _require_administrator(caller, Thing("permission of user", wanted.user, vhost))
-    context.vhosts.get(vhost)
-    permission = Permission.compile(wanted.configure, wanted.write, wanted.read)
-    await context.accounts.set_permission(wanted.user, vhost, permission)
-    context.recheck()
+    permission = HeldPermission(wanted.user, vhost_of(wanted.vhost), wanted.configure, wanted.write, wanted.read)
+    await services.users.set_permission(principal, permission)
     return admin.SetPermissionResponse()
 
 
 async def clear_permission(
-    context: Context, caller: Caller, request: admin.ClearPermissionRequest
+    services: Services, principal: Principal, request: admin.ClearPermissionRequest
 ) -> admin.ClearPermissionResponse:
-    vhost = vhost_of(request.vhost)
-    _require_administrator(caller, Thing("permission of user", request.user, vhost))
-    await context.accounts.clear_permission(request.user, vhost)
-    context.recheck()
+    await services.users.clear_permission(principal, request.user, vhost_of(request.vhost))
     return admin.ClearPermissionResponse()
 
 
 async def list_topic_permissions(
-    context: Context, caller: Caller, request: admin.ListTopicPermissionsRequest
+    services: Services, principal: Principal, request: admin.ListTopicPermissionsRequest
 ) -> admin.ListTopicPermissionsResponse:
+    user = request.user if request.HasField("user") else None
     vhost = vhost_of(request.vhost) if request.HasField("vhost") else None
     response = admin.ListTopicPermissionsResponse()
-    for user in _visible(context, caller):
-        if request.HasField("user") and user.name != request.user:
-            continue
-        for name, topics in user.topics.items():
-            for exchange, topic in topics.items() if vhost in (None, name) else ():
-                response.permissions.add(
-                    user=user.name, vhost=name, exchange=exchange, write=topic.write, read=topic.read
-                )
+    for held in await services.users.list_topic_permissions(principal, user=user, vhost=vhost):
+        response.permissions.add(
+            user=held.user, vhost=held.vhost, exchange=held.exchange, write=held.write, read=held.read
+        )
     return response
 
 
 async def set_topic_permission(
-    context: Context, caller: Caller, request: admin.SetTopicPermissionRequest
+    services: Services, principal: Principal, request: admin.SetTopicPermissionRequest
 ) -> admin.SetTopicPermissionResponse:
-    """The exchange need not be there, nor be a topic exchange: it may become one."""
     wanted = request.permission
-    vhost, exchange = vhost_of(wanted.vhost), exchange_name(wanted.exchange)
-    _require_administrator(caller, Thing("topic permission of user", wanted.user, vhost))
-    context.vhosts.get(vhost)
-    topic = TopicPermission.compile(wanted.user, vhost, wanted.write, wanted.read)
-    await context.accounts.set_topic(wanted.user, vhost, exchange, topic)
-    context.recheck()
+    permission = HeldTopicPermission(wanted.user, vhost_of(wanted.vhost), wanted.exchange, wanted.write, wanted.read)
+    await services.users.set_topic_permission(principal, permission)
     return admin.SetTopicPermissionResponse()
 
 
 async def clear_topic_permission(
-    context: Context, caller: Caller, request: admin.ClearTopicPermissionRequest
+    services: Services, principal: Principal, request: admin.ClearTopicPermissionRequest
 ) -> admin.ClearTopicPermissionResponse:
-    vhost = vhost_of(request.vhost)
-    _require_administrator(caller, Thing("topic permission of user", request.user, vhost))
     exchange = request.exchange if request.HasField("exchange") else None
-    await context.accounts.clear_topics(request.user, vhost, exchange)
-    context.recheck()
+    await services.users.clear_topic_permission(principal, request.user, vhost_of(request.vhost), exchange)
     return admin.ClearTopicPermissionResponse()
 
 
-async def refresh_token(context: Context, caller: Caller, _: admin.RefreshTokenRequest) -> admin.RefreshTokenResponse:
-    """The token is the one this very call came with."""
-    context.sessions.renewed(caller.connection, caller.user)
-    return admin.RefreshTokenResponse(expires_at_ms=caller.user.expires_at_ms or 0)
-
-
-def _visible(context: Context, caller: Caller) -> list[User]:
-    users = context.accounts.users()
-    return users if caller.user.is_administrator else [user for user in users if user.name == caller.user.name]
-
-
-def _require_administrator(caller: Caller, thing: Thing) -> None:
-    caller.actor("").require_administrator(thing)
-
-
-def _permission(user: str, vhost: str, held: Permission) -> admin.Permission:
-    return admin.Permission(
-        user=user,
-        vhost=vhost,
-        configure=held.pattern(Access.CONFIGURE),
-        write=held.pattern(Access.WRITE),
-        read=held.pattern(Access.READ),
-    )
+async def refresh_token(
+    services: Services, principal: Principal, _: admin.RefreshTokenRequest
+) -> admin.RefreshTokenResponse:
+    """Renew the token of the connection's streams. The newer one is the one that this very call came with."""
+    return admin.RefreshTokenResponse(expires_at_ms=await services.sessions.renew_token(principal))

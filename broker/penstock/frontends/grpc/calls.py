@@ -9,7 +9,6 @@ from google.protobuf.message import DecodeError, Message
 
 from penstock.frontends.grpc import (
     account_calls,
-    audit,
     lease_calls,
     limit_calls,
     node_calls,
@@ -19,17 +18,16 @@ from penstock.frontends.grpc import (
     topology_calls,
     vhost_calls,
 )
-from penstock.frontends.grpc.caller import Caller
-from penstock.frontends.grpc.context import Context
 from penstock.frontends.grpc.errors import Refusal, unimplemented
-from penstock.model.errors import FaultError, InvalidArgumentError, RefusedError, Thing
+from penstock.model.errors import InvalidArgumentError, Thing
+from penstock.services import Principal, Services
 from penstock.v1 import admin_pb2 as admin
 from penstock.v1 import messaging_pb2 as messaging
 from penstock.v1 import staging_pb2 as staging
 from penstock.v1 import streams_pb2 as streams
 
 _Request = TypeVar("_Request", bound=Message)
-Handler = Callable[[Context, Caller, _Request], Awaitable[Message]]
+Handler = Callable[[Services, Principal, _Request], Awaitable[Message]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,7 @@ class Method:
     """Any, because a table of handlers holds one type of request each."""
 
     request: type[Message]
-    handler: Callable[[Context, Caller, Any], Awaitable[Message]]
+    handler: Callable[[Services, Principal, Any], Awaitable[Message]]
 
 
 def _method(request: type[_Request], handler: Handler[_Request]) -> Method:
@@ -99,23 +97,21 @@ METHODS: dict[str, Method] = {
 }
 
 
-async def answer_call(context: Context, caller: Caller, name: str, payload: bytes, peer: str = "") -> bytes | Refusal:
-    """The serialised response. Refusals and faults are raised; a method that does not exist is a refusal given back."""
+async def answer_call(services: Services, principal: Principal, name: str, payload: bytes) -> bytes | Refusal:
+    """Return the serialised response. Refusals and faults are raised; for a method that does not exist a refusal is
+    returned."""
     method = METHODS.get(name)
     if method is None:
         return unimplemented(name)
+    response = await method.handler(services, principal, parsed(method.request, payload))
+    return response.SerializeToString()
+
+
+def parsed(kind: type[_Request], payload: bytes) -> _Request:
+    """Return the message. Raises InvalidArgumentError."""
     try:
-        request = method.request.FromString(payload)
+        return kind.FromString(payload)
     except DecodeError as error:
         raise InvalidArgumentError(
-            Thing("message", method.request.DESCRIPTOR.full_name),
-            "cannot be parsed",
-            "send the message of the contract",
+            Thing("message", kind.DESCRIPTOR.full_name), "cannot be parsed", "send the message of the contract"
         ) from error
-    try:
-        response = await method.handler(context, caller, request)
-    except (RefusedError, FaultError) as error:
-        audit.tell(name, caller, peer, request, str(error))
-        raise
-    audit.tell(name, caller, peer, request)
-    return response.SerializeToString()

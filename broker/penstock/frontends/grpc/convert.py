@@ -7,21 +7,18 @@ from penstock.model.arguments import Arguments, Decimal, Timestamp, Value
 from penstock.model.errors import InvalidArgumentError, Thing
 from penstock.model.names import (
     DEFAULT_VHOST,
-    QueueName,
-    VhostName,
     exchange_name,
     queue_name,
     routing_key,
-    vhost_name,
 )
 from penstock.model.records import Binding, DestinationKind, Exchange
+from penstock.services import QueueStatus
 from penstock.v1 import admin_pb2, message_pb2
-from penstock.vhost.vhost import QueueStatus
 
 
-def vhost_of(name: str) -> VhostName:
-    """An empty name is the default vhost."""
-    return vhost_name(name) if name else DEFAULT_VHOST
+def vhost_of(name: str) -> str:
+    """Return the name; an empty one is the default virtual host's."""
+    return name or DEFAULT_VHOST
 
 
 def arguments_of(fields: Mapping[str, message_pb2.Value]) -> dict[str, Value]:
@@ -123,10 +120,3 @@ def put_queue(status: QueueStatus, into: admin_pb2.Queue) -> None:
         into.consumer_count,
     ) = status.counts
     put_arguments(queue.arguments, into.arguments)
-
-
-def existing_queue_name(text: str) -> QueueName:
-    """For verbs that mean a queue that is there: those have a name."""
-    if not text:
-        raise InvalidArgumentError(Thing("queue", ""), "has no name", "name the queue", field="queue")
-    return queue_name(text)

@@ -1,15 +1,12 @@
-"""The broker's own state. Every user may ask how it is; where it keeps its files only those who look after it see."""
+"""The broker's own state, and backups: requests to verbs."""
 
-from penstock.frontends.grpc.caller import Caller
-from penstock.frontends.grpc.context import Context
-from penstock.identity import Tag
+from penstock.services import Principal, Services
 from penstock.v1 import admin_pb2 as admin
 
-_CARETAKERS = frozenset({Tag.ADMINISTRATOR, Tag.MONITORING})
 
-
-async def get_status(context: Context, caller: Caller, _: admin.GetStatusRequest) -> admin.GetStatusResponse:
-    state, metrics, totals = context.node.state(), context.node.metrics(), context.node.vhost_totals()
+async def get_status(services: Services, principal: Principal, _: admin.GetStatusRequest) -> admin.GetStatusResponse:
+    found = await services.status.get_status(principal)
+    state, metrics, totals = found.node, found.metrics, found.vhosts
     response = admin.GetStatusResponse(
         version=state.version,
         node=state.node,
@@ -31,17 +28,17 @@ async def get_status(context: Context, caller: Caller, _: admin.GetStatusRequest
             records=state.recovery.records,
             torn_bytes=state.recovery.torn_bytes,
         ),
+        data_dir=state.data_dir,
+        data_id=state.data_id,
+        listeners=state.listeners,
     )
-    if _CARETAKERS.intersection(caller.user.tags):
-        response.data_dir, response.data_id = state.data_dir, state.data_id
-        response.listeners.update(state.listeners)
-        for damage in context.node.damages():
-            response.damage.add(
-                vhost=damage.vhost, file=damage.file, at=damage.at, queues=damage.queues, records=damage.records
-            )
+    for damage in found.damages:
+        response.damage.add(
+            vhost=damage.vhost, file=damage.file, at=damage.at, queues=damage.queues, records=damage.records
+        )
     return response
 
 
-async def backup(context: Context, caller: Caller, request: admin.BackupRequest) -> admin.BackupResponse:
-    written = await context.backups.make(caller.actor(""), request.directory)
+async def backup(services: Services, principal: Principal, request: admin.BackupRequest) -> admin.BackupResponse:
+    written = await services.backups.make_backup(principal, request.directory)
     return admin.BackupResponse(vhost_count=written.vhost_count, bytes=written.bytes)

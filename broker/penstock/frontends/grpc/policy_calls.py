@@ -1,39 +1,36 @@
-"""Policies of a vhost. Setting one needs the tag policymaker or administrator, an operator's the tag administrator."""
+"""Policies of a virtual host: requests to verbs."""
 
-from penstock.frontends.grpc.caller import Caller
-from penstock.frontends.grpc.context import Context
 from penstock.frontends.grpc.convert import arguments_of, put_arguments, vhost_of
-from penstock.metadata.policies import Policy, make_policy
+from penstock.services import Policy, Principal, Services, WantedPolicy
 from penstock.v1 import admin_pb2 as admin
 
 
 async def list_policies(
-    context: Context, caller: Caller, request: admin.ListPoliciesRequest
+    services: Services, principal: Principal, request: admin.ListPoliciesRequest
 ) -> admin.ListPoliciesResponse:
-    name = vhost_of(request.vhost)
-    vhost, actor = context.vhosts.get(name), caller.actor(name)
+    place = vhost_of(request.vhost)
     response = admin.ListPoliciesResponse()
-    for policy in await vhost.list_policies(actor, is_operator=request.operator):
+    for policy in await services.policies.list_policies(principal, place, operator=request.operator):
         _put_policy(policy, response.policies.add())
     return response
 
 
-async def set_policy(context: Context, caller: Caller, request: admin.SetPolicyRequest) -> admin.SetPolicyResponse:
-    name, wanted = vhost_of(request.vhost), request.policy
-    policy = make_policy(
+async def set_policy(
+    services: Services, principal: Principal, request: admin.SetPolicyRequest
+) -> admin.SetPolicyResponse:
+    wanted = request.policy
+    policy = WantedPolicy(
         wanted.name, wanted.pattern, wanted.apply_to or "all", wanted.priority, arguments_of(wanted.definition)
     )
-    await context.vhosts.get(name).set_policy(caller.actor(name), policy, is_operator=request.operator)
-    context.forget()
+    await services.policies.set_policy(principal, vhost_of(request.vhost), policy, operator=request.operator)
     return admin.SetPolicyResponse()
 
 
 async def clear_policy(
-    context: Context, caller: Caller, request: admin.ClearPolicyRequest
+    services: Services, principal: Principal, request: admin.ClearPolicyRequest
 ) -> admin.ClearPolicyResponse:
-    name = vhost_of(request.vhost)
-    await context.vhosts.get(name).clear_policy(caller.actor(name), request.name, is_operator=request.operator)
-    context.forget()
+    place = vhost_of(request.vhost)
+    await services.policies.clear_policy(principal, place, request.name, operator=request.operator)
     return admin.ClearPolicyResponse()
 
 

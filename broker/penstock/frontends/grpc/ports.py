@@ -4,6 +4,8 @@ native module are these; tests bring their own."""
 from collections.abc import Sequence
 from typing import Protocol
 
+from penstock import services
+
 
 class Asked(Protocol):
     """The part of a call that decisions look at."""
@@ -16,6 +18,10 @@ class Asked(Protocol):
     def subject(self) -> str: ...
     @property
     def payload(self) -> bytes: ...
+    @property
+    def again(self) -> bool:
+        """Whether it is about a stream that is open already, and goes on if it is admitted."""
+        ...
 
 
 class Call(Asked, Protocol):
@@ -31,17 +37,13 @@ class Call(Asked, Protocol):
     def peer(self) -> str: ...
     @property
     def connection(self) -> int: ...
-    @property
-    def again(self) -> bool:
-        """Whether it is about a stream that is open already, and goes on if it is admitted."""
-        ...
 
     def answer(self, payload: bytes, /) -> None: ...
     def admit(self, vhost: str, queue_id: int, user: str, by_key: bool, /) -> None: ...
     def refuse(self, code: int, message: str, details: bytes, /) -> None: ...
 
 
-class Listener(Protocol):
+class Listener(services.Listener, Protocol):
     """Makes `wake_fd` readable while calls wait."""
 
     @property

@@ -1,42 +1,31 @@
-"""Stages: from the wire's requests to the verbs of a vhost's stages. Rows and decisions are the listener's, once it was
-told where the stage is."""
+"""Stages: requests to verbs. The listener stages rows and decides batches itself, once it was told where the stage
+is."""
 
-from google.protobuf.message import DecodeError
-
-from penstock.frontends.grpc.caller import Caller
-from penstock.frontends.grpc.context import Context
 from penstock.frontends.grpc.convert import vhost_of
-from penstock.frontends.grpc.ports import Asked
-from penstock.model.errors import InvalidArgumentError, Thing
+from penstock.services import Principal, Services, StageTarget
 from penstock.v1 import staging_pb2 as wire
 
 
-async def open_stage(context: Context, caller: Caller, asked: Asked) -> bytes:
-    """A serialised StagePlace. Raises a refusal when the caller may not write to the target."""
-    try:
-        wanted = wire.StageTarget.FromString(asked.payload)
-    except DecodeError as error:
-        thing = Thing("message", wire.StageTarget.DESCRIPTOR.full_name)
-        raise InvalidArgumentError(thing, "cannot be parsed", "send the message of the contract") from error
-    name = vhost_of(wanted.vhost)
-    stages = context.vhosts.get(name).stages
-    queue_id, target = await stages.open(
-        caller.actor(name), wanted.stage, wanted.stream, wanted.exchange, wanted.routing_key
+async def open_stage(
+    services: Services, principal: Principal, wanted: wire.StageTarget, *, again: bool
+) -> wire.StagePlace:
+    target = StageTarget(wanted.stream, wanted.exchange, wanted.routing_key)
+    place = vhost_of(wanted.vhost)
+    opened = await services.stages.open_stage(principal, place, wanted.stage, target, again=again)
+    return wire.StagePlace(
+        vhost=opened.vhost,
+        queue=opened.queue_id,
+        exchange=opened.exchange,
+        routing_key=opened.routing_key,
+        user=principal.name,
     )
-    place = wire.StagePlace(
-        vhost=name,
-        queue=queue_id,
-        exchange=target.exchange,
-        routing_key=target.routing_key,
-        user=caller.user.name,
-    )
-    return place.SerializeToString()
 
 
-async def list_stages(context: Context, caller: Caller, request: wire.ListStagesRequest) -> wire.ListStagesResponse:
-    name = vhost_of(request.vhost)
+async def list_stages(
+    services: Services, principal: Principal, request: wire.ListStagesRequest
+) -> wire.ListStagesResponse:
     response = wire.ListStagesResponse()
-    for status in await context.vhosts.get(name).stages.statuses(caller.actor(name)):
+    for status in await services.stages.list_stages(principal, vhost_of(request.vhost)):
         response.stages.add(
             name=status.name,
             exchange=status.target.exchange,
@@ -50,7 +39,8 @@ async def list_stages(context: Context, caller: Caller, request: wire.ListStages
     return response
 
 
-async def delete_stage(context: Context, caller: Caller, request: wire.DeleteStageRequest) -> wire.DeleteStageResponse:
-    name = vhost_of(request.vhost)
-    dropped = await context.vhosts.get(name).stages.delete(caller.actor(name), request.name)
+async def delete_stage(
+    services: Services, principal: Principal, request: wire.DeleteStageRequest
+) -> wire.DeleteStageResponse:
+    dropped = await services.stages.delete_stage(principal, vhost_of(request.vhost), request.name)
     return wire.DeleteStageResponse(dropped_count=dropped)

@@ -1,80 +1,73 @@
-"""Streams: from the wire's requests to the verbs of a vhost's streams. Who may do what the verbs check; reading itself
-is the listener's, once it was admitted."""
+"""Streams: requests to verbs. The listener reads streams itself, once a reader was admitted."""
 
-from penstock.frontends.grpc.caller import Caller
-from penstock.frontends.grpc.context import Context
-from penstock.frontends.grpc.convert import arguments_of, existing_queue_name, put_arguments, vhost_of
-from penstock.metadata.commands import DeclareStream
-from penstock.model.names import VhostName, check_name
-from penstock.services.ports import ArchivedPart, ArchiveStanding
+from penstock.frontends.grpc.convert import arguments_of, put_arguments, vhost_of
+from penstock.services import ArchiveStanding, PartitionStatus, Principal, Services, StreamStatus
 from penstock.v1 import streams_pb2 as wire
-from penstock.vhost.streams import PRODUCERS_PAGE_MAX, PartitionStatus, Streams, StreamStatus
 
 
-async def list_streams(context: Context, caller: Caller, request: wire.ListStreamsRequest) -> wire.ListStreamsResponse:
-    name, streams = _streams(context, request.vhost)
+async def list_streams(
+    services: Services, principal: Principal, request: wire.ListStreamsRequest
+) -> wire.ListStreamsResponse:
     wanted = request.name if request.HasField("name") else None
     response = wire.ListStreamsResponse()
-    for status in await streams.statuses(caller.actor(name), wanted):
+    for status in await services.streams.list_streams(principal, vhost_of(request.vhost), name=wanted):
         _put_stream(status, response.streams.add())
     return response
 
 
 async def declare_stream(
-    context: Context, caller: Caller, request: wire.DeclareStreamRequest
+    services: Services, principal: Principal, request: wire.DeclareStreamRequest
 ) -> wire.DeclareStreamResponse:
-    name, streams = _streams(context, request.vhost)
-    command = DeclareStream(
-        check_name("stream", request.name), request.partitions or 1, arguments_of(request.arguments)
-    )
-    declared = await streams.declare(caller.actor(name), command)
-    if declared.is_new:
-        context.forget()  # publishers may have learned that there is none
-    return wire.DeclareStreamResponse(partitions=declared.partitions)
+    place, arguments = vhost_of(request.vhost), arguments_of(request.arguments)
+    partition_count = request.partitions or 1
+    partitions = await services.streams.declare_stream(principal, place, request.name, partition_count, arguments)
+    return wire.DeclareStreamResponse(partitions=partitions)
 
 
 async def delete_stream(
-    context: Context, caller: Caller, request: wire.DeleteStreamRequest
+    services: Services, principal: Principal, request: wire.DeleteStreamRequest
 ) -> wire.DeleteStreamResponse:
-    name, streams = _streams(context, request.vhost)
-    dropped_count = await streams.delete(caller.actor(name), check_name("stream", request.name))
-    context.forget()
+    dropped_count = await services.streams.delete_stream(principal, vhost_of(request.vhost), request.name)
     return wire.DeleteStreamResponse(dropped_count=dropped_count)
 
 
-async def get_offsets(context: Context, caller: Caller, request: wire.GetOffsetsRequest) -> wire.GetOffsetsResponse:
-    name, streams = _streams(context, request.vhost)
+async def get_offsets(
+    services: Services, principal: Principal, request: wire.GetOffsetsRequest
+) -> wire.GetOffsetsResponse:
     timestamp_ms = request.timestamp_ms if request.HasField("timestamp_ms") else None
     response = wire.GetOffsetsResponse()
-    for status in await streams.offsets(caller.actor(name), request.stream, timestamp_ms):
+    found = await services.streams.get_offsets(
+        principal, vhost_of(request.vhost), request.stream, timestamp_ms=timestamp_ms, archive=request.archive
+    )
+    for status, archived in found:
         into = response.partitions.add()
         _put_offsets(status, into)
-        if request.archive and context.archives is not None:
-            part = ArchivedPart(name, streams.stream_of(status.name), status.name, status.queue_id, status.state)
-            archived = await context.archives.standing(part, timestamp_ms)
-            if archived is not None:
-                _put_archived(archived, into.archive)
+        if archived is not None:
+            _put_archived(archived, into.archive)
     return response
 
 
-async def trim_stream(context: Context, caller: Caller, request: wire.TrimStreamRequest) -> wire.TrimStreamResponse:
-    name, streams = _streams(context, request.vhost)
-    partition = existing_queue_name(request.partition)
-    dropped_count, first = await streams.trim(caller.actor(name), partition, request.before)
+async def trim_stream(
+    services: Services, principal: Principal, request: wire.TrimStreamRequest
+) -> wire.TrimStreamResponse:
+    place = vhost_of(request.vhost)
+    dropped_count, first = await services.streams.trim_stream(principal, place, request.partition, request.before)
     return wire.TrimStreamResponse(dropped_count=dropped_count, first=first)
 
 
-async def store_offset(context: Context, caller: Caller, request: wire.StoreOffsetRequest) -> wire.StoreOffsetResponse:
-    name, streams = _streams(context, request.vhost)
-    partition = existing_queue_name(request.partition)
-    await streams.store_offset(caller.actor(name), partition, request.group, request.offset)
+async def store_offset(
+    services: Services, principal: Principal, request: wire.StoreOffsetRequest
+) -> wire.StoreOffsetResponse:
+    place = vhost_of(request.vhost)
+    await services.streams.store_offset(principal, place, request.partition, request.group, request.offset)
     return wire.StoreOffsetResponse()
 
 
-async def list_groups(context: Context, caller: Caller, request: wire.ListGroupsRequest) -> wire.ListGroupsResponse:
-    name, streams = _streams(context, request.vhost)
+async def list_groups(
+    services: Services, principal: Principal, request: wire.ListGroupsRequest
+) -> wire.ListGroupsResponse:
     response = wire.ListGroupsResponse()
-    for group in await streams.groups(caller.actor(name), request.stream):
+    for group in await services.streams.list_groups(principal, vhost_of(request.vhost), request.stream):
         response.groups.add(
             name=group.name,
             partition=group.partition,
@@ -85,23 +78,26 @@ async def list_groups(context: Context, caller: Caller, request: wire.ListGroups
     return response
 
 
-async def delete_group(context: Context, caller: Caller, request: wire.DeleteGroupRequest) -> wire.DeleteGroupResponse:
-    name, streams = _streams(context, request.vhost)
-    deleted = await streams.delete_group(caller.actor(name), request.stream, request.group)
+async def delete_group(
+    services: Services, principal: Principal, request: wire.DeleteGroupRequest
+) -> wire.DeleteGroupResponse:
+    place = vhost_of(request.vhost)
+    deleted = await services.streams.delete_group(principal, place, request.stream, request.group)
     return wire.DeleteGroupResponse(deleted=deleted)
 
 
-async def get_producer(context: Context, caller: Caller, request: wire.GetProducerRequest) -> wire.GetProducerResponse:
-    name, streams = _streams(context, request.vhost)
-    sequence = await streams.producer_sequence(caller.actor(name), request.producer)
+async def get_producer(
+    services: Services, principal: Principal, request: wire.GetProducerRequest
+) -> wire.GetProducerResponse:
+    sequence = await services.streams.get_producer(principal, vhost_of(request.vhost), request.producer)
     return wire.GetProducerResponse(sequence=sequence)
 
 
 async def list_producers(
-    context: Context, caller: Caller, request: wire.ListProducersRequest
+    services: Services, principal: Principal, request: wire.ListProducersRequest
 ) -> wire.ListProducersResponse:
-    name, streams = _streams(context, request.vhost)
-    page = await streams.producers(caller.actor(name), request.after, request.limit or PRODUCERS_PAGE_MAX)
+    place = vhost_of(request.vhost)
+    page = await services.streams.list_producers(principal, place, after=request.after, limit=request.limit)
     response = wire.ListProducersResponse()
     for producer, sequence, used_at_ms, is_open in page:
         response.producers.add(name=producer, sequence=sequence, used_at_ms=used_at_ms, open=is_open)
@@ -109,15 +105,10 @@ async def list_producers(
 
 
 async def delete_producer(
-    context: Context, caller: Caller, request: wire.DeleteProducerRequest
+    services: Services, principal: Principal, request: wire.DeleteProducerRequest
 ) -> wire.DeleteProducerResponse:
-    name, streams = _streams(context, request.vhost)
-    return wire.DeleteProducerResponse(deleted=await streams.delete_producer(caller.actor(name), request.producer))
-
-
-def _streams(context: Context, vhost: str) -> tuple[VhostName, Streams]:
-    name = vhost_of(vhost)
-    return name, context.vhosts.get(name).streams
+    deleted = await services.streams.delete_producer(principal, vhost_of(request.vhost), request.producer)
+    return wire.DeleteProducerResponse(deleted=deleted)
 
 
 def _put_stream(status: StreamStatus, into: wire.Stream) -> None:

@@ -1,34 +1,29 @@
-"""Exchanges, queues and bindings: from the wire's requests to the verbs of a vhost. Who may do what the verbs check."""
+"""Exchanges, queues and bindings: requests to verbs, and pages to tokens."""
 
 from collections.abc import Sequence
 
-from penstock.frontends.grpc.caller import Caller
-from penstock.frontends.grpc.context import Context
 from penstock.frontends.grpc.convert import (
     arguments_of,
     binding_of,
-    existing_queue_name,
     put_binding,
     put_exchange,
     put_queue,
     vhost_of,
 )
 from penstock.kit.settings import PAGE_SIZE_MAX
-from penstock.metadata.commands import DeclareExchange, DeclareQueue
 from penstock.model.errors import InvalidArgumentError, Thing
 from penstock.model.names import exchange_name, queue_name
+from penstock.services import DeclareExchange, DeclareQueue, Principal, Services
 from penstock.v1 import admin_pb2 as admin
 
 _TOKEN_MARK = "after:"  # the default exchange's name is empty, and an empty token means the first page
 
 
 async def list_exchanges(
-    context: Context, caller: Caller, request: admin.ListExchangesRequest
+    services: Services, principal: Principal, request: admin.ListExchangesRequest
 ) -> admin.ListExchangesResponse:
-    name = vhost_of(request.vhost)
-    limit = _page_size(request.page_size)
-    vhost, actor = context.vhosts.get(name), caller.actor(name)
-    page = await vhost.list_exchanges(actor, after=_after(request.page_token), limit=limit)
+    limit, after = _page_size(request.page_size), _after(request.page_token)
+    page = await services.topology.list_exchanges(principal, vhost_of(request.vhost), after=after, limit=limit)
     response = admin.ListExchangesResponse(next_page_token=_next([exchange.name for exchange in page], limit))
     for exchange in page:
         put_exchange(exchange, response.exchanges.add())
@@ -36,9 +31,9 @@ async def list_exchanges(
 
 
 async def declare_exchange(
-    context: Context, caller: Caller, request: admin.DeclareExchangeRequest
+    services: Services, principal: Principal, request: admin.DeclareExchangeRequest
 ) -> admin.DeclareExchangeResponse:
-    name, wanted = vhost_of(request.vhost), request.exchange
+    wanted = request.exchange
     command = DeclareExchange(
         exchange_name(wanted.name),
         wanted.type or "direct",
@@ -48,32 +43,28 @@ async def declare_exchange(
         arguments=arguments_of(wanted.arguments),
         passive=request.passive,
     )
-    declared = await context.vhosts.get(name).declare_exchange(caller.actor(name), command)
-    if declared.is_new:
-        context.forget()  # a stream may have learned that there is none
+    await services.topology.declare_exchange(principal, vhost_of(request.vhost), command)
     return admin.DeclareExchangeResponse()
 
 
 async def delete_exchange(
-    context: Context, caller: Caller, request: admin.DeleteExchangeRequest
+    services: Services, principal: Principal, request: admin.DeleteExchangeRequest
 ) -> admin.DeleteExchangeResponse:
-    name = vhost_of(request.vhost)
-    await context.vhosts.get(name).delete_exchange(
-        caller.actor(name), exchange_name(request.name), if_unused=request.if_unused
-    )
-    context.forget()
+    place = vhost_of(request.vhost)
+    await services.topology.delete_exchange(principal, place, request.name, if_unused=request.if_unused)
     return admin.DeleteExchangeResponse()
 
 
-async def list_queues(context: Context, caller: Caller, request: admin.ListQueuesRequest) -> admin.ListQueuesResponse:
-    name = vhost_of(request.vhost)
-    vhost, actor = context.vhosts.get(name), caller.actor(name)
+async def list_queues(
+    services: Services, principal: Principal, request: admin.ListQueuesRequest
+) -> admin.ListQueuesResponse:
+    place = vhost_of(request.vhost)
     if request.HasField("name"):
         response = admin.ListQueuesResponse()
-        put_queue(await vhost.queue_status(actor, existing_queue_name(request.name)), response.queues.add())
+        put_queue(await services.topology.get_queue(principal, place, request.name), response.queues.add())
         return response
-    limit = _page_size(request.page_size)
-    page = await vhost.list_queues(actor, after=_after(request.page_token), limit=limit)
+    limit, after = _page_size(request.page_size), _after(request.page_token)
+    page = await services.topology.list_queues(principal, place, after=after, limit=limit)
     response = admin.ListQueuesResponse(next_page_token=_next([status.queue.name for status in page], limit))
     for status in page:
         put_queue(status, response.queues.add())
@@ -81,65 +72,59 @@ async def list_queues(context: Context, caller: Caller, request: admin.ListQueue
 
 
 async def declare_queue(
-    context: Context, caller: Caller, request: admin.DeclareQueueRequest
+    services: Services, principal: Principal, request: admin.DeclareQueueRequest
 ) -> admin.DeclareQueueResponse:
-    name, wanted = vhost_of(request.vhost), request.queue
+    wanted = request.queue
     command = DeclareQueue(
         queue_name(wanted.name),
-        caller.connection,
+        principal.connection_id,
         durable=wanted.durable,
         exclusive=wanted.exclusive,
         auto_delete=wanted.auto_delete,
         arguments=arguments_of(wanted.arguments),
         passive=request.passive,
     )
-    status = await context.vhosts.get(name).declare_queue(caller.actor(name), command)
+    status = await services.topology.declare_queue(principal, vhost_of(request.vhost), command)
     return admin.DeclareQueueResponse(
         name=status.queue.name, ready_count=status.ready_count, consumer_count=status.consumer_count
     )
 
 
 async def delete_queue(
-    context: Context, caller: Caller, request: admin.DeleteQueueRequest
+    services: Services, principal: Principal, request: admin.DeleteQueueRequest
 ) -> admin.DeleteQueueResponse:
-    name = vhost_of(request.vhost)
-    dropped_count = await context.vhosts.get(name).delete_queue(
-        caller.actor(name),
-        existing_queue_name(request.name),
-        if_unused=request.if_unused,
-        if_empty=request.if_empty,
+    dropped_count = await services.topology.delete_queue(
+        principal, vhost_of(request.vhost), request.name, if_unused=request.if_unused, if_empty=request.if_empty
     )
     return admin.DeleteQueueResponse(dropped_count=dropped_count)
 
 
-async def purge_queue(context: Context, caller: Caller, request: admin.PurgeQueueRequest) -> admin.PurgeQueueResponse:
-    name = vhost_of(request.vhost)
-    dropped_count = await context.vhosts.get(name).purge_queue(caller.actor(name), existing_queue_name(request.name))
+async def purge_queue(
+    services: Services, principal: Principal, request: admin.PurgeQueueRequest
+) -> admin.PurgeQueueResponse:
+    dropped_count = await services.topology.purge_queue(principal, vhost_of(request.vhost), request.name)
     return admin.PurgeQueueResponse(dropped_count=dropped_count)
 
 
 async def list_bindings(
-    context: Context, caller: Caller, request: admin.ListBindingsRequest
+    services: Services, principal: Principal, request: admin.ListBindingsRequest
 ) -> admin.ListBindingsResponse:
-    name = vhost_of(request.vhost)
-    source = exchange_name(request.source) if request.HasField("source") else None
+    source = request.source if request.HasField("source") else None
     destination = request.destination if request.HasField("destination") else None
-    found = await context.vhosts.get(name).list_bindings(caller.actor(name), source=source, destination=destination)
+    place = vhost_of(request.vhost)
     response = admin.ListBindingsResponse()
-    for binding in found:
+    for binding in await services.topology.list_bindings(principal, place, source=source, destination=destination):
         put_binding(binding, response.bindings.add())
     return response
 
 
-async def bind(context: Context, caller: Caller, request: admin.BindRequest) -> admin.BindResponse:
-    name = vhost_of(request.vhost)
-    await context.vhosts.get(name).bind(caller.actor(name), binding_of(request.binding))
+async def bind(services: Services, principal: Principal, request: admin.BindRequest) -> admin.BindResponse:
+    await services.topology.bind(principal, vhost_of(request.vhost), binding_of(request.binding))
     return admin.BindResponse()
 
 
-async def unbind(context: Context, caller: Caller, request: admin.UnbindRequest) -> admin.UnbindResponse:
-    name = vhost_of(request.vhost)
-    await context.vhosts.get(name).unbind(caller.actor(name), binding_of(request.binding))
+async def unbind(services: Services, principal: Principal, request: admin.UnbindRequest) -> admin.UnbindResponse:
+    await services.topology.unbind(principal, vhost_of(request.vhost), binding_of(request.binding))
     return admin.UnbindResponse()
 
 
@@ -148,7 +133,7 @@ def _page_size(wanted: int) -> int:
 
 
 def _next(names: Sequence[str], limit: int) -> str:
-    """A full page may have another one behind it, which may turn out to be empty."""
+    """Return the next page's token. A full page may have another one behind it, which may turn out to be empty."""
     return _TOKEN_MARK + names[-1] if len(names) == limit else ""
 
 

@@ -5,12 +5,9 @@ import json
 import pytest
 import structlog
 
-from penstock.frontends.grpc.audit import AUDITED, QUIET, SUBJECT_CHARACTERS_MAX
-from penstock.frontends.grpc.calls import METHODS
+from penstock.services.audit import SUBJECT_CHARACTERS_MAX
 from penstock.v1 import admin_pb2 as admin
 from support.grpc_fakes import FakeCall, World, basic, play
-
-READING = ("Get", "List")
 
 
 def told(*calls):
@@ -63,13 +60,6 @@ def test_reading_is_not_told() -> None:
     assert told(("ListUsers", admin.ListUsersRequest(), "admin")) == []
 
 
-def test_every_method_that_changes_something_is_told_unless_it_is_named_as_one_that_is_not() -> None:
-    changing = {name for name in METHODS if not name.startswith(READING)}
-
-    assert changing == set(AUDITED) | QUIET
-    assert not QUIET & set(AUDITED)
-
-
 def test_a_user_is_told_once_a_connection_when_they_log_in() -> None:
     listing = ("ListVhosts", admin.ListVhostsRequest(), "admin")
     lines = all_told(listing, listing, ("ListVhosts", admin.ListVhostsRequest(), "reader"))
@@ -86,7 +76,7 @@ def test_a_policy_is_told_with_its_definition() -> None:
     (line,) = told(("SetPolicy", request, "admin"))
 
     assert line["outcome"] == "done"
-    assert line["about"]["definition"] == {"alternate-exchange": {"stringValue": "others"}}
+    assert line["about"]["definition"] == {"alternate-exchange": "others"}
 
 
 def test_a_long_subject_is_cut() -> None:
@@ -102,14 +92,14 @@ def test_a_long_subject_is_cut() -> None:
         (
             "DeleteQueue",
             admin.DeleteQueueRequest(name="q"),
-            {"vhost": "", "name": "q", "if_unused": False, "if_empty": False},
+            {"vhost": "/", "name": "q", "if_unused": False, "if_empty": False},
         ),
-        ("PurgeQueue", admin.PurgeQueueRequest(name="q"), {"vhost": "", "name": "q"}),
-        ("DeleteExchange", admin.DeleteExchangeRequest(name="e"), {"vhost": "", "name": "e", "if_unused": False}),
+        ("PurgeQueue", admin.PurgeQueueRequest(name="q"), {"vhost": "/", "name": "q"}),
+        ("DeleteExchange", admin.DeleteExchangeRequest(name="e"), {"vhost": "/", "name": "e", "if_unused": False}),
         (
             "Unbind",
             admin.UnbindRequest(binding=admin.Binding(source="e", destination="q")),
-            {"vhost": "", "binding": {"source": "e", "destination": "q"}},
+            {"vhost": "/", "binding": {"source": "e", "destination_kind": "queue", "destination": "q"}},
         ),
     ],
 )
@@ -120,11 +110,18 @@ def test_deletes_and_purges_are_told(method, request_, about) -> None:
     assert line["about"] == about
 
 
-@pytest.mark.parametrize(("method", "fields"), AUDITED.items())
-def test_the_fields_told_are_there_and_none_is_a_secret(method: str, fields: tuple[str, ...]) -> None:
-    for field in fields:
-        descriptor = METHODS[method].request.DESCRIPTOR
-        for part in field.split("."):
-            assert part in descriptor.fields_by_name, (method, field)
-            assert part not in ("password", "json", "password_hash")
-            descriptor = descriptor.fields_by_name[part].message_type
+def test_arguments_that_json_does_not_have_are_logged_as_text() -> None:
+    request = admin.UnbindRequest(binding=admin.Binding(source="e", destination="q", routing_key="k"))
+    request.binding.arguments["bytes"].bytes_value = b"\xff\x00a"
+    request.binding.arguments["list"].array_value.items.add(timestamp_value=7)
+    (line,) = told(("Unbind", request, "admin"))
+
+    arguments = json.loads(json.dumps(line["about"]))["binding"]["arguments"]
+    assert arguments == {"bytes": "\\xff\x00a", "list": [{"seconds": 7}]}
+
+
+def test_limits_are_logged_as_numbers() -> None:
+    request = admin.SetVhostLimitsRequest(limits=admin.VhostLimits(queues_max=5))
+    (line,) = told(("SetVhostLimits", request, "admin"))
+
+    assert line["about"] == {"vhost": "/", "limits": {"queues_max": 5}}

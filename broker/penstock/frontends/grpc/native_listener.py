@@ -1,0 +1,34 @@
+"""The native server as the front end and the services see it."""
+
+from collections.abc import Sequence
+
+from penstock.frontends.grpc.ports import Call
+from penstock.native import Server
+
+
+class NativeListener:
+    """Implements `frontends.grpc.ports.Listener`."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    @property
+    def wake_fd(self) -> int:
+        return self._server.wake_fd
+
+    def take(self) -> Sequence[Call]:
+        return self._server.take()
+
+    def forget(self) -> None:
+        self._server.forget()
+
+    def recheck(self) -> None:
+        self._server.recheck()
+
+    def recheck_connection(self, connection: int) -> None:
+        """Make all streams ask again: the server cannot choose those of one connection."""
+        del connection
+        self._server.recheck()
+
+    def set_quota(self, name: str, is_user: bool, limits: dict[str, int]) -> None:
+        self._server.set_quota(name, is_user, limits)

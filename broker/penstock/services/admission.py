@@ -1,0 +1,104 @@
+"""Admission to the message paths: may this principal publish here, consume, read or get from that queue? A listener
+keeps the answer and moves messages without asking again, until an event makes it. With `again` the stream is open
+already, and asks whether it may go on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.model.errors import Thing
+from penstock.model.names import QueueId, VhostName, exchange_name, existing_queue_name, vhost_name
+from penstock.services.connections import Connections
+from penstock.services.principal import Principal
+from penstock.services.token_sessions import TokenSessions
+from penstock.services.verbs import QUESTIONS_MAX, decided, reading
+from penstock.vhost.vhost import Vhost
+from penstock.vhost.vhosts import Vhosts
+
+NO_QUEUE = QueueId(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """`by_key`: each routing key has to be asked for besides."""
+
+    vhost: VhostName
+    queue_id: QueueId = NO_QUEUE
+    by_key: bool = False
+
+
+class AdmissionVerbs:
+    def __init__(self, vhosts: Vhosts, connections: Connections, tokens: TokenSessions) -> None:
+        self._vhosts = vhosts
+        self._connections = connections
+        self._tokens = tokens
+
+    @reading
+    async def open_publisher(self, principal: Principal, vhost: str, *, again: bool = False) -> Admission:
+        """Admit a publisher to a virtual host; it asks for each exchange when it first writes to it."""
+        name = vhost_name(vhost)
+        principal.in_vhost(name).require_entry(Thing("vhost", name))
+        found = self._vhosts.get(name)
+        self._entered(principal, found, again=again)
+        return Admission(found.name)
+
+    @reading
+    async def publish(self, principal: Principal, vhost: str, exchange: str) -> Admission:
+        found = self._vhosts.get(vhost_name(vhost))
+        by_key = await found.admit_publish(principal.in_vhost(found.name), exchange_name(exchange))
+        return Admission(found.name, by_key=by_key)
+
+    @reading
+    async def publish_keys(self, principal: Principal, vhost: str, exchange: str, keys: Sequence[str]) -> list[bool]:
+        """Return which routing keys the principal may publish with to an exchange that it was admitted to."""
+        found = self._vhosts.get(vhost_name(vhost))
+
+        async def look() -> list[bool]:
+            return found.may_publish_keys(principal.in_vhost(found.name), exchange_name(exchange), keys)
+
+        return await decided(principal, look, QUESTIONS_MAX + len(keys))
+
+    @reading
+    async def open_consumer(self, principal: Principal, vhost: str, queue: str, *, again: bool = False) -> Admission:
+        found, admission = await self._consumed(principal, vhost, queue)
+        self._entered(principal, found, again=again)
+        return admission
+
+    @reading
+    async def get(self, principal: Principal, vhost: str, queue: str, *, again: bool = False) -> Admission:
+        found, admission = await self._consumed(principal, vhost, queue)
+        self._entered(principal, found, again=again)
+        return admission
+
+    @reading
+    async def settle(self, principal: Principal, vhost: str, queue: str) -> Admission:
+        _, admission = await self._consumed(principal, vhost, queue)
+        return admission
+
+    @reading
+    async def open_reader(
+        self,
+        principal: Principal,
+        vhost: str,
+        partition: str,
+        *,
+        group: str = "",
+        single_active: bool = False,
+        again: bool = False,
+    ) -> Admission:
+        """Admit a reader of a stream's partition."""
+        found = self._vhosts.get(vhost_name(vhost))
+        rights, name = principal.in_vhost(found.name), existing_queue_name(partition)
+        queue_id = await found.streams.admit_read(rights, name, group, single_active=single_active)
+        self._entered(principal, found, again=again)
+        return Admission(found.name, queue_id)
+
+    async def _consumed(self, principal: Principal, vhost: str, queue: str) -> tuple[Vhost, Admission]:
+        found = self._vhosts.get(vhost_name(vhost))
+        queue_id = await found.admit_consume(principal.in_vhost(found.name), existing_queue_name(queue))
+        return found, Admission(found.name, queue_id)
+
+    def _entered(self, principal: Principal, vhost: Vhost, *, again: bool) -> None:
+        """Count the connection in the virtual host, and let the stream end with its token."""
+        if not again:
+            self._connections.enter(principal.connection, vhost.name, vhost.limits.connections_max)
+            self._tokens.opened(principal.connection_id, principal.mark, principal.identity)

@@ -1,0 +1,90 @@
+"""Builds the services of a broker from its parts. The launcher calls it before there is any listener."""
+
+from dataclasses import dataclass
+
+from penstock.kit.clock import Clock
+from penstock.services.admission import AdmissionVerbs
+from penstock.services.backups import BackupVerbs
+from penstock.services.connections import Connections
+from penstock.services.definitions import DefinitionVerbs
+from penstock.services.events import Events, TokenChanged
+from penstock.services.leases import LeaseVerbs
+from penstock.services.limits import LimitVerbs
+from penstock.services.listeners import Listeners
+from penstock.services.log_ins import LogIns
+from penstock.services.policies import PolicyVerbs
+from penstock.services.ports import Accounts, Archives, Backups, LimitsOfUsers, Node, SignIn
+from penstock.services.sessions import SessionVerbs
+from penstock.services.stages import StageVerbs
+from penstock.services.status import StatusVerbs
+from penstock.services.streams import StreamVerbs
+from penstock.services.token_sessions import Later, TokenSessions
+from penstock.services.topology import TopologyVerbs
+from penstock.services.users import UserVerbs
+from penstock.services.vhosts import VhostVerbs
+from penstock.vhost.ports import DefinitionsUsers
+from penstock.vhost.vhosts import Vhosts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What services work on. `later` calls back after some seconds."""
+
+    vhosts: Vhosts
+    accounts: Accounts
+    user_limits: LimitsOfUsers
+    definitions_users: DefinitionsUsers
+    backups: Backups
+    node: Node
+    sign_in: SignIn
+    log_ins: LogIns
+    clock: Clock
+    later: Later
+    archives: Archives | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """All a front end needs: the verbs, by subject, and the listeners that hear of changes."""
+
+    listeners: Listeners
+    connections: Connections
+    sessions: SessionVerbs
+    vhosts: VhostVerbs
+    topology: TopologyVerbs
+    users: UserVerbs
+    limits: LimitVerbs
+    policies: PolicyVerbs
+    admission: AdmissionVerbs
+    streams: StreamVerbs
+    leases: LeaseVerbs
+    stages: StageVerbs
+    definitions: DefinitionVerbs
+    backups: BackupVerbs
+    status: StatusVerbs
+
+
+def build(parts: Parts) -> Services:
+    """Return the services of a broker."""
+    events, connections, vhosts = Events(), Connections(), parts.vhosts
+    listeners = Listeners(vhosts.all, parts.user_limits)
+    events.subscribe(listeners.take)
+    tokens = TokenSessions(parts.clock, parts.later, lambda connection: events.emit(TokenChanged(connection)))
+    sessions = SessionVerbs(parts.sign_in, connections, tokens, parts.user_limits, parts.log_ins, vhosts)
+    return Services(
+        listeners=listeners,
+        connections=connections,
+        sessions=sessions,
+        vhosts=VhostVerbs(vhosts, parts.accounts, events),
+        topology=TopologyVerbs(vhosts, sessions, events),
+        users=UserVerbs(parts.accounts, parts.user_limits, vhosts, events),
+        limits=LimitVerbs(vhosts, parts.user_limits, connections, events),
+        policies=PolicyVerbs(vhosts, events),
+        admission=AdmissionVerbs(vhosts, connections, tokens),
+        streams=StreamVerbs(vhosts, parts.archives, events),
+        leases=LeaseVerbs(vhosts),
+        stages=StageVerbs(vhosts, tokens),
+        definitions=DefinitionVerbs(vhosts, parts.definitions_users, parts.node, events),
+        backups=BackupVerbs(parts.backups),
+        status=StatusVerbs(parts.node),
+    )

@@ -1,0 +1,59 @@
+"""The audit log: log-ins, and verbs that change something, done or refused, with user, address, connection and subject.
+Each verb names the fields that are logged, so that no password or token is logged with a new one. A subject is cut at
+4,096 characters."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any, Final
+
+from penstock.kit.logging import logger
+from penstock.services.principal import Principal
+
+SUBJECT_CHARACTERS_MAX: Final = 4_096
+_log = logger("audit")
+
+
+def log_in(principal: Principal) -> None:
+    """Log that a user was authenticated on a connection for the first time."""
+    connection = principal.connection
+    _log.info("LogIn", outcome="done", user=principal.name, peer=connection.peer, connection=int(connection.id))
+
+
+def report(event: str, principal: Principal, about: Mapping[str, object], refusal: str = "") -> None:
+    """Log a verb that was done, or why it was not."""
+    connection = principal.connection
+    told: dict[str, Any] = {
+        "user": principal.name,
+        "peer": connection.peer,
+        "connection": int(connection.id),
+        "about": _bounded({name: _plain(value) for name, value in about.items() if value is not None}),
+    }
+    if refusal:
+        _log.warning(event, outcome="refused", refusal=refusal, **told)
+    else:
+        _log.info(event, outcome="done", **told)
+
+
+def _plain(value: object) -> Any:
+    """Return the value as JSON has it; empty fields of a record are left out."""
+    if isinstance(value, Enum):
+        return value.value
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if is_dataclass(value):
+        named = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {name: item for name, item in named.items() if item not in ("", {}, None)}
+    return str(value)
+
+
+def _bounded(about: dict[str, Any]) -> dict[str, Any] | str:
+    text = json.dumps(about, ensure_ascii=False)
+    return about if len(text) <= SUBJECT_CHARACTERS_MAX else text[:SUBJECT_CHARACTERS_MAX]

@@ -1,0 +1,37 @@
+"""Export and import of definitions, of the whole broker or of one virtual host."""
+
+from penstock.model.names import vhost_name
+from penstock.services.events import Events, LimitsChanged, PermissionsChanged, TopologyChanged
+from penstock.services.ports import Node
+from penstock.services.principal import Principal
+from penstock.services.verbs import changing
+from penstock.vhost import definitions
+from penstock.vhost.definitions_json import DEFINITIONS
+from penstock.vhost.ports import DefinitionsUsers
+from penstock.vhost.vhosts import Vhosts
+
+
+class DefinitionVerbs:
+    def __init__(self, vhosts: Vhosts, users: DefinitionsUsers, node: Node, events: Events) -> None:
+        self._vhosts = vhosts
+        self._users = users
+        self._node = node
+        self._events = events
+
+    @changing("ExportDefinitions", "vhost")
+    async def export_definitions(self, principal: Principal, vhost: str | None = None) -> bytes:
+        """Return the JSON of one virtual host, or of everything with users and permissions."""
+        version, rights = self._node.state().version, principal.in_broker()
+        if vhost is None:
+            return await definitions.export_definitions(self._vhosts, self._users, rights, version)
+        return await definitions.export_vhost(self._vhosts.get(vhost_name(vhost)), rights, version)
+
+    @changing("ImportDefinitions", "vhost")
+    async def import_definitions(self, principal: Principal, text: bytes, vhost: str | None = None) -> dict[str, int]:
+        """Return how many of each kind were added."""
+        into = None if vhost is None else vhost_name(vhost)
+        principal.require_administrator(DEFINITIONS)
+        with self._events.commit() as changed:
+            # What stopped half-way has changed something too.
+            changed.update((TopologyChanged(into or ""), PermissionsChanged(), LimitsChanged()))
+            return await definitions.import_definitions(self._vhosts, self._users, principal.in_broker(), text, into)

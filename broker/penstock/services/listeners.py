@@ -1,0 +1,58 @@
+"""Tells listeners what verbs changed: the one subscriber that makes open streams ask again, and applies limits."""
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from penstock.services.events import Event, LimitsChanged, PermissionsChanged, TokenChanged, TopologyChanged
+from penstock.services.ports import LimitsOfUsers
+from penstock.services.quotas import QuotaListener, Quotas
+from penstock.vhost.vhost import Vhost
+
+
+class Listener(QuotaListener, Protocol):
+    """What a listener does with its open streams when rights change."""
+
+    def forget(self) -> None:
+        """Make publishers ask again which exchanges they may write."""
+        ...
+
+    def recheck(self) -> None:
+        """Make every open stream ask again whether it may go on, and publishers for their exchanges."""
+        ...
+
+    def recheck_connection(self, connection: int) -> None:
+        """Make the open streams of one connection ask again whether they may go on."""
+        ...
+
+
+class Listeners:
+    """The listeners that serve now. Add one before it serves, so that it knows the limits."""
+
+    def __init__(self, vhosts: Callable[[], Iterable[Vhost]], user_limits: LimitsOfUsers) -> None:
+        self._vhosts = vhosts
+        self._user_limits = user_limits
+        self._quotas: dict[Listener, Quotas] = {}
+
+    def add(self, listener: Listener) -> None:
+        quotas = self._quotas[listener] = Quotas(listener, self._vhosts, self._user_limits)
+        quotas.apply()
+
+    def remove(self, listener: Listener) -> None:
+        self._quotas.pop(listener, None)
+
+    def take(self, events: frozenset[Event]) -> None:
+        """Pass on what one verb changed: each listener hears of it once."""
+        has_limits = any(isinstance(event, LimitsChanged) for event in events)
+        has_permissions = any(isinstance(event, PermissionsChanged) for event in events)
+        has_topology = any(isinstance(event, TopologyChanged) for event in events)
+        connections = {event.connection for event in events if isinstance(event, TokenChanged)}
+        for listener, quotas in self._quotas.items():
+            if has_limits:
+                quotas.apply()
+            if has_permissions:
+                listener.recheck()
+                continue
+            if has_topology:
+                listener.forget()
+            for connection in connections:
+                listener.recheck_connection(connection)

@@ -1,0 +1,35 @@
+"""The broker's own state. Every principal may ask how it is; where it keeps its files only administrators and
+monitoring see."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from penstock.identity import Tag
+from penstock.services.ports import Damage, Node, NodeState, VhostTotals
+from penstock.services.principal import Principal
+from penstock.services.verbs import reading
+
+CARETAKERS: Final = frozenset({Tag.ADMINISTRATOR, Tag.MONITORING})
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatus:
+    """`metrics` are the engine's counters by name."""
+
+    node: NodeState
+    metrics: Mapping[str, float]
+    vhosts: list[VhostTotals]
+    damages: list[Damage]
+
+
+class StatusVerbs:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    @reading
+    async def get_status(self, principal: Principal) -> BrokerStatus:
+        state, metrics, totals = self._node.state(), self._node.metrics(), self._node.vhost_totals()
+        if CARETAKERS.intersection(principal.tags):
+            return BrokerStatus(state, metrics, totals, self._node.damages())
+        return BrokerStatus(replace(state, data_dir="", data_id="", listeners={}), metrics, totals, [])

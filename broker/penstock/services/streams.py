@@ -1,0 +1,129 @@
+"""Streams: declaring and deleting them, their offsets, consumer groups and named producers."""
+
+from collections.abc import Sequence
+
+from penstock.metadata.commands import DeclareStream
+from penstock.model.arguments import Arguments
+from penstock.model.names import VhostName, check_name, existing_queue_name, vhost_name
+from penstock.services.events import Events, TopologyChanged
+from penstock.services.ports import ArchivedPart, Archives, ArchiveStanding
+from penstock.services.principal import Principal
+from penstock.services.verbs import changing, reading, repeated
+from penstock.vhost.actor import Actor
+from penstock.vhost.ports import ProducerState
+from penstock.vhost.streams import PRODUCERS_PAGE_MAX, GroupStatus, PartitionStatus, Streams, StreamStatus
+from penstock.vhost.vhosts import Vhosts
+
+
+class StreamVerbs:
+    def __init__(self, vhosts: Vhosts, archives: Archives | None, events: Events) -> None:
+        self._vhosts = vhosts
+        self._archives = archives
+        self._events = events
+
+    # ------------------------------------------------------------ as wholes
+
+    @reading
+    async def list_streams(self, principal: Principal, vhost: str, *, name: str | None = None) -> list[StreamStatus]:
+        """Return them in the order of their names; or only the one, which must be there."""
+        _, rights, streams = self._in(principal, vhost)
+        return await streams.statuses(rights, name)
+
+    @repeated
+    async def declare_stream(
+        self, principal: Principal, vhost: str, name: str, partitions: int, arguments: Arguments
+    ) -> Sequence[str]:
+        """Return the names of its partitions."""
+        place, rights, streams = self._in(principal, vhost)
+        declared = await streams.declare(rights, DeclareStream(check_name("stream", name), partitions, arguments))
+        if declared.is_new:
+            self._events.emit(TopologyChanged(place))  # a publisher may have learned that there is none
+        return declared.partitions
+
+    @changing("DeleteStream", "vhost", "name")
+    async def delete_stream(self, principal: Principal, vhost: str, name: str) -> int:
+        """Return the number of messages that were deleted with it."""
+        place, rights, streams = self._in(principal, vhost)
+        dropped_count = await streams.delete(rights, check_name("stream", name))
+        self._events.emit(TopologyChanged(place))
+        return dropped_count
+
+    # ------------------------------------------------------------ offsets
+
+    @reading
+    async def get_offsets(
+        self, principal: Principal, vhost: str, stream: str, *, timestamp_ms: int | None = None, archive: bool = False
+    ) -> list[tuple[PartitionStatus, ArchiveStanding | None]]:
+        """Return where each partition begins and ends, and with `archive` what is archived below."""
+        place, rights, streams = self._in(principal, vhost)
+        found: list[tuple[PartitionStatus, ArchiveStanding | None]] = []
+        for status in await streams.offsets(rights, stream, timestamp_ms):
+            archived = None
+            if archive and self._archives is not None:
+                archived = await self._archives.standing(_part(place, streams, status), timestamp_ms)
+            found.append((status, archived))
+        return found
+
+    @reading
+    async def read_archive(
+        self, principal: Principal, vhost: str, partition: str, span: tuple[int, int], columns: Sequence[str] | None
+    ) -> bytes:
+        """Return the next archived messages of a span of offsets, as the listener takes them."""
+        place, rights, streams = self._in(principal, vhost)
+        status = await streams.admit_archive(rights, existing_queue_name(partition))
+        if self._archives is None:
+            return b""
+        return await self._archives.piece(_part(place, streams, status), *span, columns)
+
+    @changing("TrimStream", "vhost", "partition", "before")
+    async def trim_stream(self, principal: Principal, vhost: str, partition: str, before: int) -> tuple[int, int]:
+        """Return the number of messages that were dropped, and the first offset that is left."""
+        _, rights, streams = self._in(principal, vhost)
+        return await streams.trim(rights, existing_queue_name(partition), before)
+
+    @repeated
+    async def store_offset(self, principal: Principal, vhost: str, partition: str, group: str, offset: int) -> None:
+        """Store a group's offset; it is on the disk when this returns."""
+        _, rights, streams = self._in(principal, vhost)
+        await streams.store_offset(rights, existing_queue_name(partition), group, offset)
+
+    # ------------------------------------------------------------ groups and producers
+
+    @reading
+    async def list_groups(self, principal: Principal, vhost: str, stream: str) -> list[GroupStatus]:
+        _, rights, streams = self._in(principal, vhost)
+        return await streams.groups(rights, stream)
+
+    @changing("DeleteGroup", "vhost", "stream", "group")
+    async def delete_group(self, principal: Principal, vhost: str, stream: str, group: str) -> bool:
+        """Return whether an offset was stored."""
+        _, rights, streams = self._in(principal, vhost)
+        return await streams.delete_group(rights, stream, group)
+
+    @reading
+    async def get_producer(self, principal: Principal, vhost: str, producer: str) -> int | None:
+        """Return the highest sequence that is stored."""
+        _, rights, streams = self._in(principal, vhost)
+        return await streams.producer_sequence(rights, producer)
+
+    @reading
+    async def list_producers(
+        self, principal: Principal, vhost: str, *, after: str = "", limit: int = 0
+    ) -> list[ProducerState]:
+        """Return a page in the order of names, beginning after the name `after`."""
+        _, rights, streams = self._in(principal, vhost)
+        return await streams.producers(rights, after, limit or PRODUCERS_PAGE_MAX)
+
+    @changing("DeleteProducer", "vhost", "producer")
+    async def delete_producer(self, principal: Principal, vhost: str, producer: str) -> bool:
+        """Return whether it was there."""
+        _, rights, streams = self._in(principal, vhost)
+        return await streams.delete_producer(rights, producer)
+
+    def _in(self, principal: Principal, vhost: str) -> tuple[VhostName, Actor, Streams]:
+        found = self._vhosts.get(vhost_name(vhost))
+        return found.name, principal.in_vhost(found.name), found.streams
+
+
+def _part(vhost: str, streams: Streams, status: PartitionStatus) -> ArchivedPart:
+    return ArchivedPart(vhost, streams.stream_of(status.name), status.name, status.queue_id, status.state)

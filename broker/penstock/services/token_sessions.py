@@ -1,0 +1,114 @@
+"""Streams that outlive the tokens they were opened with. When a token ends, the streams of its connection ask again and
+are refused. If a newer token of the same user came on the same connection meanwhile, it counts instead: gRPC sends
+credentials once a stream, so the newer token comes by a call of its own."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.identity import Person
+from penstock.kit.clock import Clock
+from penstock.model.errors import NotAuthenticatedError, PreconditionFailedError, Thing
+from penstock.model.names import ConnectionId
+from penstock.services.principal import Credentials, digest_of
+
+Later = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
+"""Calls back after some seconds; what it gives can be cancelled."""
+
+LOOK_SECONDS_MAX: Final = 60.0
+"""A timer does not hear that the machine's time was set: tokens are looked at this often."""
+
+CREDENTIALS_MAX: Final = 1_024
+"""Of one connection. A stream whose credentials are forgotten goes by the token that it was opened with."""
+
+
+@dataclass(slots=True)
+class _Session:
+    """Of one connection: who opened streams with which credentials, and the newest word on who they are. Credentials
+    are kept as digests, those used last at the end."""
+
+    connection: ConnectionId
+    names: OrderedDict[bytes, str] = field(default_factory=OrderedDict)
+    newest: dict[str, Person] = field(default_factory=dict)
+    timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
+
+
+class TokenSessions:
+    """`changed` is called with the connection whose streams have to ask again whether they may go on."""
+
+    def __init__(self, clock: Clock, later: Later, changed: Callable[[ConnectionId], None]) -> None:
+        self._clock = clock
+        self._later = later
+        self._changed = changed
+        self._by_connection: dict[ConnectionId, _Session] = {}
+
+    def opened(self, connection: ConnectionId, mark: bytes, person: Person) -> None:
+        """Watch a token that a stream was opened with; `mark` is its digest."""
+        if person.expires_at_ms is None:
+            return
+        session = self._by_connection.setdefault(connection, _Session(connection))
+        if mark in session.names:
+            session.names.move_to_end(mark)
+            return
+        if len(session.names) >= CREDENTIALS_MAX:
+            session.names.popitem(last=False)
+        session.names[mark] = person.name
+        newest = session.newest.get(person.name)
+        if newest is None or (newest.expires_at_ms or 0) < person.expires_at_ms:
+            session.newest[person.name] = person
+            self._watch(session, person.name)
+
+    def renewed(self, connection: ConnectionId, person: Person) -> None:
+        """Raises PreconditionFailedError when this connection has no streams of that person that could end."""
+        session = self._by_connection.get(connection)
+        if session is None or person.name not in session.newest or person.expires_at_ms is None:
+            raise PreconditionFailedError(
+                Thing("user", person.name),
+                "has no stream on this connection that was opened with a token",
+                "call this on the connection of the streams, with a token of the same user",
+            )
+        session.newest[person.name] = person
+        self._watch(session, person.name)
+        self._changed(connection)
+
+    def newest(self, connection: ConnectionId, credentials: Credentials) -> Person | None:
+        """Who a stream is by the newest token, or None when the one it was opened with is all there is. Raises
+        NotAuthenticatedError when the newest has ended too."""
+        session = self._by_connection.get(connection)
+        if session is None:
+            return None
+        mark = digest_of(credentials)
+        name = session.names.get(mark)
+        if name is None:
+            return None
+        session.names.move_to_end(mark)
+        person = session.newest[name]
+        if self._milliseconds_left(person) <= 0:
+            raise NotAuthenticatedError(name, "open a new stream with a new token: the time of this one is over")
+        return person
+
+    def end(self, connection: ConnectionId) -> None:
+        session = self._by_connection.pop(connection, None)
+        for timer in session.timers.values() if session is not None else ():
+            timer.cancel()
+
+    def _watch(self, session: _Session, name: str) -> None:
+        """Looks again when the newest token of a name should have ended."""
+        timer = session.timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+        seconds = max(0, self._milliseconds_left(session.newest[name])) / 1_000
+        session.timers[name] = self._later(min(seconds, LOOK_SECONDS_MAX), lambda: self._look(session, name))
+
+    def _look(self, session: _Session, name: str) -> None:
+        if self._milliseconds_left(session.newest[name]) > 0:
+            self._watch(session, name)
+        else:
+            del session.timers[name]
+            self._changed(session.connection)
+
+    def _milliseconds_left(self, person: Person) -> int:
+        assert person.expires_at_ms is not None
+        return person.expires_at_ms - self._clock.now_ms()

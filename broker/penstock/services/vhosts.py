@@ -1,0 +1,55 @@
+"""Virtual hosts as a whole. One that is deleted takes the permissions in it along, so that a new one of the same name
+does not inherit them."""
+
+from dataclasses import dataclass
+
+from penstock.model.errors import FaultError
+from penstock.model.names import vhost_name
+from penstock.services.events import Events, LimitsChanged, TopologyChanged
+from penstock.services.ports import Accounts
+from penstock.services.principal import Principal
+from penstock.services.verbs import changing, reading
+from penstock.storage import directory_name
+from penstock.vhost.vhosts import Vhosts
+
+
+@dataclass(frozen=True, slots=True)
+class VhostStatus:
+    name: str
+    directory: str
+    ready_count: int = 0
+    unsettled_count: int = 0
+
+
+class VhostVerbs:
+    def __init__(self, vhosts: Vhosts, accounts: Accounts, events: Events) -> None:
+        self._vhosts = vhosts
+        self._accounts = accounts
+        self._events = events
+
+    @reading
+    async def list_vhosts(self, principal: Principal) -> list[VhostStatus]:
+        """Return the virtual hosts that the principal may enter; all of them for administrators and monitoring."""
+        found: list[VhostStatus] = []
+        for vhost in self._vhosts.all():
+            if principal.identity.sees_vhost(vhost.name):
+                try:
+                    counts = vhost.totals()
+                except FaultError:
+                    counts = (0, 0)  # one that has stopped hides none of the others
+                found.append(VhostStatus(vhost.name, directory_name(vhost.name), *counts))
+        return found
+
+    @changing("CreateVhost", "name")
+    async def create_vhost(self, principal: Principal, name: str) -> bool:
+        """Return whether it is new."""
+        return await self._vhosts.create(principal.in_broker(), name)
+
+    @changing("DeleteVhost", "name")
+    async def delete_vhost(self, principal: Principal, name: str) -> None:
+        """Delete it with all its queues, messages, permissions and limits."""
+        checked = vhost_name(name)
+        with self._events.commit() as changed:
+            await self._vhosts.delete(principal.in_broker(), checked)
+            changed.update((TopologyChanged(checked), LimitsChanged()))
+            await self._accounts.forget_vhost(checked)

@@ -1,0 +1,141 @@
+"""What verbs tell the listeners: each change once, also when a later step fails, and nothing for what changes no
+right."""
+
+import pytest
+
+from penstock.identity.user_limits import UserLimits
+from penstock.model.errors import AccessRefusedError, DiskFullError, Thing
+from penstock.model.names import ConnectionId, QueueName
+from penstock.model.records import Binding, DestinationKind
+from penstock.services import DeclareExchange, DeclareQueue, Password, WantedPolicy
+from penstock.services.events import Events, LimitsChanged, PermissionsChanged, TokenChanged, TopologyChanged
+from penstock.services.listeners import Listeners
+from support.grpc_fakes import FakeListener, FakeUserLimits, World, play
+
+FULL = DiskFullError(Thing("file", "user-limits.json"), "has no room", "free some")
+
+
+async def logged_in(world: World, user: str = "admin"):
+    connection = world.services.connections.open(ConnectionId(1), "127.0.0.1:9")
+    return await world.services.sessions.log_in(Password(user, user), connection)
+
+
+def told(world: World) -> tuple[int, int, list[int], int]:
+    listener = world.listener
+    return listener.forget_count, listener.recheck_count, listener.rechecked, len(listener.quotas)
+
+
+def test_a_declare_of_a_queue_and_a_bind_make_no_stream_ask_again():
+    async def scenario(world: World) -> None:
+        topology, principal = world.services.topology, await logged_in(world)
+        await topology.declare_queue(principal, "/", DeclareQueue(QueueName("q"), ConnectionId(1)))
+        binding = Binding("amq.direct", DestinationKind.QUEUE, "q", "k")
+        await topology.bind(principal, "/", binding)
+        await topology.unbind(principal, "/", binding)
+        assert told(world) == (0, 0, [], 0)
+
+    play(scenario)
+
+
+def test_a_new_exchange_and_a_policy_make_publishers_ask_again():
+    async def scenario(world: World) -> None:
+        principal = await logged_in(world)
+        for _ in range(2):  # the second one changes nothing
+            await world.services.topology.declare_exchange(principal, "/", DeclareExchange("news"))
+        assert told(world) == (1, 0, [], 0)
+        policy = WantedPolicy("p", "^none$", definition={"alternate-exchange": "news"})
+        await world.services.policies.set_policy(principal, "/", policy)
+        assert told(world) == (2, 0, [], 0)
+
+    play(scenario)
+
+
+def test_a_user_whose_limits_cannot_be_deleted_is_deleted_and_its_streams_ask_again():
+    """The streams went on: a failed later step lost the news of the earlier one."""
+
+    async def scenario(world: World) -> None:
+        principal = await logged_in(world)
+        world.user_limits.fault = FULL
+        with pytest.raises(DiskFullError):
+            await world.services.users.delete_user(principal, "reader")
+        assert "reader" not in [user.name for user in world.accounts.users()]
+        assert told(world) == (0, 1, [], 0)
+
+    play(scenario)
+
+
+def test_a_vhost_whose_permissions_stay_is_deleted_and_publishers_ask_again():
+    async def scenario(world: World) -> None:
+        principal = await logged_in(world)
+        await world.services.vhosts.create_vhost(principal, "blue")
+
+        async def refuse(_):
+            raise FULL
+
+        world.accounts.forget_vhost = refuse
+        with pytest.raises(DiskFullError):
+            await world.services.vhosts.delete_vhost(principal, "blue")
+        assert told(world) == (1, 0, [], 0)
+
+    play(scenario)
+
+
+def test_an_import_by_somebody_who_may_not_makes_no_stream_ask_again():
+    async def scenario(world: World) -> None:
+        reader, admin = await logged_in(world, "reader"), await logged_in(world)
+        with pytest.raises(AccessRefusedError):
+            await world.services.definitions.import_definitions(reader, b"{}")
+        assert told(world) == (0, 0, [], 0)
+        await world.services.definitions.import_definitions(admin, b"{}")
+        assert told(world) == (0, 1, [], 0)
+
+    play(scenario)
+
+
+def test_limits_are_applied_by_the_verb_that_sets_them():
+    async def scenario(world: World) -> None:
+        principal = await logged_in(world)
+        await world.services.limits.set_vhost_limits(principal, "/", {"publish_rate": 7})
+        await world.services.limits.set_user_limits(principal, "anna", {"streams_max": 3})
+        assert world.listener.quotas == [("/", False, {"publish_rate": 7}), ("anna", True, {"streams_max": 3})]
+
+    play(scenario)
+
+
+def test_events_of_one_verb_are_delivered_once_and_together():
+    heard = []
+    events = Events()
+    events.subscribe(heard.append)
+
+    with events.commit() as changed:
+        changed.update([PermissionsChanged("anna"), PermissionsChanged("anna"), LimitsChanged()])
+        assert heard == []
+    with events.commit():
+        pass
+
+    assert heard == [{PermissionsChanged("anna"), LimitsChanged()}]
+
+
+def test_a_listener_that_rechecks_everything_is_told_nothing_more():
+    listener, limits = FakeListener(), FakeUserLimits()
+    listeners = Listeners(list, limits)
+    listeners.add(listener)
+
+    listeners.take(frozenset({TopologyChanged("/"), PermissionsChanged(), TokenChanged(ConnectionId(3))}))
+    assert (listener.forget_count, listener.recheck_count, listener.rechecked) == (0, 1, [])
+    listeners.take(frozenset({TopologyChanged("/"), TokenChanged(ConnectionId(3))}))
+    assert (listener.forget_count, listener.recheck_count, listener.rechecked) == (1, 1, [3])
+    listener.close()
+
+
+def test_a_new_listener_knows_the_limits_and_one_that_is_removed_hears_nothing():
+    listener, limits = FakeListener(), FakeUserLimits()
+    limits.limits["anna"] = UserLimits(streams_max=2)
+    listeners = Listeners(list, limits)
+    listeners.add(listener)
+    assert listener.quotas == [("anna", True, {"streams_max": 2})]
+
+    listeners.remove(listener)
+    listeners.take(frozenset({PermissionsChanged()}))
+    assert listener.recheck_count == 0
+    listener.close()
