@@ -1,1 +1,1 @@
-"""The front ends: one room a protocol, each with a door to the verbs and none to another front end."""
+"""The front ends, one package a protocol. They translate requests to verbs of `services` and do not know each other."""

@@ -2,12 +2,12 @@
 enter, and their own."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from penstock.identity.user_limits import UserLimits, check_user_limits
 from penstock.identity.users import check_user_name
 from penstock.metadata.limits import Limits
-from penstock.model.errors import Thing
+from penstock.model.errors import InvalidArgumentError, Thing
 from penstock.model.names import vhost_name
 from penstock.services.connections import Connections
 from penstock.services.events import Events, LimitsChanged
@@ -51,6 +51,7 @@ class LimitVerbs:
     async def set_vhost_limits(self, principal: Principal, vhost: str, limits: Mapping[str, int]) -> None:
         """Set the limits by their names; one that is not named is no limit."""
         found = self._vhosts.get(vhost_name(vhost))
+        _require_known(Thing("limits of vhost", found.name), limits, Limits)
         await found.set_limits(principal.in_vhost(found.name), Limits(**limits))
         self._events.emit(LimitsChanged())
 
@@ -67,7 +68,15 @@ class LimitVerbs:
     async def set_user_limits(self, principal: Principal, name: str, limits: Mapping[str, int]) -> None:
         principal.require_administrator(Thing("limits of user", name))
         check_user_name(name)
+        _require_known(Thing("limits of user", name), limits, UserLimits)
         wanted = UserLimits(**limits)
         check_user_limits(name, wanted)
         await self._user_limits.set(name, wanted)
         self._events.emit(LimitsChanged())
+
+
+def _require_known(thing: Thing, limits: Mapping[str, int], kind: type[Limits | UserLimits]) -> None:
+    names = [field.name for field in fields(kind)]
+    for name in limits:
+        if name not in names:
+            raise InvalidArgumentError(thing, f"have '{name[:64]}', which is unknown", f"set any of {', '.join(names)}")

@@ -1,5 +1,5 @@
-"""What all front ends need of the node they run in: accounts, its state, its figures. They are protocols, so that a
-front end's tests bring fakes, and so that no front end knows the launcher."""
+"""The parts that services work on, as protocols, so that tests bring fakes: accounts, sign-in, limits, backups, and the
+state and figures of the broker."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The verbs of virtual hosts: the only door of the front ends."""
+"""The verbs of virtual hosts, which `services` calls."""
 
 from penstock.vhost.actor import Actor
 from penstock.vhost.vhost import QueueStatus, Vhost

@@ -1,6 +1,6 @@
-"""One vhost's verbs: the only door through which front ends declare, bind, delete, look, and are admitted to publish
-and to consume. A verb checks what its actor may do, and hands a command to the owner or takes a look. It knows no
-protocol, and never sees a message.
+"""One vhost's verbs: declare, bind, delete, list, and admit to publishing and consuming. The services call them. A verb
+checks the rights of its actor, then hands a command to the owner or reads the topology. It knows no protocol, and never
+sees a message.
 """
 
 from collections.abc import Callable, Sequence

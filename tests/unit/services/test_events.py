@@ -4,7 +4,7 @@ right."""
 import pytest
 
 from penstock.identity.user_limits import UserLimits
-from penstock.model.errors import AccessRefusedError, DiskFullError, Thing
+from penstock.model.errors import AccessRefusedError, DiskFullError, InvalidArgumentError, Thing
 from penstock.model.names import ConnectionId, QueueName
 from penstock.model.records import Binding, DestinationKind
 from penstock.services import DeclareExchange, DeclareQueue, Password, WantedPolicy
@@ -98,6 +98,18 @@ def test_limits_are_applied_by_the_verb_that_sets_them():
         await world.services.limits.set_vhost_limits(principal, "/", {"publish_rate": 7})
         await world.services.limits.set_user_limits(principal, "anna", {"streams_max": 3})
         assert world.listener.quotas == [("/", False, {"publish_rate": 7}), ("anna", True, {"streams_max": 3})]
+
+    play(scenario)
+
+
+def test_a_limit_of_an_unknown_name_is_refused():
+    async def scenario(world: World) -> None:
+        principal = await logged_in(world)
+        with pytest.raises(InvalidArgumentError, match="'rate', which is unknown"):
+            await world.services.limits.set_vhost_limits(principal, "/", {"rate": 7})
+        with pytest.raises(InvalidArgumentError, match="'rate', which is unknown"):
+            await world.services.limits.set_user_limits(principal, "anna", {"rate": 7})
+        assert told(world) == (0, 0, [], 0)
 
     play(scenario)
 

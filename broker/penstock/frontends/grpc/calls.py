@@ -1,5 +1,5 @@
 """The table of unary methods: which message each takes, and which handler turns it into a verb. A method that is not in
-the table does not exist; the handlers live beside this, one file a noun."""
+the table does not exist; the handlers are in modules beside this, one a subject."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
-"""Between the wire's messages and the house's records. It translates and checks shape; whether a value is allowed is
-decided by the rooms behind. An enum or an empty field that means a default is resolved here, once."""
+"""Between the messages of the contract and the broker's records. It translates and checks shape; the services decide
+whether a value is allowed. An enum or an empty field that means a default is resolved here, once."""
 
 from collections.abc import Mapping
 

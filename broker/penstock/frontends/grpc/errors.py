@@ -1,5 +1,5 @@
-"""The one table from the house's errors to gRPC's status codes, with google.rpc details: what was refused, about
-what, and which rule it met. Texts come from the errors themselves; a bug's text never leaves the process."""
+"""The table from the broker's errors to gRPC's status codes, with google.rpc details. Texts come from the errors
+themselves; a bug's text never leaves the process."""
 
 from dataclasses import dataclass
 
@@ -58,7 +58,7 @@ TABLE: dict[type[Exception], tuple[int, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What goes over the wire; `details` is a serialised google.rpc.Status."""
+    """A status as gRPC sends it; `details` is a serialised google.rpc.Status."""
 
     code: int
     message: str
@@ -66,7 +66,7 @@ class Refusal:
 
 
 def refusal_of(error: RefusedError | FaultError) -> Refusal:
-    """The status of a refusal or a fault."""
+    """Return the status of a refusal or a fault."""
     code, reason = next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
     text = str(error)
     status = Status(code=code, message=text)
@@ -78,7 +78,7 @@ def refusal_of(error: RefusedError | FaultError) -> Refusal:
 
 
 def refusal_of_a_bug() -> Refusal:
-    """Says that it was not the client's doing, and nothing else."""
+    """Return a status that says no more than that the client did not cause it."""
     return Refusal(INTERNAL, "the broker failed while it decided this call; its log says why", b"")
 
 

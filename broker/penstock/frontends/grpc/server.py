@@ -1,5 +1,5 @@
-"""Takes from the native listener what has to be decided, and gives every call a task of its own, so that one that waits
-for a sync keeps nobody waiting. How many may be under way the listener bounds. It decides nothing itself."""
+"""Takes calls from the native listener and runs each in a task of its own, so that one that waits for a sync does not
+delay the others. The listener bounds how many there are; the services decide them."""
 
 import asyncio
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class GrpcFrontend:
     def start(self) -> None:
         self._services.listeners.add(self._listener)
         asyncio.get_running_loop().add_reader(self._listener.wake_fd, self._take)
-        self._take()  # what came before anybody looked
+        self._take()  # calls that came before this
 
     def stop(self) -> None:
         asyncio.get_running_loop().remove_reader(self._listener.wake_fd)
