@@ -5,10 +5,10 @@ import pytest
 
 from penstock.identity.user_limits import UserLimits
 from penstock.model.errors import AccessRefusedError, DiskFullError, InvalidArgumentError, Thing
-from penstock.model.names import ConnectionId, QueueName
+from penstock.model.names import ConnectionId, ExchangeName, QueueName, RoutingKey
 from penstock.model.records import Binding, DestinationKind
 from penstock.services import DeclareExchange, DeclareQueue, Password, WantedPolicy
-from penstock.services.events import Events, LimitsChanged, PermissionsChanged, TokenChanged, TopologyChanged
+from penstock.services.events import Event, Events, LimitsChanged, PermissionsChanged, TokenChanged, TopologyChanged
 from penstock.services.listeners import Listeners
 from support.grpc_fakes import FakeListener, FakeUserLimits, World, play
 
@@ -29,7 +29,7 @@ def test_a_declare_of_a_queue_and_a_bind_make_no_stream_ask_again():
     async def scenario(world: World) -> None:
         topology, principal = world.services.topology, await logged_in(world)
         await topology.declare_queue(principal, "/", DeclareQueue(QueueName("q"), ConnectionId(1)))
-        binding = Binding("amq.direct", DestinationKind.QUEUE, "q", "k")
+        binding = Binding(ExchangeName("amq.direct"), DestinationKind.QUEUE, QueueName("q"), RoutingKey("k"))
         await topology.bind(principal, "/", binding)
         await topology.unbind(principal, "/", binding)
         assert told(world) == (0, 0, [], 0)
@@ -41,7 +41,7 @@ def test_a_new_exchange_and_a_policy_make_publishers_ask_again():
     async def scenario(world: World) -> None:
         principal = await logged_in(world)
         for _ in range(2):  # the second one changes nothing
-            await world.services.topology.declare_exchange(principal, "/", DeclareExchange("news"))
+            await world.services.topology.declare_exchange(principal, "/", DeclareExchange(ExchangeName("news")))
         assert told(world) == (1, 0, [], 0)
         policy = WantedPolicy("p", "^none$", definition={"alternate-exchange": "news"})
         await world.services.policies.set_policy(principal, "/", policy)
@@ -72,7 +72,7 @@ def test_a_vhost_whose_permissions_stay_is_deleted_and_publishers_ask_again():
         async def refuse(_):
             raise FULL
 
-        world.accounts.forget_vhost = refuse
+        world.accounts.forget_vhost = refuse  # type: ignore[method-assign]
         with pytest.raises(DiskFullError):
             await world.services.vhosts.delete_vhost(principal, "blue")
         assert told(world) == (1, 0, [], 0)
@@ -115,7 +115,7 @@ def test_a_limit_of_an_unknown_name_is_refused():
 
 
 def test_events_of_one_verb_are_delivered_once_and_together():
-    heard = []
+    heard: list[frozenset[Event]] = []
     events = Events()
     events.subscribe(heard.append)
 

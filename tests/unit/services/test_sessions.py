@@ -104,7 +104,7 @@ def test_a_connection_that_ends_during_its_log_in_is_never_counted():
             await may_end.wait()
             return await log_in(name, password, **rest)
 
-        world.accounts.log_in = slowly
+        world.accounts.log_in = slowly  # type: ignore[method-assign]
         services = world.services
         connection = services.connections.open(ConnectionId(7), "127.0.0.1:4000")
         logging_in = asyncio.create_task(services.sessions.log_in(Password("admin", "admin"), connection))

@@ -55,6 +55,16 @@ class Asked:
         raise UndecidedError(ask)
 
 
+class Unanswered(Asked):
+    """A user of a server that cannot be reached."""
+
+    def allowance(self, vhost: str) -> Allowance | None:
+        async def ask() -> None:
+            raise FaultError(Thing("server", "http back end"), "does not answer", "try again later")
+
+        raise UndecidedError(ask)
+
+
 def principal(identity: Asked) -> Principal:
     return Principal(identity, Connection(ConnectionId(1), "192.0.2.7:4000"))
 
@@ -99,17 +109,8 @@ def test_each_routing_key_may_be_a_question():
 
 def test_a_server_that_does_not_answer_is_a_fault_of_the_verb_and_is_audited():
     async def scenario(world: World) -> None:
-        visitor = Asked()
-
-        def undecided(_vhost: str) -> Allowance | None:
-            async def ask() -> None:
-                raise FaultError(Thing("server", "http back end"), "does not answer", "try again later")
-
-            raise UndecidedError(ask)
-
-        visitor.allowance = undecided
         with structlog.testing.capture_logs() as lines, pytest.raises(FaultError, match="does not answer"):
-            await world.services.topology.purge_queue(principal(visitor), "/", "jobs")
+            await world.services.topology.purge_queue(principal(Unanswered()), "/", "jobs")
         assert [(line["event"], line["outcome"]) for line in lines] == [("PurgeQueue", "refused")]
 
     play(scenario)
