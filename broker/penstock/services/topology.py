@@ -63,10 +63,11 @@ class TopologyVerbs:
     async def declare_queue(self, principal: Principal, vhost: str, wanted: DeclareQueue) -> QueueStatus:
         """Declare a queue; an exclusive one belongs to the principal's connection."""
         found = self._vhosts.get(vhost_name(vhost))
-        status = await found.declare_queue(principal.in_vhost(found.name), wanted)
-        if wanted.exclusive and principal.connection.has_ended:
-            await self._sessions.end_queues(principal.connection_id)
-        return status
+        try:
+            return await found.declare_queue(principal.in_vhost(found.name), wanted)
+        finally:
+            if wanted.exclusive and principal.connection.has_ended:
+                await self._sessions.end_queues(principal.connection_id)
 
     @changing("DeleteQueue", "vhost", "name", "if_unused", "if_empty")
     async def delete_queue(

@@ -9,8 +9,8 @@ from penstock.identity import User
 from penstock.identity.user_limits import UserLimits
 from penstock.kit.peers import Source
 from penstock.model.errors import NotAuthenticatedError, PreconditionFailedError
-from penstock.model.names import ConnectionId
-from penstock.services import Certificate, NoCredentials, Password, Token
+from penstock.model.names import ConnectionId, QueueName
+from penstock.services import Certificate, DeclareQueue, NoCredentials, Password, Token
 from support.grpc_fakes import World, play
 
 USER = User("anna", "")
@@ -127,5 +127,19 @@ def test_a_call_that_is_taken_after_the_end_of_its_connection_is_not_counted():
         late = world.services.connections.open(ConnectionId(7), "127.0.0.1:4000")
         principal = await world.services.sessions.log_in(Password("admin", "admin"), late)
         assert (await world.services.limits.get_user_limits(principal, "")).connection_count == 0
+
+    play(scenario)
+
+
+def test_an_exclusive_queue_that_is_declared_after_the_end_of_its_connection_is_deleted():
+    async def scenario(world: World) -> None:
+        services, admin = world.services, Password("admin", "admin")
+        gone = await services.sessions.log_in(admin, services.connections.open(ConnectionId(7), "127.0.0.1:4000"))
+        await services.sessions.end(ConnectionId(7))
+        wanted = DeclareQueue(QueueName("mine"), ConnectionId(7), exclusive=True)
+        await services.topology.declare_queue(gone, "/", wanted)
+
+        other = await services.sessions.log_in(admin, services.connections.open(ConnectionId(8), "127.0.0.1:4001"))
+        assert await services.topology.list_queues(other, "/") == []
 
     play(scenario)
