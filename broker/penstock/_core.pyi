@@ -1,4 +1,7 @@
-"""What the native module offers. Only `penstock.native` and `penstock.client.native` import it."""
+"""The interface of the native module. Only `penstock.native` and `penstock.client.native` import it.
+
+The broker's part raises the classes of `penstock.model.errors`, the client's part raises RpcError.
+"""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -9,19 +12,14 @@ __all__ = [
     "Call",
     "Channel",
     "Consumer",
-    "CoreError",
     "Delivery",
-    "DiskFullError",
     "Engine",
-    "NotFoundError",
     "Pattern",
-    "PatternError",
     "Publisher",
     "Reader",
     "RpcError",
     "Server",
     "Shard",
-    "StorageError",
     "StreamDelivery",
     "Tls",
     "inspect_log",
@@ -33,22 +31,7 @@ __all__ = [
 
 version: str
 
-class CoreError(Exception):
-    """The root of what the native module raises."""
-
-class NotFoundError(CoreError):
-    """A queue or exchange that the engine does not have."""
-
-class StorageError(CoreError):
-    """The disk refused, or what it holds is damaged. The text names the file and the place."""
-
-class DiskFullError(StorageError):
-    """The disk has no room. `dedicate_queue` raises it, which may be tried again."""
-
-class PatternError(CoreError):
-    """A pattern is refused. `args` is (rule: str, way_out: str), the halves of a sentence about the pattern."""
-
-class RpcError(CoreError):
+class RpcError(Exception):
     """A call ended with a gRPC status. `args` is (code: int, message: str, details: bytes)."""
 
 # ---------------------------------------------------------------- patterns
@@ -60,7 +43,7 @@ class Pattern:
     size: int
     """The bytes that the compiled pattern takes, without the caches of matching."""
     def __new__(cls, source: str, *, is_whole: bool) -> Self:
-        """Compile a pattern that matches a whole text, or any part of one. Raises PatternError."""
+        """Compile a pattern that matches a whole text, or any part of one. Raises InvalidArgumentError."""
     def matches(self, text: str) -> bool: ...
     def __hash__(self) -> int: ...
 

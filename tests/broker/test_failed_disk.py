@@ -41,7 +41,7 @@ def test_a_disk_that_fails_is_told_and_a_start_has_what_was_confirmed(tmp_path: 
                 connection.publish(BODY, routing_key="jobs")
 
             eventually(lambda: "vhost '/' has stopped: " in health(broker), True)
-            eventually(lambda: broker.log.count("mend the disk, then restart the broker"), 1)
+            eventually(lambda: broker.log.count("repair the disk, then restart the broker"), 1)
         broker.kill()
         broker.start()
 

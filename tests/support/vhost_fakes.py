@@ -6,7 +6,7 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from penstock.metadata.effects import Entry, PersistQueue
 from penstock.model.arguments import NO_ARGUMENTS, Arguments
@@ -14,6 +14,7 @@ from penstock.model.errors import DiskFullError, NotWrittenError, StorageError, 
 from penstock.model.field_table import decode_table
 from penstock.model.names import ConnectionId, UserName, VhostName
 from penstock.model.records import Access
+from penstock.native import Shard
 from penstock.routing import headers as headers_rule
 from penstock.routing import topic
 from penstock.routing.murmur3 import murmur3
@@ -358,7 +359,7 @@ class FakeStorage:
     async def open(self, name: VhostName) -> OpenedVhost:
         entries = self.definitions[name].entries
         self.shards[name] = FakeShard(self.highest_queue_id)
-        return OpenedVhost(name, self.definitions[name], self.shards[name], entries)
+        return OpenedVhost(name, self.definitions[name], cast(Shard, self.shards[name]), entries)
 
     async def create(self, name: VhostName) -> OpenedVhost:
         self.order.append(name)

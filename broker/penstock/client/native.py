@@ -10,7 +10,6 @@ from typing import Any, cast
 from penstock._core import (
     Channel,
     Consumer,
-    CoreError,
     Delivery,
     Publisher,
     Reader,
@@ -19,7 +18,7 @@ from penstock._core import (
     perf_latency,
     perf_throughput,
 )
-from penstock.client.errors import PenstockError, from_status
+from penstock.client.errors import from_status
 from penstock.client.messages import Message
 from penstock.client.properties import read_properties
 from penstock.client.stream_messages import StreamMessage
@@ -118,6 +117,4 @@ def _measured(measure: Callable[[str], str], options: dict[str, Any]) -> dict[st
         figures: dict[str, Any] = json.loads(measure(json.dumps(options)))
     except RpcError as error:
         raise from_status(*error.args) from error
-    except CoreError as error:
-        raise PenstockError(str(error)) from error
     return figures

@@ -1,20 +1,13 @@
-"""The one door to the native module: rooms import its names from here, so that a machine can check who does."""
+"""The native module for the broker. Other packages import its names from here; import-linter checks which ones do."""
 
 from penstock._core import (
     Backup,
     Call,
-    CoreError,
-    DiskFullError,
     Engine,
-    NotFoundError,
-    RpcError,
     Server,
     Shard,
-    StorageError,
     Tls,
     inspect_log,
-    perf_latency,
-    perf_throughput,
     repair_log,
     version,
 )
@@ -22,18 +15,11 @@ from penstock._core import (
 __all__ = [
     "Backup",
     "Call",
-    "CoreError",
-    "DiskFullError",
     "Engine",
-    "NotFoundError",
-    "RpcError",
     "Server",
     "Shard",
-    "StorageError",
     "Tls",
     "inspect_log",
-    "perf_latency",
-    "perf_throughput",
     "repair_log",
     "version",
 ]

@@ -7,7 +7,7 @@ read differently are refused by name.
 
 from typing import Final
 
-from penstock._core import Pattern, PatternError
+from penstock._core import Pattern
 from penstock.model.errors import InvalidArgumentError, Thing, TooLargeError
 
 PATTERN_LENGTH_MAX: Final = 1_024
@@ -26,10 +26,9 @@ def compile_pattern(
         raise TooLargeError(thing, rule, size=len(written), size_max=PATTERN_LENGTH_MAX)
     try:
         return Pattern(source, is_whole=not is_searched)
-    except PatternError as error:
-        rule, way_out = error.args
-        thing, rule = _about(written, rule, owner)
-        raise InvalidArgumentError(thing, rule, way_out, field=kind) from error
+    except InvalidArgumentError as error:
+        thing, rule = _about(written, error.rule, owner)
+        raise InvalidArgumentError(thing, rule, error.way_out, field=kind) from error
     except UnicodeEncodeError as error:
         thing, rule = _about(written.encode(errors="backslashreplace").decode(), "is not valid Unicode", owner)
         raise InvalidArgumentError(thing, rule, "send the pattern as UTF-8", field=kind) from error

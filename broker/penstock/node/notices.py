@@ -41,7 +41,7 @@ async def _listen(engine: Speaker, reason_not_live: Callable[[], str]) -> None:
             log_notices(engine)
             reason = reason_not_live()
             if reason not in {"", told}:
-                _log.error(f"{reason}; mend the disk, then restart the broker")
+                _log.error(f"{reason}; repair the disk, then restart the broker")
                 told = reason
     finally:
         log_notices(engine)

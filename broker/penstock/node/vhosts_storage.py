@@ -9,11 +9,9 @@ from pathlib import Path
 
 from penstock.kit.logging import logger
 from penstock.metadata.effects import Entry, PersistLimits, PersistPolicies
-from penstock.model.errors import DiskFullError, NotWrittenError, StorageError, Thing
+from penstock.model.errors import DiskFullError, NotWrittenError, StorageError
 from penstock.model.names import VhostName
 from penstock.native import Engine, Shard
-from penstock.native import StorageError as NativeStorageError
-from penstock.node.shards import CarefulShard
 from penstock.services.ports import Damage
 from penstock.storage import DataDirectory, DefinitionsCopy, DefinitionsFile, read_vhosts, write_vhosts
 from penstock.storage.entries import change_of, entry_of, limits_of, policies_of, record_of
@@ -167,16 +165,9 @@ class VhostsStorage:
         if name not in self._read:
             self._read_files(name)
         read = self._read.pop(name)
-        try:
-            shard = self._engine.open_shard(name, str(path), page_cache_lost=self._directory.may_have_lost_page_cache)
-        except NativeStorageError as error:
-            raise StorageError(
-                Thing("log", str(path)), f"cannot be opened: {error}", "mend the disk, or look into it with log verify"
-            ) from error
+        shard = self._engine.open_shard(name, str(path), page_cache_lost=self._directory.may_have_lost_page_cache)
         self._shards[name] = shard
-        return OpenedVhost(
-            name, _Definitions(read.file, path, name, self._note_soon), CarefulShard(shard), read.entries
-        )
+        return OpenedVhost(name, _Definitions(read.file, path, name, self._note_soon), shard, read.entries)
 
 
 @dataclass(frozen=True, slots=True)

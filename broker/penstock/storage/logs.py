@@ -1,15 +1,12 @@
 """Looks into the log of a stopped vhost, for people who want to know what is in it or whether it is whole, and mends
 it. Queues are named as the definitions beside the log name them, or by number when those cannot be read."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from penstock.model.errors import StorageError, Thing
 from penstock.model.records import Queue
-from penstock.native import StorageError as NativeStorageError
 from penstock.native import inspect_log, repair_log
 from penstock.storage.amqp_frames import Declared
 from penstock.storage.definitions_amqp import read_changes
@@ -60,8 +57,7 @@ def inspect(directory: Path, *, verify: bool) -> list[dict[str, Any]]:
 def _inspect_vhost(directory: Path, vhost: Path, verify: bool) -> list[dict[str, Any]]:
     segments: list[dict[str, Any]] = []
     for log in _logs(vhost):
-        with _faults(log, "read"):
-            found = inspect_log(str(log), verify=verify)
+        found = inspect_log(str(log), verify=verify)
         segments += ({**segment, "file": _place(directory, log, segment["file"])} for segment in found)
     names = _queue_names(vhost)
     for damaged in (each for segment in segments for each in segment["damaged"]):
@@ -82,10 +78,9 @@ def repair(directory: Path) -> Repaired:
         for vhost in vhosts:
             names = _queue_names(vhost)
             for log in _logs(vhost):
-                with _faults(log, "repaired"):
-                    found, files = repair_log(
-                        str(log), segment_bytes_min=_SEGMENT_BYTES_MIN, segment_bytes_max=_SEGMENT_BYTES_MAX
-                    )
+                found, files = repair_log(
+                    str(log), segment_bytes_min=_SEGMENT_BYTES_MIN, segment_bytes_max=_SEGMENT_BYTES_MAX
+                )
                 dropped += (Dropped(_name(names, queue_id), sequence, error) for queue_id, sequence, error in found)
                 set_aside += (_place(directory, log, file) for file in files)
     return Repaired(tuple(dropped), tuple(set_aside))
@@ -140,15 +135,3 @@ def _queue_names(directory: Path) -> dict[int, str]:
 
 def _name(names: dict[int, str], queue_id: int) -> str:
     return names.get(queue_id, f"(queue {queue_id})")
-
-
-@contextmanager
-def _faults(directory: Path, action: str) -> Iterator[None]:
-    try:
-        yield
-    except NativeStorageError as error:
-        raise StorageError(
-            Thing("log", str(directory)),
-            f"cannot be {action}: {error}",
-            "name a data directory, or the directory of a virtual host in it",
-        ) from error

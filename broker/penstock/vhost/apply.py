@@ -16,8 +16,8 @@ from penstock.metadata.effects import (
     PutQueue,
     RemoveRoute,
 )
+from penstock.native import Shard
 from penstock.routing import compile_route
-from penstock.vhost.ports import Shard
 
 BATCH_MAX: Final = 1_024
 """Queues or routes that one call brings; the shard holds its lock for all of them, some 200 us."""

@@ -9,9 +9,10 @@ from penstock.metadata.topology import VhostTopology
 from penstock.model.errors import InvalidArgumentError, Thing
 from penstock.model.names import QueueId, QueueName, check_name
 from penstock.model.records import Access
+from penstock.native import Shard
 from penstock.vhost.actor import Actor
 from penstock.vhost.owner import Owner
-from penstock.vhost.ports import LeaseOwnerState, ReservedLease, Shard
+from penstock.vhost.ports import LeaseOwnerState, ReservedLease
 
 
 @dataclass(frozen=True, slots=True)

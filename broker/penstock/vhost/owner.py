@@ -25,8 +25,9 @@ from penstock.model.errors import (
     Thing,
 )
 from penstock.model.names import QueueId, QueueName
+from penstock.native import Backup, Shard
 from penstock.vhost.apply import apply_changes
-from penstock.vhost.ports import DefinitionsBackup, DefinitionsFile, LogBackup, QueueCounts, Shard
+from penstock.vhost.ports import DefinitionsBackup, DefinitionsFile, QueueCounts
 
 COMMANDS_WAITING_MAX: Final = 1_024
 """More callers than this wait outside. It is also the most that one round can take, and so bounds a round's time."""
@@ -142,12 +143,12 @@ class Owner:
         thread.add_done_callback(lambda _: self._threads.release())
         return await asyncio.shield(thread)
 
-    async def begin_backup(self) -> tuple[DefinitionsBackup, LogBackup]:
+    async def begin_backup(self) -> tuple[DefinitionsBackup, Backup]:
         """Fixes file and log between two rounds, when they agree; declares wait for no more than that."""
-        begun: tuple[DefinitionsBackup, LogBackup] = await self._wait(_Apart(self._begin_backup))
+        begun: tuple[DefinitionsBackup, Backup] = await self._wait(_Apart(self._begin_backup))
         return begun
 
-    def _begin_backup(self) -> tuple[DefinitionsBackup, LogBackup]:
+    def _begin_backup(self) -> tuple[DefinitionsBackup, Backup]:
         definitions = self._definitions.begin_backup()
         try:
             return definitions, self.shard.begin_backup()

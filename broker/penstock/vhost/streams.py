@@ -16,9 +16,10 @@ from penstock.model.arguments import Arguments
 from penstock.model.errors import InvalidArgumentError, Thing
 from penstock.model.names import QueueId, QueueName, check_name
 from penstock.model.records import Access, Queue
+from penstock.native import Shard
 from penstock.vhost.actor import Actor
 from penstock.vhost.owner import Owner
-from penstock.vhost.ports import GroupState, ProducerState, Shard, StreamState
+from penstock.vhost.ports import GroupState, ProducerState, StreamState
 
 PRODUCERS_PAGE_MAX: Final = 1_000
 OWN_PRODUCER_PREFIX: Final = "amq.stage/"

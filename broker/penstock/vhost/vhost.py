@@ -35,10 +35,11 @@ from penstock.model.names import (
     VhostName,
 )
 from penstock.model.records import ALTERNATE_KEYS, Access, Binding, DestinationKind, Exchange, ExchangeKind, Queue
+from penstock.native import Backup
 from penstock.vhost.actor import Actor
 from penstock.vhost.leases import Leases
 from penstock.vhost.owner import NO_COUNTS, Outcome, Owner
-from penstock.vhost.ports import DefinitionsBackup, LogBackup, QueueCounts
+from penstock.vhost.ports import DefinitionsBackup, QueueCounts
 from penstock.vhost.stages import Stages
 from penstock.vhost.streams import Streams
 
@@ -77,7 +78,7 @@ class VhostBackup:
 
     name: VhostName
     definitions: DefinitionsBackup
-    log: LogBackup
+    log: Backup
 
     def close(self) -> None:
         self.definitions.close()

@@ -9,10 +9,11 @@ from contextlib import contextmanager, suppress
 from penstock.metadata import VhostTopology, changes_of, restore
 from penstock.model.errors import NotFoundError, PreconditionFailedError, StoppedError, StorageError, Thing
 from penstock.model.names import ConnectionId, VhostName, vhost_name
+from penstock.native import Shard
 from penstock.vhost.actor import Actor
 from penstock.vhost.apply import apply_changes
 from penstock.vhost.owner import Owner
-from penstock.vhost.ports import OpenedVhost, Shard, Spawn, VhostsStorage
+from penstock.vhost.ports import OpenedVhost, Spawn, VhostsStorage
 from penstock.vhost.vhost import Vhost
 
 

@@ -27,7 +27,7 @@ class NoEngine:
 
     def open_shard(self, name: str, directory: str, *, page_cache_lost: bool) -> object:
         if self.fails:
-            raise vhosts_storage.NativeStorageError("the log is damaged")
+            raise StorageError(Thing("log", directory), "cannot be opened: it is damaged", "repair it")
         (Path(directory) / "msgs.0000000001").touch()
         return object()
 

@@ -13,7 +13,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::errors::of_engine;
+use crate::errors::{Doing, of_engine};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyEngine>()?;
@@ -35,7 +35,9 @@ impl PyEngine {
         *, segment_bytes_min, segment_bytes_max, segment_idle_ms, disk_free_bytes_min = 0, compaction_bytes_per_second = 0,
         producer_memory_ms = 0
     ))]
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
+        py: Python<'_>,
         segment_bytes_min: u64,
         segment_bytes_max: u64,
         segment_idle_ms: u64,
@@ -51,13 +53,14 @@ impl PyEngine {
             compaction_bytes_per_second,
             producer_memory: Duration::from_millis(producer_memory_ms),
         };
-        Ok(PyEngine { engine: Arc::new(Engine::new(options).map_err(of_engine)?) })
+        let engine = Engine::new(options).map_err(|error| of_engine(py, &error, Doing::RunningEngine))?;
+        Ok(PyEngine { engine: Arc::new(engine) })
     }
 
     #[pyo3(signature = (name, directory, *, page_cache_lost))]
     fn open_shard(&self, py: Python<'_>, name: &str, directory: &str, page_cache_lost: bool) -> PyResult<PyShard> {
         let opened = py.detach(|| self.engine.open_shard(name, Path::new(directory), page_cache_lost));
-        Ok(PyShard { shard: opened.map_err(of_engine)? })
+        Ok(PyShard { shard: opened.map_err(|error| of_engine(py, &error, Doing::OpeningLog { directory }))? })
     }
 
     fn metrics(&self, py: Python<'_>) -> BTreeMap<String, f64> {
@@ -69,7 +72,7 @@ impl PyEngine {
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.engine.close()).map_err(of_engine)
+        py.detach(|| self.engine.close()).map_err(|error| of_engine(py, &error, Doing::RunningEngine))
     }
 }
 
@@ -178,7 +181,8 @@ impl PyShard {
     }
 
     fn dedicate_queue(&self, py: Python<'_>, id: u32) -> PyResult<()> {
-        self.with(py, |shard| shard.dedicate(QueueId(id)))
+        let dedicated = py.detach(|| self.shard.dedicate(QueueId(id)));
+        dedicated.map_err(|error| of_engine(py, &error, Doing::CreatingQueueLog { vhost: self.shard.name() }))
     }
 
     fn delete_queue(&self, py: Python<'_>, id: u32) -> PyResult<u64> {
@@ -295,8 +299,8 @@ impl PyShard {
         bytes_max: u64,
     ) -> PyResult<(u64, u64, u64, bool, u64)> {
         let limits = LeaseLimits { messages_max, bytes_max };
-        py.detach(|| {
-            let home = self.shard.home_of(QueueId(id));
+        self.with(py, |shard| {
+            let home = shard.home_of(QueueId(id));
             let reserved = home.reserve_lease(QueueId(id), owner, lease, limits, now_ms())?;
             // Who asks an empty queue again and again makes nobody sync.
             if reserved.lease.count > 0 {
@@ -305,7 +309,6 @@ impl PyShard {
             let LeaseStanding { count, bytes, reserved_at_ms, .. } = reserved.lease;
             Ok((count, bytes, reserved_at_ms, reserved.is_new, reserved.ready_count))
         })
-        .map_err(of_engine)
     }
 
     fn ack_leases(&self, py: Python<'_>, id: u32, owner: &str, up_to: u64) -> PyResult<u64> {
@@ -381,8 +384,9 @@ impl PyShard {
     }
 
     fn begin_backup(&self, py: Python<'_>) -> PyResult<PyBackup> {
-        let backup = py.detach(|| self.shard.begin_backup()).map_err(of_engine)?;
-        Ok(PyBackup { position: backup.position().0, backup: Mutex::new(Some(backup)) })
+        let backup = self.with(py, |shard| shard.begin_backup())?;
+        let vhost = self.shard.name().to_owned();
+        Ok(PyBackup { position: backup.position().0, vhost, backup: Mutex::new(Some(backup)) })
     }
 
     #[pyo3(signature = (*, delete))]
@@ -398,13 +402,15 @@ impl PyShard {
         py: Python<'_>,
         work: impl FnOnce(&Arc<Shard>) -> Result<T, EngineError> + Send,
     ) -> PyResult<T> {
-        py.detach(|| work(&self.shard)).map_err(of_engine)
+        let worked = py.detach(|| work(&self.shard));
+        worked.map_err(|error| of_engine(py, &error, Doing::UsingLog { vhost: self.shard.name() }))
     }
 }
 
 #[pyclass(name = "Backup", module = "penstock._core", frozen)]
 struct PyBackup {
     backup: Mutex<Option<Backup>>,
+    vhost: String,
     #[pyo3(get)]
     position: u64,
 }
@@ -412,10 +418,11 @@ struct PyBackup {
 #[pymethods]
 impl PyBackup {
     fn write(&self, py: Python<'_>, directory: &str) -> PyResult<()> {
-        match self.take() {
-            Some(backup) => py.detach(|| backup.write(Path::new(directory))).map_err(of_engine),
-            None => Err(PyValueError::new_err("this backup was written or closed already")),
-        }
+        let Some(backup) = self.take() else {
+            return Err(PyValueError::new_err("this backup was written or closed already"));
+        };
+        let written = py.detach(|| backup.write(Path::new(directory)));
+        written.map_err(|error| of_engine(py, &error, Doing::CopyingLog { vhost: &self.vhost, directory }))
     }
 
     fn close(&self) {
@@ -453,7 +460,7 @@ fn destination_of(to_exchange: bool, name: &str) -> Destination<'_> {
 fn inspect_log<'py>(py: Python<'py>, directory: &str, verify: bool) -> PyResult<Vec<Bound<'py, PyDict>>> {
     let reports = py
         .detach(|| penstock_engine::inspect(Path::new(directory), verify))
-        .map_err(|error| of_engine(EngineError::Log(error)))?;
+        .map_err(|error| of_engine(py, &EngineError::Log(error), Doing::ReadingLog { directory }))?;
     let as_dict = |report: &penstock_engine::SegmentReport| {
         let dict = PyDict::new(py);
         dict.set_item("file", &report.file)?;
@@ -501,7 +508,9 @@ fn repair_log(
         compaction_bytes_per_second: 0,
         producer_memory: Duration::ZERO,
     };
-    let repaired = py.detach(|| Engine::repair(&options, Path::new(directory))).map_err(of_engine)?;
+    let repaired = py
+        .detach(|| Engine::repair(&options, Path::new(directory)))
+        .map_err(|error| of_engine(py, &error, Doing::RepairingLog { directory }))?;
     let dropped = repaired.dropped.into_iter().map(|(target, why)| (target.queue.0, target.sequence.0, why));
     Ok((dropped.collect(), repaired.set_aside))
 }

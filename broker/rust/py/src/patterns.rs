@@ -4,7 +4,7 @@ use penstock_pattern::{Extent, Pattern as Compiled};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use crate::errors::PatternError;
+use crate::errors::of_pattern;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Pattern>()
@@ -22,11 +22,11 @@ struct Pattern {
 impl Pattern {
     #[new]
     #[pyo3(signature = (source, *, is_whole))]
-    fn new(source: String, is_whole: bool) -> PyResult<Self> {
+    fn new(py: Python<'_>, source: String, is_whole: bool) -> PyResult<Self> {
         let extent = if is_whole { Extent::Whole } else { Extent::Part };
         match Compiled::new(&source, extent) {
             Ok(compiled) => Ok(Self { source, is_whole, compiled }),
-            Err(refusal) => Err(PatternError::new_err((refusal.rule, refusal.way_out))),
+            Err(refusal) => Err(of_pattern(py, &source, refusal)),
         }
     }
 
