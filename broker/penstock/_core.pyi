@@ -12,15 +12,28 @@ __all__ = [
     "Call",
     "Channel",
     "Consumer",
+    "DamagedFile",
     "Delivery",
+    "DroppedMessage",
     "Engine",
+    "GroupState",
+    "LeaseOwnerState",
+    "LeaseState",
+    "NewQueue",
+    "NewRoute",
+    "Notice",
     "Pattern",
+    "ProducerState",
     "Publisher",
+    "QueueCounts",
     "Reader",
+    "ReservedLease",
     "RpcError",
     "Server",
     "Shard",
+    "StageState",
     "StreamDelivery",
+    "StreamState",
     "Tls",
     "inspect_log",
     "perf_latency",
@@ -47,6 +60,126 @@ class Pattern:
     def matches(self, text: str) -> bool: ...
     def __hash__(self) -> int: ...
 
+# ---------------------------------------------------------------- the broker's side: records
+
+@final
+class NewQueue:
+    """A queue to put. `retention` is a stream's (max_age_ms, max_bytes), 0 for no bound, and None for other queues."""
+    id: int
+    name: str
+    auto_delete: bool
+    level: str | None
+    least_level: str | None
+    """The lowest level that a publisher can choose."""
+    retention: tuple[int, int] | None
+    def __new__(cls, *, id: int, name: str, auto_delete: bool = False, level: str | None = None, least_level: str | None = None, retention: tuple[int, int] | None = None) -> Self: ...
+
+@final
+class NewRoute:
+    """A route to add or to remove. `destination` is the name of a queue or an exchange. `match` is for headers exchanges: the
+    AMQP table (as on the wire, without its length) of the binding's arguments."""
+    exchange: str
+    key: str
+    match: bytes | None
+    to_exchange: bool
+    destination: str
+    def __new__(cls, *, exchange: str, key: str, match: bytes | None = None, to_exchange: bool = False, destination: str) -> Self: ...
+
+@final
+class QueueCounts:
+    ready_count: int
+    unsettled_count: int
+    ready_bytes: int
+    unsettled_bytes: int
+    consumer_count: int
+    def __new__(cls, *, ready_count: int = 0, unsettled_count: int = 0, ready_bytes: int = 0, unsettled_bytes: int = 0, consumer_count: int = 0) -> Self: ...
+
+@final
+class StreamState:
+    """`first` is the first offset that is stored, `next` the offset of the next message."""
+    first: int
+    next: int
+    count: int
+    bytes: int
+    first_timestamp_ms: int
+    last_timestamp_ms: int
+    reader_count: int
+    def __new__(cls, *, first: int = 0, next: int = 0, count: int = 0, bytes: int = 0, first_timestamp_ms: int = 0, last_timestamp_ms: int = 0, reader_count: int = 0) -> Self: ...
+
+@final
+class GroupState:
+    """A group of a stream's readers and the offset that it has stored."""
+    name: str
+    offset: int | None
+    reader_count: int
+    def __new__(cls, *, name: str, offset: int | None = None, reader_count: int = 0) -> Self: ...
+
+@final
+class ReservedLease:
+    """`ready_count` is the number of messages that stay ready."""
+    message_count: int
+    bytes: int
+    reserved_at_ms: int
+    is_new: bool
+    ready_count: int
+    def __new__(cls, *, message_count: int, bytes: int, reserved_at_ms: int, is_new: bool, ready_count: int) -> Self: ...
+
+@final
+class LeaseState:
+    number: int
+    message_count: int
+    bytes: int
+    reserved_at_ms: int
+    def __new__(cls, *, number: int, message_count: int, bytes: int = 0, reserved_at_ms: int = 0) -> Self: ...
+
+@final
+class LeaseOwnerState:
+    """`acked` is the highest number that the owner has acknowledged."""
+    name: str
+    acked: int
+    leases: list[LeaseState]
+    def __new__(cls, *, name: str, acked: int = 0, leases: Sequence[LeaseState]) -> Self: ...
+
+@final
+class ProducerState:
+    """A named producer: the highest sequence, about when it was used, whether a publisher has it open."""
+    name: str
+    sequence: int
+    used_at_ms: int
+    is_open: bool
+    def __new__(cls, *, name: str, sequence: int, used_at_ms: int = 0, is_open: bool = False) -> Self: ...
+
+@final
+class StageState:
+    """The last batch that was decided, and whether it is still to be copied."""
+    last_batch: int | None
+    is_copying: bool
+    def __new__(cls, *, last_batch: int | None = None, is_copying: bool = False) -> Self: ...
+
+@final
+class DamagedFile:
+    """A file with corruption: the byte where it begins, the number of bad records, the names of their queues."""
+    file: str
+    at: int
+    record_count: int
+    queues: list[str]
+    def __new__(cls, *, file: str, at: int, record_count: int, queues: Sequence[str]) -> Self: ...
+
+@final
+class DroppedMessage:
+    """A message that a repair of a log dropped."""
+    queue_id: int
+    sequence: int
+    error: str
+    def __new__(cls, *, queue_id: int, sequence: int, error: str) -> Self: ...
+
+@final
+class Notice:
+    """A line of the engine for the broker's log."""
+    is_warning: bool
+    text: str
+    def __new__(cls, *, is_warning: bool, text: str) -> Self: ...
+
 # ---------------------------------------------------------------- the broker's side
 
 @final
@@ -72,8 +205,8 @@ class Engine:
         readers, expired_total,
         damaged_records_total, quarantined_segments, dedicated_logs (open logs of queues' own), disk_full (1 while publishers are refused for want of room),
         disk_free_bytes."""
-    def take_notices(self) -> list[tuple[bool, str]]:
-        """Lines for the broker's log since the last call: whether it is a warning, and its text."""
+    def take_notices(self) -> list[Notice]:
+        """Return the lines for the broker's log since the last call."""
     def close(self) -> None:
         """Flushes and syncs every shard, writes a last checkpoint, ends the threads (blocking, without the GIL)."""
 
@@ -92,17 +225,15 @@ class Shard:
         """Why nothing is stored or confirmed any more: a write or a sync that failed."""
     def retain_queues(self, ids: Sequence[int]) -> int:
         """Once, after the definitions are read: queues of the log that are not among `ids` are deleted. Gives their number."""
-    def put_queues(self, queues: Sequence[tuple[int, str, bool, str | None, str | None, tuple[int, int] | None]]) -> None:
-        """Per queue: id, name, auto_delete, level, the least level that a publisher can choose, and of a stream (max_age_ms,
-        max_bytes), 0 for no bound. The lock is held once for all of them: at most a thousand or so."""
+    def put_queues(self, queues: Sequence[NewQueue]) -> None:
+        """Put queues. The lock is held once for all of them, so pass at most a thousand or so."""
     def dedicate_queue(self, id: int) -> None:
         """Gives a queue a log of its own, before it is put for the first time; nothing when it has one (blocking, without the GIL).
         Where it raises, DiskFullError or another StorageError, nothing is left of it."""
     def delete_queue(self, id: int) -> int:
         """Ends its consumers, drops its messages; gives their number, unsettled ones included."""
-    def shut_empty_queue(self, id: int) -> tuple[int, int, int, int, int]:
-        """Lets no more messages into a queue that holds none, until it is deleted or reopened; gives what it holds, as
-        `queue_counts`."""
+    def shut_empty_queue(self, id: int) -> QueueCounts:
+        """Shut a queue that holds no messages, until it is deleted or reopened. Returns what it holds."""
     def shut_queue(self, id: int) -> None:
         """Lets no more messages into a queue, whatever it holds, until it is deleted or reopened."""
     def reopen_queue(self, id: int) -> None: ...
@@ -110,53 +241,47 @@ class Shard:
         """Drops the ready messages; gives their number."""
     def put_exchange(self, name: str, kind: str, alternate: str | None) -> None: ...
     def delete_exchange(self, name: str) -> None: ...
-    def add_routes(self, routes: Sequence[tuple[str, str, bytes | None, bool, str]]) -> None:
-        """Per route: exchange, key, match, to_exchange, destination, as `remove_route` takes them, and as many as of queues.
-        `destination` is a queue's or an exchange's name. `match` is for headers exchanges: the AMQP table (as on the wire,
-        without its length) of the binding's arguments. The same route twice is one."""
-    def remove_route(self, exchange: str, key: str, match: bytes | None, to_exchange: bool, destination: str) -> None: ...
-    def queue_counts(self, ids: Sequence[int]) -> list[tuple[int, int, int, int, int]]:
-        """Per queue: ready, unsettled, ready_bytes, unsettled_bytes, consumers."""
-    def stream_states(self, ids: Sequence[int]) -> list[tuple[int, int, int, int, int, int, int]]:
-        """Per stream: first, next, count, bytes, first_timestamp_ms, last_timestamp_ms, readers; zeros for what is none. This and
-        `offset_at` read records: they may wait for the disk (without the GIL)."""
-    def stream_extents(self, ids: Sequence[int]) -> list[tuple[int, int, int, int, int, int, int]]:
-        """The same without times, which are 0: nothing is read."""
+    def add_routes(self, routes: Sequence[NewRoute]) -> None:
+        """Add routes, at most as many as of queues. The same route twice is one."""
+    def remove_route(self, route: NewRoute) -> None: ...
+    def queue_counts(self, ids: Sequence[int]) -> list[QueueCounts]: ...
+    def stream_states(self, ids: Sequence[int]) -> list[StreamState]:
+        """Return a state per stream, zeros for a queue that is not one. This and `offset_at` read records: they may wait for the
+        disk (without the GIL)."""
+    def stream_extents(self, ids: Sequence[int]) -> list[StreamState]:
+        """Return the states without times, which are 0: nothing is read."""
     def offset_at(self, id: int, timestamp_ms: int) -> int:
         """The first offset of a stream that was stored then or later; the next one when everything is older."""
     def trim_stream(self, id: int, before: int) -> int:
         """Drops what whole sealed segments hold of a stream below an offset; the number of messages. May block on the disk."""
-    def stream_groups(self, id: int) -> list[tuple[str, int | None, int]]:
-        """A stream's groups by name: name, stored offset, readers."""
+    def stream_groups(self, id: int) -> list[GroupState]:
+        """Return a stream's groups in the order of their names."""
     def store_offset(self, id: int, group: str, offset: int) -> None:
-        """Remembers how far a group has read, and waits (without the GIL) until that is on the disk: for a thread. Raises
-        ValueError when the offset is not there yet."""
+        """Store how far a group has read, and wait (without the GIL) until that is on the disk: call it on a thread. Raises
+        InvalidArgumentError when the offset is not there yet."""
     def delete_group(self, id: int, group: str) -> bool:
         """Forgets how far a group has read; says whether it had stored anything."""
-    def reserve_lease(
-        self, id: int, owner: str, lease: int, messages_max: int, bytes_max: int
-    ) -> tuple[int, int, int, bool, int]:
-        """Takes ready messages into an owner's next lease, or gives that lease again: messages, bytes, when in milliseconds,
-        whether it is new, messages still ready. 0 is no limit. Reads what it takes, and waits (without the GIL) until the lease
-        is on the disk: for a thread. Raises ValueError for a number that is neither there nor the next."""
+    def reserve_lease(self, id: int, owner: str, lease: int, messages_max: int, bytes_max: int) -> ReservedLease:
+        """Take ready messages into an owner's next lease, or return that lease again. 0 is no limit. It reads the messages and
+        waits (without the GIL) until the lease is on the disk: call it on a thread. Raises InvalidArgumentError for a number
+        that is neither there nor the next."""
     def ack_leases(self, id: int, owner: str, up_to: int) -> int:
         """Settles an owner's leases up to a number and forgets them; gives how many messages."""
     def release_leases(self, id: int, owner: str, from_: int) -> int:
         """Gives an owner's leases from a number on back; gives how many messages. From 0 on the owner is forgotten."""
-    def leases(self, id: int) -> list[tuple[str, int, list[tuple[int, int, int, int]]]]:
-        """A queue's owners by name: name, acknowledged up to, leases as number, messages, bytes, when."""
+    def leases(self, id: int) -> list[LeaseOwnerState]:
+        """Return a queue's owners of leases in the order of their names."""
     def producer_sequence(self, name: str) -> int | None:
         """The highest sequence that is stored of a named producer."""
-    def producers(self) -> list[tuple[str, int, int, bool]]:
-        """Named producers in no order: name, highest sequence, about when it was used, whether a publisher has it."""
+    def producers(self) -> list[ProducerState]:
+        """Return the named producers in no order."""
     def delete_producer(self, name: str) -> bool:
         """Forgets a named producer with its sequence; says whether it was there."""
-    def stage_states(self, ids: Sequence[int]) -> list[tuple[int | None, bool]]:
-        """Of stages: the last batch that was decided, and whether it is still to be copied."""
+    def stage_states(self, ids: Sequence[int]) -> list[StageState]: ...
     def carry_on_staged(self) -> None:
         """Begins, on a thread, to copy what was decided before the start."""
-    def damages(self) -> list[tuple[str, int, int, list[str]]]:
-        """Files with damage found since the shard was opened: name, byte of the first damage, bad records, names of queues."""
+    def damages(self) -> list[DamagedFile]:
+        """Return the files with corruption found since the shard was opened."""
     def totals(self) -> tuple[int, int]:
         """Ready and unsettled over all queues."""
     def route(self, exchange: str, key: str, headers: bytes | None) -> list[str]:
@@ -247,9 +372,9 @@ def inspect_log(directory: str, *, verify: bool) -> list[dict[str, Any]]:
     """Reads a stopped vhost's log: per segment {file, first_position, bytes, records, messages, settles, error: str | None, error_at: int | None,
     damaged: one dictionary per bad record {at, position, error, targets: [(queue id, sequence)]}}."""
 
-def repair_log(directory: str, *, segment_bytes_min: int, segment_bytes_max: int) -> tuple[list[tuple[int, int, str]], list[str]]:
-    """Settles as dropped what lives in a stopped vhost's log and cannot be read, and sets files without a header aside: gives
-    (queue id, sequence, why) of the messages and the names of the files. Nobody else may use the log meanwhile."""
+def repair_log(directory: str, *, segment_bytes_min: int, segment_bytes_max: int) -> tuple[list[DroppedMessage], list[str]]:
+    """Settle as dropped what lives in a stopped vhost's log and cannot be read, and set files without a header aside. Returns
+    the messages and the names of the files. Nothing else may use the log meanwhile."""
 
 # ---------------------------------------------------------------- the client's side
 

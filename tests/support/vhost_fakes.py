@@ -14,27 +14,27 @@ from penstock.model.errors import DiskFullError, NotWrittenError, StorageError, 
 from penstock.model.field_table import decode_table
 from penstock.model.names import ConnectionId, UserName, VhostName
 from penstock.model.records import Access
-from penstock.native import Shard
-from penstock.routing import headers as headers_rule
-from penstock.routing import topic
-from penstock.routing.murmur3 import murmur3
-from penstock.vhost.actor import Actor
-from penstock.vhost.ports import (
+from penstock.native import (
     GroupState,
     LeaseOwnerState,
     LeaseState,
     NewQueue,
     NewRoute,
-    OpenedVhost,
     ProducerState,
     QueueCounts,
     ReservedLease,
+    Shard,
     StageState,
     StreamState,
 )
+from penstock.routing import headers as headers_rule
+from penstock.routing import topic
+from penstock.routing.murmur3 import murmur3
+from penstock.vhost.actor import Actor
+from penstock.vhost.ports import OpenedVhost
 
 Route = tuple[str, bytes | None, bool, str]
-NO_COUNTS: QueueCounts = (0, 0, 0, 0, 0)
+NO_COUNTS = QueueCounts()
 
 
 class FakeShardError(Exception):
@@ -77,10 +77,10 @@ class FakeShard:
             self.auto_delete.add(name)
 
     def put_queues(self, queues: Sequence[NewQueue]) -> None:
-        for queue_id, name, auto_delete, level, _, retention in queues:
-            self.put_queue(queue_id, name, auto_delete=auto_delete, level=level)
-            if retention is not None:
-                self.streams[queue_id] = FakeStream(tuple(retention))
+        for queue in queues:
+            self.put_queue(queue.id, queue.name, auto_delete=queue.auto_delete, level=queue.level)
+            if queue.retention is not None:
+                self.streams[queue.id] = FakeStream(queue.retention)
 
     def dedicate_queue(self, queue_id: int, /) -> None:
         if queue_id not in self.dedicated and len(self.dedicated) >= self.dedicated_max:
@@ -98,13 +98,17 @@ class FakeShard:
         bound = [route for routes in self.routes.values() for route in routes if route[2:] == (False, name)]
         self._check(not bound, f"queue {name} still has routes")
         self.auto_delete.discard(name)
-        ready, unsettled, *_ = self.counts.pop(name, NO_COUNTS)
-        return ready + unsettled
+        counts = self.counts.pop(name, NO_COUNTS)
+        return counts.ready_count + counts.unsettled_count
 
     def purge_queue(self, queue_id: int, /) -> int:
-        ready, unsettled, _, unsettled_bytes, consumers = self.queue_counts([queue_id])[0]
-        self.counts[self.queues[queue_id]] = (0, unsettled, 0, unsettled_bytes, consumers)
-        return ready
+        counts = self.queue_counts([queue_id])[0]
+        self.counts[self.queues[queue_id]] = QueueCounts(
+            unsettled_count=counts.unsettled_count,
+            unsettled_bytes=counts.unsettled_bytes,
+            consumer_count=counts.consumer_count,
+        )
+        return counts.ready_count
 
     def put_exchange(self, name: str, kind: str, alternate: str | None) -> None:
         self._check(name != "", "the default exchange is built in")
@@ -126,15 +130,16 @@ class FakeShard:
 
     def add_routes(self, routes: Sequence[NewRoute]) -> None:
         for route in routes:
-            self.add_route(*route)
+            self.add_route(route.exchange, route.key, route.match, route.to_exchange, route.destination)
 
-    def remove_route(self, exchange: str, key: str, match: bytes | None, to_exchange: bool, destination: str) -> None:
-        self._check((key, match, to_exchange, destination) in self.routes[exchange], "no such route")
-        self.routes[exchange].remove((key, match, to_exchange, destination))
+    def remove_route(self, route: NewRoute) -> None:
+        removed = (route.key, route.match, route.to_exchange, route.destination)
+        self._check(removed in self.routes[route.exchange], "no such route")
+        self.routes[route.exchange].remove(removed)
 
     def shut_empty_queue(self, queue_id: int, /) -> QueueCounts:
         counts = self.queue_counts([queue_id])[0]
-        if not counts[0] + counts[1]:
+        if not counts.ready_count + counts.unsettled_count:
             self.shut.add(queue_id)
         return counts
 
@@ -158,7 +163,16 @@ class FakeShard:
 
     def stream_extents(self, ids: Sequence[int]) -> list[StreamState]:
         states = (self.stream(queue_id).state() for queue_id in ids)
-        return [(*state[:4], 0, 0, state[6]) for state in states]
+        return [
+            StreamState(
+                first=state.first,
+                next=state.next,
+                count=state.count,
+                bytes=state.bytes,
+                reader_count=state.reader_count,
+            )
+            for state in states
+        ]
 
     def offset_at(self, queue_id: int, timestamp_ms: int, /) -> int:
         return self.stream(queue_id).offset_at(timestamp_ms)
@@ -168,7 +182,7 @@ class FakeShard:
         return self.stream(queue_id).trim(before)
 
     def stream_groups(self, queue_id: int, /) -> list[GroupState]:
-        return [(name, offset, 0) for name, offset in self.stream(queue_id).groups.items()]
+        return [GroupState(name=name, offset=offset) for name, offset in self.stream(queue_id).groups.items()]
 
     def store_offset(self, queue_id: int, group: str, offset: int, /) -> None:
         self.stream(queue_id).groups[group] = offset
@@ -181,24 +195,33 @@ class FakeShard:
     ) -> ReservedLease:
         """Of what the counts say is ready, all of it at most."""
         name = self.queues[queue_id]
-        ready, unsettled, *rest = self.counts.get(name, NO_COUNTS)
-        count = min(ready, messages_max or ready)
-        self.counts[name] = (ready - count, unsettled + count, rest[0], rest[1], rest[2])
-        self.reserved.setdefault(queue_id, {}).setdefault(owner, []).append((lease, count, 0, 0))
-        return count, 0, 0, True, ready - count
+        counts = self.counts.get(name, NO_COUNTS)
+        count = min(counts.ready_count, messages_max or counts.ready_count)
+        ready_count = counts.ready_count - count
+        self.counts[name] = QueueCounts(
+            ready_count=ready_count,
+            unsettled_count=counts.unsettled_count + count,
+            ready_bytes=counts.ready_bytes,
+            unsettled_bytes=counts.unsettled_bytes,
+            consumer_count=counts.consumer_count,
+        )
+        reserved = LeaseState(number=lease, message_count=count)
+        self.reserved.setdefault(queue_id, {}).setdefault(owner, []).append(reserved)
+        return ReservedLease(message_count=count, bytes=0, reserved_at_ms=0, is_new=True, ready_count=ready_count)
 
     def ack_leases(self, queue_id: int, owner: str, up_to: int, /) -> int:
-        return sum(count for number, count, *_ in self._ended(queue_id, owner, range(up_to + 1)))
+        return sum(lease.message_count for lease in self._ended(queue_id, owner, range(up_to + 1)))
 
     def release_leases(self, queue_id: int, owner: str, first: int, /) -> int:
-        return sum(count for number, count, *_ in self._ended(queue_id, owner, range(first, 2**63)))
+        return sum(lease.message_count for lease in self._ended(queue_id, owner, range(first, 2**63)))
 
     def leases(self, queue_id: int, /) -> list[LeaseOwnerState]:
-        return [(owner, 0, leases) for owner, leases in sorted(self.reserved.get(queue_id, {}).items())]
+        reserved = sorted(self.reserved.get(queue_id, {}).items())
+        return [LeaseOwnerState(name=owner, leases=leases) for owner, leases in reserved]
 
     def _ended(self, queue_id: int, owner: str, numbers: range) -> list[LeaseState]:
         leases = self.reserved.get(queue_id, {}).get(owner, [])
-        ended = [lease for lease in leases if lease[0] in numbers]
+        ended = [lease for lease in leases if lease.number in numbers]
         leases[:] = [lease for lease in leases if lease not in ended]
         return ended
 
@@ -206,13 +229,13 @@ class FakeShard:
         return self.sequences.get(name)
 
     def producers(self) -> list[ProducerState]:
-        return [(name, sequence, 0, False) for name, sequence in self.sequences.items()]
+        return [ProducerState(name=name, sequence=sequence) for name, sequence in self.sequences.items()]
 
     def delete_producer(self, name: str, /) -> bool:
         return self.sequences.pop(name, None) is not None
 
     def stage_states(self, ids: Sequence[int]) -> list[StageState]:
-        return [(None, False) for _ in ids]
+        return [StageState() for _ in ids]
 
     def carry_on_staged(self) -> None:
         pass
@@ -222,7 +245,8 @@ class FakeShard:
         return self.streams[queue_id]
 
     def totals(self) -> tuple[int, int]:
-        return sum(count[0] for count in self.counts.values()), sum(count[1] for count in self.counts.values())
+        counts = self.counts.values()
+        return sum(each.ready_count for each in counts), sum(each.unsettled_count for each in counts)
 
     def close(self, *, delete: bool) -> None:
         self.is_closed = True
@@ -275,9 +299,15 @@ class FakeStream:
         self.groups: dict[str, int | None] = {}
 
     def state(self) -> StreamState:
-        bounds = (self.times[0], self.times[-1]) if self.times else (0, 0)
         count = len(self.times)
-        return (self.first, self.first + count, count, 100 * count, *bounds, 0)
+        return StreamState(
+            first=self.first,
+            next=self.first + count,
+            count=count,
+            bytes=100 * count,
+            first_timestamp_ms=self.times[0] if self.times else 0,
+            last_timestamp_ms=self.times[-1] if self.times else 0,
+        )
 
     def trim(self, before: int) -> int:
         count = max(0, min(before - self.first, len(self.times)))

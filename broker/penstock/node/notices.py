@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from penstock.kit.logging import logger
 from penstock.kit.tasks import spawn
+from penstock.native import Notice
 
 LISTEN_SECONDS: Final = 0.5
 _log = logger("engine")
@@ -16,7 +17,7 @@ _log = logger("engine")
 class Speaker(Protocol):
     """The part of the native engine that is asked here."""
 
-    def take_notices(self) -> list[tuple[bool, str]]: ...
+    def take_notices(self) -> list[Notice]: ...
 
 
 def listen(engine: Speaker, reason_not_live: Callable[[], str]) -> "asyncio.Task[None]":
@@ -26,11 +27,11 @@ def listen(engine: Speaker, reason_not_live: Callable[[], str]) -> "asyncio.Task
 
 
 def log_notices(engine: Speaker) -> None:
-    for is_warning, text in engine.take_notices():
-        if is_warning:
-            _log.warning(text)
+    for notice in engine.take_notices():
+        if notice.is_warning:
+            _log.warning(notice.text)
         else:
-            _log.info(text)
+            _log.info(notice.text)
 
 
 async def _listen(engine: Speaker, reason_not_live: Callable[[], str]) -> None:

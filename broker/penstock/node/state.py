@@ -153,5 +153,5 @@ class BrokerState:
 
 
 def _partition_totals(vhost: str, status: PartitionStatus) -> PartitionTotals:
-    first, next_, _, size, _, _, reader_count = status.state
-    return PartitionTotals(vhost, status.name, first, next_, size, reader_count)
+    state = status.state
+    return PartitionTotals(vhost, status.name, state.first, state.next, state.bytes, state.reader_count)

@@ -105,9 +105,9 @@ class VhostsStorage:
     def damages(self) -> list[Damage]:
         """What was found damaged since the logs were opened."""
         return [
-            Damage(name, file, at, tuple(queues), records)
+            Damage(name, damaged.file, damaged.at, tuple(damaged.queues), damaged.record_count)
             for name, shard in self._shards.items()
-            for file, at, records, queues in shard.damages()
+            for damaged in shard.damages()
         ]
 
     def _read_names(self) -> list[str]:

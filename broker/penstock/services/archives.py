@@ -64,7 +64,7 @@ class Archives:
 
     def _standing_now(self, part: ArchivedPart, timestamp_ms: int | None) -> ArchiveStanding | None:
         folder, partition = self._partition(part)
-        live_first = part.state[0]
+        live_first = part.state.first
         below = [] if partition is None else files_from(partition.files, 0, live_first)
         if partition is None or not below:
             return None
@@ -96,7 +96,7 @@ class Archives:
         """None when nothing is archived of it, or only of another one that had its name."""
         folder = folder_of(self._folder, part.vhost, part.stream)
         partition = self._manifest(folder, part).partitions.get(part.partition)
-        first, next_, _, _, first_timestamp_ms = part.state[:5]
+        first, next_, first_timestamp_ms = part.state.first, part.state.next, part.state.first_timestamp_ms
         if partition is None or not belongs(partition, part.queue_id, Live(first, next_, first_timestamp_ms)):
             return folder, None
         return folder, partition

@@ -2,11 +2,11 @@
 of this."""
 
 from penstock.model.names import existing_queue_name, vhost_name
+from penstock.native import ReservedLease
 from penstock.services.principal import Principal
 from penstock.services.verbs import changing, reading, repeated
 from penstock.vhost.actor import Actor
 from penstock.vhost.leases import Leases, QueueLeases
-from penstock.vhost.ports import ReservedLease
 from penstock.vhost.vhosts import Vhosts
 
 

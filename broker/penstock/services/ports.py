@@ -8,7 +8,7 @@ from typing import Protocol
 from penstock.identity import Permission, Person, TopicPermission, User
 from penstock.identity.user_limits import UserLimits
 from penstock.kit.peers import NOWHERE, Source
-from penstock.vhost.ports import StreamState
+from penstock.native import StreamState
 
 
 class SignIn(Protocol):

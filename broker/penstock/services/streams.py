@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from penstock.metadata.commands import DeclareStream
 from penstock.model.arguments import Arguments
 from penstock.model.names import VhostName, check_name, existing_queue_name, vhost_name
+from penstock.native import ProducerState
 from penstock.services.events import Events, TopologyChanged
 from penstock.services.ports import ArchivedPart, Archives, ArchiveStanding
 from penstock.services.principal import Principal
 from penstock.services.verbs import changing, reading, repeated
 from penstock.vhost.actor import Actor
-from penstock.vhost.ports import ProducerState
 from penstock.vhost.streams import PRODUCERS_PAGE_MAX, GroupStatus, PartitionStatus, Streams, StreamStatus
 from penstock.vhost.vhosts import Vhosts
 

@@ -81,7 +81,7 @@ def repair(directory: Path) -> Repaired:
                 found, files = repair_log(
                     str(log), segment_bytes_min=_SEGMENT_BYTES_MIN, segment_bytes_max=_SEGMENT_BYTES_MAX
                 )
-                dropped += (Dropped(_name(names, queue_id), sequence, error) for queue_id, sequence, error in found)
+                dropped += (Dropped(_name(names, each.queue_id), each.sequence, each.error) for each in found)
                 set_aside += (_place(directory, log, file) for file in files)
     return Repaired(tuple(dropped), tuple(set_aside))
 

@@ -16,8 +16,9 @@ from penstock.metadata.effects import (
     PutQueue,
     RemoveRoute,
 )
-from penstock.native import Shard
-from penstock.routing import compile_route
+from penstock.model.field_table import encode_table
+from penstock.model.records import DestinationKind, Route
+from penstock.native import NewQueue, NewRoute, Shard
 
 BATCH_MAX: Final = 1_024
 """Queues or routes that one call brings; the shard holds its lock for all of them, some 200 us."""
@@ -46,7 +47,14 @@ def _apply_batch(shard: Shard, batch: list[Change]) -> None:
     if queues:
         shard.put_queues(
             [
-                (queue.id, queue.name, queue.auto_delete, queue.level, queue.least_level, queue.retention)
+                NewQueue(
+                    id=queue.id,
+                    name=queue.name,
+                    auto_delete=queue.auto_delete,
+                    level=queue.level,
+                    least_level=queue.least_level,
+                    retention=queue.retention,
+                )
                 for queue in queues
             ]
         )
@@ -66,5 +74,17 @@ def _apply_one(shard: Shard, change: Change) -> int:
         case DropExchange(name):
             shard.delete_exchange(name)
         case RemoveRoute(route):
-            shard.remove_route(*compile_route(route))
+            shard.remove_route(compile_route(route))
     return 0
+
+
+def compile_route(route: Route) -> NewRoute:
+    """Return the route as the engine's tables take it. Equal routes give equal bytes, so that a route can be removed by
+    naming it again."""
+    return NewRoute(
+        exchange=route.source,
+        key=route.key,
+        match=None if route.arguments is None else encode_table(route.arguments),
+        to_exchange=route.destination_kind is DestinationKind.EXCHANGE,
+        destination=route.destination,
+    )

@@ -9,10 +9,9 @@ from penstock.metadata.topology import VhostTopology
 from penstock.model.errors import InvalidArgumentError, Thing
 from penstock.model.names import QueueId, QueueName, check_name
 from penstock.model.records import Access
-from penstock.native import Shard
+from penstock.native import LeaseOwnerState, ReservedLease, Shard
 from penstock.vhost.actor import Actor
 from penstock.vhost.owner import Owner
-from penstock.vhost.ports import LeaseOwnerState, ReservedLease
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class Leases:
         queue_id = await self._admit(actor, queue)
         owners = await self._owner.apart(self._shard.leases, queue_id)
         counts = await self._owner.apart(self._shard.queue_counts, [queue_id])
-        return QueueLeases(owners, counts[0][0])
+        return QueueLeases(owners, counts[0].ready_count)
 
     @property
     def _shard(self) -> Shard:

@@ -25,9 +25,9 @@ from penstock.model.errors import (
     Thing,
 )
 from penstock.model.names import QueueId, QueueName
-from penstock.native import Backup, Shard
+from penstock.native import Backup, QueueCounts, Shard
 from penstock.vhost.apply import apply_changes
-from penstock.vhost.ports import DefinitionsBackup, DefinitionsFile, QueueCounts
+from penstock.vhost.ports import DefinitionsBackup, DefinitionsFile
 
 COMMANDS_WAITING_MAX: Final = 1_024
 """More callers than this wait outside. It is also the most that one round can take, and so bounds a round's time."""
@@ -37,7 +37,7 @@ STALL_SECONDS: Final = 0.05
 """How long until a shard that stalls is looked at again."""
 NOT_WRITTEN: Final = (NotWrittenError, DiskFullError)
 """Raised by the definitions file alone, which then has nothing of a round."""
-NO_COUNTS: Final[QueueCounts] = (0, 0, 0, 0, 0)
+NO_COUNTS: Final = QueueCounts()
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -345,12 +345,13 @@ class Owner:
             queue_id = self._applied(command.name)
             if command.if_empty and queue_id is not None:
                 # What is published until the deletion is on the disk must not be stored in it.
-                ready, unsettled, _, _, consumer_count = self.shard.shut_empty_queue(queue_id)
+                counts = self.shard.shut_empty_queue(queue_id)
             else:
-                ready, unsettled, _, _, consumer_count = self._counts_now(command.name)
-            return replace(command, consumer_count=consumer_count, message_count=ready + unsettled)
+                counts = self._counts_now(command.name)
+            message_count = counts.ready_count + counts.unsettled_count
+            return replace(command, consumer_count=counts.consumer_count, message_count=message_count)
         if isinstance(command, QueueUnused):
-            return replace(command, consumer_count=self._counts_now(command.name)[4])
+            return replace(command, consumer_count=self._counts_now(command.name).consumer_count)
         return command
 
     def _counts_now(self, name: QueueName) -> QueueCounts:

@@ -12,29 +12,6 @@ from penstock.model.names import VhostName
 from penstock.model.records import Access
 from penstock.native import Shard
 
-QueueCounts = tuple[int, int, int, int, int]
-"""Ready, unsettled, ready bytes, unsettled bytes, consumers."""
-
-NewQueue = tuple[int, str, bool, str | None, str | None, tuple[int, int] | None]
-"""Id, name, auto_delete, level, least level; of a stream: the greatest age in milliseconds and the most bytes, 0 for no
-bound."""
-StreamState = tuple[int, int, int, int, int, int, int]
-"""First, next, count, bytes, first and last timestamp in milliseconds, readers."""
-GroupState = tuple[str, int | None, int]
-"""Name, stored offset, readers."""
-ReservedLease = tuple[int, int, int, bool, int]
-"""Messages, bytes, when in milliseconds, whether it was not there before, and how many messages stay ready."""
-LeaseState = tuple[int, int, int, int]
-"""Number, messages, bytes, when in milliseconds."""
-LeaseOwnerState = tuple[str, int, list[LeaseState]]
-"""Name, the highest number it has acknowledged, and its leases."""
-ProducerState = tuple[str, int, int, bool]
-"""Name, highest sequence, about when it was used in milliseconds, whether a publisher has it."""
-StageState = tuple[int | None, bool]
-"""The last batch that was decided, and whether it is still to be copied."""
-NewRoute = tuple[str, str, bytes | None, bool, str]
-"""Exchange, key, match, to_exchange, destination."""
-
 
 class Permissions(Protocol):
     """What one user may do in one vhost."""

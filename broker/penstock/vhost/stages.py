@@ -56,8 +56,16 @@ class Stages:
         states = await self._owner.apart(self._owner.shard.stream_states, ids)
         decided = await self._owner.apart(self._owner.shard.stage_states, ids)
         return [
-            StageStatus(rules.name_of(queue), rules.target_in(queue), state[2], state[3], *standing, state[5])
-            for queue, state, standing in zip(queues, states, decided, strict=True)
+            StageStatus(
+                rules.name_of(queue),
+                rules.target_in(queue),
+                state.count,
+                state.bytes,
+                stage.last_batch,
+                stage.is_copying,
+                state.last_timestamp_ms,
+            )
+            for queue, state, stage in zip(queues, states, decided, strict=True)
         ]
 
     async def delete(self, actor: Actor, name: str) -> int:

@@ -16,10 +16,9 @@ from penstock.model.arguments import Arguments
 from penstock.model.errors import InvalidArgumentError, Thing
 from penstock.model.names import QueueId, QueueName, check_name
 from penstock.model.records import Access, Queue
-from penstock.native import Shard
+from penstock.native import GroupState, ProducerState, Shard, StreamState
 from penstock.vhost.actor import Actor
 from penstock.vhost.owner import Owner
-from penstock.vhost.ports import GroupState, ProducerState, StreamState
 
 PRODUCERS_PAGE_MAX: Final = 1_000
 OWN_PRODUCER_PREFIX: Final = "amq.stage/"
@@ -120,7 +119,7 @@ class Streams:
         actor.require(Access.CONFIGURE, self._queue(partition))
         queue = await self._owner.read(lambda: rules.stream_queue(self._topology, partition))
         dropped_count = await self._owner.apart(self._shard.trim_stream, queue.id, before)
-        return dropped_count, (await self._states([queue]))[0].state[0]
+        return dropped_count, (await self._states([queue]))[0].state.first
 
     async def admit_read(self, actor: Actor, partition: QueueName, group: str, *, single_active: bool) -> QueueId:
         """Gives the number by which the engine knows the partition."""
@@ -143,7 +142,7 @@ class Streams:
         actor.require(Access.READ, self._queue(partition))
         self._check_group(group)
         queue = await self._owner.read(lambda: rules.stream_queue(self._topology, partition))
-        next_ = (await self._states([queue]))[0].state[1]
+        next_ = (await self._states([queue]))[0].state.next
         if offset >= next_:
             raise InvalidArgumentError(
                 self._thing(partition),
@@ -180,7 +179,7 @@ class Streams:
         actor.require_entry(Thing("vhost", self._topology.vhost))
         found = await self._owner.apart(self._shard.producers)
         limit = min(limit, PRODUCERS_PAGE_MAX)
-        return heapq.nsmallest(limit, (state for state in found if state[0] > after))
+        return heapq.nsmallest(limit, (state for state in found if state.name > after), key=lambda state: state.name)
 
     async def delete_producer(self, actor: Actor, producer: str) -> bool:
         """For administrators, because names have no owners: what it published may be stored again. Gives whether it
@@ -263,7 +262,6 @@ def _partition_names(command: DeclareStream) -> list[str]:
 
 def _group_status(partition: PartitionStatus, group: GroupState) -> GroupStatus:
     """Offsets may skip numbers, so that the lag is never more than there are messages."""
-    name, offset, reader_count = group
-    first, next_, count = partition.state[:3]
-    behind = next_ - (first if offset is None else max(first, offset + 1))
-    return GroupStatus(name, partition.name, offset, max(0, min(behind, count)), reader_count)
+    state, offset = partition.state, group.offset
+    behind = state.next - (state.first if offset is None else max(state.first, offset + 1))
+    return GroupStatus(group.name, partition.name, offset, max(0, min(behind, state.count)), group.reader_count)

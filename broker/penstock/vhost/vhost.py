@@ -35,11 +35,11 @@ from penstock.model.names import (
     VhostName,
 )
 from penstock.model.records import ALTERNATE_KEYS, Access, Binding, DestinationKind, Exchange, ExchangeKind, Queue
-from penstock.native import Backup
+from penstock.native import Backup, QueueCounts
 from penstock.vhost.actor import Actor
 from penstock.vhost.leases import Leases
 from penstock.vhost.owner import NO_COUNTS, Outcome, Owner
-from penstock.vhost.ports import DefinitionsBackup, QueueCounts
+from penstock.vhost.ports import DefinitionsBackup
 from penstock.vhost.stages import Stages
 from penstock.vhost.streams import Streams
 
@@ -53,23 +53,23 @@ class QueueStatus:
 
     @property
     def ready_count(self) -> int:
-        return self.counts[0]
+        return self.counts.ready_count
 
     @property
     def unsettled_count(self) -> int:
-        return self.counts[1]
+        return self.counts.unsettled_count
 
     @property
     def ready_bytes(self) -> int:
-        return self.counts[2]
+        return self.counts.ready_bytes
 
     @property
     def unsettled_bytes(self) -> int:
-        return self.counts[3]
+        return self.counts.unsettled_bytes
 
     @property
     def consumer_count(self) -> int:
-        return self.counts[4]
+        return self.counts.consumer_count
 
 
 @dataclass(frozen=True, slots=True)

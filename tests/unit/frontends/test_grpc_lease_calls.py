@@ -2,6 +2,7 @@
 
 from google.protobuf.message import Message
 
+from penstock.native import QueueCounts
 from penstock.v1 import admin_pb2 as admin
 from penstock.v1 import messaging_pb2 as wire
 from support.grpc_fakes import FakeCall, World, basic, play
@@ -21,7 +22,7 @@ async def call(world: World, method: str, request: Message):
 
 async def filled(world: World, name: str, ready_count: int) -> None:
     await ask(world, "DeclareQueue", admin.DeclareQueueRequest(queue=admin.Queue(name=name, durable=True)))
-    world.storage.shards["/"].counts[name] = (ready_count, 0, 0, 0, 0)
+    world.storage.shards["/"].counts[name] = QueueCounts(ready_count=ready_count)
 
 
 def test_a_lease_is_reserved_listed_and_acknowledged():

@@ -2,6 +2,7 @@
 
 from google.protobuf.message import Message
 
+from penstock.native import QueueCounts
 from penstock.v1 import admin_pb2 as admin
 from penstock.v1 import messaging_pb2 as messaging
 from penstock.v1 import streams_pb2 as wire
@@ -70,7 +71,7 @@ def test_a_declared_stream_is_listed_with_its_partitions_and_the_engine_knows_wh
 def test_a_deleted_stream_takes_its_messages_and_partitions_along():
     async def scenario(world):
         await declared(world, "clicks", 3)
-        shard(world).counts["clicks-1"] = (4, 0, 0, 0, 0)
+        shard(world).counts["clicks-1"] = QueueCounts(ready_count=4)
 
         answer = await call(world, "DeleteStream", wire.DeleteStreamRequest(name="clicks"))
 

@@ -12,7 +12,7 @@ from penstock.model.errors import (
     StorageError,
     Thing,
 )
-from penstock.native import Engine, Shard, inspect_log, repair_log
+from penstock.native import Engine, NewQueue, NewRoute, Shard, inspect_log, repair_log
 
 JOBS, EVENTS = 1, 2
 
@@ -26,7 +26,7 @@ def shard(tmp_path: Path) -> Iterator[Shard]:
     engine = make_engine()
     shard = engine.open_shard("shop", str(tmp_path), page_cache_lost=False)
     shard.retain_queues([])
-    shard.put_queues([(JOBS, "jobs", False, None, None, None), (EVENTS, "events", False, None, None, (0, 0))])
+    shard.put_queues([NewQueue(id=JOBS, name="jobs"), NewQueue(id=EVENTS, name="events", retention=(0, 0))])
     yield shard
     engine.close()
 
@@ -40,7 +40,7 @@ def test_a_queue_that_is_not_there_is_not_found(shard: Shard) -> None:
 
 def test_a_route_that_the_tables_cannot_hold_is_a_bug_and_no_refusal(shard: Shard) -> None:
     with pytest.raises(RuntimeError, match="exchange 'nowhere' is not there"):
-        shard.add_routes([("nowhere", "key", None, False, "jobs")])
+        shard.add_routes([NewRoute(exchange="nowhere", key="key", destination="jobs")])
 
 
 def test_an_offset_behind_the_end_of_a_stream_is_refused_by_its_field(shard: Shard) -> None:

@@ -8,6 +8,7 @@ import pytest
 from penstock.kit.settings import GROUP_SERIES_MAX, PARTITION_SERIES_MAX
 from penstock.metadata.commands import DeclareStream
 from penstock.model.names import VhostName
+from penstock.native import StreamState
 from penstock.node.state import BrokerState
 from penstock.vhost.vhosts import Vhosts
 from support.vhost_fakes import FakeShard, FakeStorage, Tasks, actor
@@ -55,7 +56,7 @@ def test_figures_are_told_without_reading_from_the_disk(monkeypatch: pytest.Monk
         await streams.declare(actor(), DeclareStream("s"))
         monkeypatch.delattr(FakeShard, "stream_states")
 
-        assert [status.state for status in streams.states_now(10)[0]] == [(1, 1, 0, 0, 0, 0, 0)]
+        assert [status.state for status in streams.states_now(10)[0]] == [StreamState(first=1, next=1)]
         await tasks.end()
 
     asyncio.run(run())

@@ -9,6 +9,7 @@ import pytest
 from penstock.archive import Manifest
 from penstock.archive.folder import folder_of, write_manifest
 from penstock.model.errors import DamagedError
+from penstock.native import StreamState
 from penstock.pipeline.archive_document import Archiving
 from penstock.pipeline.archiving import Archived, archive_stream
 from penstock.services.archives import Archives
@@ -18,7 +19,8 @@ from support.archive_fakes import FakeLog
 
 def part(log: FakeLog, queue_id: int = 1) -> ArchivedPart:
     time = log.messages.get(log.first, 0)
-    return ArchivedPart("/", "events", "events", queue_id, (log.first, log.next, len(log.messages), 0, time, 0, 0))
+    state = StreamState(first=log.first, next=log.next, count=len(log.messages), first_timestamp_ms=time)
+    return ArchivedPart("/", "events", "events", queue_id, state)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from penstock.model.errors import StorageError
 from penstock.model.field_table import encode_table
 from penstock.model.names import VhostName
 from penstock.model.records import Access
+from penstock.native import NewRoute, QueueCounts
 from support.vhost_fakes import FakeDefinitions, FakeShard, FakeShardError, FakeStorage, NamesAllowed, actor
 
 
@@ -24,7 +25,7 @@ def test_the_shard_refuses_what_the_engine_could_not_do() -> None:
         lambda: shard.put_exchange("", "direct", None),
         lambda: shard.add_route("x", "k", None, False, "a"),
         lambda: shard.add_route("x", "k", None, True, "nowhere"),
-        lambda: shard.remove_route("x", "other", None, False, "a"),
+        lambda: shard.remove_route(NewRoute(exchange="x", key="other", destination="a")),
         lambda: shard.delete_queue(1),
         lambda: shard.delete_queue(2),
         lambda: shard.delete_exchange("x"),
@@ -56,11 +57,13 @@ def test_the_shard_routes_by_what_it_was_told() -> None:
 def test_counts_are_dropped_by_purge_and_delete() -> None:
     shard = FakeShard()
     shard.put_queue(1, "a", auto_delete=True, level=None)
-    shard.counts["a"] = (3, 2, 30, 20, 1)
+    shard.counts["a"] = QueueCounts(
+        ready_count=3, unsettled_count=2, ready_bytes=30, unsettled_bytes=20, consumer_count=1
+    )
 
     assert shard.totals() == (3, 2)
     assert shard.purge_queue(1) == 3
-    assert shard.queue_counts([1]) == [(0, 2, 0, 20, 1)]
+    assert shard.queue_counts([1]) == [QueueCounts(unsettled_count=2, unsettled_bytes=20, consumer_count=1)]
     assert shard.delete_queue(1) == 2
 
 

@@ -17,8 +17,8 @@ from penstock.model.errors import (
     Thing,
 )
 from penstock.model.names import ConnectionId, ExchangeName, QueueId, QueueName, VhostName
+from penstock.native import NewQueue, QueueCounts
 from penstock.vhost.owner import COMMANDS_WAITING_MAX, Outcome, Owner
-from penstock.vhost.ports import NewQueue
 from support.vhost_fakes import FakeDefinitions, FakeShard, FakeShardError, Tasks
 
 ME = ConnectionId(1)
@@ -134,7 +134,7 @@ def test_a_refused_command_does_not_spoil_its_round() -> None:
 def test_counts_are_looked_up_when_a_delete_depends_on_them() -> None:
     async def scenario(world: World) -> None:
         await world.owner.submit(declare("a"))
-        world.shard.counts["a"] = (3, 2, 0, 0, 1)
+        world.shard.counts["a"] = QueueCounts(ready_count=3, unsettled_count=2, consumer_count=1)
 
         with pytest.raises(PreconditionFailedError, match="holds 5 messages"):
             await world.owner.submit(DeleteQueue(QueueName("a"), ME, if_empty=True))
@@ -165,7 +165,7 @@ def test_an_empty_queue_lets_nothing_in_while_its_deletion_is_written() -> None:
 def test_a_queue_that_is_not_deleted_after_all_lets_messages_in() -> None:
     async def scenario(world: World) -> None:
         await world.owner.submit(declare("a"))
-        world.shard.counts["a"] = (0, 0, 0, 0, 1)
+        world.shard.counts["a"] = QueueCounts(consumer_count=1)
 
         with pytest.raises(PreconditionFailedError, match="has 1 consumers"):
             await world.owner.submit(DeleteQueue(QueueName("a"), ME, if_empty=True, if_unused=True))
@@ -335,7 +335,7 @@ class BusyShard(FakeShard):
 
     def put_queue(self, queue_id: int, name: str, /, *, auto_delete: bool, level: str | None) -> None:
         super().put_queue(queue_id, name, auto_delete=auto_delete, level=level)
-        self.counts[name] = (1, 0, 0, 0, 0)
+        self.counts[name] = QueueCounts(ready_count=1)
 
 
 def test_what_reaches_a_queue_that_is_declared_and_deleted_at_once_is_not_deleted() -> None:
@@ -385,7 +385,7 @@ def test_a_queue_of_the_same_round_is_empty() -> None:
 def test_an_auto_delete_queue_with_a_new_consumer_stays() -> None:
     async def scenario(world: World) -> None:
         await world.owner.submit(declare("a", auto_delete=True))
-        world.shard.counts["a"] = (0, 0, 0, 0, 1)
+        world.shard.counts["a"] = QueueCounts(consumer_count=1)
 
         outcome = await world.owner.submit(QueueUnused(QueueName("a"), QueueId(1)))
 
@@ -427,7 +427,7 @@ def test_a_look_during_a_sync_waits_until_topology_and_engine_agree() -> None:
 
         world.definitions.go()
 
-        assert await looked == [(0, 0, 0, 0, 0)]
+        assert await looked == [QueueCounts()]
         await declared
 
     play(scenario)

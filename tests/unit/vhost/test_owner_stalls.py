@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from penstock.metadata import VhostTopology
 from penstock.metadata.commands import DeclareQueue
 from penstock.model.names import ConnectionId, QueueName, VhostName
+from penstock.native import QueueCounts
 from penstock.vhost.owner import Owner
 from support.vhost_fakes import FakeBackup, FakeDefinitions, FakeShard, Tasks
 
@@ -47,7 +48,7 @@ def test_a_shard_that_stalls_is_waited_for_without_holding_up_the_event_loop() -
 
         world.shard.is_stalled = False
 
-        assert await counted == [(0, 0, 0, 0, 0)]
+        assert await counted == [QueueCounts()]
         await declared
         assert len(world.shard.queues) == 2
 

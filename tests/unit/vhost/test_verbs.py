@@ -10,6 +10,7 @@ from penstock.metadata.commands import DeclareExchange, DeclareQueue, DeclareStr
 from penstock.model.errors import AccessRefusedError, LockedError, NotFoundError
 from penstock.model.names import ConnectionId, ExchangeName, QueueId, QueueName, RoutingKey, UserName, VhostName
 from penstock.model.records import Access, Binding, DestinationKind
+from penstock.native import QueueCounts
 from penstock.vhost.actor import Actor
 from penstock.vhost.apply import apply_changes
 from penstock.vhost.owner import Owner
@@ -116,13 +117,17 @@ def test_a_queue_without_a_name_gets_one_that_must_be_allowed() -> None:
 def test_declaring_what_is_there_tells_its_counts() -> None:
     async def scenario(vhost: Vhost, shard: FakeShard) -> None:
         await vhost.declare_queue(actor(), queue("a"))
-        shard.counts["a"] = (1, 2, 3, 4, 5)
+        shard.counts["a"] = QueueCounts(
+            ready_count=1, unsettled_count=2, ready_bytes=3, unsettled_bytes=4, consumer_count=5
+        )
 
         status = await vhost.declare_queue(actor(), queue("a", passive=True))
 
         assert (status.ready_count, status.unsettled_count, status.ready_bytes) == (1, 2, 3)
         assert (status.unsettled_bytes, status.consumer_count) == (4, 5)
-        assert (await vhost.queue_status(actor(), QueueName("a"))).counts == (1, 2, 3, 4, 5)
+        assert (await vhost.queue_status(actor(), QueueName("a"))).counts == QueueCounts(
+            ready_count=1, unsettled_count=2, ready_bytes=3, unsettled_bytes=4, consumer_count=5
+        )
         with pytest.raises(NotFoundError):
             await vhost.queue_status(actor(), QueueName("b"))
 
@@ -132,7 +137,7 @@ def test_declaring_what_is_there_tells_its_counts() -> None:
 def test_deleting_and_purging_tell_how_many_messages_went() -> None:
     async def scenario(vhost: Vhost, shard: FakeShard) -> None:
         await vhost.declare_queue(actor(), queue("a"))
-        shard.counts["a"] = (7, 2, 0, 0, 0)
+        shard.counts["a"] = QueueCounts(ready_count=7, unsettled_count=2)
 
         assert await vhost.purge_queue(actor(), QueueName("a")) == 7
         assert await vhost.delete_queue(actor(), QueueName("a")) == 2
@@ -236,7 +241,7 @@ def test_queues_are_listed_in_pages_by_name() -> None:
     async def scenario(vhost: Vhost, shard: FakeShard) -> None:
         for name in ("b", "d", "a", "c"):
             await vhost.declare_queue(actor(), queue(name))
-        shard.counts["b"] = (9, 0, 0, 0, 0)
+        shard.counts["b"] = QueueCounts(ready_count=9)
 
         first = await vhost.list_queues(actor(), limit=3)
         rest = await vhost.list_queues(actor(), after=first[-1].queue.name, limit=3)

@@ -112,11 +112,8 @@ def put_queue(status: QueueStatus, into: admin_pb2.Queue) -> None:
         queue.exclusive,
         queue.auto_delete,
     )
-    (
-        into.ready_count,
-        into.unsettled_count,
-        into.ready_bytes,
-        into.unsettled_bytes,
-        into.consumer_count,
-    ) = status.counts
+    counts = status.counts
+    into.ready_count, into.unsettled_count = counts.ready_count, counts.unsettled_count
+    into.ready_bytes, into.unsettled_bytes = counts.ready_bytes, counts.unsettled_bytes
+    into.consumer_count = counts.consumer_count
     put_arguments(queue.arguments, into.arguments)

@@ -10,9 +10,13 @@ async def reserve_lease(
 ) -> wire.ReserveLeaseResponse:
     place, limits = (vhost_of(request.vhost), request.queue), (request.messages_max, request.bytes_max)
     reserved = await services.leases.reserve_lease(principal, place, request.owner, request.lease, limits)
-    count, bytes_, reserved_at_ms, is_new, ready_count = reserved
-    lease = wire.Lease(lease=request.lease, message_count=count, bytes=bytes_, reserved_at_ms=reserved_at_ms)
-    return wire.ReserveLeaseResponse(lease=lease, is_new=is_new, ready_count=ready_count)
+    lease = wire.Lease(
+        lease=request.lease,
+        message_count=reserved.message_count,
+        bytes=reserved.bytes,
+        reserved_at_ms=reserved.reserved_at_ms,
+    )
+    return wire.ReserveLeaseResponse(lease=lease, is_new=reserved.is_new, ready_count=reserved.ready_count)
 
 
 async def ack_leases(
@@ -37,9 +41,14 @@ async def list_leases(
     found = await services.leases.list_leases(principal, vhost_of(request.vhost), request.queue)
     response = wire.ListLeasesResponse(ready_count=found.ready_count)
     wanted = request.owner if request.HasField("owner") else None
-    for owner, acked, numbered in found.owners:
-        if wanted in (None, owner):
-            into = response.owners.add(owner=owner, acked=acked)
-            for number, count, bytes_, reserved_at_ms in numbered:
-                into.leases.add(lease=number, message_count=count, bytes=bytes_, reserved_at_ms=reserved_at_ms)
+    for owner in found.owners:
+        if wanted in (None, owner.name):
+            into = response.owners.add(owner=owner.name, acked=owner.acked)
+            for lease in owner.leases:
+                into.leases.add(
+                    lease=lease.number,
+                    message_count=lease.message_count,
+                    bytes=lease.bytes,
+                    reserved_at_ms=lease.reserved_at_ms,
+                )
     return response

@@ -99,8 +99,10 @@ async def list_producers(
     place = vhost_of(request.vhost)
     page = await services.streams.list_producers(principal, place, after=request.after, limit=request.limit)
     response = wire.ListProducersResponse()
-    for producer, sequence, used_at_ms, is_open in page:
-        response.producers.add(name=producer, sequence=sequence, used_at_ms=used_at_ms, open=is_open)
+    for producer in page:
+        response.producers.add(
+            name=producer.name, sequence=producer.sequence, used_at_ms=producer.used_at_ms, open=producer.is_open
+        )
     return response
 
 
@@ -115,22 +117,16 @@ def _put_stream(status: StreamStatus, into: wire.Stream) -> None:
     into.name = status.name
     into.partitions.extend(partition.name for partition in status.partitions)
     put_arguments(status.arguments, into.arguments)
-    into.message_count = sum(partition.state[2] for partition in status.partitions)
-    into.bytes = sum(partition.state[3] for partition in status.partitions)
-    into.reader_count = sum(partition.state[6] for partition in status.partitions)
+    into.message_count = sum(partition.state.count for partition in status.partitions)
+    into.bytes = sum(partition.state.bytes for partition in status.partitions)
+    into.reader_count = sum(partition.state.reader_count for partition in status.partitions)
 
 
 def _put_offsets(status: PartitionStatus, into: wire.PartitionOffsets) -> None:
     into.partition = status.name
-    (
-        into.first,
-        into.next,
-        into.message_count,
-        into.bytes,
-        into.first_timestamp_ms,
-        into.last_timestamp_ms,
-        _,
-    ) = status.state
+    state = status.state
+    into.first, into.next, into.message_count, into.bytes = state.first, state.next, state.count, state.bytes
+    into.first_timestamp_ms, into.last_timestamp_ms = state.first_timestamp_ms, state.last_timestamp_ms
     into.id = status.queue_id
     if status.at_timestamp is not None:
         into.at_timestamp = status.at_timestamp

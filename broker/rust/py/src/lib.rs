@@ -1,13 +1,16 @@
 //! `penstock._core`: translates between Python objects and the crates. No decision is made here.
 
-mod broker;
 mod client;
 mod consumer;
+mod engine;
 mod errors;
+mod logs;
 mod names;
 mod patterns;
 mod reader;
+mod records;
 mod server;
+mod shard;
 
 use pyo3::prelude::*;
 
@@ -15,7 +18,10 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("version", env!("CARGO_PKG_VERSION"))?;
     errors::register(module)?;
-    broker::register(module)?;
+    engine::register(module)?;
+    shard::register(module)?;
+    records::register(module)?;
+    logs::register(module)?;
     server::register(module)?;
     client::register(module)?;
     consumer::register(module)?;

@@ -1,10 +1,11 @@
-"""What the native tables are told of a binding."""
+"""Routes as the engine's tables take them."""
 
 from penstock.model.arguments import Arguments
 from penstock.model.field_table import encode_table
 from penstock.model.names import ExchangeName, QueueName, RoutingKey
 from penstock.model.records import Binding, DestinationKind, ExchangeKind, route_of
-from penstock.routing import CompiledRoute, compile_route
+from penstock.native import NewRoute
+from penstock.vhost.apply import compile_route
 
 
 def binding(key: str, arguments: Arguments, kind: DestinationKind = DestinationKind.QUEUE) -> Binding:
@@ -14,18 +15,18 @@ def binding(key: str, arguments: Arguments, kind: DestinationKind = DestinationK
 def test_direct_and_topic_keep_the_key_and_drop_the_arguments() -> None:
     for kind in (ExchangeKind.DIRECT, ExchangeKind.TOPIC):
         route = route_of(binding("a.b", {"note": 1}), kind)
-        assert compile_route(route) == CompiledRoute("x", "a.b", None, False, "q")
+        assert compile_route(route) == NewRoute(exchange="x", key="a.b", destination="q")
 
 
 def test_fanout_drops_both() -> None:
     route = route_of(binding("a.b", {"note": 1}), ExchangeKind.FANOUT)
-    assert compile_route(route) == CompiledRoute("x", "", None, False, "q")
+    assert compile_route(route) == NewRoute(exchange="x", key="", destination="q")
 
 
 def test_headers_drop_the_key_and_keep_the_arguments_as_a_field_table() -> None:
     arguments: Arguments = {"x-match": "any", "format": "pdf"}
     route = route_of(binding("ignored", arguments), ExchangeKind.HEADERS)
-    assert compile_route(route) == CompiledRoute("x", "", encode_table(arguments), False, "q")
+    assert compile_route(route) == NewRoute(exchange="x", key="", match=encode_table(arguments), destination="q")
 
 
 def test_headers_without_arguments_are_an_empty_table_not_none() -> None:

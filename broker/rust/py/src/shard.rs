@@ -1,0 +1,366 @@
+//! `Shard` and `Backup`: one virtual host's log and what flows through it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use penstock_engine::{
+    Backup, Damage, Destination, EngineError, ExchangeKind, GroupStanding, LeaseLimits, LeaseOwnerStanding,
+    LeaseStanding, Level, ProducerStanding, QueueId, QueueLevels, QueueSettings, RouteSettings, Shard, StageStanding,
+    StreamSettings,
+};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::errors::{Doing, of_engine};
+use crate::records::{
+    DamagedFile, GroupState, LeaseOwnerState, LeaseState, NewQueue, NewRoute, ProducerState, QueueCounts,
+    ReservedLease, StageState, StreamState,
+};
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyShard>()?;
+    module.add_class::<PyBackup>()
+}
+
+#[pyclass(name = "Shard", module = "penstock._core", frozen)]
+pub(crate) struct PyShard {
+    pub shard: Arc<Shard>,
+}
+
+#[pymethods]
+impl PyShard {
+    #[getter]
+    fn name(&self) -> &str {
+        self.shard.name()
+    }
+
+    #[getter]
+    #[allow(clippy::cast_precision_loss)]
+    fn recovery(&self) -> BTreeMap<&'static str, f64> {
+        let mut total = BTreeMap::new();
+        for shard in self.shard.family() {
+            let recovery = shard.recovery();
+            let parts = [
+                ("ms", shard.recovery_ms()),
+                ("bytes_read", recovery.bytes_read as f64),
+                ("records", recovery.records as f64),
+                ("torn_bytes", recovery.torn_bytes as f64),
+            ];
+            parts.into_iter().for_each(|(name, value)| *total.entry(name).or_default() += value);
+        }
+        total
+    }
+
+    #[getter]
+    fn highest_queue_id(&self) -> u32 {
+        self.shard.highest_queue_id()
+    }
+
+    fn retain_queues(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<usize> {
+        let ids: Vec<QueueId> = ids.into_iter().map(QueueId).collect();
+        self.with(py, |shard| shard.retain_queues(&ids))
+    }
+
+    fn put_queues(&self, py: Python<'_>, queues: Vec<Py<NewQueue>>) -> PyResult<()> {
+        let levels_of = |queue: &Py<NewQueue>| {
+            let (chosen, least) = (&queue.get().level, &queue.get().least_level);
+            Ok(QueueLevels { chosen: level_of(chosen.as_deref())?, least: level_of(least.as_deref())? })
+        };
+        let levels = queues.iter().map(levels_of).collect::<PyResult<Vec<_>>>()?;
+        let settings = queues.iter().map(Py::get).zip(levels).map(|(queue, levels)| QueueSettings {
+            id: QueueId(queue.id),
+            name: &queue.name,
+            auto_delete: queue.auto_delete,
+            levels,
+            stream: queue.retention.map(|(max_age_ms, max_bytes)| StreamSettings { max_age_ms, max_bytes }),
+        });
+        self.with(py, |shard| shard.put_queues(settings))
+    }
+
+    fn dedicate_queue(&self, py: Python<'_>, id: u32) -> PyResult<()> {
+        let dedicated = py.detach(|| self.shard.dedicate(QueueId(id)));
+        dedicated.map_err(|error| of_engine(py, &error, Doing::CreatingQueueLog { vhost: self.shard.name() }))
+    }
+
+    fn delete_queue(&self, py: Python<'_>, id: u32) -> PyResult<u64> {
+        self.with(py, |shard| shard.delete_queue(QueueId(id)))
+    }
+
+    fn shut_empty_queue(&self, py: Python<'_>, id: u32) -> PyResult<QueueCounts> {
+        self.with(py, |shard| shard.shut_empty_queue(QueueId(id))).map(QueueCounts::from)
+    }
+
+    fn shut_queue(&self, py: Python<'_>, id: u32) -> PyResult<()> {
+        self.with(py, |shard| shard.shut_queue(QueueId(id)))
+    }
+
+    fn reopen_queue(&self, py: Python<'_>, id: u32) -> PyResult<()> {
+        self.with(py, |shard| shard.reopen_queue(QueueId(id)))
+    }
+
+    fn purge_queue(&self, py: Python<'_>, id: u32) -> PyResult<u64> {
+        self.with(py, |shard| shard.purge_queue(QueueId(id)))
+    }
+
+    #[pyo3(signature = (name, kind, alternate))]
+    fn put_exchange(&self, py: Python<'_>, name: &str, kind: &str, alternate: Option<&str>) -> PyResult<()> {
+        let kind = match kind {
+            "direct" => ExchangeKind::Direct,
+            "fanout" => ExchangeKind::Fanout,
+            "topic" => ExchangeKind::Topic,
+            "headers" => ExchangeKind::Headers,
+            "x-super-stream" => ExchangeKind::Partitions,
+            other => return Err(PyValueError::new_err(format!("exchange type '{other}' is not known"))),
+        };
+        self.with(py, |shard| shard.put_exchange(name, kind, alternate))
+    }
+
+    fn delete_exchange(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        self.with(py, |shard| shard.delete_exchange(name))
+    }
+
+    fn add_routes(&self, py: Python<'_>, routes: Vec<Py<NewRoute>>) -> PyResult<()> {
+        let settings = routes.iter().map(Py::get).map(|route| RouteSettings {
+            exchange: &route.exchange,
+            key: &route.key,
+            matching: route.r#match.as_deref(),
+            destination: destination_of(route),
+        });
+        self.with(py, |shard| shard.add_routes(settings))
+    }
+
+    fn remove_route(&self, py: Python<'_>, route: &Bound<'_, NewRoute>) -> PyResult<()> {
+        let route = route.get();
+        let (matching, destination) = (route.r#match.as_deref(), destination_of(route));
+        self.with(py, |shard| shard.remove_route(&route.exchange, &route.key, matching, destination))
+    }
+
+    fn queue_counts(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<Vec<QueueCounts>> {
+        let ids: Vec<QueueId> = ids.into_iter().map(QueueId).collect();
+        let counts = self.with(py, |shard| shard.queue_counts(&ids))?;
+        Ok(counts.into_iter().map(QueueCounts::from).collect())
+    }
+
+    fn stream_states(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<Vec<StreamState>> {
+        let ids: Vec<QueueId> = ids.into_iter().map(QueueId).collect();
+        let states = self.with(py, |shard| shard.stream_states(&ids))?;
+        Ok(states.into_iter().map(StreamState::from).collect())
+    }
+
+    fn stream_extents(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<Vec<StreamState>> {
+        let ids: Vec<QueueId> = ids.into_iter().map(QueueId).collect();
+        let extents = self.with(py, |shard| shard.stream_extents(&ids))?;
+        Ok(extents.into_iter().map(StreamState::from).collect())
+    }
+
+    fn offset_at(&self, py: Python<'_>, id: u32, timestamp_ms: u64) -> PyResult<u64> {
+        self.with(py, |shard| shard.home_of(QueueId(id)).offset_at(QueueId(id), timestamp_ms))
+    }
+
+    fn trim_stream(&self, py: Python<'_>, id: u32, before: u64) -> PyResult<u64> {
+        self.with(py, |shard| shard.home_of(QueueId(id)).trim(QueueId(id), before))
+    }
+
+    fn stream_groups(&self, py: Python<'_>, id: u32) -> PyResult<Vec<GroupState>> {
+        let groups = self.with(py, |shard| shard.home_of(QueueId(id)).stream_groups(QueueId(id)))?;
+        let state = |group: GroupStanding| GroupState {
+            name: group.name,
+            offset: group.offset,
+            reader_count: group.reader_count,
+        };
+        Ok(groups.into_iter().map(state).collect())
+    }
+
+    fn store_offset(&self, py: Python<'_>, id: u32, group: &str, offset: u64) -> PyResult<()> {
+        self.with(py, |shard| {
+            let home = shard.home_of(QueueId(id));
+            home.sync_to(home.store_offset(QueueId(id), group, offset)?)
+        })
+    }
+
+    fn delete_group(&self, py: Python<'_>, id: u32, group: &str) -> PyResult<bool> {
+        self.with(py, |shard| shard.home_of(QueueId(id)).delete_group(QueueId(id), group))
+    }
+
+    fn reserve_lease(
+        &self,
+        py: Python<'_>,
+        id: u32,
+        owner: &str,
+        lease: u64,
+        messages_max: u64,
+        bytes_max: u64,
+    ) -> PyResult<ReservedLease> {
+        let limits = LeaseLimits { messages_max, bytes_max };
+        self.with(py, |shard| {
+            let home = shard.home_of(QueueId(id));
+            let reserved = home.reserve_lease(QueueId(id), owner, lease, limits, now_ms())?;
+            // A client that asks an empty queue again and again causes no syncs.
+            if reserved.lease.count > 0 {
+                home.sync_to(reserved.position)?;
+            }
+            let LeaseStanding { count, bytes, reserved_at_ms, .. } = reserved.lease;
+            let (is_new, ready_count) = (reserved.is_new, reserved.ready_count);
+            Ok(ReservedLease { message_count: count, bytes, reserved_at_ms, is_new, ready_count })
+        })
+    }
+
+    fn ack_leases(&self, py: Python<'_>, id: u32, owner: &str, up_to: u64) -> PyResult<u64> {
+        self.with(py, |shard| shard.home_of(QueueId(id)).ack_leases(QueueId(id), owner, up_to))
+    }
+
+    fn release_leases(&self, py: Python<'_>, id: u32, owner: &str, from_: u64) -> PyResult<u64> {
+        self.with(py, |shard| shard.home_of(QueueId(id)).release_leases(QueueId(id), owner, from_))
+    }
+
+    fn leases(&self, py: Python<'_>, id: u32) -> PyResult<Vec<LeaseOwnerState>> {
+        let owners = self.with(py, |shard| shard.home_of(QueueId(id)).leases(QueueId(id)))?;
+        let state = |found: LeaseOwnerStanding| LeaseOwnerState {
+            name: found.owner,
+            acked: found.acked,
+            leases: found.leases.into_iter().map(LeaseState::from).collect(),
+        };
+        Ok(owners.into_iter().map(state).collect())
+    }
+
+    fn producer_sequence(&self, py: Python<'_>, name: &str) -> PyResult<Option<u64>> {
+        self.with(py, |shard| shard.sequence_in_family(name))
+    }
+
+    fn producers(&self, py: Python<'_>) -> PyResult<Vec<ProducerState>> {
+        let producers = self.with(py, |shard| shard.producers_of_family())?;
+        let state = |producer: ProducerStanding| ProducerState {
+            name: producer.name,
+            sequence: producer.sequence,
+            used_at_ms: producer.used_at_ms,
+            is_open: producer.is_open,
+        };
+        Ok(producers.into_iter().map(state).collect())
+    }
+
+    fn delete_producer(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
+        self.with(py, |shard| {
+            let deleted: Result<Vec<_>, _> = shard.family().iter().map(|one| one.delete_producer(name)).collect();
+            Ok(deleted?.contains(&true))
+        })
+    }
+
+    fn stage_states(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<Vec<StageState>> {
+        let ids: Vec<QueueId> = ids.into_iter().map(QueueId).collect();
+        let states = self.with(py, |shard| shard.stage_states(&ids))?;
+        let state =
+            |standing: StageStanding| StageState { last_batch: standing.last_batch, is_copying: standing.copying };
+        Ok(states.into_iter().map(state).collect())
+    }
+
+    fn carry_on_staged(&self, py: Python<'_>) {
+        let shard = Arc::clone(&self.shard);
+        py.detach(|| shard.carry_on_staged_apart());
+    }
+
+    fn damages(&self, py: Python<'_>) -> Vec<DamagedFile> {
+        let damages = py.detach(|| self.shard.family().iter().map(|one| one.damages()).collect::<Vec<_>>());
+        let file = |found: Damage| DamagedFile {
+            file: found.file,
+            at: found.at,
+            record_count: found.records,
+            queues: found.queues,
+        };
+        damages.into_iter().flatten().map(file).collect()
+    }
+
+    /// Whether its lock, or that of a queue's own log, is held for long: a call that needs it would wait.
+    #[getter]
+    fn is_stalled(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.shard.is_family_stalled())
+    }
+
+    #[getter]
+    fn fault(&self, py: Python<'_>) -> Option<String> {
+        py.detach(|| self.shard.family().iter().find_map(|one| one.fault()))
+    }
+
+    fn totals(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+        self.with(py, |shard| {
+            let totals: Result<Vec<_>, _> = shard.family().iter().map(|one| one.totals_seen()).collect();
+            Ok(totals?.into_iter().fold((0, 0), |(ready, unsettled), (one, other)| (ready + one, unsettled + other)))
+        })
+    }
+
+    #[pyo3(signature = (exchange, key, headers))]
+    fn route(&self, py: Python<'_>, exchange: &str, key: &str, headers: Option<&[u8]>) -> PyResult<Vec<String>> {
+        self.with(py, |shard| shard.route(exchange, key, headers))
+    }
+
+    fn begin_backup(&self, py: Python<'_>) -> PyResult<PyBackup> {
+        let backup = self.with(py, |shard| shard.begin_backup())?;
+        let vhost = self.shard.name().to_owned();
+        Ok(PyBackup { position: backup.position().0, vhost, backup: Mutex::new(Some(backup)) })
+    }
+
+    #[pyo3(signature = (*, delete))]
+    fn close(&self, py: Python<'_>, delete: bool) -> PyResult<()> {
+        self.with(py, |shard| shard.close(delete))
+    }
+}
+
+impl PyShard {
+    /// Runs without the GIL: a publisher may hold the shard's lock.
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Arc<Shard>) -> Result<T, EngineError> + Send,
+    ) -> PyResult<T> {
+        let worked = py.detach(|| work(&self.shard));
+        worked.map_err(|error| of_engine(py, &error, Doing::UsingLog { vhost: self.shard.name() }))
+    }
+}
+
+#[pyclass(name = "Backup", module = "penstock._core", frozen)]
+struct PyBackup {
+    backup: Mutex<Option<Backup>>,
+    vhost: String,
+    #[pyo3(get)]
+    position: u64,
+}
+
+#[pymethods]
+impl PyBackup {
+    fn write(&self, py: Python<'_>, directory: &str) -> PyResult<()> {
+        let Some(backup) = self.take() else {
+            return Err(PyValueError::new_err("this backup was written or closed already"));
+        };
+        let written = py.detach(|| backup.write(Path::new(directory)));
+        written.map_err(|error| of_engine(py, &error, Doing::CopyingLog { vhost: &self.vhost, directory }))
+    }
+
+    fn close(&self) {
+        drop(self.take());
+    }
+}
+
+impl PyBackup {
+    fn take(&self) -> Option<Backup> {
+        self.backup.lock().ok().and_then(|mut backup| backup.take())
+    }
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn level_of(level: Option<&str>) -> PyResult<Option<Level>> {
+    match level {
+        None => Ok(None),
+        Some("os") => Ok(Some(Level::Os)),
+        Some("disk") => Ok(Some(Level::Disk)),
+        Some(other) => Err(PyValueError::new_err(format!("level '{other}' is neither 'os' nor 'disk'"))),
+    }
+}
+
+fn destination_of(route: &NewRoute) -> Destination<'_> {
+    if route.to_exchange { Destination::Exchange(&route.destination) } else { Destination::Queue(&route.destination) }
+}
