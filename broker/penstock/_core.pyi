@@ -14,18 +14,30 @@ __all__ = [
     "Consumer",
     "DamagedFile",
     "Delivery",
+    "Disconnected",
     "DroppedMessage",
     "Engine",
+    "Enter",
     "GroupState",
     "LeaseOwnerState",
     "LeaseState",
     "NewQueue",
     "NewRoute",
     "Notice",
+    "OpenConsume",
+    "OpenGet",
+    "OpenPublish",
+    "OpenRead",
+    "OpenSettle",
+    "OpenStage",
     "Pattern",
+    "PermitExchange",
+    "PermitKeys",
     "ProducerState",
     "Publisher",
     "QueueCounts",
+    "QueueUnused",
+    "ReadArchive",
     "Reader",
     "ReservedLease",
     "RpcError",
@@ -35,6 +47,7 @@ __all__ = [
     "StreamDelivery",
     "StreamState",
     "Tls",
+    "UnaryCall",
     "inspect_log",
     "perf_latency",
     "perf_throughput",
@@ -301,33 +314,117 @@ class Backup:
         """Gives it up; after `write` it does nothing."""
 
 @final
-class Call:
-    """Something that Python has to decide; whoever asked waits for the answer.
-
-    kind: "call" (a unary method; `method` is its name, such as "DeclareQueue"),
-    "publish" (a publish stream opens: answered with admit(vhost)),
-    "permit" (`subject` is an exchange that a publish stream of `vhost` wants to write: answered with admit(vhost)),
-    "archive" (a piece of a stream's archive; `payload` is a ticket, JSON: answered with answer(piece)),
-    "consume", "read", "get", "settle" (`payload` is the first request of the stream or the request: answered with admit(vhost, queue_id)),
-    "disconnected" (the connection ended: no answer), "unused" (the auto-delete queue `subject` of `vhost`, whose number is
-    the payload, little-endian, lost its last consumer: no answer).
-    """
-    kind: str
+class UnaryCall:
+    """A unary method by its name, such as "DeclareQueue", with its serialised request: answered with `answer`."""
     method: str
+    payload: bytes
+    def __new__(cls, *, method: str, payload: bytes) -> Self: ...
+
+@final
+class OpenPublish:
+    """A publish stream opens: answered with `admit`, like the other questions about streams and queues."""
+    vhost: str
+    def __new__(cls, *, vhost: str) -> Self: ...
+
+@final
+class PermitExchange:
+    """An open publish stream wants to write to an exchange."""
+    vhost: str
+    exchange: str
+    def __new__(cls, *, vhost: str, exchange: str) -> Self: ...
+
+@final
+class PermitKeys:
+    """An open publish stream wants to write with routing keys to an exchange: answered with `permit_keys`. A byte of a key
+    that is not UTF-8 is a lone surrogate."""
+    vhost: str
+    exchange: str
+    keys: list[str]
+    def __new__(cls, *, vhost: str, exchange: str, keys: Sequence[str]) -> Self: ...
+
+@final
+class OpenConsume:
+    vhost: str
+    queue: str
+    def __new__(cls, *, vhost: str, queue: str) -> Self: ...
+
+@final
+class OpenRead:
+    vhost: str
+    partition: str
+    group: str
+    single_active: bool
+    def __new__(cls, *, vhost: str, partition: str, group: str, single_active: bool = False) -> Self: ...
+
+@final
+class OpenGet:
+    vhost: str
+    queue: str
+    def __new__(cls, *, vhost: str, queue: str) -> Self: ...
+
+@final
+class OpenSettle:
+    vhost: str
+    queue: str
+    def __new__(cls, *, vhost: str, queue: str) -> Self: ...
+
+@final
+class OpenStage:
+    """Rows are to be staged for a target, or a staged batch is to be decided: answered with `admit_stage`."""
+    vhost: str
+    stage: str
+    stream: str
+    exchange: str
+    routing_key: str
+    def __new__(cls, *, vhost: str, stage: str, stream: str, exchange: str, routing_key: str) -> Self: ...
+
+@final
+class ReadArchive:
+    """A piece of a stream's archive, the offsets from `first` up to `end`: answered with `answer`."""
+    vhost: str
+    partition: str
+    first: int
+    end: int
+    columns: list[str] | None
+    def __new__(cls, *, vhost: str, partition: str, first: int, end: int, columns: Sequence[str] | None = None) -> Self: ...
+
+@final
+class Enter:
+    """A request is larger than an unauthenticated client may send: answered with `admit`."""
+    def __new__(cls) -> Self: ...
+
+@final
+class Disconnected:
+    """The connection ended. There is no answer."""
+    def __new__(cls) -> Self: ...
+
+@final
+class QueueUnused:
+    """An auto-delete queue lost its last consumer. There is no answer."""
+    vhost: str
+    queue: str
+    queue_id: int
+    def __new__(cls, *, vhost: str, queue: str, queue_id: int) -> Self: ...
+
+@final
+class Call:
+    """A request of the listener that Python decides; the client waits for the answer. The names in it are the client's, an empty
+    virtual host is the default one. `again` says that the stream is open already and goes on if it is admitted."""
+    request: UnaryCall | OpenPublish | PermitExchange | PermitKeys | OpenConsume | OpenRead | OpenGet | OpenSettle | OpenStage | ReadArchive | Enter | Disconnected | QueueUnused
     authorization: str
     certificate: bytes
     peer: str
     connection: int
-    vhost: str
-    subject: str
-    payload: bytes
     again: bool
     def answer(self, payload: bytes) -> None: ...
     def admit(self, vhost: str, queue_id: int = 0, user: str = ..., by_key: bool = False) -> None:
-        """Who may do it. `by_key` says that each routing key of an exchange has to be asked for besides."""
-
+        """Admit the user. `by_key` says that each routing key of an exchange has to be permitted besides."""
+    def permit_keys(self, permitted: Sequence[bool]) -> None:
+        """Answer for each of the keys."""
+    def admit_stage(self, vhost: str, queue_id: int, user: str, *, exchange: str, routing_key: str) -> None:
+        """Answer with the stage's queue and its target."""
     def refuse(self, code: int, message: str, details: bytes = ...) -> None:
-        """`code` is a gRPC status code; `details` a serialised google.rpc.Status."""
+        """Refuse with a gRPC status code; `details` is a serialised google.rpc.Status."""
 
 @final
 class Tls:

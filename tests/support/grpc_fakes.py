@@ -13,6 +13,7 @@ from penstock.identity.user_limits import NO_USER_LIMITS, UserLimits
 from penstock.kit.peers import NOWHERE, Source
 from penstock.model.errors import FaultError, NotAuthenticatedError
 from penstock.model.names import VhostName
+from penstock.native import Event, Question, UnaryCall
 from penstock.services import Parts, Services, build
 from penstock.services.log_ins import LogIns
 from penstock.services.ports import (
@@ -193,13 +194,11 @@ class FakeBackups:
 
 @dataclass
 class FakeCall:
-    """A call of the native listener; `result` is its answer."""
+    """A call of the native listener, of a unary method where no other request is given; `result` is its answer."""
 
-    kind: str = "call"
+    asked: Question | Event | None = None
     method: str = ""
     payload: bytes = b""
-    vhost: str = ""
-    subject: str = ""
     authorization: str = ""
     certificate: bytes = b""
     peer: str = "127.0.0.1:9"
@@ -210,8 +209,18 @@ class FakeCall:
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
 
+    @property
+    def request(self) -> Question | Event:
+        return self.asked or UnaryCall(method=self.method, payload=self.payload)
+
     def answer(self, payload: bytes) -> None:
         self.result.set_result(("answer", payload))
+
+    def permit_keys(self, permitted: Sequence[bool]) -> None:
+        self.result.set_result(("keys", *permitted))
+
+    def admit_stage(self, vhost: str, queue_id: int, user: str, *, exchange: str, routing_key: str) -> None:
+        self.result.set_result(("stage", vhost, queue_id, user, exchange, routing_key))
 
     def admit(self, vhost: str, queue_id: int = 0, user: str = "", by_key: bool = False) -> None:
         del user

@@ -10,7 +10,7 @@ from penstock.services.listeners import Listener
 from penstock.services.policies import WantedPolicy
 from penstock.services.ports import ArchiveStanding
 from penstock.services.principal import Certificate, Credentials, NoCredentials, Password, Principal, Token
-from penstock.services.stages import StageTarget
+from penstock.services.stages import OpenedStage, StageTarget
 from penstock.services.users import HeldPermission, HeldTopicPermission
 from penstock.vhost.streams import PartitionStatus, StreamStatus
 from penstock.vhost.vhost import QueueStatus
@@ -28,6 +28,7 @@ __all__ = [
     "HeldTopicPermission",
     "Listener",
     "NoCredentials",
+    "OpenedStage",
     "PartitionStatus",
     "Parts",
     "Password",

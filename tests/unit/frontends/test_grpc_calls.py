@@ -6,6 +6,7 @@ import pytest
 
 from penstock.frontends.grpc.calls import METHODS
 from penstock.model.errors import StorageError, Thing
+from penstock.native import Disconnected, QueueUnused
 from penstock.v1 import admin_pb2 as admin
 from penstock.v1 import messaging_pb2, staging_pb2
 from penstock.v1 import streams_pb2 as wire
@@ -181,7 +182,7 @@ def test_an_exclusive_queue_goes_with_its_connection():
             authorization=basic("admin"),
             connection=7,
         )
-        world.listener.put(late, FakeCall(kind="disconnected", connection=7))
+        world.listener.put(late, FakeCall(Disconnected(), connection=7))
         await late.result
         while (await call(world, "ListQueues", admin.ListQueuesRequest())).queues:
             pass  # each call gives the others their turn
@@ -193,8 +194,8 @@ def test_an_unused_auto_delete_queue_goes():
     async def scenario(world):
         await call(world, "DeclareQueue", declare("temp", auto_delete=True))
         world.listener.put(
-            FakeCall(kind="unused", vhost="/", subject="temp", payload=b"\1\0\0\0"),
-            FakeCall(kind="unused", vhost="gone", subject="x", payload=b"\1\0\0\0"),
+            FakeCall(QueueUnused(vhost="/", queue="temp", queue_id=1)),
+            FakeCall(QueueUnused(vhost="gone", queue="x", queue_id=1)),
         )
         while (await call(world, "ListQueues", admin.ListQueuesRequest())).queues:
             pass

@@ -2,9 +2,8 @@
 
 from google.protobuf.message import Message
 
-from penstock.native import QueueCounts
+from penstock.native import OpenConsume, OpenGet, OpenRead, QueueCounts
 from penstock.v1 import admin_pb2 as admin
-from penstock.v1 import messaging_pb2 as messaging
 from penstock.v1 import streams_pb2 as wire
 from support.grpc_fakes import FakeCall, World, basic, play
 
@@ -39,9 +38,11 @@ def stored(world: World, name: str, times: list[int], first: int = 1) -> None:
     stream.first, stream.times = first, times
 
 
-async def read(world: World, user: str = "admin", **fields: object) -> tuple[object, ...]:
-    payload = wire.ReadRequest(open=wire.ReadOpen(**fields)).SerializeToString()
-    return await world.ask(FakeCall("read", payload=payload, authorization=basic(user)))
+async def read(
+    world: World, user: str = "admin", *, partition: str, group: str = "", single_active: bool = False
+) -> tuple[object, ...]:
+    request = OpenRead(vhost="", partition=partition, group=group, single_active=single_active)
+    return await world.ask(FakeCall(request, authorization=basic(user)))
 
 
 def test_a_declared_stream_is_listed_with_its_partitions_and_the_engine_knows_what_to_keep():
@@ -185,12 +186,9 @@ def test_streams_are_read_and_queues_consumed_and_each_refusal_names_the_other()
         await declared(world, "events")
         jobs = admin.DeclareQueueRequest(queue=admin.Queue(name="jobs", durable=True))
         await ask(world, "DeclareQueue", jobs)
-        opened = messaging.ConsumeRequest(open=messaging.ConsumeOpen(queue="events"))
-        got = messaging.GetRequest(queue="events")
 
-        for kind, request in (("consume", opened), ("get", got)):
-            asked = FakeCall(kind, payload=request.SerializeToString(), authorization=basic("admin"))
-            refused = await world.ask(asked)
+        for request in (OpenConsume(vhost="", queue="events"), OpenGet(vhost="", queue="events")):
+            refused = await world.ask(FakeCall(request, authorization=basic("admin")))
             assert refused[1] == INVALID_ARGUMENT
             assert "StreamService.Read" in refused[2]
         refused = await read(world, partition="jobs")

@@ -6,19 +6,23 @@ import structlog
 
 from penstock.identity import TopicPermission
 from penstock.identity.user_limits import UserLimits
+from penstock.native import Disconnected, OpenConsume, OpenGet, OpenPublish, OpenSettle, PermitExchange, PermitKeys
 from penstock.v1 import admin_pb2 as admin
-from penstock.v1 import messaging_pb2 as messaging
 from support.grpc_fakes import FakeCall, basic, play
 
 NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = 5, 7, 3, 13, 14, 16
 
 
 def publish(vhost=""):
-    return messaging.PublishRequest(open=messaging.PublishOpen(vhost=vhost)).SerializeToString()
+    return OpenPublish(vhost=vhost)
+
+
+def permit(exchange):
+    return PermitExchange(vhost="/", exchange=exchange)
 
 
 def consume(queue, vhost=""):
-    return messaging.ConsumeRequest(open=messaging.ConsumeOpen(vhost=vhost, queue=queue)).SerializeToString()
+    return OpenConsume(vhost=vhost, queue=queue)
 
 
 async def declared(world, name, **fields):
@@ -29,11 +33,11 @@ async def declared(world, name, **fields):
 def test_a_publisher_is_admitted_to_the_vhost_and_asks_for_each_exchange():
     async def scenario(world):
         admin_ = basic("admin")
-        assert await world.ask(FakeCall("publish", payload=publish(), authorization=admin_)) == ("admit", "/", 0)
+        assert await world.ask(FakeCall(publish(), authorization=admin_)) == ("admit", "/", 0)
         for exchange in ("", "amq.topic"):
-            asked = FakeCall("permit", vhost="/", subject=exchange, authorization=admin_)
+            asked = FakeCall(permit(exchange), authorization=admin_)
             assert (await world.ask(asked))[0] == "admit"
-        asked = FakeCall("permit", vhost="/", subject="none", authorization=admin_)
+        asked = FakeCall(permit("none"), authorization=admin_)
         assert (await world.ask(asked))[:2] == ("refuse", NOT_FOUND)
 
     play(scenario)
@@ -42,11 +46,11 @@ def test_a_publisher_is_admitted_to_the_vhost_and_asks_for_each_exchange():
 def test_a_publisher_is_refused_what_it_may_not_write():
     async def scenario(world):
         reader, outsider = basic("reader"), basic("outsider")
-        assert (await world.ask(FakeCall("publish", payload=publish(), authorization=reader)))[0] == "admit"
-        asked = FakeCall("permit", vhost="/", subject="amq.topic", authorization=reader)
+        assert (await world.ask(FakeCall(publish(), authorization=reader)))[0] == "admit"
+        asked = FakeCall(permit("amq.topic"), authorization=reader)
         assert (await world.ask(asked))[1] == PERMISSION_DENIED
-        assert (await world.ask(FakeCall("publish", payload=publish(), authorization=outsider)))[1] == PERMISSION_DENIED
-        nowhere = FakeCall("publish", payload=publish("nowhere"), authorization=basic("admin"))
+        assert (await world.ask(FakeCall(publish(), authorization=outsider)))[1] == PERMISSION_DENIED
+        nowhere = FakeCall(publish("nowhere"), authorization=basic("admin"))
         assert (await world.ask(nowhere))[1] in (NOT_FOUND, PERMISSION_DENIED)
 
     play(scenario)
@@ -57,16 +61,16 @@ def test_routing_keys_of_a_narrowed_exchange_are_asked_for_many_at_a_time():
         await world.accounts.set_topic("admin", "/", "amq.topic", TopicPermission.compile("admin", "/", "a.*", ""))
         await world.accounts.set_topic("admin", "/", "amq.direct", TopicPermission.compile("admin", "/", "a.*", ""))
         permits = {
-            name: FakeCall("permit", vhost="/", subject=name, authorization=basic("admin"))
+            name: FakeCall(permit(name), authorization=basic("admin"))
             for name in ("amq.topic", "amq.direct", "amq.fanout")
         }
-        for permit in permits.values():
-            assert (await world.ask(permit))[0] == "admit"
-        assert [name for name, permit in permits.items() if permit.by_key] == ["amq.topic"]
+        for asked in permits.values():
+            assert (await world.ask(asked))[0] == "admit"
+        assert [name for name, asked in permits.items() if asked.by_key] == ["amq.topic"]
 
-        keys = b"".join(bytes([len(key)]) + key for key in (b"abc", b"b", b"", b"a" + b"\xff" * 254))
-        asked = FakeCall("keys", vhost="/", subject="amq.topic", payload=keys, authorization=basic("admin"))
-        assert await world.ask(asked) == ("answer", b"\x01\x00\x00\x01")
+        keys = ["abc", "b", "", "a" + "\udcff" * 254]
+        asked = FakeCall(PermitKeys(vhost="/", exchange="amq.topic", keys=keys), authorization=basic("admin"))
+        assert await world.ask(asked) == ("keys", True, False, False, True)
 
     play(scenario)
 
@@ -75,17 +79,17 @@ def test_consumers_getters_and_settlers_are_given_the_queues_number():
     async def scenario(world):
         await declared(world, "closed")
         await declared(world, "open.jobs")
-        for kind, payload in (
-            ("consume", consume("open.jobs")),
-            ("get", messaging.GetRequest(queue="open.jobs").SerializeToString()),
-            ("settle", messaging.SettleRequest(queue="open.jobs").SerializeToString()),
+        for request in (
+            consume("open.jobs"),
+            OpenGet(vhost="", queue="open.jobs"),
+            OpenSettle(vhost="", queue="open.jobs"),
         ):
-            assert await world.ask(FakeCall(kind, payload=payload, authorization=basic("reader"))) == ("admit", "/", 2)
-        refused = await world.ask(FakeCall("consume", payload=consume("closed"), authorization=basic("reader")))
+            assert await world.ask(FakeCall(request, authorization=basic("reader"))) == ("admit", "/", 2)
+        refused = await world.ask(FakeCall(consume("closed"), authorization=basic("reader")))
         assert refused[1] == PERMISSION_DENIED
-        refused = await world.ask(FakeCall("consume", payload=consume("none"), authorization=basic("admin")))
+        refused = await world.ask(FakeCall(consume("none"), authorization=basic("admin")))
         assert refused[1] == NOT_FOUND
-        refused = await world.ask(FakeCall("consume", payload=consume(""), authorization=basic("admin")))
+        refused = await world.ask(FakeCall(consume(""), authorization=basic("admin")))
         assert refused[1] == INVALID_ARGUMENT
 
     play(scenario)
@@ -94,9 +98,9 @@ def test_consumers_getters_and_settlers_are_given_the_queues_number():
 def test_another_connection_cannot_consume_from_an_exclusive_queue():
     async def scenario(world):
         await declared(world, "mine", exclusive=True)
-        call = FakeCall("consume", payload=consume("mine"), authorization=basic("admin"), connection=2)
+        call = FakeCall(consume("mine"), authorization=basic("admin"), connection=2)
         assert (await world.ask(call))[0] == "refuse"
-        call = FakeCall("consume", payload=consume("mine"), authorization=basic("admin"), connection=1)
+        call = FakeCall(consume("mine"), authorization=basic("admin"), connection=1)
         assert (await world.ask(call))[0] == "admit"
 
     play(scenario)
@@ -126,12 +130,12 @@ def test_a_bug_in_one_call_is_logged_and_answered_and_harms_no_other():
 
         world.vhosts.get, kept = broken, world.vhosts.get
         with structlog.testing.capture_logs() as logged:
-            result = await world.ask(FakeCall("publish", payload=publish(), authorization=basic("admin")))
+            result = await world.ask(FakeCall(publish(), authorization=basic("admin")))
         world.vhosts.get = kept
         assert result[:2] == ("refuse", INTERNAL)
         assert "impossible" not in result[2]
         assert [line["log_level"] for line in logged if line["room"] != "audit"] == ["error"]
-        assert (await world.ask(FakeCall("publish", payload=publish(), authorization=basic("admin"))))[0] == "admit"
+        assert (await world.ask(FakeCall(publish(), authorization=basic("admin"))))[0] == "admit"
 
     play(scenario)
 
@@ -181,10 +185,10 @@ def test_a_connection_that_ends_while_its_call_is_decided_is_not_counted_for_eve
 
         world.accounts.log_in = slowly
         world.user_limits.limits["admin"] = UserLimits(connections_max=1)
-        gone = FakeCall("publish", payload=publish(), authorization=basic("admin"), connection=7)
+        gone = FakeCall(publish(), authorization=basic("admin"), connection=7)
         world.listener.put(gone)
         await begun.wait()
-        world.listener.put(FakeCall("disconnected", connection=7))
+        world.listener.put(FakeCall(Disconnected(), connection=7))
         for _ in range(100):
             await asyncio.sleep(0)
         may_end.set()
@@ -192,7 +196,7 @@ def test_a_connection_that_ends_while_its_call_is_decided_is_not_counted_for_eve
         for _ in range(100):
             await asyncio.sleep(0)
 
-        again = FakeCall("publish", payload=publish(), authorization=basic("admin"), connection=8)
+        again = FakeCall(publish(), authorization=basic("admin"), connection=8)
         assert await world.ask(again) == ("admit", "/", 0)
 
     play(scenario)

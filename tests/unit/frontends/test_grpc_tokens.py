@@ -2,9 +2,8 @@
 
 import pytest
 
+from penstock.native import Disconnected, OpenConsume, OpenGet, OpenPublish, OpenRead, OpenStage, PermitExchange
 from penstock.v1 import admin_pb2 as admin
-from penstock.v1 import messaging_pb2 as messaging
-from penstock.v1 import staging_pb2 as staging
 from penstock.v1 import streams_pb2 as streams
 from support.grpc_fakes import FakeCall, World, basic, play
 
@@ -16,19 +15,18 @@ def token(world, seconds, name="admin"):
 
 
 def opened(authorization, connection=1):
-    payload = messaging.PublishRequest(open=messaging.PublishOpen()).SerializeToString()
-    return FakeCall("publish", payload=payload, authorization=authorization, connection=connection)
+    return FakeCall(OpenPublish(vhost=""), authorization=authorization, connection=connection)
 
 
 def stream(kind, authorization, *, again=False):
     request = {
-        "publish": messaging.PublishRequest(open=messaging.PublishOpen()),
-        "consume": messaging.ConsumeRequest(open=messaging.ConsumeOpen(queue="jobs")),
-        "read": streams.ReadRequest(open=streams.ReadOpen(partition="events")),
-        "get": messaging.GetRequest(queue="jobs"),
-        "stage": staging.StageTarget(stage="rows", stream="events"),
+        "publish": OpenPublish(vhost=""),
+        "consume": OpenConsume(vhost="", queue="jobs"),
+        "read": OpenRead(vhost="", partition="events", group=""),
+        "get": OpenGet(vhost="", queue="jobs"),
+        "stage": OpenStage(vhost="", stage="rows", stream="events", exchange="", routing_key=""),
     }[kind]
-    return FakeCall(kind, payload=request.SerializeToString(), authorization=authorization, again=again)
+    return FakeCall(request, authorization=authorization, again=again)
 
 
 async def declare(world):
@@ -36,17 +34,18 @@ async def declare(world):
         ("DeclareQueue", admin.DeclareQueueRequest(queue=admin.Queue(name="jobs", durable=True))),
         ("DeclareStream", streams.DeclareStreamRequest(name="events")),
     ):
-        call = FakeCall("call", method, request.SerializeToString(), authorization=basic("admin"))
+        call = FakeCall(method=method, payload=request.SerializeToString(), authorization=basic("admin"))
         assert (await world.ask(call))[0] == "answer"
 
 
 def permit(authorization, connection=1):
-    return FakeCall("permit", vhost="/", subject="amq.topic", authorization=authorization, connection=connection)
+    request = PermitExchange(vhost="/", exchange="amq.topic")
+    return FakeCall(request, authorization=authorization, connection=connection)
 
 
 def refresh(authorization, connection=1):
     payload = admin.RefreshTokenRequest().SerializeToString()
-    return FakeCall("call", "RefreshToken", payload, authorization=authorization, connection=connection)
+    return FakeCall(method="RefreshToken", payload=payload, authorization=authorization, connection=connection)
 
 
 def test_streams_are_asked_again_when_their_token_ends_and_refused() -> None:
@@ -68,7 +67,7 @@ def test_an_open_stream_that_asks_again_goes_on_until_its_token_ends(kind: str) 
     async def scenario(world: World) -> None:
         await declare(world)
         first = token(world, 60)
-        outcome = "answer" if kind == "stage" else "admit"
+        outcome = "stage" if kind == "stage" else "admit"
         assert (await world.ask(stream(kind, first)))[0] == outcome
         assert (await world.ask(stream(kind, first, again=True)))[0] == outcome
 
@@ -168,7 +167,7 @@ def test_a_connection_that_ended_is_forgotten() -> None:
     async def scenario(world: World) -> None:
         first = token(world, 60)
         await world.ask(opened(first))
-        gone = FakeCall("disconnected", connection=1)
+        gone = FakeCall(Disconnected(), connection=1)
         world.listener.put(gone)
 
         refused = await world.ask(refresh(token(world, 600)))

@@ -22,7 +22,7 @@ def all_told(*calls):
         with structlog.testing.capture_logs() as lines:
             for method, request, user in calls:
                 payload = request.SerializeToString()
-                await world.ask(FakeCall("call", method, payload, authorization=basic(user), peer="10.0.0.1:9"))
+                await world.ask(FakeCall(method=method, payload=payload, authorization=basic(user), peer="10.0.0.1:9"))
         found.extend(line for line in lines if line.get("room") == "audit")
 
     play(scenario)

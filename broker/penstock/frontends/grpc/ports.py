@@ -1,34 +1,18 @@
-"""The native listener as this front end sees it: what it asks, and how it is answered. `Server` and `Call` of the
-native module are these; tests bring their own."""
+"""The native listener as this front end sees it: its calls and their answers. `Server` and `Call` of the native module
+are these; tests bring their own."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 from penstock import services
+from penstock.native import Event, Question
 
 
-class Asked(Protocol):
-    """The part of a call that decisions look at."""
+class Call(Protocol):
+    """A request to decide. The client waits for the one answer that fits it, or for a refusal."""
 
     @property
-    def kind(self) -> str: ...
-    @property
-    def vhost(self) -> str: ...
-    @property
-    def subject(self) -> str: ...
-    @property
-    def payload(self) -> bytes: ...
-    @property
-    def again(self) -> bool:
-        """Whether it is about a stream that is open already, and goes on if it is admitted."""
-        ...
-
-
-class Call(Asked, Protocol):
-    """Something to decide; whoever asked waits for one of the three answers."""
-
-    @property
-    def method(self) -> str: ...
+    def request(self) -> Question | Event: ...
     @property
     def authorization(self) -> str: ...
     @property
@@ -37,9 +21,15 @@ class Call(Asked, Protocol):
     def peer(self) -> str: ...
     @property
     def connection(self) -> int: ...
+    @property
+    def again(self) -> bool:
+        """Whether it is about a stream that is open already, and goes on if it is admitted."""
+        ...
 
     def answer(self, payload: bytes, /) -> None: ...
     def admit(self, vhost: str, queue_id: int, user: str, by_key: bool, /) -> None: ...
+    def permit_keys(self, permitted: Sequence[bool], /) -> None: ...
+    def admit_stage(self, vhost: str, queue_id: int, user: str, /, *, exchange: str, routing_key: str) -> None: ...
     def refuse(self, code: int, message: str, details: bytes, /) -> None: ...
 
 

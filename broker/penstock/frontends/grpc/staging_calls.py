@@ -1,24 +1,8 @@
-"""Stages: requests to verbs. The listener stages rows and decides batches itself, once it was told where the stage
-is."""
+"""Stages: requests to verbs. `streams` admits to staging."""
 
 from penstock.frontends.grpc.convert import vhost_of
-from penstock.services import Principal, Services, StageTarget
+from penstock.services import Principal, Services
 from penstock.v1 import staging_pb2 as wire
-
-
-async def open_stage(
-    services: Services, principal: Principal, wanted: wire.StageTarget, *, again: bool
-) -> wire.StagePlace:
-    target = StageTarget(wanted.stream, wanted.exchange, wanted.routing_key)
-    place = vhost_of(wanted.vhost)
-    opened = await services.stages.open_stage(principal, place, wanted.stage, target, again=again)
-    return wire.StagePlace(
-        vhost=opened.vhost,
-        queue=opened.queue_id,
-        exchange=opened.exchange,
-        routing_key=opened.routing_key,
-        user=principal.name,
-    )
 
 
 async def list_stages(

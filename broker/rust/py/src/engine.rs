@@ -28,7 +28,6 @@ impl PyEngine {
         *, segment_bytes_min, segment_bytes_max, segment_idle_ms, disk_free_bytes_min = 0, compaction_bytes_per_second = 0,
         producer_memory_ms = 0
     ))]
-    #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
         py: Python<'_>,
         segment_bytes_min: u64,

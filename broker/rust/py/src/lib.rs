@@ -1,5 +1,6 @@
 //! `penstock._core`: translates between Python objects and the crates. No decision is made here.
 
+mod calls;
 mod client;
 mod consumer;
 mod engine;
@@ -23,6 +24,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     records::register(module)?;
     logs::register(module)?;
     server::register(module)?;
+    calls::register(module)?;
     client::register(module)?;
     consumer::register(module)?;
     patterns::register(module)?;

@@ -33,6 +33,8 @@ macro_rules! records {
     };
 }
 
+pub(crate) use records;
+
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     add_records(module)?;
     module.add_class::<LeaseState>()

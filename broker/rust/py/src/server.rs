@@ -1,23 +1,18 @@
-//! `Server` and `Call`: the listener, and what it asks Python to decide.
+//! `Server` and `Tls`: the listener.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::time::Duration;
 
-use penstock_serve::{
-    Admitted, Answer, Call, Certificate, ClientCertificates, Holder, Kind, QuotaLimits, Refusal, Server, ServerOptions,
-    Tls, TlsOptions,
-};
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use penstock_serve::{Certificate, ClientCertificates, Holder, QuotaLimits, Server, ServerOptions, Tls, TlsOptions};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 
+use crate::calls::PyCall;
 use crate::engine::PyEngine;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyTls>()?;
-    module.add_class::<PyServer>()?;
-    module.add_class::<PyCall>()
+    module.add_class::<PyServer>()
 }
 
 #[pyclass(name = "Tls", module = "penstock._core", frozen)]
@@ -98,8 +93,8 @@ impl PyServer {
         self.server.calls().wake_fd()
     }
 
-    fn take(&self) -> Vec<PyCall> {
-        self.server.calls().take().into_iter().map(|call| PyCall { call: Mutex::new(call) }).collect()
+    fn take(&self, py: Python<'_>) -> PyResult<Vec<PyCall>> {
+        self.server.calls().take().into_iter().map(|call| PyCall::new(py, call)).collect()
     }
 
     fn serving(&self, py: Python<'_>, serving: bool) {
@@ -138,106 +133,5 @@ impl PyServer {
 
     fn stop(&self, py: Python<'_>, grace_ms: u64) {
         py.detach(|| self.server.stop(Duration::from_millis(grace_ms)));
-    }
-}
-
-#[pyclass(name = "Call", module = "penstock._core", frozen)]
-struct PyCall {
-    call: Mutex<Call>,
-}
-
-#[pymethods]
-impl PyCall {
-    #[getter]
-    fn kind(&self) -> PyResult<&'static str> {
-        self.read(|call| match call.kind {
-            Kind::Call => "call",
-            Kind::Publish => "publish",
-            Kind::Permit => "permit",
-            Kind::Keys => "keys",
-            Kind::Consume => "consume",
-            Kind::Read => "read",
-            Kind::Archive => "archive",
-            Kind::Get => "get",
-            Kind::Settle => "settle",
-            Kind::Enter => "enter",
-            Kind::Stage => "stage",
-            Kind::Disconnected => "disconnected",
-            Kind::Unused => "unused",
-        })
-    }
-
-    #[getter]
-    fn method(&self) -> PyResult<String> {
-        self.read(|call| call.method.clone())
-    }
-
-    #[getter]
-    fn authorization(&self) -> PyResult<String> {
-        self.read(|call| call.caller.authorization.clone())
-    }
-
-    #[getter]
-    fn certificate<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        self.read(|call| PyBytes::new(py, call.caller.certificate.as_deref().unwrap_or_default()))
-    }
-
-    #[getter]
-    fn peer(&self) -> PyResult<String> {
-        self.read(|call| call.caller.peer.clone())
-    }
-
-    #[getter]
-    fn connection(&self) -> PyResult<u64> {
-        self.read(|call| call.caller.connection)
-    }
-
-    #[getter]
-    fn vhost(&self) -> PyResult<String> {
-        self.read(|call| call.vhost.clone())
-    }
-
-    #[getter]
-    fn subject(&self) -> PyResult<String> {
-        self.read(|call| call.subject.clone())
-    }
-
-    #[getter]
-    fn payload<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        self.read(|call| PyBytes::new(py, &call.payload))
-    }
-
-    #[getter]
-    fn again(&self) -> PyResult<bool> {
-        self.read(|call| call.again)
-    }
-
-    fn answer(&self, payload: Vec<u8>) -> PyResult<()> {
-        self.reply(Ok(Answer::Payload(payload)))
-    }
-
-    #[pyo3(signature = (vhost, queue_id = 0, user = String::new(), by_key = false))]
-    fn admit(&self, vhost: String, queue_id: u32, user: String, by_key: bool) -> PyResult<()> {
-        self.reply(Ok(Answer::Admitted(Admitted { vhost, queue_id, user, by_key })))
-    }
-
-    #[pyo3(signature = (code, message, details = Vec::new()))]
-    fn refuse(&self, code: i32, message: String, details: Vec<u8>) -> PyResult<()> {
-        self.reply(Err(Refusal { code, message, details }))
-    }
-}
-
-impl PyCall {
-    fn read<T>(&self, read: impl FnOnce(&Call) -> T) -> PyResult<T> {
-        let call = self.call.lock().map_err(|_| PyRuntimeError::new_err("this call is broken"))?;
-        Ok(read(&call))
-    }
-
-    fn reply(&self, answer: Result<Answer, Refusal>) -> PyResult<()> {
-        let mut call = self.call.lock().map_err(|_| PyRuntimeError::new_err("this call is broken"))?;
-        if let Some(reply) = call.reply.take() {
-            reply.send(answer);
-        }
-        Ok(())
     }
 }

@@ -12,7 +12,7 @@ use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Request, Response, Status};
 use tower_service::Service;
 
-use crate::calls::{Answer, Call, Calls, Kind};
+use crate::calls::{Answer, Call, CallRequest, Calls};
 use crate::codec::BytesCodec;
 use crate::connection::{Caller, Peer};
 use crate::gate::guard;
@@ -68,12 +68,11 @@ impl UnaryService<Bytes> for Asking {
         Box::pin(async move {
             let peer = request.extensions().get::<Peer>();
             let peer = peer.ok_or_else(|| Status::internal("a request without a connection"))?;
-            let mut call = Call::new(Kind::Call, &Caller::of(peer, request.metadata()));
-            call.method = method;
-            call.payload = request.into_inner();
-            match calls.ask(call).await? {
+            let caller = Caller::of(peer, request.metadata());
+            let request = CallRequest::Unary { method, payload: request.into_inner() };
+            match calls.ask(Call::new(request, &caller)).await? {
                 Answer::Payload(payload) => Ok(Response::new(payload)),
-                Answer::Admitted(_) => Err(Status::internal("the broker answered a call with an admission")),
+                _ => Err(Status::internal("the broker answered a call with an admission")),
             }
         })
     }

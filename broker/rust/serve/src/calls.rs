@@ -18,31 +18,74 @@ use crate::connection::Caller;
 /// Streams that ask again at a time whether they may go on.
 const RECHECKS_MAX: usize = 64;
 
-/// What a call is about; the last two want no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A unary method, by name.
-    Call,
+/// What Python is asked, or hears of: the last two want no answer. Names and keys are those of the client's message, which was
+/// parsed already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallRequest {
+    /// A unary method with its serialised request.
+    Unary {
+        method: String,
+        payload: Bytes,
+    },
     /// A publish stream opens.
-    Publish,
-    /// A publish stream wants to write an exchange.
-    Permit,
-    /// It wants to write routing keys of an exchange.
-    Keys,
-    Consume,
-    Read,
-    /// A piece of a stream's archive: the payload is a ticket, the answer the piece.
-    Archive,
-    Get,
-    Settle,
-    /// A request is larger than what strangers may send.
+    OpenPublish {
+        vhost: String,
+    },
+    /// A publish stream wants to write to an exchange.
+    PermitExchange {
+        vhost: String,
+        exchange: String,
+    },
+    /// It wants to write with routing keys to an exchange.
+    PermitKeys {
+        vhost: String,
+        exchange: String,
+        keys: Vec<Vec<u8>>,
+    },
+    OpenConsume {
+        vhost: String,
+        queue: String,
+    },
+    OpenRead {
+        vhost: String,
+        partition: String,
+        group: String,
+        single_active: bool,
+    },
+    /// A piece of a stream's archive: the offsets from `first` up to `end`.
+    ReadArchive {
+        vhost: String,
+        partition: String,
+        first: u64,
+        end: u64,
+        columns: Option<Vec<String>>,
+    },
+    OpenGet {
+        vhost: String,
+        queue: String,
+    },
+    OpenSettle {
+        vhost: String,
+        queue: String,
+    },
+    /// A request is larger than an unauthenticated client may send.
     Enter,
-    /// Rows are to be staged for a target, or a staged batch to be decided; the answer is a `StagePlace`.
-    Stage,
+    /// Rows are to be staged for a target, or a staged batch is to be decided.
+    OpenStage {
+        vhost: String,
+        stage: String,
+        stream: String,
+        exchange: String,
+        routing_key: String,
+    },
     /// A connection ended.
     Disconnected,
-    /// An auto-delete queue lost its last consumer.
-    Unused,
+    /// An auto-delete queue lost its last consumer. Another queue may have its name by the time that this is decided.
+    QueueUnused {
+        vhost: String,
+        queue: String,
+        queue_id: u32,
+    },
 }
 
 /// Python's decision.
@@ -50,6 +93,19 @@ pub enum Kind {
 pub enum Answer {
     Payload(Vec<u8>),
     Admitted(Admitted),
+    /// Whether each of the routing keys is permitted.
+    Keys(Vec<bool>),
+    Stage(StagePlace),
+}
+
+/// Where a stage is, what it is for, and who asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StagePlace {
+    pub vhost: String,
+    pub queue_id: u32,
+    pub user: String,
+    pub exchange: String,
+    pub routing_key: String,
 }
 
 /// Who may enter which vhost, and the queue that was asked for, if any.
@@ -83,12 +139,8 @@ impl From<Refusal> for Status {
 /// One thing to decide. Dropping it unanswered tells whoever asked that the broker failed.
 #[derive(Debug)]
 pub struct Call {
-    pub kind: Kind,
-    pub method: String,
+    pub request: CallRequest,
     pub caller: Caller,
-    pub vhost: String,
-    pub subject: String,
-    pub payload: Bytes,
     /// The stream is open already: this asks whether it may go on.
     pub again: bool,
     pub reply: Option<Reply>,
@@ -110,31 +162,13 @@ impl Reply {
 }
 
 impl Call {
-    pub(crate) fn new(kind: Kind, caller: &Caller) -> Call {
-        Call {
-            kind,
-            method: String::new(),
-            caller: caller.clone(),
-            vhost: String::new(),
-            subject: String::new(),
-            payload: Bytes::new(),
-            again: false,
-            reply: None,
-        }
+    pub(crate) fn new(request: CallRequest, caller: &Caller) -> Call {
+        Call { request, caller: caller.clone(), again: false, reply: None }
     }
 
     /// The same question about what it admitted.
     pub(crate) fn again(&self) -> Call {
-        Call {
-            kind: self.kind,
-            method: self.method.clone(),
-            caller: self.caller.clone(),
-            vhost: self.vhost.clone(),
-            subject: self.subject.clone(),
-            payload: self.payload.clone(),
-            again: true,
-            reply: None,
-        }
+        Call { request: self.request.clone(), caller: self.caller.clone(), again: true, reply: None }
     }
 
     /// Nobody waits for the answer that was wanted.
@@ -227,7 +261,7 @@ impl Calls {
     pub(crate) async fn admit(&self, call: Call) -> Result<Admitted, Status> {
         match self.ask(call).await? {
             Answer::Admitted(admitted) => Ok(admitted),
-            Answer::Payload(_) => Err(Status::internal("the broker answered an admission with a payload")),
+            _ => Err(Status::internal("the broker answered an admission with something else")),
         }
     }
 
@@ -290,11 +324,11 @@ impl Drop for Open {
 mod tests {
     use std::task::{Context, Poll, Waker};
 
-    use super::{Answer, Call, Calls, Kind};
+    use super::{Answer, Call, CallRequest, Calls};
     use crate::connection::Caller;
 
     fn ask<'a>(calls: &'a Calls, caller: &Caller) -> std::pin::Pin<Box<dyn Future<Output = bool> + 'a>> {
-        let call = Call::new(Kind::Call, caller);
+        let call = Call::new(CallRequest::Enter, caller);
         let mut asking = Box::pin(async move { calls.ask(call).await.is_ok() });
         let polled = asking.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         match polled {

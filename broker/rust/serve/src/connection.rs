@@ -19,7 +19,7 @@ use tokio_rustls::server::TlsStream;
 use tonic::metadata::MetadataMap;
 use tonic::transport::server::Connected;
 
-use crate::calls::{Call, Calls, Kind};
+use crate::calls::{Call, CallRequest, Calls};
 use crate::pull::Pulls;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -152,7 +152,7 @@ impl Drop for Connection {
         }
         let (connection, peer) = (self.peer.connection, self.peer.address.clone());
         let caller = Caller { connection, peer, ..Caller::default() };
-        self.calls.tell(Call::new(Kind::Disconnected, &caller));
+        self.calls.tell(Call::new(CallRequest::Disconnected, &caller));
     }
 }
 

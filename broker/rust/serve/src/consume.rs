@@ -17,7 +17,7 @@ use tokio::task::yield_now;
 use tokio::time::sleep;
 use tonic::{Status, Streaming};
 
-use crate::calls::{Call, Calls, Kind};
+use crate::calls::{Call, CallRequest, Calls};
 use crate::connection::Caller;
 use crate::deliveries::Pending;
 use crate::messaging::PREFETCH_MAX;
@@ -65,12 +65,9 @@ impl Consumer {
     /// Returns what it holds. Leaving twice is leaving once.
     pub fn leave(&self) {
         if let Some(unused) = self.subscription.close() {
-            let mut call = Call::new(Kind::Unused, &self.caller);
-            call.vhost = self.subscription.shard().name().to_owned();
-            call.subject = unused.queue;
-            // Another queue may have its name by the time that this is decided.
-            call.payload = Bytes::copy_from_slice(&unused.id.0.to_le_bytes());
-            self.calls.tell(call);
+            let vhost = self.subscription.shard().name().to_owned();
+            let request = CallRequest::QueueUnused { vhost, queue: unused.queue, queue_id: unused.id.0 };
+            self.calls.tell(Call::new(request, &self.caller));
         }
     }
 }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::Status;
 use tonic::body::Body;
 
-use crate::calls::{Call, Calls, Kind};
+use crate::calls::{Call, CallRequest, Calls};
 use crate::connection::{Caller, Peer};
 
 /// Enough for every message that opens a stream, and for every administrative call but an import.
@@ -94,7 +94,7 @@ impl Gate {
         if *received <= STRANGE_BYTES_MAX {
             return Some(frame);
         }
-        let (calls, call) = (Arc::clone(calls), Call::new(Kind::Enter, caller));
+        let (calls, call) = (Arc::clone(calls), Call::new(CallRequest::Enter, caller));
         let asking = Box::pin(async move { calls.admit(call).await.map(|_| ()) });
         self.standing = Standing::Asking { asking, held: Some(frame) };
         None

@@ -37,7 +37,8 @@ mod streams;
 mod tls;
 mod workers;
 
-pub use calls::{Admitted, Answer, Call, Calls, Kind, Refusal, Reply};
+pub use calls::{Admitted, Answer, Call, CallRequest, Calls, Refusal, Reply, StagePlace};
+pub use connection::Caller;
 pub use quotas::{Holder, QuotaLimits, Quotas};
 pub use server::{Server, ServerOptions};
 pub use tls::{Certificate, ClientCertificates, Tls, TlsError, TlsOptions};

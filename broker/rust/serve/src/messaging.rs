@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status, Streaming};
 use tower_service::Service;
 
 use crate::admin::ask;
-use crate::calls::{Admitted, Call, Calls, Kind};
+use crate::calls::{Admitted, Call, CallRequest, Calls};
 use crate::codec::BytesCodec;
 use crate::connection::{Caller, Peer};
 use crate::consume::{ConsumeStream, Consumer};
@@ -135,10 +135,9 @@ impl Messaging {
     async fn open_publish(self, caller: Caller, mut input: Streaming<Bytes>) -> Result<PublishStream, Status> {
         let first = input.message().await?.ok_or_else(status::not_opened)?;
         let parsed = parse_publish(&first).map_err(|error| status::of_wire(&error))?;
-        let PublishFrame::Open { level, producer, .. } = parsed else { return Err(status::not_opened()) };
+        let PublishFrame::Open { vhost, level, producer } = parsed else { return Err(status::not_opened()) };
         let level = level_of(level)?;
-        let mut call = Call::new(Kind::Publish, &caller);
-        call.payload = first.clone();
+        let call = Call::new(CallRequest::OpenPublish { vhost: vhost.to_owned() }, &caller);
         let question = Question::of(&self.calls, &call);
         let admitted = self.calls.admit(call).await?;
         let (shard, allowance) = self.enter(&admitted)?;
@@ -159,8 +158,8 @@ impl Messaging {
         let ConsumeFrame::Open(open) = parse_consume_request(&first).map_err(|error| status::of_wire(&error))? else {
             return Err(status::not_opened());
         };
-        let mut call = Call::new(Kind::Consume, &caller);
-        call.payload = first.clone();
+        let request = CallRequest::OpenConsume { vhost: open.vhost.to_owned(), queue: open.queue.to_owned() };
+        let call = Call::new(request, &caller);
         let question = Question::of(&self.calls, &call);
         let admitted = self.calls.admit(call).await?;
         let queue_id = admitted.queue_id;

@@ -10,7 +10,7 @@ use penstock_wire::is_same;
 use rustc_hash::FxHashMap;
 use tonic::{Code, Status};
 
-use crate::calls::{Admitted, Answer, Call, Calls, Kind};
+use crate::calls::{Admitted, Answer, Call, CallRequest, Calls};
 use crate::connection::Caller;
 
 /// Exchanges a stream asked for: more than these are forgotten and asked for again.
@@ -112,9 +112,9 @@ impl Permits {
         self.known.insert(exchange, permit);
     }
 
-    fn learn_keys(&mut self, exchange: &[u8], keys: &[Vec<u8>], answers: &[u8]) {
+    fn learn_keys(&mut self, exchange: &[u8], keys: &[Vec<u8>], answers: &[bool]) {
         if let Some(Permit::ByKey(known)) = self.known.get_mut(exchange) {
-            known.extend(keys.iter().cloned().zip(answers.iter().map(|&answer| answer == 1)));
+            known.extend(keys.iter().cloned().zip(answers.iter().copied()));
             self.key_count += keys.len();
         }
     }
@@ -130,7 +130,9 @@ pub(crate) struct Asker<'a> {
 impl Asker<'_> {
     /// Asks for an exchange. An error concerns the caller, not the exchange.
     pub async fn exchange(&self, permits: &mut Permits, exchange: Vec<u8>) -> Result<(), Status> {
-        let permit = match self.calls.ask(self.call(Kind::Permit, &exchange)).await {
+        let (vhost, name) = (self.vhost.to_owned(), text(&exchange));
+        let call = Call::new(CallRequest::PermitExchange { vhost, exchange: name }, self.caller);
+        let permit = match self.calls.ask(call).await {
             Ok(Answer::Admitted(Admitted { by_key: true, .. })) => Permit::ByKey(HashMap::new()),
             Ok(_) => Permit::Open,
             Err(refused) if ends_stream(&refused) => return Err(refused),
@@ -145,10 +147,10 @@ impl Asker<'_> {
     /// Asks for routing keys of an exchange that is open for some.
     pub async fn keys(&self, permits: &mut Permits, exchange: &[u8], keys: &[Vec<u8>]) -> Result<(), Status> {
         for keys in keys.chunks(KEYS_ASKED_MAX) {
-            let mut call = self.call(Kind::Keys, exchange);
-            call.payload = encoded(keys).into();
-            match self.calls.ask(call).await? {
-                Answer::Payload(answers) if answers.len() == keys.len() => permits.learn_keys(exchange, keys, &answers),
+            let (vhost, name) = (self.vhost.to_owned(), text(exchange));
+            let request = CallRequest::PermitKeys { vhost, exchange: name, keys: keys.to_vec() };
+            match self.calls.ask(Call::new(request, self.caller)).await? {
+                Answer::Keys(answers) if answers.len() == keys.len() => permits.learn_keys(exchange, keys, &answers),
                 _ => return Err(Status::internal("the broker did not answer for every routing key")),
             }
         }
@@ -190,13 +192,10 @@ impl Asker<'_> {
             }
         }
     }
+}
 
-    fn call(&self, kind: Kind, exchange: &[u8]) -> Call {
-        let mut call = Call::new(kind, self.caller);
-        call.vhost = self.vhost.to_owned();
-        call.subject = String::from_utf8_lossy(exchange).into_owned();
-        call
-    }
+fn text(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
 }
 
 pub(crate) fn key_denial(exchange: &[u8], key: &[u8]) -> Denial {
@@ -206,16 +205,6 @@ pub(crate) fn key_denial(exchange: &[u8], key: &[u8]) -> Denial {
          user's topic permission to a write pattern that matches the key"
     );
     Denial { code: Code::PermissionDenied as i32, reason }
-}
-
-/// Each key's length in a byte, then its bytes. No key is longer than that can say: longer ones are not asked for.
-fn encoded(keys: &[Vec<u8>]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(keys.iter().map(|key| key.len() + 1).sum());
-    for key in keys {
-        out.push(u8::try_from(key.len()).unwrap_or(u8::MAX));
-        out.extend(key.iter().take(KEY_BYTES_MAX));
-    }
-    out
 }
 
 /// Refusals that concern the caller, not one exchange.
@@ -229,7 +218,7 @@ mod tests {
     use std::collections::HashMap;
     use std::sync::Arc;
 
-    use super::{Asker, Denial, KEYS_MAX, Permit, Permits, REFRESHES_MAX, Verdict, encoded};
+    use super::{Asker, Denial, KEYS_MAX, Permit, Permits, REFRESHES_MAX, Verdict};
     use crate::calls::{Admitted, Answer, Calls};
     use crate::connection::Caller;
 
@@ -291,7 +280,7 @@ mod tests {
         permits.learn(b"logs".to_vec(), Permit::ByKey(HashMap::new()));
         assert_eq!(permits.look_up(b"logs", b"a"), Verdict::UnknownKey);
 
-        permits.learn_keys(b"logs", &[b"a".to_vec(), b"b".to_vec()], &[1, 0]);
+        permits.learn_keys(b"logs", &[b"a".to_vec(), b"b".to_vec()], &[true, false]);
 
         assert_eq!(permits.look_up(b"logs", b"a"), Verdict::Admitted);
         assert_eq!(permits.look_up(b"logs", b"b"), Verdict::KeyDenied);
@@ -304,16 +293,11 @@ mod tests {
         permits.learn(b"logs".to_vec(), Permit::ByKey(HashMap::new()));
         let keys: Vec<Vec<u8>> = (0..=KEYS_MAX).map(|number| number.to_string().into_bytes()).collect();
         permits.begin_round();
-        permits.learn_keys(b"logs", &keys, &vec![1; keys.len()]);
+        permits.learn_keys(b"logs", &keys, &vec![true; keys.len()]);
         assert_eq!(permits.look_up(b"logs", b"0"), Verdict::Admitted);
 
         permits.begin_round();
 
         assert_eq!(permits.look_up(b"logs", b"0"), Verdict::UnknownExchange);
-    }
-
-    #[test]
-    fn keys_are_written_with_their_lengths() {
-        assert_eq!(encoded(&[b"ab".to_vec(), Vec::new()]), [2, b'a', b'b', 0]);
     }
 }

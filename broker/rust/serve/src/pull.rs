@@ -20,7 +20,7 @@ use rustc_hash::FxHashMap;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Status, Streaming};
 
-use crate::calls::{Admitted, Call, Calls, Kind};
+use crate::calls::{Admitted, Call, CallRequest, Calls};
 use crate::connection::Caller;
 use crate::consume::apply_settlement;
 use crate::deliveries::Pending;
@@ -108,7 +108,8 @@ impl PullContext {
         let payload = input.message().await?.ok_or_else(|| Status::internal("Missing request message."))?;
         let request = parse_get_request(&payload).map_err(|error| status::of_wire(&error))?;
         let mut room = self.pulls.room_for(RESPONSE_BYTES_MAX).await?;
-        let admitted = self.admit(Kind::Get, payload.clone()).await?;
+        let (vhost, queue) = (request.vhost.to_owned(), request.queue.to_owned());
+        let admitted = self.admit(CallRequest::OpenGet { vhost, queue }).await?;
         let mut allowance = self.check_room(&admitted)?;
         let (mut passage, mut pending, mut ready_count) = self.take(admitted, &request).await?;
         let held = Arc::clone(&passage.subscription);
@@ -173,7 +174,8 @@ impl PullContext {
 
     pub async fn settle(&self, payload: Bytes) -> Result<Vec<u8>, Status> {
         let request = parse_settle_request(&payload).map_err(|error| status::of_wire(&error))?;
-        let Admitted { vhost, queue_id, .. } = self.admit(Kind::Settle, payload.clone()).await?;
+        let (vhost, queue) = (request.vhost.to_owned(), request.queue.to_owned());
+        let Admitted { vhost, queue_id, .. } = self.admit(CallRequest::OpenSettle { vhost, queue }).await?;
         let key = (vhost, queue_id);
         let shard =
             self.engine.shard(&key.0).ok_or_else(|| Status::not_found(format!("no virtual host '{}'", key.0)))?;
@@ -203,10 +205,8 @@ impl PullContext {
         }
     }
 
-    async fn admit(&self, kind: Kind, payload: Bytes) -> Result<Admitted, Status> {
-        let mut call = Call::new(kind, &self.caller);
-        call.payload = payload;
-        self.calls.admit(call).await
+    async fn admit(&self, request: CallRequest) -> Result<Admitted, Status> {
+        self.calls.admit(Call::new(request, &self.caller)).await
     }
 }
 

@@ -104,7 +104,7 @@ mod tests {
     use tonic::Code;
 
     use super::Question;
-    use crate::calls::{Answer, Call, Calls, Kind, Refusal};
+    use crate::calls::{Answer, Call, CallRequest, Calls, Refusal};
     use crate::connection::Caller;
 
     /// The next call that waits.
@@ -127,7 +127,7 @@ mod tests {
         let calls = Arc::new(Calls::new(8).unwrap());
         let ended = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&ended);
-        let question = Question::of(&calls, &Call::new(Kind::Consume, &Caller::default()));
+        let question = Question::of(&calls, &Call::new(CallRequest::Enter, &Caller::default()));
         let mut rights = question.watch(move || seen.store(true, Ordering::Release));
 
         calls.recheck();
@@ -147,7 +147,7 @@ mod tests {
     #[tokio::test]
     async fn a_stream_goes_on_while_nobody_can_tell_and_is_asked_about_again() {
         let calls = Arc::new(Calls::new(8).unwrap());
-        let mut rights = Question::of(&calls, &Call::new(Kind::Consume, &Caller::default())).watch(|| ());
+        let mut rights = Question::of(&calls, &Call::new(CallRequest::Enter, &Caller::default())).watch(|| ());
 
         calls.recheck();
         refuse(next(&calls).await, Code::Unavailable);
@@ -160,7 +160,7 @@ mod tests {
     #[tokio::test]
     async fn a_change_between_admission_and_watching_is_asked_about() {
         let calls = Arc::new(Calls::new(8).unwrap());
-        let question = Question::of(&calls, &Call::new(Kind::Read, &Caller::default()));
+        let question = Question::of(&calls, &Call::new(CallRequest::Enter, &Caller::default()));
         calls.recheck();
 
         let mut rights = question.watch(|| ());

@@ -15,8 +15,8 @@ use penstock_engine::{EngineError, MESSAGES_AT_ONCE, Payload, QueueId, Shard, St
 use penstock_wire::amqp::properties::{PERSISTENT_ONLY, properties_to_amqp};
 use penstock_wire::grpc::publish::MessageRef;
 use penstock_wire::grpc::staging::{
-    DecideRequest, StageRequest, encode_discard_staged_response, encode_publish_staged_response, encode_stage_response,
-    parse_decide_request, parse_stage_place, parse_stage_request,
+    DecideRequest, StageRequest, StageTarget, encode_discard_staged_response, encode_publish_staged_response,
+    encode_stage_response, parse_decide_request, parse_stage_request,
 };
 use tokio::task::{spawn_blocking, yield_now};
 use tokio::time::sleep;
@@ -26,7 +26,7 @@ use tonic::{Request, Response, Status};
 use tower_service::Service;
 
 use crate::admin::ask;
-use crate::calls::{Admitted, Answer, Call, Calls, Kind};
+use crate::calls::{Admitted, Answer, Call, CallRequest, StagePlace};
 use crate::codec::BytesCodec;
 use crate::connection::{Caller, Peer};
 use crate::gate::guard;
@@ -128,36 +128,30 @@ impl Place {
     }
 
     /// Asks for the stage of a target, which is made when it is not there.
-    pub async fn find(messaging: &Messaging, caller: &Caller, target: &[u8]) -> Result<Place, Status> {
-        let answer = asked(&messaging.calls, caller, target).await?;
-        let place = parse_stage_place(&answer).map_err(|error| status::of_wire(&error))?;
-        Ok(Place {
-            shard: messaging.shard(place.vhost)?,
-            queue: QueueId(place.queue),
-            exchange: place.exchange.to_owned(),
-            routing_key: place.routing_key.to_owned(),
-            user: place.user.to_owned(),
-        })
+    pub async fn find(messaging: &Messaging, caller: &Caller, target: &StageTarget<'_>) -> Result<Place, Status> {
+        let Answer::Stage(place) = messaging.calls.ask(call(caller, target)).await? else {
+            return Err(Status::internal("the broker answered a stage with something else"));
+        };
+        let StagePlace { vhost, queue_id, user, exchange, routing_key } = place;
+        Ok(Place { shard: messaging.shard(&vhost)?, queue: QueueId(queue_id), exchange, routing_key, user })
     }
 }
 
 /// Asks for the stage of a target.
-pub(crate) fn call(caller: &Caller, target: &[u8]) -> Call {
-    let mut call = Call::new(Kind::Stage, caller);
-    call.payload = Bytes::copy_from_slice(target);
-    call
-}
-
-async fn asked(calls: &Calls, caller: &Caller, target: &[u8]) -> Result<Vec<u8>, Status> {
-    match calls.ask(call(caller, target)).await? {
-        Answer::Payload(place) => Ok(place),
-        Answer::Admitted(_) => Err(Status::internal("the broker answered a stage with an admission")),
-    }
+pub(crate) fn call(caller: &Caller, target: &StageTarget<'_>) -> Call {
+    let request = CallRequest::OpenStage {
+        vhost: target.vhost.to_owned(),
+        stage: target.stage.to_owned(),
+        stream: target.stream.to_owned(),
+        exchange: target.exchange.to_owned(),
+        routing_key: target.routing_key.to_owned(),
+    };
+    Call::new(request, caller)
 }
 
 async fn stage(messaging: &Messaging, caller: &Caller, payload: &Bytes) -> Result<Vec<u8>, Status> {
     let request = parse_stage_request(payload).map_err(|error| status::of_wire(&error))?;
-    let place = Place::find(messaging, caller, request.target).await?;
+    let place = Place::find(messaging, caller, &request.target).await?;
     permit(messaging, caller, &place, &request).await?;
     let mut allowance = place.allowance(messaging)?;
     while let Some(pause) = allowance.publish_pause() {
@@ -297,7 +291,7 @@ async fn decided<'a>(
     payload: &'a Bytes,
 ) -> Result<(Place, DecideRequest<'a>), Status> {
     let request = parse_decide_request(payload).map_err(|error| status::of_wire(&error))?;
-    Ok((Place::find(messaging, caller, request.target).await?, request))
+    Ok((Place::find(messaging, caller, &request.target).await?, request))
 }
 
 /// On a thread that may block; waits without one while another call decides about the same stage.

@@ -14,7 +14,7 @@ use tonic::{Status, Streaming};
 use tower_service::Service;
 
 use crate::admin::ask;
-use crate::calls::{Admitted, Call, Kind};
+use crate::calls::{Admitted, Call, CallRequest};
 use crate::connection::Caller;
 use crate::gate::guard;
 use crate::messaging::{Messaging, receive};
@@ -62,8 +62,13 @@ async fn open_read(messaging: Messaging, caller: Caller, mut input: Streaming<By
     if open.single_active && open.group.is_empty() {
         return Err(Status::invalid_argument("single_active is about the readers of a group; name a group"));
     }
-    let mut call = Call::new(Kind::Read, &caller);
-    call.payload = first.clone();
+    let request = CallRequest::OpenRead {
+        vhost: open.vhost.to_owned(),
+        partition: open.partition.to_owned(),
+        group: open.group.to_owned(),
+        single_active: open.single_active,
+    };
+    let call = Call::new(request, &caller);
     let question = Question::of(&messaging.calls, &call);
     let Admitted { vhost, queue_id, .. } = messaging.calls.admit(call).await?;
     let shard = messaging.shard(&vhost)?;

@@ -6,7 +6,6 @@
 use bytes::Bytes;
 use penstock_arrow::{Encoder, IpcMessage, Projection};
 use penstock_engine::LeaseReader;
-use penstock_wire::grpc::read::{ReadOpen, Start, encode_read_open};
 use penstock_wire::protobuf::{put_bytes, put_len_head};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -17,7 +16,7 @@ use super::batches::{Batches, Shape};
 use super::protocol::{DATA_BODY, DATA_HEADER, FlightTicket};
 use super::source::Source;
 use super::{first, lease, not_encoded, of_arrow};
-use crate::calls::{Admitted, Call, Kind};
+use crate::calls::{Admitted, Call, CallRequest};
 use crate::connection::Caller;
 use crate::messaging::Messaging;
 use crate::responses::{FramedMessage, Responder};
@@ -86,29 +85,14 @@ pub(super) async fn open(
 }
 
 fn admission(caller: &Caller, ticket: &Ticket) -> Call {
-    let mut call = Call::new(Kind::Read, caller);
-    call.payload = read_open(ticket).into();
-    call
+    let (vhost, partition) = (ticket.vhost.clone(), ticket.partition.clone());
+    let request = CallRequest::OpenRead { vhost, partition, group: String::new(), single_active: false };
+    Call::new(request, caller)
 }
 
 pub(super) fn projection_of(columns: Option<&[String]>) -> Result<Projection, Status> {
     let Some(columns) = columns else { return Ok(Projection::all()) };
     Projection::of(columns.iter().map(String::as_str)).map_err(|error| of_arrow(&error))
-}
-
-fn read_open(ticket: &Ticket) -> Vec<u8> {
-    let mut open = Vec::new();
-    encode_read_open(
-        &mut open,
-        &ReadOpen {
-            vhost: &ticket.vhost,
-            partition: &ticket.partition,
-            start: Start::Offset(ticket.from),
-            end: ticket.to,
-            ..ReadOpen::default()
-        },
-    );
-    open
 }
 
 impl Responder for GetStream {

@@ -16,7 +16,7 @@ use super::protocol::{
     Criteria, FlightDescriptor, FlightEndpoint, FlightInfo, FlightTicket, PATH, SchemaResult, framed,
 };
 use super::{Answers, first, not_encoded};
-use crate::calls::{Answer, Call, Calls, Kind};
+use crate::calls::{Answer, Call, CallRequest, Calls};
 use crate::connection::Caller;
 use crate::status;
 
@@ -224,12 +224,10 @@ pub(super) async fn streams(
 
 /// A unary method of the broker, asked on the caller's behalf.
 pub(super) async fn ask(calls: &Calls, caller: &Caller, method: &str, request: Vec<u8>) -> Result<Vec<u8>, Status> {
-    let mut call = Call::new(Kind::Call, caller);
-    call.method = method.to_owned();
-    call.payload = request.into();
-    match calls.ask(call).await? {
+    let request = CallRequest::Unary { method: method.to_owned(), payload: request.into() };
+    match calls.ask(Call::new(request, caller)).await? {
         Answer::Payload(payload) => Ok(payload),
-        Answer::Admitted(_) => Err(Status::internal("the broker answered a call with an admission")),
+        _ => Err(Status::internal("the broker answered a call with an admission")),
     }
 }
 

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use penstock_engine::{EngineError, Filled, LeasePart, LeaseReader, LogError, QueueId, Sequence, Shard};
-use penstock_wire::grpc::get::{GetRequest, encode_get_request};
 use tonic::Status;
 
 use super::asks::LeaseTicket;
 use super::batches::{FILL_MAX, Rows};
-use crate::calls::{Call, Kind};
+use crate::calls::{Call, CallRequest};
 use crate::connection::Caller;
 use crate::deliveries::Recipient;
 use crate::stalls::when_free;
@@ -16,12 +15,7 @@ use crate::status;
 
 /// Who may get a queue's messages may read its leases.
 pub(super) fn admission(caller: &Caller, ticket: &LeaseTicket) -> Call {
-    let mut request = Vec::new();
-    let get = GetRequest { vhost: &ticket.vhost, queue: &ticket.queue, ..GetRequest::default() };
-    encode_get_request(&mut request, &get);
-    let mut call = Call::new(Kind::Get, caller);
-    call.payload = request.into();
-    call
+    Call::new(CallRequest::OpenGet { vhost: ticket.vhost.clone(), queue: ticket.queue.clone() }, caller)
 }
 
 pub(super) async fn read(shard: &Arc<Shard>, queue_id: u32, ticket: &LeaseTicket) -> Result<LeaseReader, Status> {

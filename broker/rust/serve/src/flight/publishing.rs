@@ -11,8 +11,7 @@ use penstock_engine::{
 };
 use penstock_wire::NAME_BYTES_MAX;
 use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers_of, properties_to_amqp};
-use penstock_wire::grpc::publish::encode_publish_open;
-use penstock_wire::grpc::staging::{StageTarget, encode_stage_target};
+use penstock_wire::grpc::staging::StageTarget;
 use tokio::time::sleep;
 use tonic::{Code, Status};
 
@@ -20,7 +19,7 @@ use super::asks::{Put, PutLevel};
 use super::info::streams;
 use super::of_arrow;
 use super::put::Progress;
-use crate::calls::{Call, Kind};
+use crate::calls::{Call, CallRequest};
 use crate::connection::Caller;
 use crate::messaging::Messaging;
 use crate::permits::{Asker, Permits};
@@ -80,10 +79,7 @@ impl Publishing {
             PutLevel::Os => Level::Os,
             PutLevel::Disk => Level::Disk,
         });
-        let mut call = Call::new(Kind::Publish, &caller);
-        let mut open = Vec::new();
-        encode_publish_open(&mut open, &put.vhost, 0, &put.producer);
-        call.payload = open.into();
+        let call = Call::new(CallRequest::OpenPublish { vhost: put.vhost.clone() }, &caller);
         let question = Question::of(&messaging.calls, &call);
         let admitted = messaging.calls.admit(call).await?;
         let (shard, allowance) = messaging.enter(&admitted)?;
@@ -119,15 +115,13 @@ impl Publishing {
     }
 
     async fn open_stage(messaging: Messaging, caller: Caller, put: Put) -> Result<(Publishing, Rights), Status> {
-        let stage = StageTarget {
+        let target = StageTarget {
             vhost: &put.vhost,
             stage: put.stage.as_deref().unwrap_or_default(),
             stream: put.stream.as_deref().unwrap_or_default(),
             exchange: &put.exchange,
             routing_key: &put.routing_key,
         };
-        let mut target = Vec::new();
-        encode_stage_target(&mut target, &stage);
         let question = Question::of(&messaging.calls, &staging::call(&caller, &target));
         let place = Place::find(&messaging, &caller, &target).await?;
         let allowance = place.allowance(&messaging)?;

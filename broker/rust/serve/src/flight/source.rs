@@ -14,7 +14,7 @@ use tonic::Status;
 use super::asks::Ticket;
 use super::batches::{Batches, Shape};
 use super::live::Live;
-use crate::calls::{Answer, Call, Calls, Kind};
+use crate::calls::{Answer, Call, CallRequest, Calls};
 use crate::connection::Caller;
 use crate::stalls::{Later, when_free};
 use crate::status;
@@ -103,9 +103,9 @@ impl Source {
 
     /// A piece from where the reading stands, of what the log has no more, and where it goes on behind it.
     async fn read_archive(&self, end: u64) -> Result<Option<(u64, VecDeque<IpcMessage>)>, Status> {
-        let mut call = Call::new(Kind::Archive, &self.caller);
-        call.payload = Ticket { to: Some(end), ..self.ticket.clone() }.to_json().into();
-        let Answer::Payload(payload) = self.calls.ask(call).await? else {
+        let Ticket { vhost, partition, from: first, columns, .. } = self.ticket.clone();
+        let request = CallRequest::ReadArchive { vhost, partition, first, end, columns };
+        let Answer::Payload(payload) = self.calls.ask(Call::new(request, &self.caller)).await? else {
             return Err(Status::internal("the broker answered for an archive with an admission"));
         };
         if payload.is_empty() {

@@ -1,5 +1,4 @@
-//! The messages of `penstock.v1.StagingService` that carry rows, or decide about them. The target is handed on as it came: who
-//! knows stages looks at it.
+//! The messages of `penstock.v1.StagingService` that carry rows, or decide about them.
 
 use super::publish::{BatchView, scan_batch};
 use crate::protobuf::{Reader, begin_length, end_length, put_bool, put_text, put_uint};
@@ -8,13 +7,12 @@ use crate::{NAME_BYTES_MAX, WireError};
 const STAGE: &str = "a stage request";
 const DECIDE: &str = "a request about a staged batch";
 const ATTEMPT: &str = "an attempt of a staged batch";
-const PLACE: &str = "the place of a stage";
+const TARGET: &str = "the target of a stage";
 
 /// Rows of an attempt; attempt 0 is a new one.
 #[derive(Debug, Clone, Copy)]
 pub struct StageRequest<'a> {
-    /// A serialised `penstock.v1.StageTarget`.
-    pub target: &'a [u8],
+    pub target: StageTarget<'a>,
     pub batch: u64,
     pub attempt: u64,
     pub rows: Option<BatchView<'a>>,
@@ -23,24 +21,10 @@ pub struct StageRequest<'a> {
 /// A batch to publish or to discard, and its attempts with the number of their rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecideRequest<'a> {
-    pub target: &'a [u8],
+    pub target: StageTarget<'a>,
     pub batch: u64,
     pub attempts: Vec<(u64, u64)>,
 }
-
-/// Where a stage is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct StagePlace<'a> {
-    pub vhost: &'a str,
-    pub queue: u32,
-    pub exchange: &'a str,
-    pub routing_key: &'a str,
-    /// Who asked.
-    pub user: &'a str,
-}
-
-/// The broker itself names the user, and a token may call its bearer much.
-const USER_BYTES_MAX: usize = 64 << 10;
 
 /// What a stage is for, as `penstock.v1.StageTarget` says it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -54,10 +38,10 @@ pub struct StageTarget<'a> {
 
 pub fn parse_stage_request(bytes: &[u8]) -> Result<StageRequest<'_>, WireError> {
     let mut reader = Reader::new(bytes, STAGE);
-    let mut request = StageRequest { target: &[], batch: 0, attempt: 0, rows: None };
+    let mut request = StageRequest { target: StageTarget::default(), batch: 0, attempt: 0, rows: None };
     while let Some((field, wire_type)) = reader.field()? {
         match field {
-            1 => request.target = reader.slice(field, wire_type)?,
+            1 => request.target = parse_target(reader.slice(field, wire_type)?)?,
             2 => request.batch = reader.uint(field, wire_type)?,
             3 => request.attempt = reader.uint(field, wire_type)?,
             4 => {
@@ -74,10 +58,10 @@ pub fn parse_stage_request(bytes: &[u8]) -> Result<StageRequest<'_>, WireError> 
 /// Reads a `PublishStagedRequest` or a `DiscardStagedRequest`, which are laid out alike.
 pub fn parse_decide_request(bytes: &[u8]) -> Result<DecideRequest<'_>, WireError> {
     let mut reader = Reader::new(bytes, DECIDE);
-    let mut request = DecideRequest { target: &[], batch: 0, attempts: Vec::new() };
+    let mut request = DecideRequest { target: StageTarget::default(), batch: 0, attempts: Vec::new() };
     while let Some((field, wire_type)) = reader.field()? {
         match field {
-            1 => request.target = reader.slice(field, wire_type)?,
+            1 => request.target = parse_target(reader.slice(field, wire_type)?)?,
             2 => request.batch = reader.uint(field, wire_type)?,
             3 => request.attempts.push(parse_attempt(reader.slice(field, wire_type)?)?),
             _ => reader.skip(wire_type)?,
@@ -99,23 +83,27 @@ fn parse_attempt(bytes: &[u8]) -> Result<(u64, u64), WireError> {
     Ok((attempt, count))
 }
 
-pub fn parse_stage_place(bytes: &[u8]) -> Result<StagePlace<'_>, WireError> {
-    let mut reader = Reader::new(bytes, PLACE);
-    let mut place = StagePlace::default();
+fn parse_target(bytes: &[u8]) -> Result<StageTarget<'_>, WireError> {
+    let mut reader = Reader::new(bytes, TARGET);
+    let mut target = StageTarget::default();
     while let Some((field, wire_type)) = reader.field()? {
-        match field {
-            1 => place.vhost = reader.text(field, wire_type, "the name of a vhost", NAME_BYTES_MAX)?,
-            2 => place.queue = reader.uint(field, wire_type)? as u32,
-            3 => place.exchange = reader.text(field, wire_type, "the name of an exchange", NAME_BYTES_MAX)?,
-            4 => place.routing_key = reader.text(field, wire_type, "a routing key", NAME_BYTES_MAX)?,
-            5 => place.user = reader.text(field, wire_type, "the name of a user", USER_BYTES_MAX)?,
-            _ => reader.skip(wire_type)?,
-        }
+        let (place, what) = match field {
+            1 => (&mut target.vhost, "the name of a vhost"),
+            2 => (&mut target.stage, "the name of a stage"),
+            3 => (&mut target.stream, "the name of a stream"),
+            4 => (&mut target.exchange, "the name of an exchange"),
+            5 => (&mut target.routing_key, "a routing key"),
+            _ => {
+                reader.skip(wire_type)?;
+                continue;
+            }
+        };
+        *place = reader.text(field, wire_type, what, NAME_BYTES_MAX)?;
     }
-    Ok(place)
+    Ok(target)
 }
 
-pub fn encode_stage_target(out: &mut Vec<u8>, target: &StageTarget<'_>) {
+fn encode_stage_target(out: &mut Vec<u8>, target: &StageTarget<'_>) {
     let StageTarget { vhost, stage, stream, exchange, routing_key } = *target;
     for (field, text) in (1..).zip([vhost, stage, stream, exchange, routing_key]) {
         put_text(out, field, text);
@@ -123,9 +111,9 @@ pub fn encode_stage_target(out: &mut Vec<u8>, target: &StageTarget<'_>) {
 }
 
 /// A whole request of one of the three kinds: what calls have in common, for tests and clients.
-pub fn encode_decide_request(out: &mut Vec<u8>, target: &[u8], batch: u64, attempts: &[(u64, u64)]) {
+pub fn encode_decide_request(out: &mut Vec<u8>, target: &StageTarget<'_>, batch: u64, attempts: &[(u64, u64)]) {
     let contents = begin_length(out, 1);
-    out.extend_from_slice(target);
+    encode_stage_target(out, target);
     end_length(out, contents);
     put_uint(out, 2, batch);
     for &(attempt, count) in attempts {
@@ -159,9 +147,10 @@ mod tests {
     #[test]
     fn a_request_about_a_batch_is_read_back_and_cut_ones_are_refused_or_shorter() {
         let mut bytes = Vec::new();
-        encode_decide_request(&mut bytes, b"target", 7, &[(u64::MAX, 3), (2, 0)]);
+        let target = StageTarget { vhost: "/", stage: "monday", stream: "events", exchange: "x", routing_key: "key" };
+        encode_decide_request(&mut bytes, &target, 7, &[(u64::MAX, 3), (2, 0)]);
 
-        let wanted = DecideRequest { target: b"target", batch: 7, attempts: vec![(u64::MAX, 3), (2, 0)] };
+        let wanted = DecideRequest { target, batch: 7, attempts: vec![(u64::MAX, 3), (2, 0)] };
         assert_eq!(parse_decide_request(&bytes).unwrap(), wanted);
         for length in 0..bytes.len() {
             let cut = parse_decide_request(&bytes[..length]);

@@ -1,0 +1,26 @@
+"""The kinds of requests that a `Call` of the listener can have, by their answers."""
+
+from penstock._core import (
+    Disconnected,
+    Enter,
+    OpenConsume,
+    OpenGet,
+    OpenPublish,
+    OpenRead,
+    OpenSettle,
+    OpenStage,
+    PermitExchange,
+    PermitKeys,
+    QueueUnused,
+    ReadArchive,
+    UnaryCall,
+)
+
+Admittable = OpenPublish | PermitExchange | OpenConsume | OpenRead | OpenGet | OpenSettle
+"""`Call.admit` answers these with a virtual host and a queue."""
+Question = Admittable | UnaryCall | PermitKeys | OpenStage | ReadArchive | Enter
+"""These have an answer, or are refused."""
+Event = Disconnected | QueueUnused
+"""These have no answer."""
+
+__all__ = ["Admittable", "Event", "Question"]
