@@ -130,17 +130,3 @@ class DeleteStageResponse(_message.Message):
     DROPPED_COUNT_FIELD_NUMBER: _ClassVar[int]
     dropped_count: int
     def __init__(self, dropped_count: _Optional[int] = ...) -> None: ...
-
-class StagePlace(_message.Message):
-    __slots__ = ("vhost", "queue", "exchange", "routing_key", "user")
-    VHOST_FIELD_NUMBER: _ClassVar[int]
-    QUEUE_FIELD_NUMBER: _ClassVar[int]
-    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
-    ROUTING_KEY_FIELD_NUMBER: _ClassVar[int]
-    USER_FIELD_NUMBER: _ClassVar[int]
-    vhost: str
-    queue: int
-    exchange: str
-    routing_key: str
-    user: str
-    def __init__(self, vhost: _Optional[str] = ..., queue: _Optional[int] = ..., exchange: _Optional[str] = ..., routing_key: _Optional[str] = ..., user: _Optional[str] = ...) -> None: ...

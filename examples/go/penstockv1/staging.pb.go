@@ -797,84 +797,6 @@ func (x *DeleteStageResponse) GetDroppedCount() uint64 {
 	return 0
 }
 
-// Where a stage is, for the broker's own use.
-type StagePlace struct {
-	state      protoimpl.MessageState `protogen:"open.v1"`
-	Vhost      string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
-	Queue      uint32                 `protobuf:"varint,2,opt,name=queue,proto3" json:"queue,omitempty"`
-	Exchange   string                 `protobuf:"bytes,3,opt,name=exchange,proto3" json:"exchange,omitempty"`
-	RoutingKey string                 `protobuf:"bytes,4,opt,name=routing_key,json=routingKey,proto3" json:"routing_key,omitempty"`
-	// Who asked.
-	User          string `protobuf:"bytes,5,opt,name=user,proto3" json:"user,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *StagePlace) Reset() {
-	*x = StagePlace{}
-	mi := &file_penstock_v1_staging_proto_msgTypes[13]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *StagePlace) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*StagePlace) ProtoMessage() {}
-
-func (x *StagePlace) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_staging_proto_msgTypes[13]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use StagePlace.ProtoReflect.Descriptor instead.
-func (*StagePlace) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_staging_proto_rawDescGZIP(), []int{13}
-}
-
-func (x *StagePlace) GetVhost() string {
-	if x != nil {
-		return x.Vhost
-	}
-	return ""
-}
-
-func (x *StagePlace) GetQueue() uint32 {
-	if x != nil {
-		return x.Queue
-	}
-	return 0
-}
-
-func (x *StagePlace) GetExchange() string {
-	if x != nil {
-		return x.Exchange
-	}
-	return ""
-}
-
-func (x *StagePlace) GetRoutingKey() string {
-	if x != nil {
-		return x.RoutingKey
-	}
-	return ""
-}
-
-func (x *StagePlace) GetUser() string {
-	if x != nil {
-		return x.User
-	}
-	return ""
-}
-
 var File_penstock_v1_staging_proto protoreflect.FileDescriptor
 
 const file_penstock_v1_staging_proto_rawDesc = "" +
@@ -935,15 +857,7 @@ const file_penstock_v1_staging_proto_rawDesc = "" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\":\n" +
 	"\x13DeleteStageResponse\x12#\n" +
-	"\rdropped_count\x18\x01 \x01(\x04R\fdroppedCount\"\x89\x01\n" +
-	"\n" +
-	"StagePlace\x12\x14\n" +
-	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x14\n" +
-	"\x05queue\x18\x02 \x01(\rR\x05queue\x12\x1a\n" +
-	"\bexchange\x18\x03 \x01(\tR\bexchange\x12\x1f\n" +
-	"\vrouting_key\x18\x04 \x01(\tR\n" +
-	"routingKey\x12\x12\n" +
-	"\x04user\x18\x05 \x01(\tR\x04user2\xa1\x03\n" +
+	"\rdropped_count\x18\x01 \x01(\x04R\fdroppedCount2\xa1\x03\n" +
 	"\x0eStagingService\x12>\n" +
 	"\x05Stage\x12\x19.penstock.v1.StageRequest\x1a\x1a.penstock.v1.StageResponse\x12V\n" +
 	"\rPublishStaged\x12!.penstock.v1.PublishStagedRequest\x1a\".penstock.v1.PublishStagedResponse\x12V\n" +
@@ -964,7 +878,7 @@ func file_penstock_v1_staging_proto_rawDescGZIP() []byte {
 	return file_penstock_v1_staging_proto_rawDescData
 }
 
-var file_penstock_v1_staging_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_penstock_v1_staging_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_penstock_v1_staging_proto_goTypes = []any{
 	(*StageTarget)(nil),           // 0: penstock.v1.StageTarget
 	(*StageRequest)(nil),          // 1: penstock.v1.StageRequest
@@ -979,12 +893,11 @@ var file_penstock_v1_staging_proto_goTypes = []any{
 	(*StageInfo)(nil),             // 10: penstock.v1.StageInfo
 	(*DeleteStageRequest)(nil),    // 11: penstock.v1.DeleteStageRequest
 	(*DeleteStageResponse)(nil),   // 12: penstock.v1.DeleteStageResponse
-	(*StagePlace)(nil),            // 13: penstock.v1.StagePlace
-	(*PublishBatch)(nil),          // 14: penstock.v1.PublishBatch
+	(*PublishBatch)(nil),          // 13: penstock.v1.PublishBatch
 }
 var file_penstock_v1_staging_proto_depIdxs = []int32{
 	0,  // 0: penstock.v1.StageRequest.target:type_name -> penstock.v1.StageTarget
-	14, // 1: penstock.v1.StageRequest.rows:type_name -> penstock.v1.PublishBatch
+	13, // 1: penstock.v1.StageRequest.rows:type_name -> penstock.v1.PublishBatch
 	0,  // 2: penstock.v1.PublishStagedRequest.target:type_name -> penstock.v1.StageTarget
 	3,  // 3: penstock.v1.PublishStagedRequest.attempts:type_name -> penstock.v1.StagedAttempt
 	0,  // 4: penstock.v1.DiscardStagedRequest.target:type_name -> penstock.v1.StageTarget
@@ -1020,7 +933,7 @@ func file_penstock_v1_staging_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_penstock_v1_staging_proto_rawDesc), len(file_penstock_v1_staging_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
