@@ -343,16 +343,16 @@ FAULTS = (
     ),
     Fault(
         "a queue stays shut when its deletion was not written",
-        "broker/penstock/vhost/owner.py",
-        "            await self._reopen(decided)\n",
-        "",
+        "broker/penstock/vhost/batches.py",
+        "                        self._shard.reopen_queue(change.id)\n",
+        "                        pass\n",
         OWNER,
     ),
     Fault(
         "a queue of the same round is deleted without being shut",
-        "broker/penstock/vhost/owner.py",
-        "self._applied(work.name) is None:\n",
-        "self._applied(work.name) is None and False:\n",
+        "broker/penstock/vhost/batches.py",
+        "self._applied(batch, work.name) is None:\n",
+        "self._applied(batch, work.name) is None and False:\n",
         OWNER,
     ),
     Fault(

@@ -8,9 +8,15 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from penstock.metadata.effects import Entry, PersistQueue
+from penstock.metadata.effects import (
+    Entry,
+    PersistExchangeDeleted,
+    PersistQueue,
+    PersistQueueDeleted,
+    PersistUnbound,
+)
 from penstock.model.arguments import NO_ARGUMENTS, Arguments
-from penstock.model.errors import DiskFullError, NotWrittenError, StorageError, Thing
+from penstock.model.errors import DiskFullError, FileClosedError, NotWrittenError, StorageError, Thing
 from penstock.model.field_table import decode_table
 from penstock.model.names import ConnectionId, UserName, VhostName
 from penstock.model.records import Access
@@ -334,13 +340,16 @@ class FakeBackup:
 
 
 class FakeDefinitions:
-    """`batches` holds what each append wrote. `hold` makes appends wait until `go`; `fails` and `takes_back` make them
-    raise, the latter when nothing of them is written, and so many of the next as `full_count` says find no room."""
+    """`batches` holds the entries of each append. `hold` makes appends wait until `go`; `fails`, `takes_back` and
+    `is_closed` make them raise, the latter two when nothing of them is written; the next `full_count` appends find no
+    space, and while `is_full` only deletions do."""
 
     def __init__(self) -> None:
         self.batches: list[list[Entry]] = []
         self.fails = False
         self.takes_back = False
+        self.is_closed = False
+        self.is_full = False
         self.full_count = 0
         self.entered = asyncio.Event()
         self._gate = asyncio.Event()
@@ -367,7 +376,10 @@ class FakeDefinitions:
             raise StorageError(Thing("file", "definitions.amqp"), "could not be synced", "look at the disk")
         if self.takes_back:
             raise NotWrittenError(Thing("file", "definitions.amqp"), "cannot be written", "look at the disk")
-        if self.full_count > 0:
+        if self.is_closed:
+            raise FileClosedError(Thing("file", "definitions.amqp"), "takes no more entries", "restart the broker")
+        small = (PersistQueueDeleted, PersistExchangeDeleted, PersistUnbound)
+        if self.full_count > 0 or (self.is_full and not all(isinstance(entry, small) for entry in entries)):
             self.full_count -= 1
             raise DiskFullError(Thing("file", "definitions.amqp"), "finds no room", "free space")
         self.batches.append(list(entries))

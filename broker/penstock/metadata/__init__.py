@@ -1,6 +1,7 @@
 """The pure machine of one vhost's topology: commands in, entries for the file and changes for the engine out."""
 
 from penstock.metadata.decide import decide
+from penstock.metadata.pending import PendingTopology
 from penstock.metadata.removal import take_back
 from penstock.metadata.restore import changes_of, entries_of, restore, trial_of
 from penstock.metadata.topology import PREDECLARED, PREDECLARED_NAMES, VhostTopology
@@ -8,6 +9,7 @@ from penstock.metadata.topology import PREDECLARED, PREDECLARED_NAMES, VhostTopo
 __all__ = [
     "PREDECLARED",
     "PREDECLARED_NAMES",
+    "PendingTopology",
     "VhostTopology",
     "changes_of",
     "decide",

@@ -54,7 +54,7 @@ def set_limits(state: "VhostTopology", command: SetLimits) -> Decision:
     check_limits(state.vhost, command.limits)
     if state.limits == command.limits:
         return Decision(Done(0))
-    state.limits = command.limits
+    state.put_limits(command.limits)
     return Decision(Done(), [PersistLimits(command.limits)])
 
 

@@ -182,10 +182,7 @@ def _changed(state: "VhostTopology", policies: Policies, *, is_operator: bool) -
     patterns = {each[name].compiled for each in (held, policies) for name in names if name in each}
     concerned = [each for each in _all_things(state) if any(pattern.matches(each.name) for pattern in patterns)]
     before = [_effective(state, each) for each in concerned]
-    if is_operator:
-        state.operator_policies = policies
-    else:
-        state.policies = policies
+    state.put_policies(policies, is_operator=is_operator)
     changes: list[Change] = []
     for was, now in zip(before, (_effective(state, each) for each in concerned), strict=True):
         if _for_engine(was) != _for_engine(now):

@@ -21,7 +21,7 @@ from penstock.metadata.effects import (
     PutQueue,
 )
 from penstock.metadata.limits import NO_LIMITS
-from penstock.metadata.policies import Policy, effective_exchange, effective_queue
+from penstock.metadata.policies import effective_exchange, effective_queue
 from penstock.metadata.topology import PREDECLARED_NAMES, VhostTopology
 from penstock.model.arguments import Frozen
 from penstock.model.errors import StorageError, Thing
@@ -34,10 +34,10 @@ def restore(vhost: VhostName, entries: Iterable[Entry], highest_queue_id: int) -
     state = VhostTopology(vhost, QueueId(highest_queue_id + 1))
     for index, entry in enumerate(entries):
         if isinstance(entry, PersistPolicies):
-            _put_policies(state, entry.policies, is_operator=entry.is_operator)
+            state.put_policies({policy.name: policy for policy in entry.policies}, is_operator=entry.is_operator)
             continue
         if isinstance(entry, PersistLimits):
-            state.limits = entry.limits
+            state.put_limits(entry.limits)
             continue
         problem = _apply(state, entry)
         if problem:
@@ -120,14 +120,6 @@ def _apply(state: VhostTopology, entry: Entry) -> str | None:
         case PersistBound(binding) | PersistUnbound(binding):
             return _apply_binding(state, binding, is_bound=isinstance(entry, PersistBound))
     return None
-
-
-def _put_policies(state: VhostTopology, policies: Iterable[Policy], *, is_operator: bool) -> None:
-    by_name = {policy.name: policy for policy in policies}
-    if is_operator:
-        state.operator_policies = by_name
-    else:
-        state.policies = by_name
 
 
 def _apply_binding(state: VhostTopology, binding: Binding, *, is_bound: bool) -> str | None:

@@ -1,14 +1,15 @@
-"""What one vhost holds, with the indexes that keep every step short: exchanges, queues, bindings by source and by
-destination, routes counted, exclusive queues by connection. It keeps these in agreement and knows no rule about what
-may be declared; the rules stand beside it and call it.
+"""The topology of one vhost, with the indexes that keep every step short: exchanges, queues, bindings by source and by
+destination, counted routes, exclusive queues by connection. It keeps these in agreement and knows no rule about what
+may be declared; the rules are in the modules beside it and call it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Final, TypeAlias, TypeVar
 
 from penstock.metadata.effects import AddRoute, Change, RemoveRoute
-from penstock.metadata.limits import NO_LIMITS
+from penstock.metadata.limits import NO_LIMITS, Limits
 from penstock.metadata.name_index import NameIndex
+from penstock.metadata.overlay import inner_of
 from penstock.metadata.policies import Policies
 from penstock.model.arguments import Frozen
 from penstock.model.errors import Thing
@@ -26,8 +27,10 @@ PREDECLARED: Final = (
 PREDECLARED_NAMES: Final = frozenset(exchange.name for exchange in PREDECLARED)
 
 Destination: TypeAlias = tuple[DestinationKind, QueueName | ExchangeName]
-_Bindings: TypeAlias = dict[Frozen, Binding]
+_Bindings: TypeAlias = MutableMapping[Frozen, Binding]
 _Key = TypeVar("_Key")
+_Inner = TypeVar("_Inner")
+_Value = TypeVar("_Value")
 
 
 class VhostTopology:
@@ -41,19 +44,19 @@ class VhostTopology:
     def __init__(self, vhost: VhostName, next_queue_id: QueueId = QueueId(1)) -> None:  # noqa: B008 - a plain number
         self.vhost = vhost
         self.next_queue_id = next_queue_id
-        self.exchanges: dict[ExchangeName, Exchange] = {exchange.name: exchange for exchange in PREDECLARED}
-        self.queues: dict[QueueName, Queue] = {}
-        self.streams: dict[QueueName, None] = {}
+        self.exchanges: MutableMapping[ExchangeName, Exchange] = {exchange.name: exchange for exchange in PREDECLARED}
+        self.queues: MutableMapping[QueueName, Queue] = {}
+        self.streams: MutableMapping[QueueName, None] = {}
         self.exchange_names = NameIndex(self.exchanges)
         self.queue_names = NameIndex()
         self.binding_count = 0
         self.policies: Policies = {}
         self.operator_policies: Policies = {}
         self.limits = NO_LIMITS
-        self._by_source: dict[ExchangeName, _Bindings] = {}
-        self._by_destination: dict[Destination, _Bindings] = {}
-        self._route_counts: dict[Frozen, int] = {}
-        self._by_owner: dict[ConnectionId, dict[QueueName, None]] = {}
+        self._by_source: MutableMapping[ExchangeName, _Bindings] = {}
+        self._by_destination: MutableMapping[Destination, _Bindings] = {}
+        self._route_counts: MutableMapping[Frozen, int] = {}
+        self._by_owner: MutableMapping[ConnectionId, MutableMapping[QueueName, None]] = {}
 
     # ------------------------------------------------------------ looking
 
@@ -106,45 +109,33 @@ class VhostTopology:
     # ------------------------------------------------------------ changing
 
     def put_exchange(self, exchange: Exchange) -> None:
-        assert exchange.name not in self.exchanges
-        self.exchanges[exchange.name] = exchange
+        self._put_exchange(exchange)
         self.exchange_names.add(exchange.name)
 
     def remove_exchange(self, name: ExchangeName) -> None:
         """Its bindings are gone already."""
-        assert name not in PREDECLARED_NAMES
-        assert name not in self._by_source
-        del self.exchanges[name]
+        self._remove_exchange(name)
         self.exchange_names.remove(name)
 
     def put_queue(self, queue: Queue) -> None:
-        assert queue.name not in self.queues
-        self.queues[queue.name] = queue
+        self._put_queue(queue)
         self.queue_names.add(queue.name)
         if queue.is_stream:
             self.streams[queue.name] = None
-        self.next_queue_id = max(self.next_queue_id, QueueId(queue.id + 1))
-        if queue.owner is not None:
-            self._by_owner.setdefault(queue.owner, {})[queue.name] = None
 
     def remove_queue(self, name: QueueName) -> None:
         """Its bindings are gone already."""
-        assert (DestinationKind.QUEUE, name) not in self._by_destination
-        owner = self.queues.pop(name).owner
+        self._remove_queue(name)
         self.queue_names.remove(name)
         self.streams.pop(name, None)
-        if owner is not None:
-            del self._by_owner[owner][name]
-            if not self._by_owner[owner]:
-                del self._by_owner[owner]
 
     def put_binding(self, binding: Binding) -> list[Change]:
         """Gives the route to add, or nothing when another binding stands for the same one."""
         identity = binding.identity
-        bindings = self._by_source.setdefault(binding.source, {})
+        bindings = inner_of(self._by_source, binding.source)
         assert identity not in bindings
         bindings[identity] = binding
-        self._by_destination.setdefault((binding.destination_kind, binding.destination), {})[identity] = binding
+        inner_of(self._by_destination, (binding.destination_kind, binding.destination))[identity] = binding
         self.binding_count += 1
         route = route_of(binding, self.exchanges[binding.source].kind)
         count = self._route_counts.get(route.identity, 0)
@@ -166,6 +157,38 @@ class VhostTopology:
         del self._route_counts[route.identity]
         return [RemoveRoute(route)]
 
+    def put_policies(self, policies: Policies, *, is_operator: bool) -> None:
+        """Replace all policies, or all of the operators' policies."""
+        if is_operator:
+            self.operator_policies = policies
+        else:
+            self.policies = policies
+
+    def put_limits(self, limits: Limits) -> None:
+        self.limits = limits
+
+    def _put_exchange(self, exchange: Exchange) -> None:
+        assert exchange.name not in self.exchanges
+        self.exchanges[exchange.name] = exchange
+
+    def _remove_exchange(self, name: ExchangeName) -> None:
+        assert name not in PREDECLARED_NAMES
+        assert name not in self._by_source
+        del self.exchanges[name]
+
+    def _put_queue(self, queue: Queue) -> None:
+        assert queue.name not in self.queues
+        self.queues[queue.name] = queue
+        self.next_queue_id = max(self.next_queue_id, QueueId(queue.id + 1))
+        if queue.owner is not None:
+            inner_of(self._by_owner, queue.owner)[queue.name] = None
+
+    def _remove_queue(self, name: QueueName) -> None:
+        assert (DestinationKind.QUEUE, name) not in self._by_destination
+        owner = self.queues.pop(name).owner
+        if owner is not None:
+            _remove(self._by_owner, owner, name)
+
     def check_invariants(self) -> None:
         assert self.exchanges.keys() >= PREDECLARED_NAMES
         assert set(self.exchange_names) == self.exchanges.keys()
@@ -186,8 +209,9 @@ class VhostTopology:
         assert owned == {(queue.owner, queue.name) for queue in self.queues.values() if queue.owner is not None}
 
 
-def _remove(index: dict[_Key, _Bindings], key: _Key, identity: Frozen) -> None:
-    bindings = index[key]
-    del bindings[identity]
-    if not bindings:
+def _remove(index: MutableMapping[_Key, MutableMapping[_Inner, _Value]], key: _Key, inner_key: _Inner) -> None:
+    """Remove an entry of an inner mapping, and the inner mapping with its last entry."""
+    entries = inner_of(index, key)
+    del entries[inner_key]
+    if not entries:
         del index[key]

@@ -125,7 +125,11 @@ class DiskFullError(StorageError):
 
 
 class NotWrittenError(StorageError):
-    """The disk refused, and what was to be changed is as it was, after a restart too."""
+    """The disk refused a change. The file is as it was, after a restart too, and takes later changes."""
+
+
+class FileClosedError(NotWrittenError):
+    """The file takes no more changes until a restart, because of an earlier fault. It is as it was."""
 
 
 class BusyError(FaultError):

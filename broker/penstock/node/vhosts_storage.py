@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.kit.logging import logger
 from penstock.metadata.effects import Entry, PersistLimits, PersistPolicies
-from penstock.model.errors import DiskFullError, NotWrittenError, StorageError
+from penstock.model.errors import StorageError
 from penstock.model.names import VhostName
 from penstock.native import Engine, Shard
 from penstock.services.ports import Damage
@@ -179,8 +179,8 @@ class _Read:
 
 
 class _Definitions:
-    """A definitions file, and the files of policies beside it, that take what `metadata` wants to persist. What a full
-    disk refused is tried again whole; so policies, which can be written twice, go first."""
+    """A definitions file, and the files of policies and limits beside it. One append writes one of them, so that it is
+    written whole or not at all."""
 
     def __init__(self, file: DefinitionsFile, path: Path, vhost: str, note: Callable[[], Awaitable[None]]) -> None:
         self._file = file
@@ -189,35 +189,26 @@ class _Definitions:
         self._note = note
 
     async def append(self, entries: Sequence[Entry]) -> None:
-        try:
-            await self._write_settings(entries)
-        except DiskFullError:
-            raise
-        except StorageError as error:
-            raise NotWrittenError(error.thing, error.rule, error.way_out) from error
-        changes = [change_of(entry) for entry in entries if not isinstance(entry, PersistPolicies | PersistLimits)]
-        if changes:
-            await self._file.append(changes)
+        settings = [entry for entry in entries if isinstance(entry, PersistPolicies | PersistLimits)]
+        if not settings:
+            await self._file.append([change_of(entry) for entry in entries])
+            return
+        assert len(entries) == 1
+        if await asyncio.to_thread(self._write_settings, settings[0]):
+            await self._note()  # from now on the file is missed when it vanishes
 
-    async def _write_settings(self, entries: Sequence[Entry]) -> None:
-        is_new = False
-        last = {entry.is_operator: entry for entry in entries if isinstance(entry, PersistPolicies)}
-        for entry in last.values():
-            is_new |= await asyncio.to_thread(self._write_policies, entry)
-        for limits in [entry for entry in entries if isinstance(entry, PersistLimits)][-1:]:
-            is_new |= await asyncio.to_thread(self._write_limits, limits)
-        if is_new:
-            await self._note()  # from now on it is missed when it vanishes
+    def _write_settings(self, entry: PersistPolicies | PersistLimits) -> bool:
+        return self._write_policies(entry) if isinstance(entry, PersistPolicies) else self._write_limits(entry)
 
     def _write_policies(self, entry: PersistPolicies) -> bool:
-        """Says whether the file was not there before."""
+        """Return whether the file is new."""
         path = self._path / (OPERATOR_POLICIES if entry.is_operator else POLICIES)
         is_new = not path.exists()
         write_policies(path, self._vhost, [record_of(policy) for policy in entry.policies])
         return is_new
 
     def _write_limits(self, entry: PersistLimits) -> bool:
-        """Says whether the file was not there before."""
+        """Return whether the file is new."""
         path = self._path / LIMITS
         is_new = not path.exists()
         write_limits_file(path, entry.limits.written())

@@ -1,8 +1,8 @@
-"""The definitions file of one vhost: the truth about its durable exchanges, queues and bindings. What `append`
-returned from is on the disk and proven by `definitions.crc`; after a failed write or sync nothing is appended any more,
-because the file's end cannot be trusted: only a full disk leaves it as it was. Behind what is proven a torn last frame
-was never answered and is cut; anything else that is not as it was written stops the start and drops nothing: what this
-file does not name is deleted."""
+"""The definitions file of one vhost: the truth about its durable exchanges, queues and bindings. When `append` returns,
+the changes are on the disk and proven by `definitions.crc`. A failed write or sync is truncated again, and the file
+takes more; when that fails, too, nothing is appended any more, because the file's end cannot be trusted. A torn last
+frame behind the proven part was never answered and is truncated. Any other difference from what was written stops the
+start and drops nothing: a start deletes the queues that this file does not name."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from penstock.kit.settings import DEAD_FRAMES_MAX
 from penstock.kit.tasks import spawn
-from penstock.model.errors import DiskFullError, NotWrittenError, StorageError, Thing
+from penstock.model.errors import DiskFullError, FileClosedError, NotWrittenError, StorageError, Thing
 from penstock.storage.amqp_frames import (
     Change,
     ExchangeDeleted,
@@ -77,8 +77,9 @@ class DefinitionsFile:
         return opened, changes
 
     async def append(self, changes: Sequence[Change]) -> None:
-        """Returns when the changes are on the disk. Raises DiskFullError, after which the file is as it was and they
-        may be tried again; any other StorageError is the end of it. Without a NotWrittenError a start may find them."""
+        """Return when the changes are on the disk. Raises DiskFullError or NotWrittenError when the file is as it was
+        and takes more, FileClosedError when it takes no more, and another StorageError when a start may find the
+        changes; the file takes no more then."""
         if not changes:
             return
         self._check_open()
@@ -127,7 +128,7 @@ class DefinitionsFile:
         except StorageError as error:
             failure = error
         finally:
-            if failure is not None and not isinstance(failure, DiskFullError):
+            if failure is not None and not isinstance(failure, DiskFullError | NotWrittenError):
                 self._close(failure.rule)
             _answer(round_, failure)
         if failure is not None:
@@ -148,7 +149,7 @@ class DefinitionsFile:
             raise _unusable(self.path, "written", error) from error
 
     def _write_frames(self, frames: bytes, end: int) -> None:
-        """Cuts off what was written before an error: no proof covers it yet, and no command was answered.
+        """Truncate what was written before an error: no proof covers it yet, and no command was answered.
         Raises OSError when that fails, too."""
         assert self._descriptor is not None
         try:
@@ -169,7 +170,8 @@ class DefinitionsFile:
         assert self._descriptor is not None
         os.ftruncate(self._descriptor, end)
         os.fsync(self._descriptor)
-        return _unusable(self.path, "written", error, NotWrittenError)
+        rule = f"cannot be written: {error.strerror}"
+        return NotWrittenError(Thing("file", str(self.path)), rule, "free space or mend the disk, then try again")
 
     def _is_mostly_dead(self) -> bool:
         """A deletion and what it deletes are both dead."""
@@ -224,7 +226,7 @@ class DefinitionsFile:
 
     def _stopped(self) -> StorageError:
         rule = f"takes no more entries: {self._failure}"
-        return NotWrittenError(Thing("file", str(self.path)), rule, "restart the broker")
+        return FileClosedError(Thing("file", str(self.path)), rule, "restart the broker")
 
     def _ended_by_a_bug(self) -> StorageError:
         rule = "takes no more entries: its writer ended by a bug"
@@ -419,7 +421,7 @@ def _damaged(path: Path, offset: int, reason: str) -> StorageError:
     )
 
 
-def _unusable(path: Path, action: str, error: OSError, kind: type[StorageError] = StorageError) -> StorageError:
-    return kind(
+def _unusable(path: Path, action: str, error: OSError) -> StorageError:
+    return StorageError(
         Thing("file", str(path)), f"cannot be {action}: {error.strerror}", "free space or mend the disk, then restart"
     )

@@ -8,7 +8,7 @@ import json
 import os
 from pathlib import Path
 
-from penstock.model.errors import DiskFullError, StorageError, Thing
+from penstock.model.errors import DiskFullError, NotWrittenError, StorageError, Thing
 
 JSON_BYTES_MAX = 256 * 1024 * 1024
 
@@ -88,7 +88,8 @@ def write_json(path: Path, value: object) -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Replaces a file's content in one step that survives power loss."""
+    """Replace a file's content in one step that survives power loss. Raises DiskFullError or NotWrittenError when the
+    old content stays, and another StorageError when either may be there after a power failure."""
     temporary = path.with_name(path.name + ".new")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -98,18 +99,22 @@ def write_file(path: Path, content: bytes) -> None:
         finally:
             os.close(descriptor)
         temporary.rename(path)
-        sync_directory(path.parent)
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise kind_of(error)(
             _file(path), f"cannot be written: {error.strerror}", "free space or mend the disk; the old content stays"
         ) from error
+    try:
+        sync_directory(path.parent)
+    except OSError as error:
+        rule = f"was written, and its directory cannot be synced: {error.strerror}"
+        raise StorageError(_file(path), rule, "free space or mend the disk, then restart") from error
 
 
 def kind_of(error: OSError) -> type[StorageError]:
-    """A full disk passes by itself; all else is for people."""
-    return DiskFullError if error.errno in {errno.ENOSPC, errno.EDQUOT} else StorageError
+    """Return the error for a write of which nothing stays: for a full disk, to which space comes back, or another."""
+    return DiskFullError if error.errno in {errno.ENOSPC, errno.EDQUOT} else NotWrittenError
 
 
 def write_all(descriptor: int, content: bytes | bytearray) -> None:

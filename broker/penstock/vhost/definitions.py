@@ -14,6 +14,7 @@ from penstock.metadata.effects import Done, ExchangeDeclared, QueueDeclared, Str
 from penstock.model.errors import InvalidArgumentError, PreconditionFailedError, RefusedError
 from penstock.model.names import VhostName
 from penstock.vhost.actor import Actor
+from penstock.vhost.batches import Outcome
 from penstock.vhost.definitions_json import (
     DEFINITIONS,
     NO_CONNECTION,
@@ -21,7 +22,7 @@ from penstock.vhost.definitions_json import (
     read_definitions,
     write_topology,
 )
-from penstock.vhost.owner import COMMANDS_WAITING_MAX, Outcome
+from penstock.vhost.owner import COMMANDS_WAITING_MAX
 from penstock.vhost.policies_json import write_policies
 from penstock.vhost.ports import DefinitionsUsers
 from penstock.vhost.super_streams import take_super_streams

@@ -36,9 +36,9 @@ class DefinitionsFile(Protocol):
         """To be called while nothing is being appended."""
 
     async def append(self, entries: Sequence[Entry]) -> None:
-        """Returns when the entries are on the disk. Raises DiskFullError, after which the same may be tried again; any
-        other StorageError is the end of it. After a NotWrittenError no exchange, queue or binding is there or gone that
-        was not before, after a restart too; after others it may be."""
+        """Return when the entries are on the disk. A change of policies or limits comes alone. Raises DiskFullError or
+        NotWrittenError when nothing is written and later entries are taken, FileClosedError when nothing is written and
+        none are taken, and another StorageError when the entries may be on the disk."""
 
 
 @dataclass(slots=True)

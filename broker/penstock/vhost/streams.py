@@ -193,11 +193,10 @@ class Streams:
     # ------------------------------------------------------------ for those who watch
 
     def states_now(self, count_max: int) -> tuple[list[PartitionStatus], list[GroupStatus]]:
-        """The first partitions by name, and their groups; those that are being declared come later."""
-        if self._owner.stopped is not None or self._shard.is_stalled:
+        """Return the first partitions by name, and their groups."""
+        if self._owner.stopped is not None or self._owner.is_applying or self._shard.is_stalled:
             return [], []
-        there = (name for name in self._topology.streams if self._owner.is_applied(self._topology.queues[name].id))
-        queues = [self._topology.queues[name] for name in heapq.nsmallest(count_max, there)]
+        queues = [self._topology.queues[name] for name in heapq.nsmallest(count_max, self._topology.streams)]
         states = _statuses(queues, self._shard.stream_extents([queue.id for queue in queues]))
         return states, self._groups(states, queues)
 

@@ -37,8 +37,9 @@ from penstock.model.names import (
 from penstock.model.records import ALTERNATE_KEYS, Access, Binding, DestinationKind, Exchange, ExchangeKind, Queue
 from penstock.native import Backup, QueueCounts
 from penstock.vhost.actor import Actor
+from penstock.vhost.batches import NO_COUNTS, Outcome
 from penstock.vhost.leases import Leases
-from penstock.vhost.owner import NO_COUNTS, Outcome, Owner
+from penstock.vhost.owner import Owner
 from penstock.vhost.ports import DefinitionsBackup
 from penstock.vhost.stages import Stages
 from penstock.vhost.streams import Streams
@@ -225,8 +226,8 @@ class Vhost:
         return await self._owner.read(lambda: self._consumed(queue, actor).id)
 
     def may_have_queues_of(self, connection: ConnectionId) -> bool:
-        """Whether the connection has exclusive queues here, or may have one when the round under way is done."""
-        return self._owner.is_settling or bool(self._topology.queues_of(connection))
+        """Return whether the connection has exclusive queues here, or may have one when a round is committed."""
+        return self._owner.is_busy or bool(self._topology.queues_of(connection))
 
     async def connection_closed(self, connection: ConnectionId) -> None:
         """Its exclusive queues go."""

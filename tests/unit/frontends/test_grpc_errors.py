@@ -24,6 +24,7 @@ ALL = [
     (errors.LimitReachedError(QUEUE, "rule", limit=1), 8, "LIMIT_REACHED"),
     (errors.StorageError(QUEUE, "rule", "way"), 14, "STORAGE_FAULT"),
     (errors.NotWrittenError(QUEUE, "rule", "way"), 14, "STORAGE_FAULT"),
+    (errors.FileClosedError(QUEUE, "rule", "way"), 14, "STORAGE_FAULT"),
     (errors.StoppedError(QUEUE, "cause"), 14, "STOPPED"),
 ]
 

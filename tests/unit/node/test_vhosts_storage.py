@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.metadata.effects import PersistLimits, PersistPolicies, PersistQueueDeleted
+from penstock.metadata.effects import PersistLimits, PersistPolicies
 from penstock.metadata.limits import Limits
 from penstock.model.errors import NotWrittenError, StorageError, Thing
-from penstock.model.names import QueueName, VhostName
+from penstock.model.names import VhostName
 from penstock.node import vhosts_storage
 from penstock.node.vhosts_storage import VhostsStorage
 from penstock.storage import DataDirectory, read_vhosts, write_users
@@ -68,8 +68,8 @@ def set_all(storage: VhostsStorage) -> Awaitable[None]:
 
     async def run() -> None:
         definitions = (await storage.create(BLUE)).definitions
-        await definitions.append([PersistPolicies(()), PersistPolicies((), is_operator=True)])
-        await definitions.append([PersistLimits(Limits(queues_max=3))])
+        for entry in (PersistPolicies(()), PersistPolicies((), is_operator=True), PersistLimits(Limits(queues_max=3))):
+            await definitions.append([entry])
 
     return run()
 
@@ -95,22 +95,23 @@ def test_policies_and_limits_that_vanished_refuse_a_start(tmp_path: Path, file: 
     play(tmp_path / "data", nothing)
 
 
-@pytest.mark.parametrize("step", ["write_policies", "write_limits_file"])
-def test_a_deletion_beside_policies_that_cannot_be_written_is_known_not_to_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+@pytest.mark.parametrize("entry", [PersistPolicies(()), PersistLimits(Limits())])
+def test_policies_and_limits_that_cannot_be_written_are_known_not_to_be_written(
+    tmp_path: Path, entry: PersistPolicies | PersistLimits
 ) -> None:
-    """The queue stayed shut until a restart, although the definitions had not been touched."""
-    deletion = PersistQueueDeleted(QueueName("jobs"))
-
-    async def delete(storage: VhostsStorage, engine: NoEngine) -> None:
+    async def write(storage: VhostsStorage, engine: NoEngine) -> None:
         definitions = (await storage.create(BLUE)).definitions
-        with monkeypatch.context() as patched:
-            patched.setattr(vhosts_storage, step, failing)
-            with pytest.raises(NotWrittenError, match="cannot be written"):
-                await definitions.append([deletion, PersistPolicies(()), PersistLimits(Limits())])
-        assert (await storage.open(BLUE)).entries.count(deletion) == 0
+        file = "policies.json" if isinstance(entry, PersistPolicies) else "limits.json"
+        (folder,) = (tmp_path / "data").glob("*/.vhost")
+        blocking = folder.with_name(f"{file}.new")
+        blocking.mkdir()  # so that the temporary file cannot be made
+        with pytest.raises(NotWrittenError, match="cannot be written"):
+            await definitions.append([entry])
 
-    play(tmp_path / "data", delete)
+        blocking.rmdir()
+        await definitions.append([entry])
+
+    play(tmp_path / "data", write)
 
 
 def test_policies_of_a_vhost_that_was_deleted_are_not_missed(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.model.errors import DiskFullError, NotWrittenError, StorageError, Thing
+from penstock.model.errors import DiskFullError, FileClosedError, NotWrittenError, StorageError, Thing
 from penstock.model.names import ExchangeName, QueueId, QueueName, RoutingKey
 from penstock.model.records import Binding, DestinationKind, Exchange, ExchangeKind, Queue
 from penstock.storage import Bound, Declared, DefinitionsFile, Fold, QueueDeleted, definitions_amqp
@@ -240,6 +240,25 @@ def test_what_could_not_be_written_is_taken_back(tmp_path, monkeypatch, step):
     assert read(path) == [EXCHANGE]
 
 
+@pytest.mark.parametrize("step", ["write", "fdatasync"])
+def test_a_file_that_could_not_be_written_once_takes_the_next_changes(tmp_path, monkeypatch, step):
+    """It took nothing more until a restart, although it was as it had been."""
+    path = tmp_path / "definitions.amqp"
+    create_definitions(path)
+
+    async def run():
+        file, _ = DefinitionsFile.open(path, is_proven=True)
+        failing(monkeypatch, path, step, failures=1)
+        with pytest.raises(NotWrittenError):
+            await file.append([QUEUE])
+        await file.append([EXCHANGE])
+        await file.close()
+
+    asyncio.run(run())
+
+    assert read(path) == [EXCHANGE]
+
+
 def test_what_cannot_be_taken_back_may_be_there_at_the_next_start(tmp_path, monkeypatch):
     path = tmp_path / "definitions.amqp"
     append(path, [EXCHANGE])
@@ -267,7 +286,7 @@ def test_a_closed_file_takes_nothing(tmp_path):
     async def run():
         file, _ = DefinitionsFile.open(tmp_path / "definitions.amqp")
         await file.close()
-        with pytest.raises(StorageError, match="closed"):
+        with pytest.raises(FileClosedError, match="closed"):
             await file.append([EXCHANGE])
 
     asyncio.run(run())

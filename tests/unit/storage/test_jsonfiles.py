@@ -1,10 +1,12 @@
 """JSON on the disk: whole or not at all, and an error that says where a broken file is broken."""
 
+import errno
 import json
 
 import pytest
 
-from penstock.model.errors import StorageError
+from penstock.model.errors import NotWrittenError, StorageError
+from penstock.storage import jsonfiles
 from penstock.storage.jsonfiles import read_json, write_json
 
 
@@ -59,10 +61,24 @@ def test_a_write_that_fails_leaves_the_old_content(tmp_path):
     write_json(path, ["old"])
     (tmp_path / "users.json.new").mkdir()  # so that the temporary file cannot be made
 
-    with pytest.raises(StorageError, match="cannot be written"):
+    with pytest.raises(NotWrittenError, match="cannot be written"):
         write_json(path, ["new"])
 
     assert read_json(path) == ["old"]
+
+
+def test_a_write_whose_name_may_be_lost_is_not_said_to_have_left_the_old_content(tmp_path, monkeypatch):
+    path = tmp_path / "users.json"
+    write_json(path, ["old"])
+
+    def fail(_path):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(jsonfiles, "sync_directory", fail)
+    with pytest.raises(StorageError, match="directory cannot be synced") as caught:
+        write_json(path, ["new"])
+
+    assert type(caught.value) is StorageError
 
 
 def test_what_is_written_is_for_the_owner_alone(tmp_path):

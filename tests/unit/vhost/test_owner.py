@@ -1,6 +1,7 @@
 """The owner task: order, rounds, one sync for many, faults, and its end."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
@@ -11,6 +12,7 @@ from penstock.metadata.effects import Done, PersistQueue
 from penstock.model.errors import (
     DiskFullError,
     NotFoundError,
+    NotWrittenError,
     PreconditionFailedError,
     StoppedError,
     StorageError,
@@ -18,7 +20,8 @@ from penstock.model.errors import (
 )
 from penstock.model.names import ConnectionId, ExchangeName, QueueId, QueueName, VhostName
 from penstock.native import NewQueue, QueueCounts
-from penstock.vhost.owner import COMMANDS_WAITING_MAX, Outcome, Owner
+from penstock.vhost.batches import Outcome
+from penstock.vhost.owner import COMMANDS_WAITING_MAX, Owner
 from support.vhost_fakes import FakeDefinitions, FakeShard, FakeShardError, Tasks
 
 ME = ConnectionId(1)
@@ -29,7 +32,7 @@ class World:
         self.shard = shard or FakeShard()
         self.definitions = FakeDefinitions()
         self.tasks = Tasks()
-        self.owner = Owner(VhostTopology(VhostName("/")), self.shard, self.definitions, room_seconds=0)
+        self.owner = Owner(VhostTopology(VhostName("/")), self.shard, self.definitions, retry_seconds=0)
 
     def start(self) -> None:
         self.tasks.spawn(self.owner.run(), name="owner")
@@ -184,7 +187,7 @@ def test_a_queue_whose_deletion_was_not_written_lets_messages_in() -> None:
 
         results = await world.submit_all(*(DeleteQueue(QueueName(name), ME, if_empty=True) for name in "ab"))
 
-        assert all(isinstance(result, StoppedError) for result in results)
+        assert [type(result) for result in results] == [NotWrittenError, NotWrittenError]
         assert world.shard.shut == set()
         assert len(world.shard.queues) == 2
 
@@ -218,19 +221,6 @@ def test_a_queue_whose_plain_deletion_may_be_written_takes_nothing_more(command:
             await world.owner.submit(command)
 
         assert world.shard.shut == {1}
-
-    play(scenario)
-
-
-def test_a_queue_whose_plain_deletion_was_not_written_goes_on() -> None:
-    async def scenario(world: World) -> None:
-        await world.owner.submit(declare("a"))
-        world.definitions.takes_back = True
-
-        with pytest.raises(StoppedError):
-            await world.owner.submit(DeleteQueue(QueueName("a"), ME))
-
-        assert world.shard.shut == set()
 
     play(scenario)
 
@@ -416,21 +406,51 @@ def test_a_queue_that_has_the_name_of_one_that_is_unused_stays() -> None:
     play(scenario)
 
 
-def test_a_look_during_a_sync_waits_until_topology_and_engine_agree() -> None:
+def test_a_look_during_an_append_sees_the_committed_topology() -> None:
+    """It waited for the disk, and new consumers with it."""
+
     async def scenario(world: World) -> None:
+        await world.owner.submit(declare("a"))
         world.definitions.hold()
-        declared = asyncio.ensure_future(world.owner.submit(declare("a")))
+        declared = asyncio.ensure_future(world.owner.submit(declare("b")))
+        deleted = asyncio.ensure_future(world.owner.submit(DeleteQueue(QueueName("a"), ME)))
         await world.definitions.entered.wait()
-        looked = asyncio.ensure_future(world.owner.read(lambda: world.owner.counts([QueueName("a")])))
+
+        assert await world.owner.read(lambda: list(world.owner.topology.queues)) == ["a"]
+        assert await world.owner.read_engine(lambda: world.owner.counts([QueueName("a")])) == [QueueCounts()]
+
+        world.definitions.go()
+        await asyncio.gather(declared, deleted)
+        assert await world.owner.read(lambda: list(world.owner.topology.queues)) == ["b"]
+
+    play(scenario)
+
+
+def test_a_look_at_the_engine_waits_while_the_engine_is_changed() -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    class SlowShard(FakeShard):
+        def delete_queue(self, queue_id: int, /) -> int:
+            count = super().delete_queue(queue_id)
+            entered.set()
+            go_on.wait(60)
+            return count
+
+    async def scenario(world: World) -> None:
+        await world.submit_all(declare("a"), declare("b"))
+        deleted = asyncio.ensure_future(world.owner.submit(DeleteQueue(QueueName("a"), ME)))
+        await asyncio.to_thread(entered.wait)
+        seen = world.owner.read_engine(lambda: world.owner.counts(list(world.owner.topology.queues)))
+        looked = asyncio.ensure_future(seen)
         await asyncio.sleep(0)
         assert not looked.done()
 
-        world.definitions.go()
+        go_on.set()
 
         assert await looked == [QueueCounts()]
-        await declared
+        await deleted
 
-    play(scenario)
+    play(scenario, SlowShard())
 
 
 def test_a_look_that_meets_a_fault_during_a_sync_does_not_stop_the_vhost() -> None:
@@ -441,8 +461,10 @@ def test_a_look_that_meets_a_fault_during_a_sync_does_not_stop_the_vhost() -> No
         world.definitions.hold()
         declared = asyncio.ensure_future(world.owner.submit(declare("a")))
         await world.definitions.entered.wait()
-        looked = asyncio.ensure_future(world.owner.read(look))
+        world.shard.is_stalled = True
+        looked = asyncio.ensure_future(world.owner.read_engine(look))
         await asyncio.sleep(0)
+        world.shard.is_stalled = False
         world.definitions.go()
 
         with pytest.raises(StorageError, match="no file descriptors"):
@@ -487,34 +509,6 @@ def test_a_fault_of_the_disk_stops_the_vhost_and_answers_everybody() -> None:
             await world.owner.submit(ConnectionClosed(ME))
         with pytest.raises(StoppedError):
             await world.owner.read(lambda: None)
-
-    play(scenario)
-
-
-def test_what_was_decided_waits_for_room_on_a_full_disk() -> None:
-    async def scenario(world: World) -> None:
-        world.definitions.full_count = 3
-        results = await world.submit_all(declare("a"), declare("b"))
-
-        assert not any(isinstance(result, Exception) for result in results)
-        assert list(world.shard.queues.values()) == ["a", "b"]
-        assert len(world.definitions.batches) == 1
-        await world.owner.submit(declare("c"))
-
-    play(scenario)
-
-
-def test_a_vhost_that_closes_does_not_wait_for_room() -> None:
-    async def scenario(world: World) -> None:
-        world.definitions.full_count = 1_000_000
-        asked = asyncio.ensure_future(world.owner.submit(declare("a")))
-        await world.definitions.entered.wait()
-
-        await world.owner.close("the broker stops")
-
-        with pytest.raises(StoppedError):
-            await asked
-        assert world.shard.queues == {}
 
     play(scenario)
 

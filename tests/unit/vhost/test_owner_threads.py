@@ -118,7 +118,7 @@ def test_policies_are_matched_with_all_names_beside_the_event_loop(monkeypatch: 
         threads.append(threading.current_thread())
         return decide(state, command)
 
-    monkeypatch.setattr("penstock.vhost.owner.decide", decide_and_note)
+    monkeypatch.setattr("penstock.vhost.batches.decide", decide_and_note)
 
     async def scenario(world: World) -> None:
         await world.submit_all(SetPolicy(Policy("p", "^a", {"level": "disk"})), declare("b"), ClearPolicy("p"))

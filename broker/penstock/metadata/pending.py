@@ -1,0 +1,83 @@
+"""A copy of a vhost's topology that a batch is decided on, while everybody else reads the committed one. It holds the
+changes alone, so that making and dropping it cost little however large the topology is."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.metadata.effects import Change
+from penstock.metadata.overlay import NestedOverlay, Overlay
+from penstock.metadata.topology import VhostTopology
+from penstock.model.names import ExchangeName, QueueId, QueueName
+from penstock.model.records import Binding, Exchange, Queue
+
+if TYPE_CHECKING:
+    from penstock.metadata.limits import Limits
+    from penstock.metadata.policies import Policies
+
+
+class PendingTopology(VhostTopology):
+    """Decide on it, then `commit` it or drop it.
+
+    Invariants: the committed topology does not change while this copy is in use, but by `commit`; `commit` repeats the
+    steps that were done here, in the same order. Ordered names and streams are those of the committed topology.
+    """
+
+    def __init__(self, committed: VhostTopology) -> None:
+        super().__init__(committed.vhost, committed.next_queue_id)
+        self._committed = committed
+        self._steps: list[Callable[[], object]] = []
+        self.exchanges = Overlay(committed.exchanges)
+        self.queues = Overlay(committed.queues)
+        self.streams = committed.streams
+        self.exchange_names = committed.exchange_names
+        self.queue_names = committed.queue_names
+        self.binding_count = committed.binding_count
+        self.policies = committed.policies
+        self.operator_policies = committed.operator_policies
+        self.limits = committed.limits
+        self._by_source = NestedOverlay(committed._by_source)
+        self._by_destination = NestedOverlay(committed._by_destination)
+        self._route_counts = Overlay(committed._route_counts)
+        self._by_owner = NestedOverlay(committed._by_owner)
+
+    def commit(self) -> None:
+        """Do to the committed topology what was done to this one. Call it once, and drop the copy."""
+        for step in self._steps:
+            step()
+
+    def drop(self) -> None:
+        """Keep only that the ids were used: an id that was named once may have left a trace in a log."""
+        self._committed.next_queue_id = max(self._committed.next_queue_id, QueueId(self.next_queue_id))
+
+    def put_exchange(self, exchange: Exchange) -> None:
+        self._put_exchange(exchange)
+        self._steps.append(partial(self._committed.put_exchange, exchange))
+
+    def remove_exchange(self, name: ExchangeName) -> None:
+        self._remove_exchange(name)
+        self._steps.append(partial(self._committed.remove_exchange, name))
+
+    def put_queue(self, queue: Queue) -> None:
+        self._put_queue(queue)
+        self._steps.append(partial(self._committed.put_queue, queue))
+
+    def remove_queue(self, name: QueueName) -> None:
+        self._remove_queue(name)
+        self._steps.append(partial(self._committed.remove_queue, name))
+
+    def put_binding(self, binding: Binding) -> list[Change]:
+        self._steps.append(partial(self._committed.put_binding, binding))
+        return super().put_binding(binding)
+
+    def remove_binding(self, binding: Binding) -> list[Change]:
+        self._steps.append(partial(self._committed.remove_binding, binding))
+        return super().remove_binding(binding)
+
+    def put_policies(self, policies: "Policies", *, is_operator: bool) -> None:
+        super().put_policies(policies, is_operator=is_operator)
+        self._steps.append(partial(self._committed.put_policies, policies, is_operator=is_operator))
+
+    def put_limits(self, limits: "Limits") -> None:
+        super().put_limits(limits)
+        self._steps.append(partial(self._committed.put_limits, limits))

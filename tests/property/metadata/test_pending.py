@@ -1,0 +1,116 @@
+"""Batches decided on a pending copy, against the same commands decided on a topology of its own: the answers are equal,
+a commit makes the topologies equal, and a dropped batch leaves no trace."""
+
+from copy import deepcopy
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+
+from penstock.metadata import PendingTopology, VhostTopology, changes_of, decide, entries_of
+from penstock.metadata.commands import (
+    Bind,
+    Command,
+    ConnectionClosed,
+    DeclareExchange,
+    DeclareQueue,
+    DeclareStream,
+    DeleteExchange,
+    DeleteQueue,
+    DeleteStream,
+    SetLimits,
+    SetPolicy,
+    Unbind,
+)
+from penstock.metadata.limits import Limits
+from penstock.metadata.policies import Policy
+from penstock.model.errors import RefusedError
+from penstock.model.names import ConnectionId, ExchangeName, QueueName, RoutingKey, VhostName
+from penstock.model.records import Binding, DestinationKind
+
+queues = st.sampled_from(["qa", "qb", "qc"]).map(QueueName)
+exchanges = st.sampled_from(["xa", "xb", "amq.topic"]).map(ExchangeName)
+connections = st.sampled_from([1, 2]).map(ConnectionId)
+keys = st.sampled_from(["", "a.#"]).map(RoutingKey)
+bindings = st.builds(Binding, exchanges, st.just(DestinationKind.QUEUE), queues, keys) | st.builds(
+    Binding, exchanges, st.just(DestinationKind.EXCHANGE), exchanges, keys
+)
+commands: st.SearchStrategy[Command] = st.one_of(
+    st.builds(DeclareQueue, queues, connections, st.booleans(), st.booleans(), st.booleans()),
+    st.builds(DeclareExchange, exchanges, st.just("topic"), st.booleans(), st.booleans()),
+    st.builds(DeleteQueue, queues, connections),
+    st.builds(DeleteExchange, exchanges),
+    st.builds(Bind, bindings, connections),
+    st.builds(Unbind, bindings, connections),
+    st.builds(ConnectionClosed, connections),
+    st.builds(DeclareStream, st.sampled_from(["s", "t"]), st.just(2)),
+    st.builds(DeleteStream, st.sampled_from(["s", "t"])),
+    st.builds(SetPolicy, st.builds(Policy, st.just("p"), st.sampled_from(["^q", "^x"]), st.just({"level": "disk"}))),
+    st.builds(SetLimits, st.builds(Limits, queues_max=st.sampled_from([2, 5]))),
+)
+
+
+def decided(state: VhostTopology, command: Command) -> object:
+    try:
+        return decide(state, command)
+    except RefusedError as refusal:
+        return type(refusal), str(refusal)
+
+
+def contents(state: VhostTopology) -> dict[str, Any]:
+    """All that readers can see, in its order."""
+    return {
+        "entries": list(entries_of(state)),
+        "changes": list(changes_of(state)),
+        "exchanges": list(state.exchanges.items()),
+        "queues": list(state.queues.items()),
+        "streams": list(state.streams),
+        "names": (list(state.exchange_names), list(state.queue_names)),
+        "bindings": (state.binding_count, list(state.bindings())),
+        "owned": {number: state.queues_of(ConnectionId(number)) for number in (1, 2)},
+        "limits": state.limits,
+    }
+
+
+class PendingAgainstPlain(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.committed = VhostTopology(VhostName("/"))
+        self.begin()
+
+    def begin(self) -> None:
+        self.before = contents(self.committed)
+        shared = (self.committed.policies, self.committed.operator_policies)  # compiled patterns cannot be copied
+        self.plain = deepcopy(self.committed, {id(policies): policies for policies in shared})
+        self.pending = PendingTopology(self.committed)
+        self.count = 0
+
+    @rule(command=commands)
+    def step(self, command: Command) -> None:
+        assert decided(self.pending, command) == decided(self.plain, command)
+        assert len(self.pending.queues) == len(self.plain.queues)
+        assert list(self.pending.queues) == list(self.plain.queues)
+        assert list(self.pending.bindings()) == list(self.plain.bindings())
+        assert contents(self.committed) == self.before
+        self.count += 1
+
+    @precondition(lambda self: self.count)
+    @rule()
+    def commit(self) -> None:
+        self.pending.commit()
+        self.committed.check_invariants()
+        assert contents(self.committed) == contents(self.plain)
+        assert self.committed.next_queue_id == self.plain.next_queue_id
+        self.begin()
+
+    @precondition(lambda self: self.count)
+    @rule()
+    def drop(self) -> None:
+        self.pending.drop()
+        self.committed.check_invariants()
+        assert contents(self.committed) == self.before
+        assert self.committed.next_queue_id == self.plain.next_queue_id, "no id is used twice"
+        self.begin()
+
+
+TestPendingAgainstPlain = PendingAgainstPlain.TestCase
