@@ -89,7 +89,8 @@ test-crash: setup ## 100 kills under load, every crash of recorded runs and star
 		--test damage --test bad_sectors --test index_files --test gone_segments --test returned_segments --test lost_headers --test damaged_backup --test backup --test reused_space --test interrupted_starts --test many_targets --test reread --test failed_sync
 	cargo test --locked --quiet -p penstock-engine --test faulty_disk --test full_disk --test full_disk_starts --test producers --test dedicated --test stream_damage
 	$(PYTEST) tests/crash tests/unit/node/test_power_failures.py tests/unit/node/test_vhosts_storage.py tests/unit/storage/test_backup.py \
-		tests/unit/vhost/test_owner.py tests/broker/test_refused_starts.py -s --timeout 1200
+		tests/unit/vhost/test_owner.py tests/unit/vhost/test_owner_commits.py tests/unit/node/test_deletions.py \
+		tests/broker/test_refused_starts.py -s --timeout 1200
 
 test-repro: setup ## five faults of earlier versions, tried again on a real broker (REPRO_COUNT=5, REPRO_SEED)
 	REPRO_COUNT=$${REPRO_COUNT:-5} $(PYTEST) tests/repro -s --timeout 900

@@ -80,7 +80,6 @@ class FakeAccounts:
         users = Users().put("admin", ["administrator"], "").set_permission("admin", "/", EVERYTHING)
         users = users.put("reader", [], "").set_permission("reader", "/", Permission.compile("", "", "open.*"))
         self._users = users.put("outsider", [], "")
-        self.forgotten: list[str] = []
 
     async def log_in(self, name: str, password: str, *, is_loopback: bool, source: Source = NOWHERE) -> User:
         user = self._users.find(name)
@@ -122,9 +121,6 @@ class FakeAccounts:
 
     async def clear_topics(self, name: str, vhost: str, exchange: str | None) -> None:
         self._users = self._users.clear_topics(name, vhost, exchange)
-
-    async def forget_vhost(self, vhost: str) -> None:
-        self.forgotten.append(vhost)
 
 
 class FakeNode:

@@ -394,6 +394,7 @@ class FakeStorage:
     order: list[VhostName] = field(default_factory=list)
     definitions: dict[VhostName, FakeDefinitions] = field(default_factory=dict)
     shards: dict[VhostName, FakeShard] = field(default_factory=dict)
+    deleting: set[VhostName] = field(default_factory=set)
 
     async def names(self) -> list[VhostName]:
         return list(self.order)
@@ -408,10 +409,18 @@ class FakeStorage:
         self.definitions[name] = FakeDefinitions()
         return await self.open(name)
 
+    def is_being_deleted(self, name: VhostName, /) -> bool:
+        return name in self.deleting
+
+    async def begin_deletion(self, name: VhostName) -> None:
+        self.deleting.add(name)
+
     async def delete(self, name: VhostName) -> None:
         assert self.shards[name].is_closed
+        assert name in self.deleting
         self.order.remove(name)
         del self.definitions[name]
+        self.deleting.remove(name)
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,9 @@ class Users:
         return self._with(replace(user, topics=MappingProxyType(topics)))
 
     def without_vhost(self, vhost: str) -> "Users":
-        """What remains when a vhost goes: a vhost of the same name made later must not inherit its permissions."""
+        """Return the users without their permissions in a vhost. Returns this very value when there are none."""
+        if not any(user.names_vhost(vhost) for user in self._by_name.values()):
+            return self
         return Users(
             _without_topics(_without(user, vhost), vhost) if user.names_vhost(vhost) else user
             for user in self._by_name.values()

@@ -10,10 +10,9 @@ from typing import Final
 from penstock.identity.users import LOOPBACK_ONLY_USER
 from penstock.kit.peers import is_loopback
 from penstock.node.config import Settings
+from penstock.storage.deletions import FIRST_ADMINISTRATOR, PASSWORD_FILE
 from penstock.storage.jsonfiles import write_file
 
-ADMINISTRATOR: Final = "admin"
-PASSWORD_FILE: Final = "admin-password"
 _PASSWORD_BYTES: Final = 24
 
 
@@ -34,7 +33,7 @@ def choose_first_user(settings: Settings, users_file: Path) -> FirstUser:
         return configured
     password, path = secrets.token_urlsafe(_PASSWORD_BYTES), users_file.with_name(PASSWORD_FILE)
     write_file(path, password.encode() + b"\n")
-    return FirstUser(ADMINISTRATOR, password, path)
+    return FirstUser(FIRST_ADMINISTRATOR, password, path)
 
 
 def is_beyond_loopback(settings: Settings) -> bool:

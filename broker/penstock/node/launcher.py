@@ -42,6 +42,7 @@ from penstock.services.definitions_users import DefinitionsUsers
 from penstock.services.log_ins import LogIns
 from penstock.services.user_limits import LimitsOfUsers
 from penstock.storage import DataDirectory
+from penstock.storage.deletions import complete_deletions
 from penstock.vhost.vhosts import Vhosts
 
 _log = logger("node")
@@ -91,6 +92,8 @@ class Broker:
         self._undo.callback(directory.close)
         self._undo.push_async_exit(self._mark_clean)
         directory.check_whole()
+        for deletion in await asyncio.to_thread(complete_deletions, directory):
+            _log.info("deletion completed", kind=deletion.kind.value, name=deletion.name)
         self._tls = tls_files(self._settings)
         tls = await asyncio.to_thread(self._tls.load) if self._tls is not None else None
         await self._start_http()
@@ -113,10 +116,12 @@ class Broker:
         settings = self._settings
         first = await asyncio.to_thread(choose_first_user, settings, directory.users_file)
         self.password_file = first.password_file
-        self._accounts = await asyncio.to_thread(Accounts.open, directory.users_file, first.name, first.password)
+        self._limits = await asyncio.to_thread(LimitsOfUsers.open, directory.user_limits_file)
+        self._accounts = await asyncio.to_thread(
+            Accounts.open, directory.users_file, first.name, first.password, self._limits, directory.deletions
+        )
         self._undo.callback(self._accounts.close)
         self._undo.push_async_callback(self._accounts.settled)
-        self._limits = await asyncio.to_thread(LimitsOfUsers.open, directory.user_limits_file)
         self._archives = self._open_archives()
         self._engine = Engine(
             segment_bytes_min=settings.segment_bytes_min,
@@ -127,7 +132,7 @@ class Broker:
             producer_memory_ms=int(settings.producer_memory_days * 86_400_000),
         )
         self._undo.push_async_callback(self._close_engine)
-        self._storage = VhostsStorage(directory, self._engine)
+        self._storage = VhostsStorage(directory, self._engine, self._accounts.forget_vhost)
         self._undo.push_async_callback(self._storage.close)
         self._vhosts = Vhosts(self._storage, spawn, _make_token)
         self._undo.push_async_callback(self._vhosts.close)

@@ -14,6 +14,7 @@ from penstock.model.names import VhostName
 from penstock.native import Engine, Shard
 from penstock.services.ports import Damage
 from penstock.storage import DataDirectory, DefinitionsCopy, DefinitionsFile, read_vhosts, write_vhosts
+from penstock.storage.deletions_json import Deletion, Kind
 from penstock.storage.entries import change_of, entry_of, limits_of, policies_of, record_of
 from penstock.storage.limits_json import LIMITS, write_limits_file
 from penstock.storage.policies_json import OPERATOR_POLICIES, POLICIES, write_policies
@@ -29,21 +30,27 @@ from penstock.storage.vhost_files import (
 from penstock.vhost.ports import OpenedVhost
 
 OPENING_THREADS = 4
+DELETING_THREADS = 64
+"""Started as they are needed. Deletions on disks that hang take them from other deletions alone."""
+ForgetVhost = Callable[[VhostName], Awaitable[None]]
 _log = logger("node")
 
 
 class VhostsStorage:
     """Knows which definitions files are open, so that a stop can close them."""
 
-    def __init__(self, directory: DataDirectory, engine: Engine) -> None:
+    def __init__(self, directory: DataDirectory, engine: Engine, forget_vhost: ForgetVhost) -> None:
+        """`forget_vhost` deletes every permission in a vhost, and returns when that is on the disk."""
         self._directory = directory
         self._engine = engine
+        self._forget_vhost = forget_vhost
         self._names: list[str] = []
         self._files: dict[str, DefinitionsFile] = {}
         self._shards: dict[str, Shard] = {}
         self._read: dict[str, _Read] = {}
         self._opening: dict[str, asyncio.Future[OpenedVhost]] = {}
         self._openers = ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="open")
+        self._deleters = ThreadPoolExecutor(DELETING_THREADS, thread_name_prefix="delete")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="vhosts")
 
     async def names(self) -> list[VhostName]:
@@ -68,22 +75,39 @@ class VhostsStorage:
         return await asyncio.get_running_loop().run_in_executor(self._openers, self._open, name)
 
     async def create(self, name: VhostName) -> OpenedVhost:
+        """Completes a deletion of that name first, if one failed half-way: the new vhost would be deleted with the next
+        start."""
+        if self.is_being_deleted(name):
+            await self.delete(name)
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._writer, self._create, name)
         opened = await self.open(name)
         await loop.run_in_executor(self._writer, self._note)
         return opened
 
+    def is_being_deleted(self, name: VhostName) -> bool:
+        return Deletion(Kind.VHOST, name) in self._directory.deletions.begun
+
+    async def begin_deletion(self, name: VhostName) -> None:
+        begin = self._directory.deletions.begin
+        await asyncio.get_running_loop().run_in_executor(self._writer, begin, Deletion(Kind.VHOST, name))
+
     async def delete(self, name: VhostName) -> None:
+        """Each step may have been done before: by a deletion that failed later, which is tried again."""
+        await self.begin_deletion(name)
         file = self._files.pop(name, None)
         self._shards.pop(name, None)
+        self._read.pop(name, None)
         if file is not None:
             await file.close()
         loop, path = asyncio.get_running_loop(), self._directory.vhost_directory(name)
-        # The writer is everybody's: it touches no disk of this vhost's own, and removes no large files.
-        await loop.run_in_executor(self._openers, mark_deleted, path)
+        # All vhosts share the writer: it touches no disk of this vhost's own, and removes no large files.
+        await loop.run_in_executor(self._deleters, _mark_deleted, path)
         await loop.run_in_executor(self._writer, self._delete, name)
-        await loop.run_in_executor(self._openers, delete_vhost_directory, path)
+        await loop.run_in_executor(self._deleters, delete_vhost_directory, path)
+        await self._forget_vhost(name)
+        end = self._directory.deletions.end
+        await loop.run_in_executor(self._writer, end, Deletion(Kind.VHOST, name))
 
     async def close(self) -> None:
         """Closes the definitions files. The engine closes the logs."""
@@ -92,6 +116,7 @@ class VhostsStorage:
         for file in self._files.values():
             await file.close()
         self._openers.shutdown(wait=False, cancel_futures=True)
+        self._deleters.shutdown(wait=False, cancel_futures=True)
         self._writer.shutdown(wait=False)
 
     def recovery(self) -> dict[str, float]:
@@ -123,14 +148,12 @@ class VhostsStorage:
         path = self._directory.vhost_directory(name)
         if name in self._names and path.is_dir() and not is_marked_deleted(path):
             return  # it was made before, and only its log could not be opened
-        if name in self._names:  # its deletion failed half-way
-            self._write_names([other for other in self._names if other != name])
-            self._note()
         create_vhost_directory(path, name)
         self._write_names([*self._names, name])
 
     def _delete(self, name: VhostName) -> None:
-        self._write_names([other for other in self._names if other != name])
+        if name in self._names:
+            self._write_names([other for other in self._names if other != name])
         self._note()  # before one of the same name can be made
 
     def _write_names(self, names: list[str]) -> None:
@@ -168,6 +191,11 @@ class VhostsStorage:
         shard = self._engine.open_shard(name, str(path), page_cache_lost=self._directory.may_have_lost_page_cache)
         self._shards[name] = shard
         return OpenedVhost(name, _Definitions(read.file, path, name, self._note_soon), shard, read.entries)
+
+
+def _mark_deleted(path: Path) -> None:
+    if path.is_dir():
+        mark_deleted(path)
 
 
 @dataclass(frozen=True, slots=True)

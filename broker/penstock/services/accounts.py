@@ -1,6 +1,5 @@
-"""Holds the broker's users: has credentials checked and remembers the good ones, and changes users
-one after another, each on the disk before it counts. What is allowed is decided in `auth`, how it lies on the disk in
-`storage`."""
+"""The broker's users: checks credentials and remembers the good ones, and changes users one after another, each on the
+disk before it counts. `identity` decides what is allowed, `storage` how it lies on the disk."""
 
 import asyncio
 import os
@@ -24,14 +23,21 @@ from penstock.kit.peers import NOWHERE, Source
 from penstock.kit.settings import CREDENTIALS_MAX
 from penstock.kit.tasks import spawn
 from penstock.model.errors import (
+    DiskFullError,
     FaultError,
     NotAuthenticatedError,
+    NotWrittenError,
+    PreconditionFailedError,
     RefusedError,
     StorageError,
     Thing,
 )
 from penstock.services.password_checks import PasswordChecks
+from penstock.services.user_limits import LimitsOfUsers
 from penstock.storage import read_users, write_users
+from penstock.storage.deletions import remove_password_file
+from penstock.storage.deletions_json import DELETIONS, Deletion, Deletions, Kind
+from penstock.storage.user_limits_json import USER_LIMITS
 from penstock.storage.user_records import records_of, user_of
 
 _log = logger("accounts")
@@ -43,9 +49,12 @@ _Waiting = tuple[_Change, "asyncio.Future[None]"]
 class Accounts:
     """One task changes the users, in the order asked for; readers see the last value on the disk."""
 
-    def __init__(self, path: Path, users: Users) -> None:
+    def __init__(self, path: Path, users: Users, limits: LimitsOfUsers, deletions: Deletions) -> None:
         self._path = path
         self._users = users
+        self._limits = limits
+        self._deletions = deletions
+        self._deleting = asyncio.Lock()
         self._cache = CredentialCache(os.urandom(KEY_BYTES), CREDENTIALS_MAX)
         self._decoy_key = os.urandom(KEY_BYTES)
         self._decoys, self._decoys_of = Decoys([], self._decoy_key), Users()
@@ -55,18 +64,28 @@ class Accounts:
         self._writer: asyncio.Task[None] | None = None
 
     @classmethod
-    def open(cls, path: Path, default_user: str, default_password: str) -> "Accounts":
-        """Reads the users, or makes the first one with every permission on "/". Blocks. Raises StorageError."""
+    def open(
+        cls,
+        path: Path,
+        default_user: str,
+        default_password: str,
+        limits: LimitsOfUsers | None = None,
+        deletions: Deletions | None = None,
+    ) -> "Accounts":
+        """Read the users, or make the first one with every permission on "/". Limits and deletions are those of the
+        same directory, unless they are open already. Blocks. Raises StorageError."""
+        limits = limits or LimitsOfUsers.open(path.with_name(USER_LIMITS))
+        deletions = deletions or Deletions.open(path.with_name(DELETIONS))
         records = read_users(path)
         if records is not None:
             users = Users(user_of(path, record) for record in records)
             _warn_of_costly_digests(users)
-            return cls(path, users)
+            return cls(path, users, limits, deletions)
         digest = hash_password(default_password, os.urandom(SALT_BYTES))
         everything = Permission.compile(".*", ".*", ".*")
         users = Users().put(default_user, ["administrator"], digest).set_permission(default_user, "/", everything)
         write_users(path, records_of(users))
-        return cls(path, users)
+        return cls(path, users, limits, deletions)
 
     def close(self) -> None:
         self._checks.close()
@@ -148,7 +167,23 @@ class Accounts:
         return is_new
 
     async def delete_user(self, name: str, *, force: bool = False) -> None:
-        await self._change(lambda users: users.delete(name, force=force))
+        """Delete a user with all permissions and limits, so that a user of the same name made later inherits nothing. A
+        start completes a deletion that is interrupted, and so does another call when a step failed."""
+        deletion = Deletion(Kind.USER, name)
+        async with self._deleting:
+            is_begun = deletion in self._deletions.begun
+            if not is_begun:
+                self._users.delete(name, force=force)  # a deletion that is refused has not begun
+                await asyncio.to_thread(self._deletions.begin, deletion)
+            try:
+                await self._change(lambda users: users if users.find(name) is None else users.delete(name, force=force))
+            except (RefusedError, NotWrittenError, DiskFullError):
+                if not is_begun:  # nothing was deleted
+                    await asyncio.to_thread(self._deletions.end, deletion)
+                raise
+            await self._limits.forget(name)
+            await asyncio.to_thread(remove_password_file, self._path.parent, name)
+            await asyncio.to_thread(self._deletions.end, deletion)
 
     async def set_permission(self, name: str, vhost: str, permission: Permission) -> None:
         await self._change(lambda users: users.set_permission(name, vhost, permission))
@@ -163,8 +198,8 @@ class Accounts:
         await self._change(lambda users: users.clear_topics(name, vhost, exchange))
 
     async def forget_vhost(self, vhost: str) -> None:
-        if any(user.names_vhost(vhost) for user in self._users.all()):
-            await self._change(lambda users: users.without_vhost(vhost))
+        """Delete every permission in a vhost, those too that are being written."""
+        await self._change(lambda users: users.without_vhost(vhost))
 
     async def change(self, change: Callable[[Users], Users]) -> None:
         """Several changes in one writing, for imports: all of it or nothing."""
@@ -193,14 +228,15 @@ class Accounts:
         users, decided = self._users, []
         for change, done in round_:
             try:
-                users = change(users)
+                changed = change(users)
+                self._check_not_deleted(users, changed)
+                users = changed
                 decided.append(done)
             except RefusedError as refusal:
                 _fail(done, refusal)
-        if not decided:
-            return
         try:
-            await asyncio.to_thread(write_users, self._path, records_of(users))
+            if users is not self._users:
+                await asyncio.to_thread(write_users, self._path, records_of(users))
         except FaultError as fault:
             for done in decided:
                 _fail(done, fault)
@@ -209,6 +245,13 @@ class Accounts:
         for done in decided:
             if not done.done():
                 done.set_result(None)
+
+    def _check_not_deleted(self, users: Users, changed: Users) -> None:
+        """Refuse to make or change a user whose deletion has begun: a start would delete that one."""
+        names = [deletion.name for deletion in self._deletions.begun if deletion.kind is Kind.USER]
+        for name in names:
+            if changed.find(name) not in (None, users.find(name)):
+                raise PreconditionFailedError(Thing("user", name), "is being deleted", "delete it again, then make it")
 
 
 def _warn_of_costly_digests(users: Users) -> None:

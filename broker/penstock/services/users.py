@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from penstock.identity import Permission, TopicPermission, User
-from penstock.model.errors import Thing
+from penstock.model.errors import RefusedError, Thing
 from penstock.model.names import VhostName, exchange_name, vhost_name
 from penstock.model.records import Access
 from penstock.services.events import Events, LimitsChanged, PermissionsChanged
-from penstock.services.ports import Accounts, LimitsOfUsers
+from penstock.services.ports import Accounts
 from penstock.services.principal import Principal
 from penstock.services.verbs import changing, reading
 from penstock.vhost.vhosts import Vhosts
@@ -43,9 +43,8 @@ class HeldTopicPermission:
 
 
 class UserVerbs:
-    def __init__(self, accounts: Accounts, user_limits: LimitsOfUsers, vhosts: Vhosts, events: Events) -> None:
+    def __init__(self, accounts: Accounts, vhosts: Vhosts, events: Events) -> None:
         self._accounts = accounts
-        self._user_limits = user_limits
         self._vhosts = vhosts
         self._events = events
 
@@ -76,9 +75,12 @@ class UserVerbs:
         """Delete a user with its permissions and limits."""
         principal.require_administrator(Thing("user", name))
         with self._events.commit() as changed:
-            await self._accounts.delete_user(name, force=force)
             changed.update((PermissionsChanged(name), LimitsChanged()))
-            await self._user_limits.forget(name)
+            try:
+                await self._accounts.delete_user(name, force=force)
+            except RefusedError:
+                changed.clear()  # after a fault, steps before it may have been done
+                raise
 
     # ------------------------------------------------------------ permissions
 

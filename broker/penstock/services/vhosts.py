@@ -1,12 +1,10 @@
-"""Virtual hosts as a whole. One that is deleted takes the permissions in it along, so that a new one of the same name
-does not inherit them."""
+"""Virtual hosts as a whole."""
 
 from dataclasses import dataclass
 
-from penstock.model.errors import FaultError
+from penstock.model.errors import FaultError, RefusedError
 from penstock.model.names import vhost_name
 from penstock.services.events import Events, LimitsChanged, TopologyChanged
-from penstock.services.ports import Accounts
 from penstock.services.principal import Principal
 from penstock.services.verbs import changing, reading
 from penstock.storage import directory_name
@@ -22,9 +20,8 @@ class VhostStatus:
 
 
 class VhostVerbs:
-    def __init__(self, vhosts: Vhosts, accounts: Accounts, events: Events) -> None:
+    def __init__(self, vhosts: Vhosts, events: Events) -> None:
         self._vhosts = vhosts
-        self._accounts = accounts
         self._events = events
 
     @reading
@@ -50,6 +47,9 @@ class VhostVerbs:
         """Delete it with all its queues, messages, permissions and limits."""
         checked = vhost_name(name)
         with self._events.commit() as changed:
-            await self._vhosts.delete(principal.in_broker(), checked)
             changed.update((TopologyChanged(checked), LimitsChanged()))
-            await self._accounts.forget_vhost(checked)
+            try:
+                await self._vhosts.delete(principal.in_broker(), checked)
+            except RefusedError:
+                changed.clear()  # after a fault, steps before it may have been done
+                raise

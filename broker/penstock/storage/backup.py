@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from penstock.model.errors import PreconditionFailedError, StorageError, Thing
 from penstock.storage.definitions_proof import PROOF
+from penstock.storage.deletions_json import DELETIONS, Deletion, write_deletions
 from penstock.storage.directory import NODE, DataDirectory, directory_name, listed_files
 from penstock.storage.jsonfiles import read_json, sync_directory, write_file, write_json
 from penstock.storage.new_directory import new_directory, sync_all
@@ -46,9 +47,9 @@ def write_backup(data: DataDirectory, target: Path, vhosts: Sequence[VhostCopy])
     with new_directory(target):
         for vhost in vhosts:
             _write_vhost(data.vhost_directory(vhost.name), target / directory_name(vhost.name), vhost)
-        write_file(target / "users.json", data.users_file.read_bytes())
-        if data.user_limits_file.exists():
-            write_file(target / USER_LIMITS, data.user_limits_file.read_bytes())
+        begun = _write_users(data, target)
+        if begun:
+            write_deletions(target / DELETIONS, begun)
         write_vhosts(target / "vhosts.json", [vhost.name for vhost in vhosts])
         places = [{"name": vhost.name, "position": vhost.log.position} for vhost in vhosts]
         write_json(target / SUMMARY, {"format": FORMAT, "vhosts": places, "files": _sizes(target)})
@@ -68,6 +69,8 @@ def restore_backup(source: Path, target: Path) -> list[str]:
         write_file(target / "users.json", (source / "users.json").read_bytes())
         if (source / USER_LIMITS).exists():
             write_file(target / USER_LIMITS, (source / USER_LIMITS).read_bytes())
+        if (source / DELETIONS).exists():  # the first start completes them
+            write_file(target / DELETIONS, (source / DELETIONS).read_bytes())
         # An unknown boot makes the first start skip numbers that consumers may have seen after the copy was made.
         proven = [name for name in names if (target / directory_name(name) / PROOF).exists()]
         write_json(target / NODE, {"format": 1, "boot_id": "", "files": listed_files(target, proven)})
@@ -83,6 +86,19 @@ def _write_vhost(source: Path, target: Path, vhost: VhostCopy) -> None:
         write_file(target / path.name, path.read_bytes())
     vhost.definitions.write(target / "definitions.amqp")
     vhost.log.write(str(target))
+
+
+def _write_users(data: DataDirectory, target: Path) -> tuple[Deletion, ...]:
+    """Copy the users and their limits. Return the deletions that had begun, which the copies may show half done. A
+    deletion that ended meanwhile may be half in the copies, too, so they are made again."""
+    while True:
+        ended_count = data.deletions.ended_count
+        write_file(target / "users.json", data.users_file.read_bytes())
+        if data.user_limits_file.exists():
+            write_file(target / USER_LIMITS, data.user_limits_file.read_bytes())
+        begun = data.deletions.begun
+        if data.deletions.ended_count == ended_count:
+            return begun
 
 
 def _sizes(directory: Path) -> dict[str, int]:

@@ -18,6 +18,7 @@ from typing import Final, Self
 
 from penstock.model.errors import StorageError, Thing
 from penstock.storage.definitions_proof import PROOF
+from penstock.storage.deletions_json import DELETIONS, Deletions
 from penstock.storage.jsonfiles import read_json, sync_directory, write_file, write_json
 from penstock.storage.user_limits_json import USER_LIMITS
 
@@ -54,6 +55,7 @@ class DataDirectory:
         self.last_run = LastRun(is_new, self._clean_file.exists(), is_same_boot)
         self.data_id = node.data_id if node is not None and node.data_id else str(uuid.uuid4())
         """Made once, with the directory: another one means that this is another directory, whatever it is called."""
+        self.deletions = Deletions.open(path / DELETIONS)
 
     @classmethod
     def open(cls, path: Path, boot_id_file: Path = BOOT_ID_FILE) -> "DataDirectory":

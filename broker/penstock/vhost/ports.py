@@ -59,10 +59,18 @@ class VhostsStorage(Protocol):
         """Opens one of `names`."""
 
     async def create(self, name: VhostName) -> OpenedVhost:
-        """Makes it durable, then opens it."""
+        """Make it durable, then open it. A deletion of that name that failed half-way is completed first."""
+
+    def is_being_deleted(self, name: VhostName, /) -> bool:
+        """Return whether a deletion has begun and not ended: it is under way, or failed half-way."""
+        ...
+
+    async def begin_deletion(self, name: VhostName) -> None:
+        """Return when it is on the disk that the vhost is being deleted: from then on a start completes it."""
 
     async def delete(self, name: VhostName) -> None:
-        """Makes its absence durable, then removes its files. Its shard is closed already."""
+        """Delete it from the list of vhosts, its files, and every permission in it, then end the deletion. Its shard is
+        closed already. A deletion that failed half-way goes on."""
 
 
 class Spawn(Protocol):

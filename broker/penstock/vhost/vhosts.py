@@ -1,5 +1,5 @@
-"""All virtual hosts of this broker: opening, making and deleting them. A vhost that is being made or deleted is in
-nobody's hands meanwhile, and two such changes of one name never overlap.
+"""All virtual hosts of this broker: opening, making and deleting them. A vhost that is being made or deleted cannot be
+used meanwhile, and two such changes of one name never overlap.
 """
 
 import asyncio
@@ -62,19 +62,22 @@ class Vhosts:
         return True
 
     async def delete(self, actor: Actor, name: VhostName) -> None:
-        """With all its queues and messages. Who has permissions in it is not known here."""
+        """Delete a vhost with its queues, messages and limits, and every permission in it. A start completes a deletion
+        that is interrupted, and so does another call when a step failed."""
         actor.require_administrator(Thing("vhost", name))
         if name in self._kept:
             raise PreconditionFailedError(
                 Thing("vhost", name), "is being copied by a backup", "delete it when that has ended"
             )
         with self._change(name):
-            vhost = self.get(name)
-            del self._vhosts[name]
-            shard = self._shards.pop(name)
-            await vhost.close("it was deleted")
-            with suppress(StorageError):  # what cannot be written to it any more is deleted all the same
-                await asyncio.to_thread(shard.close, delete=False)
+            if not self._storage.is_being_deleted(name):
+                self.get(name)
+            await self._storage.begin_deletion(name)
+            vhost, shard = self._vhosts.pop(name, None), self._shards.pop(name, None)
+            if vhost is not None and shard is not None:
+                await vhost.close("it was deleted")
+                with suppress(StorageError):  # the disk of a vhost that is deleted may fail
+                    await asyncio.to_thread(shard.close, delete=False)
             await self._storage.delete(name)
 
     @contextmanager

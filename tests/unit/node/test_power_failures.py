@@ -21,6 +21,7 @@ from penstock.node.vhosts_storage import VhostsStorage
 from penstock.storage import DataDirectory, Declared, DefinitionsFile, Fold, QueueDeleted, write_users
 from penstock.storage.definitions_amqp import create_definitions, proof_path, read_changes
 from penstock.storage.definitions_proof import ProofFile
+from penstock.storage.deletions import complete_deletions
 from penstock.storage.directory import directory_name
 from penstock.storage.jsonfiles import write_file
 from penstock.vhost.vhosts import Vhosts
@@ -75,6 +76,10 @@ class Log(FakeShard):
     def close(self, *, delete: bool) -> None:
         os.close(self._file)
         super().close(delete=delete)
+
+
+async def nothing(_vhost: str) -> None:
+    """There are no permissions to delete."""
 
 
 class Logs:
@@ -142,9 +147,10 @@ async def live(root: Path, boot: str, told: Told, script: Script) -> None:
     tasks, logs = Tasks(), Logs()
     with DataDirectory.open(root, boot_file) as directory:
         directory.check_whole()
+        complete_deletions(directory)
         if not directory.users_file.exists():
             write_users(directory.users_file, [])
-        storage = VhostsStorage(directory, cast(Any, logs))
+        storage = VhostsStorage(directory, cast(Any, logs), nothing)
         vhosts = Vhosts(storage, tasks.spawn, lambda: "0123456789abcdefghijkl")
         try:
             await vhosts.open_all()

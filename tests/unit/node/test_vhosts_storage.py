@@ -13,8 +13,9 @@ from penstock.metadata.limits import Limits
 from penstock.model.errors import NotWrittenError, StorageError, Thing
 from penstock.model.names import VhostName
 from penstock.node import vhosts_storage
-from penstock.node.vhosts_storage import VhostsStorage
+from penstock.node.vhosts_storage import OPENING_THREADS, VhostsStorage
 from penstock.storage import DataDirectory, read_vhosts, write_users
+from penstock.storage.deletions import complete_deletions
 from penstock.storage.vhost_files import delete_vhost_directory, mark_deleted
 
 BLUE = VhostName("blue")
@@ -42,7 +43,8 @@ def play(path: Path, scenario: Scenario) -> None:
             if not directory.users_file.exists():
                 write_users(directory.users_file, [])
             directory.check_whole()
-            storage = VhostsStorage(directory, cast(Any, engine))
+            complete_deletions(directory)
+            storage = VhostsStorage(directory, cast(Any, engine), no_permissions)
             try:
                 names = await storage.names()
                 for name in names:
@@ -53,6 +55,10 @@ def play(path: Path, scenario: Scenario) -> None:
                 await storage.close()
 
     asyncio.run(run())
+
+
+async def no_permissions(_vhost: str) -> None:
+    """There are none to delete."""
 
 
 async def nothing(storage: VhostsStorage, engine: NoEngine) -> None:
@@ -144,7 +150,34 @@ def test_a_deletion_that_fails_at_any_step_can_be_followed_by_a_start_and_by_a_n
     play(tmp_path / "made", delete_and_create)
     play(tmp_path / "made", nothing)
 
+    assert read_vhosts(tmp_path / "started" / "vhosts.json") == []
     assert read_vhosts(tmp_path / "made" / "vhosts.json") == ["blue"]
+    assert not list(tmp_path.glob("*/deletions.json"))
+
+
+def test_deletions_on_disks_that_hang_keep_no_vhost_from_being_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four of them took all threads that open vhosts."""
+    may_end = threading.Event()
+
+    def hang(path: Path) -> None:
+        assert may_end.wait(60)
+        delete_vhost_directory(path)
+
+    async def scenario(storage: VhostsStorage, engine: NoEngine) -> None:
+        names = [VhostName(f"v{number}") for number in range(OPENING_THREADS)]
+        for name in names:
+            await storage.create(name)
+        monkeypatch.setattr(vhosts_storage, "delete_vhost_directory", hang)
+        deleting = [asyncio.ensure_future(storage.delete(name)) for name in names]
+        try:
+            await asyncio.wait_for(storage.create(BLUE), 30)
+        finally:
+            may_end.set()
+        await asyncio.gather(*deleting)
+
+    play(tmp_path / "data", scenario)
 
 
 @pytest.mark.parametrize("step", [mark_deleted, delete_vhost_directory])

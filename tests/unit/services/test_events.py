@@ -50,12 +50,18 @@ def test_a_new_exchange_and_a_policy_make_publishers_ask_again():
     play(scenario)
 
 
-def test_a_user_whose_limits_cannot_be_deleted_is_deleted_and_its_streams_ask_again():
-    """The streams went on: a failed later step lost the news of the earlier one."""
+def test_a_deletion_of_a_user_that_fails_half_way_makes_its_streams_ask_again():
+    """The streams went on: a failed later step lost the events of the earlier one."""
 
     async def scenario(world: World) -> None:
         principal = await logged_in(world)
-        world.user_limits.fault = FULL
+        delete = world.accounts.delete_user
+
+        async def fail(name: str, *, force: bool = False) -> None:
+            await delete(name, force=force)
+            raise FULL
+
+        world.accounts.delete_user = fail  # type: ignore[method-assign]
         with pytest.raises(DiskFullError):
             await world.services.users.delete_user(principal, "reader")
         assert "reader" not in [user.name for user in world.accounts.users()]
@@ -64,7 +70,7 @@ def test_a_user_whose_limits_cannot_be_deleted_is_deleted_and_its_streams_ask_ag
     play(scenario)
 
 
-def test_a_vhost_whose_permissions_stay_is_deleted_and_publishers_ask_again():
+def test_a_deletion_of_a_vhost_that_fails_half_way_makes_publishers_ask_again():
     async def scenario(world: World) -> None:
         principal = await logged_in(world)
         await world.services.vhosts.create_vhost(principal, "blue")
@@ -72,7 +78,7 @@ def test_a_vhost_whose_permissions_stay_is_deleted_and_publishers_ask_again():
         async def refuse(_):
             raise FULL
 
-        world.accounts.forget_vhost = refuse  # type: ignore[method-assign]
+        world.storage.delete = refuse  # type: ignore[method-assign]
         with pytest.raises(DiskFullError):
             await world.services.vhosts.delete_vhost(principal, "blue")
         assert told(world) == (1, 0, [], 0)

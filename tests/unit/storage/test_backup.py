@@ -11,8 +11,11 @@ import pytest
 from penstock.model.errors import PreconditionFailedError, StorageError, Thing
 from penstock.storage import (
     DataDirectory,
+    UserRecord,
     VhostCopy,
+    backup,
     directory_name,
+    read_users,
     read_vhosts,
     restore_backup,
     write_backup,
@@ -20,7 +23,10 @@ from penstock.storage import (
     write_vhosts,
 )
 from penstock.storage.definitions_amqp import create_definitions
+from penstock.storage.deletions import complete_deletions
+from penstock.storage.deletions_json import Deletion, Kind
 from penstock.storage.new_directory import new_directory
+from penstock.storage.user_limits_json import read_user_limits_file, write_user_limits_file
 from penstock.storage.vhost_files import create_vhost_directory
 
 
@@ -85,6 +91,44 @@ def test_a_restored_users_file_is_for_the_broker_s_user_alone(data, tmp_path):
 
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "new").glob("user*.json")}
     assert modes == {"users.json": 0o600, "user_limits.json": 0o600}
+
+
+def test_a_restored_backup_completes_a_deletion_that_had_begun(data, tmp_path):
+    """Permissions of a vhost that was being deleted came back, and a vhost made anew had them."""
+    deletion = Deletion(Kind.USER, "anna")
+    data.deletions.begin(deletion)
+    write_backup(data, tmp_path / "copy", copies())
+    data.deletions.end(deletion)
+    write_backup(data, tmp_path / "later", copies())
+
+    for copy, begun in (("copy", (deletion,)), ("later", ())):
+        restore_backup(tmp_path / copy, tmp_path / f"new-{copy}")
+        with DataDirectory.open(tmp_path / f"new-{copy}") as opened:
+            assert opened.deletions.begun == begun
+            assert complete_deletions(opened) == list(begun)
+
+
+def test_a_deletion_that_ends_between_two_copies_is_in_both(data, tmp_path, monkeypatch):
+    """The copy had a user without limits that had never been without."""
+    deletion = Deletion(Kind.USER, "anna")
+    anna = UserRecord("anna", "", "argon2id")
+    write_users(data.users_file, [anna])
+    write_user_limits_file(data.user_limits_file, {"anna": {"publish-rate": 5}})
+    really = backup.write_file
+    copied = []
+
+    def write_file(path, content):
+        really(path, content)
+        copied.append(path.name)
+        if copied.count("users.json") == 1 and path.name == "users.json":
+            data.deletions.begin(deletion)
+            complete_deletions(data)
+
+    monkeypatch.setattr(backup, "write_file", write_file)
+    write_backup(data, tmp_path / "copy", copies())
+
+    assert read_users(tmp_path / "copy" / "users.json") == []
+    assert read_user_limits_file(tmp_path / "copy" / "user_limits.json") == {}
 
 
 def test_a_target_that_cannot_be_emptied_either_is_reported_by_its_first_error(tmp_path):

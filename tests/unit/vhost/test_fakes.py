@@ -93,6 +93,7 @@ def test_a_storage_finds_again_what_was_written() -> None:
         assert await storage.names() == [name]
         assert (await storage.open(name)).definitions is made.definitions
         storage.shards[name].close(delete=False)
+        await storage.begin_deletion(name)
         await storage.delete(name)
         assert await storage.names() == []
 

@@ -1,0 +1,107 @@
+"""`deletions.json` of a data directory: the virtual hosts and users whose deletion has begun and not ended. It gets an
+entry before the first step of a deletion and loses it after the last, so that a start completes a deletion that was
+interrupted. Without such a deletion there is no file."""
+
+import threading
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, Self
+
+from penstock.model.errors import DiskFullError, NotWrittenError, StorageError, Thing
+from penstock.storage.jsonfiles import read_json, sync_directory, write_json
+
+DELETIONS: Final = "deletions.json"
+
+
+class Kind(StrEnum):
+    """The things whose deletion takes several files."""
+
+    USER = "user"
+    VHOST = "vhost"
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """A deletion that has begun."""
+
+    kind: Kind
+    name: str
+
+
+class Deletions:
+    """Knows which deletions have begun. Its methods that block may be called by several threads."""
+
+    def __init__(self, path: Path, begun: tuple[Deletion, ...]) -> None:
+        self.begun = begun
+        self.ended_count = 0
+        """It rises before an entry leaves `begun`, so that a copy of several files can see that a deletion ended."""
+        self._path = path
+        self._changing = threading.Lock()
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Read the file of a data directory. Blocks. Raises StorageError."""
+        return cls(path, tuple(_read(path)))
+
+    def begin(self, deletion: Deletion) -> None:
+        """Record a deletion before its first step. Blocks until that is on the disk. Raises StorageError."""
+        with self._changing:
+            if deletion in self.begun:
+                return
+            begun = (*self.begun, deletion)
+            try:
+                write_deletions(self._path, begun)
+            except (DiskFullError, NotWrittenError):
+                raise
+            except StorageError:
+                self.begun = begun  # a start may find it, so it counts
+                raise
+            self.begun = begun
+
+    def end(self, deletion: Deletion) -> None:
+        """Remove a deletion after its last step. Blocks until that is on the disk. Raises StorageError."""
+        with self._changing:
+            begun = tuple(other for other in self.begun if other != deletion)
+            if begun == self.begun:
+                return
+            write_deletions(self._path, begun)
+            self.ended_count += 1
+            self.begun = begun
+
+
+def write_deletions(path: Path, deletions: tuple[Deletion, ...]) -> None:
+    """Replace the file, or remove it when there are none. Blocks. Raises StorageError."""
+    if deletions:
+        write_json(path, [{"kind": deletion.kind.value, "name": deletion.name} for deletion in deletions])
+        return
+    try:
+        path.unlink(missing_ok=True)
+        sync_directory(path.parent)
+    except OSError as error:
+        raise StorageError(
+            Thing("file", str(path)), f"cannot be removed: {error.strerror}", "make it writable for the broker's user"
+        ) from error
+
+
+def _read(path: Path) -> list[Deletion]:
+    try:
+        found = read_json(path)
+    except FileNotFoundError:
+        return []
+    if not isinstance(found, list):
+        raise _wrong(path, "it must hold a list")
+    return [_deletion(path, index, entry) for index, entry in enumerate(found)]
+
+
+def _deletion(path: Path, index: int, entry: object) -> Deletion:
+    kinds = tuple(Kind)
+    if not isinstance(entry, dict) or entry.keys() != {"kind", "name"} or not isinstance(entry["name"], str):
+        raise _wrong(path, f"[{index}] must be an object with the keys 'kind' and 'name'")
+    if entry["kind"] not in kinds:
+        raise _wrong(path, f"[{index}].kind must be one of {', '.join(kinds)}")
+    return Deletion(Kind(entry["kind"]), entry["name"])
+
+
+def _wrong(path: Path, rule: str) -> StorageError:
+    return StorageError(Thing("file", str(path)), f"is wrong: {rule}", "correct it, then start again")
