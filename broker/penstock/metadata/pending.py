@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.metadata.effects import Change
 from penstock.metadata.overlay import NestedOverlay, Overlay
 from penstock.metadata.topology import VhostTopology
-from penstock.model.names import ExchangeName, QueueId, QueueName
+from penstock.model.names import ExchangeName, QueueName
 from penstock.model.records import Binding, Exchange, Queue
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ class PendingTopology(VhostTopology):
         for step in self._steps:
             step()
 
-    def drop(self) -> None:
-        """Keep only that the ids were used: an id that was named once may have left a trace in a log."""
-        self._committed.next_queue_id = max(self._committed.next_queue_id, QueueId(self.next_queue_id))
+    def keep_ids(self) -> None:
+        """Never give the ids of this copy again, although it is dropped: a log may be named by one."""
+        self._committed.next_queue_id = max(self._committed.next_queue_id, self.next_queue_id)
 
     def put_exchange(self, exchange: Exchange) -> None:
         self._put_exchange(exchange)

@@ -142,7 +142,8 @@ class Batches:
 
     async def drop(self, batch: Batch) -> None:
         """Undo what was prepared in the engine for a batch of which nothing is on the disk."""
-        batch.topology.drop()
+        if batch.logs:
+            batch.topology.keep_ids()
         for queue_id in batch.logs:
             with suppress(FaultError):  # the next start removes a log that the definitions do not name
                 await self._on_thread(self._shard.delete_queue, queue_id)

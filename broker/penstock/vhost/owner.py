@@ -162,6 +162,9 @@ class Owner:
                 await self._wait_for_work()
                 self._round = self._take_all()
             try:
+                await self._until_calm()
+                if self._is_full and asyncio.get_running_loop().time() >= self._retry_at:
+                    await self._try_again()
                 await self._run_round()
             except FaultError as fault:
                 return str(fault)
@@ -175,17 +178,30 @@ class Owner:
         self._has_work.clear()
 
     def _take_all(self) -> list[Request]:
-        """Return the requests of the next round, those first that waited for space if the disk is to be tried again."""
         taken, self._inbox = self._inbox, []
         for _ in taken:
             self._inbox_slots.release()
-        if self._is_full and asyncio.get_running_loop().time() >= self._retry_at:
-            delayed, self._delayed, self._is_full = self._delayed, [], False
-            return [request for request in delayed if not request.answer.done()] + taken
         return taken
 
+    async def _try_again(self) -> None:
+        """Try the first command that waits for space. When there is space, the others are the first of the round."""
+        self._delayed = [request for request in self._delayed if not request.answer.done()]
+        if self._delayed:
+            batch = await self._batches.decide(self._delayed[:1])
+            try:
+                await self._append(batch)
+            except DiskFullError:
+                self._retry_at = asyncio.get_running_loop().time() + self._retry_seconds
+                return
+            except NotWrittenError as error:
+                self._delayed.pop(0).refuse(error)
+                return
+            await self._apply(batch)
+            del self._delayed[0]
+        self._round = self._delayed + self._round
+        self._delayed, self._is_full = [], False
+
     async def _run_round(self) -> None:
-        await self._until_calm()
         while self._round:
             done_count = await (self._run_one() if self._is_full else self._run_batch())
             del self._round[:done_count]

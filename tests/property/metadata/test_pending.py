@@ -104,12 +104,15 @@ class PendingAgainstPlain(RuleBasedStateMachine):
         self.begin()
 
     @precondition(lambda self: self.count)
-    @rule()
-    def drop(self) -> None:
-        self.pending.drop()
+    @rule(keeps_ids=st.booleans())
+    def drop(self, keeps_ids: bool) -> None:
+        next_queue_id = self.committed.next_queue_id
+        if keeps_ids:
+            self.pending.keep_ids()
+            next_queue_id = self.plain.next_queue_id
         self.committed.check_invariants()
         assert contents(self.committed) == self.before
-        assert self.committed.next_queue_id == self.plain.next_queue_id, "no id is used twice"
+        assert self.committed.next_queue_id == next_queue_id
         self.begin()
 
 

@@ -238,10 +238,13 @@ def test_a_vhost_that_waits_for_its_disk_keeps_no_other_waiting_when_a_connectio
         await asyncio.sleep(0)
 
         closing = asyncio.ensure_future(world.vhosts.connection_closed(ConnectionId(5)))
-        for _ in range(100):
-            await asyncio.sleep(0)
+        for _ in range(10_000):
+            if red.queue_count == 0:
+                break
+            await asyncio.sleep(0.001)
 
         assert red.queue_count == 0
+        assert not closing.done()
         world.storage.shards[BLUE].is_stalled = False
         await asyncio.gather(waiting, closing)
 
