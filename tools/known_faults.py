@@ -42,6 +42,8 @@ LOST_PROOF = f"{REFUSED}::test_a_lost_proof_refuses_the_start_until_somebody_acc
 OWN_LOGS = f"{ENGINE} dedicated"
 OWNER = f"{PYTEST} tests/unit/vhost/test_owner.py"
 SETTINGS = f"{PYTEST} tests/unit/node/test_vhosts_storage.py"
+DELETIONS = f"{PYTEST} tests/unit/node/test_deletions.py"
+COMMITS = f"{PYTEST} tests/unit/vhost/test_owner_commits.py"
 
 FAULTS = (
     Fault(
@@ -354,6 +356,27 @@ FAULTS = (
         "self._applied(batch, work.name) is None:\n",
         "self._applied(batch, work.name) is None and False:\n",
         OWNER,
+    ),
+    Fault(
+        "a deletion begins before it is recorded",
+        "broker/penstock/storage/deletions_json.py",
+        "            try:\n                write_deletions(self._path, begun)\n",
+        "            try:\n                pass\n",
+        DELETIONS,
+    ),
+    Fault(
+        "a start does not delete the permissions in a vhost",
+        "broker/penstock/storage/deletions.py",
+        "    if left != users:\n",
+        "    if False:\n",
+        DELETIONS,
+    ),
+    Fault(
+        "a batch that was not written is committed",
+        "broker/penstock/vhost/owner.py",
+        "        except (NotWrittenError, DiskFullError):\n            await self._drop(batch)\n",
+        "        except (NotWrittenError, DiskFullError):\n            batch.topology.commit()\n",
+        COMMITS,
     ),
     Fault(
         "a declare is answered before its proof is on the disk",
