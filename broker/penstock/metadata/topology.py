@@ -130,7 +130,7 @@ class VhostTopology:
         self.streams.pop(name, None)
 
     def put_binding(self, binding: Binding) -> list[Change]:
-        """Gives the route to add, or nothing when another binding stands for the same one."""
+        """Return the route to add, or nothing when another binding stands for the same one."""
         identity = binding.identity
         bindings = inner_of(self._by_source, binding.source)
         assert identity not in bindings
@@ -143,7 +143,7 @@ class VhostTopology:
         return [] if count else [AddRoute(route)]
 
     def remove_binding(self, binding: Binding) -> list[Change]:
-        """Gives the route to remove, or nothing while another binding stands for the same one."""
+        """Return the route to remove, or nothing while another binding stands for the same one."""
         identity = binding.identity
         destination = (binding.destination_kind, binding.destination)
         _remove(self._by_source, binding.source, identity)

@@ -220,7 +220,7 @@ class Accounts:
                 await self._write_round(round_)
         finally:
             self._writer = None
-            for _, done in [*round_, *self._waiting]:  # nobody is left unless a bug ended this task
+            for _, done in [*round_, *self._waiting]:  # none is left unless a bug ended this task
                 _fail(done, StorageError(_THING, "could not be changed", "look into the broker's log"))
             self._waiting = []
 

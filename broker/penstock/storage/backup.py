@@ -42,7 +42,7 @@ class VhostCopy:
 
 
 def write_backup(data: DataDirectory, target: Path, vhosts: Sequence[VhostCopy]) -> int:
-    """Gives the bytes of all files. Blocks until the copy is on the disk. Raises StorageError, and
+    """Return the bytes of all files. Blocks until the copy is on the disk. Raises StorageError, and
     PreconditionFailedError when the directory holds something; what was begun is removed then."""
     with new_directory(target):
         for vhost in vhosts:
@@ -58,7 +58,7 @@ def write_backup(data: DataDirectory, target: Path, vhosts: Sequence[VhostCopy])
 
 
 def restore_backup(source: Path, target: Path) -> list[str]:
-    """Makes a data directory of a backup; gives the names of its vhosts. Blocks. Raises StorageError, and
+    """Make a data directory of a backup, and return the names of its vhosts. Blocks. Raises StorageError, and
     PreconditionFailedError when there is no whole backup or the new directory holds something."""
     names = _names(source)
     with new_directory(target):

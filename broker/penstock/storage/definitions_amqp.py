@@ -54,7 +54,7 @@ class DefinitionsFile:
     def open(
         cls, path: Path, dead_frames_max: int = DEAD_FRAMES_MAX, *, is_proven: bool = False
     ) -> "tuple[DefinitionsFile, list[Change]]":
-        """Reads the file to its end; gives all of its changes. `is_proven` says that it has a proof: it is refused
+        """Read the file to its end, and return all of its changes. `is_proven` says that it has a proof: it is refused
         without, where one of an earlier version gets it now. Blocks. Raises StorageError."""
         try:
             content = path.read_bytes()
@@ -308,7 +308,7 @@ def _proven(path: Path, proof: ProofFile | None, found: Proof) -> ProofFile:
 
 def _answer(waiting: Sequence[_Waiting], failure: StorageError | None) -> None:
     for _, answered in waiting:
-        if answered.done():  # whoever waited was cancelled
+        if answered.done():  # its caller was cancelled
             continue
         if failure is None:
             answered.set_result(None)
@@ -355,7 +355,7 @@ def _check_version(path: Path, content: bytes) -> None:
 
 
 def _read_frames(path: Path, content: bytes, changes: list[Change]) -> int:
-    """Adds to the changes; gives where the last whole frame ends."""
+    """Add to the changes, and return where the last whole frame ends."""
     offset = _VERSION.size
     while offset < len(content):
         try:

@@ -57,7 +57,7 @@ class _DoubleKeyError(ValueError):
 def _without_doubles(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found: dict[str, object] = {}
     for key, value in pairs:
-        if key in found:  # json would keep the last one, and nobody would learn of the first
+        if key in found:  # json would keep the last one and drop the first without a word
             raise _DoubleKeyError(key)
         found[key] = value
     return found

@@ -1,5 +1,5 @@
 """Batches of requests to a vhost: decided on a pending copy of the topology, applied to the engine and committed, or
-dropped. It appends nothing and answers nobody; the vhost's owner does that."""
+dropped. The vhost's owner appends them and answers the requests."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -41,7 +41,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Request:
-    """Work, and the future of whoever waits for its answer."""
+    """Work, and the future with its answer."""
 
     work: Work
     answer: asyncio.Future[Any]

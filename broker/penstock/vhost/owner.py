@@ -265,7 +265,7 @@ class Owner:
         except (NotWrittenError, DiskFullError):
             await self._drop(batch)
             raise
-        except Exception:  # it goes on to stop the vhost
+        except Exception:  # the vhost stops
             await self._shut_deleted(batch)
             raise
 
@@ -275,7 +275,7 @@ class Owner:
             await self._until_calm()
             self.is_applying = True
             results = await self._batches.apply(batch)
-        except Exception:  # it goes on to stop the vhost, whose deletions are on the disk
+        except Exception:  # the vhost stops, whose deletions are on the disk
             await self._shut_deleted(batch)
             raise
         self.is_applying = False
@@ -295,7 +295,7 @@ class Owner:
 
     async def _until_calm(self) -> None:
         """Wait while the shard waits for its disk. The event loop goes on."""
-        while self.shard.is_stalled:  # noqa: ASYNC110 (a lock in the native module wakes nobody)
+        while self.shard.is_stalled:  # noqa: ASYNC110 (a lock in the native module wakes no task)
             await asyncio.sleep(STALL_SECONDS)
 
     async def _look(self, request: Request) -> object:
@@ -328,7 +328,7 @@ class Owner:
             request.refuse(self._refusal())
 
     def _refusal(self) -> StoppedError:
-        """Return an error for one caller: an exception carries the traceback of whoever raised it."""
+        """Return an error for one caller: an exception carries the traceback of one raise."""
         assert self.stopped is not None
         return StoppedError(self.stopped.thing, self.stopped.cause)
 

@@ -48,7 +48,7 @@ class Vhosts:
         return list(self._vhosts)
 
     async def create(self, actor: Actor, name: str) -> bool:
-        """Gives whether it is new. Making one that is there does nothing."""
+        """Return whether it is new. Making one that exists does nothing."""
         checked = vhost_name(name)
         actor.require_administrator(Thing("vhost", checked))
         return await self.make(checked)
