@@ -150,6 +150,9 @@ lint: setup ## every check that runs nothing
 proto: .venv/.installed ## generate broker/penstock/v1 from proto/
 	$(BIN)/python tools/generate_protobuf.py
 
+verbs: .venv/.installed ## generate the client's verbs for threads from those for asyncio
+	$(BIN)/python tools/generate_client.py
+
 lock: ## resolve pyproject.toml into requirements.lock anew
 	@tools/write_lock.sh
 

@@ -38,7 +38,7 @@ def disturb(uri: str, metrics: str) -> None:
     with penstock.connect(uri) as connection:
         while True:
             urllib.request.urlopen(metrics).read()
-            connection.list_queues()
+            connection.admin.list_queues()
 
 
 if __name__ == "__main__":

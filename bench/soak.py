@@ -98,7 +98,7 @@ async def watch(sampler: Sampler, output: TextIO, console: Console) -> None:
 
 async def left_in(broker: Broker) -> int:
     async with penstock.aio.connect(broker.uri()) as connection:
-        status = await connection.status()
+        status = await connection.admin.status()
     return status.ready_count + status.unsettled_count
 
 

@@ -123,7 +123,7 @@ async def live_bytes(connection: penstock.aio.Connection) -> int:
         queue.ready_bytes
         + queue.unsettled_bytes
         + (queue.ready_count + queue.unsettled_count) * (RECORD_BYTES + len(queue.name))
-        for queue in await connection.list_queues()
+        for queue in await connection.admin.list_queues()
     )
 
 

@@ -59,7 +59,7 @@ def backlog(load: Load) -> dict[str, float]:
     broker.start()
     figures["start"] = time.perf_counter() - started
     with penstock.connect(load.uri) as connection:
-        status = connection.status()
+        status = connection.admin.status()
     if status.ready_count != count:
         raise RuntimeError(f"{status.ready_count} messages are there after the kill, {count} were confirmed")
     figures |= {"recovery": status.recovery.ms, "bytes_read": status.recovery.bytes_read / 1e6}
@@ -89,7 +89,7 @@ def queues(load: Load) -> dict[str, float]:
 def seconds_to_list(load: Load, count: int) -> float:
     with penstock.connect(load.uri) as connection:
         started = time.perf_counter()
-        found = len(connection.list_queues())
+        found = len(connection.admin.list_queues())
         if found != count:
             raise RuntimeError(f"{found} queues are listed, {count} were declared")
         return time.perf_counter() - started
@@ -113,7 +113,7 @@ def fan_out(load: Load) -> dict[str, float]:
                 count += CROWD_COUNT
         figures["rate"] = count / (time.perf_counter() - started)
         started = time.perf_counter()
-        connection.list_bindings("amq.fanout")
+        connection.admin.list_bindings("amq.fanout")
         figures["listed"] = time.perf_counter() - started
     return figures
 

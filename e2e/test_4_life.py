@@ -26,7 +26,7 @@ with penstock.connect(os.environ["URI"], timeout=20) as broker:
     if sys.argv[1] == "publish":
         print(broker.publish_many([b"kept"] * 100, routing_key="kept"))
     else:
-        print(broker.get_queue("kept").ready_count)
+        print(broker.admin.get_queue("kept").ready_count)
 """
 
 

@@ -15,11 +15,11 @@ Connect = Callable[[], penstock.Connection]
 @pytest.fixture
 def vhost(broker: Broker) -> Iterator[str]:
     name = f"test-{uuid4().hex[:12]}"
-    with penstock.connect(broker.uri()) as admin:
-        admin.create_vhost(name)
-        admin.set_permission("guest", name, configure=".*", write=".*", read=".*")
+    with penstock.connect(broker.uri()) as root:
+        root.admin.create_vhost(name)
+        root.admin.set_permission("guest", name, configure=".*", write=".*", read=".*")
         yield name
-        admin.delete_vhost(name)
+        root.admin.delete_vhost(name)
 
 
 @pytest.fixture(params=[True, False], ids=["native", "pure"])

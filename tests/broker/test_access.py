@@ -18,17 +18,17 @@ def permit(broker: Broker, vhost: str) -> Iterator[Permit]:
     def connect(
         configure: str = "", write: str = "", read: str = "", tags: tuple[str, ...] = ()
     ) -> penstock.Connection:
-        admin.put_user("walter", "secret", tags)
-        admin.set_permission("walter", vhost, configure, write, read)
+        root.admin.put_user("walter", "secret", tags)
+        root.admin.set_permission("walter", vhost, configure, write, read)
         connections.append(penstock.connect(broker.uri(vhost, "walter", "secret")))
         return connections[-1]
 
-    with penstock.connect(broker.uri(vhost)) as admin:
-        admin.declare_queue("jobs")
+    with penstock.connect(broker.uri(vhost)) as root:
+        root.declare_queue("jobs")
         yield connect
         for connection in connections:
             connection.close()
-        admin.delete_user("walter")
+        root.admin.delete_user("walter")
 
 
 @pytest.mark.parametrize(("user", "password"), [("guest", "wrong"), ("nobody", "guest"), ("guest", "")])
@@ -83,8 +83,8 @@ def test_a_permission_taken_away_ends_publishing(broker: Broker, vhost: str, per
     walter = permit(write=".*")
     walter.publish(b"a", exchange="amq.direct", routing_key="jobs")
 
-    with penstock.connect(broker.uri(vhost)) as admin:
-        admin.set_permission("walter", vhost, configure="", write="", read="")
+    with penstock.connect(broker.uri(vhost)) as root:
+        root.admin.set_permission("walter", vhost, configure="", write="", read="")
 
     with pytest.raises(penstock.AccessRefusedError):
         walter.publish(b"b", exchange="amq.direct", routing_key="jobs")
@@ -94,16 +94,16 @@ def test_only_an_administrator_changes_users(permit: Permit) -> None:
     walter = permit(configure=".*", write=".*", read=".*")
 
     with pytest.raises(penstock.AccessRefusedError):
-        walter.put_user("mallory", "secret", ["administrator"])
+        walter.admin.put_user("mallory", "secret", ["administrator"])
     with pytest.raises(penstock.AccessRefusedError):
-        walter.create_vhost("mallorys")
+        walter.admin.create_vhost("mallorys")
 
 
 def test_a_new_password_counts_at_once(broker: Broker, vhost: str, permit: Permit) -> None:
     permit(configure=".*")
 
-    with penstock.connect(broker.uri(vhost)) as admin:
-        admin.put_user("walter", "changed")
+    with penstock.connect(broker.uri(vhost)) as root:
+        root.admin.put_user("walter", "changed")
 
     with pytest.raises(penstock.NotAuthenticatedError):
         penstock.connect(broker.uri(vhost, "walter", "secret"))

@@ -201,8 +201,8 @@ def test_who_may_not_read_the_stream_may_not_read_its_archive(
     connection.declare_stream("events")
     connection.stream("events").publish_many([BODY] * 300)
     archived(broker, vhost, archive)
-    connection.put_user("stranger", "secret")
-    connection.set_permission("stranger", vhost, configure="", write="", read="other.*")
+    connection.admin.put_user("stranger", "secret")
+    connection.admin.set_permission("stranger", vhost, configure="", write="", read="other.*")
     stranger = Flight(broker, vhost)
     credentials = f"Basic {base64.b64encode(b'stranger:secret').decode()}"
     stranger.options = flight.FlightCallOptions(headers=[(b"authorization", credentials.encode())])

@@ -81,8 +81,8 @@ def prepare(broker: Broker) -> None:
         for queue in QUEUES:
             connection.declare_queue(queue)
             connection.bind_queue(queue, "all")
-        connection.create_vhost("other")
-        connection.put_user("ada", "secret", ["monitoring"])
+        connection.admin.create_vhost("other")
+        connection.admin.put_user("ada", "secret", ["monitoring"])
 
 
 def wait_for(traffic: Traffic, count: int) -> int:
@@ -99,10 +99,10 @@ def test_a_backup_under_load_holds_all_that_was_confirmed_before_and_agrees_with
     prepare(working)
     copies = [tmp_path / "copy-1", tmp_path / "copy-2"]
     before: list[int] = []
-    with Traffic(working) as traffic, penstock.connect(working.uri()) as admin:
+    with Traffic(working) as traffic, penstock.connect(working.uri()) as root:
         for number, copy in enumerate(copies):
             before.append(wait_for(traffic, (number + 1) * 5_000))
-            assert admin.backup(str(copy)) > 0
+            assert root.admin.backup(str(copy)) > 0
     working.kill()
 
     for copy, count in zip(copies, before, strict=True):
@@ -113,9 +113,9 @@ def assert_whole(copy: Path, data_dir: Path, confirmed_before: int) -> None:
     restore(copy, data_dir)
     verify(data_dir)
     with Broker(data_dir) as broker, penstock.connect(broker.uri()) as connection:
-        assert [vhost.name for vhost in connection.list_vhosts()] == ["/", "other"]
-        assert {user.name for user in connection.list_users()} == {"guest", "ada"}
-        counts = {queue.name: queue.ready_count for queue in connection.list_queues()}
+        assert [vhost.name for vhost in connection.admin.list_vhosts()] == ["/", "other"]
+        assert {user.name for user in connection.admin.list_users()} == {"guest", "ada"}
+        counts = {queue.name: queue.ready_count for queue in connection.admin.list_queues()}
         untouched = {counts[queue] for queue in QUEUES[1:]}
         assert len(untouched) == 1, "every message of the fanout is in all of its queues or in none"
         (count,) = untouched
@@ -147,7 +147,7 @@ def verify(data_dir: Path) -> None:
 def test_restoring_over_something_is_refused_in_one_line(working: Broker, tmp_path: Path) -> None:
     copy, target = tmp_path / "copy", tmp_path / "target"
     with penstock.connect(working.uri()) as connection:
-        connection.backup(str(copy))
+        connection.admin.backup(str(copy))
     target.mkdir()
     (target / "note").write_text("mine")
 
@@ -164,7 +164,7 @@ def test_what_happens_after_a_backup_does_not_reach_it(working: Broker, tmp_path
     copy = tmp_path / "copy"
     with penstock.connect(working.uri()) as connection:
         connection.publish_many([b"x" * 1_000] * 2_000, exchange="all")
-        connection.backup(str(copy))
+        connection.admin.backup(str(copy))
         files = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
         for queue in QUEUES:
             connection.purge_queue(queue)
@@ -181,7 +181,7 @@ def test_a_backup_that_is_cut_short_by_others_does_the_broker_no_harm(working: B
     with penstock.connect(working.uri()) as connection:
         connection.declare_queue("work")
         connection.publish_many(bodies, routing_key="work")
-        connection.backup(str(copy))
+        connection.admin.backup(str(copy))
         for path in copy.rglob("*"):
             if path.is_file():
                 assert path.stat().st_nlink == 1
@@ -200,25 +200,25 @@ def test_a_backup_that_finds_no_room_names_the_file_leaves_nothing_and_the_broke
         with pytest.raises(
             penstock.PenstockError, match=rf"cannot (write|create) {full}/copy/\S+: No space left on device"
         ):
-            connection.backup(str(full / "copy"))
+            connection.admin.backup(str(full / "copy"))
         assert list(full.iterdir()) == []
         connection.publish(b"more", routing_key="work")
-        assert connection.backup(str(tmp_path / "copy")) > 1_000_000
+        assert connection.admin.backup(str(tmp_path / "copy")) > 1_000_000
 
 
 def test_a_backup_is_for_administrators_and_outside_the_data(broker: Broker, tmp_path: Path) -> None:
-    with penstock.connect(broker.uri()) as admin:
-        admin.put_user("eve", "eve", [])
+    with penstock.connect(broker.uri()) as root:
+        root.admin.put_user("eve", "eve", [])
         with pytest.raises(penstock.PenstockError, match="data directory"):
-            admin.backup(str(broker.data_dir / "copy"))
+            root.admin.backup(str(broker.data_dir / "copy"))
         with pytest.raises(penstock.PenstockError, match="absolute"):
-            admin.backup("copy")
+            root.admin.backup("copy")
         (tmp_path / "full").mkdir()
         (tmp_path / "full" / "file").write_text("mine")
         with pytest.raises(penstock.PenstockError, match="holds something"):
-            admin.backup(str(tmp_path / "full"))
+            root.admin.backup(str(tmp_path / "full"))
         assert [path.name for path in (tmp_path / "full").iterdir()] == ["file"]
         with penstock.connect(broker.uri(user="eve", password="eve")) as eve, pytest.raises(penstock.PenstockError):
-            eve.backup(str(tmp_path / "copy"))
-        admin.delete_user("eve")
+            eve.admin.backup(str(tmp_path / "copy"))
+        root.admin.delete_user("eve")
     assert not (tmp_path / "copy").exists()

@@ -19,9 +19,9 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def vhost(broker: Broker, name: str) -> str:
     """The URI of a vhost made for one test."""
-    with penstock.connect(broker.uri()) as admin:
-        admin.create_vhost(name)
-        admin.set_permission("guest", name, ".*", ".*", ".*")
+    with penstock.connect(broker.uri()) as root:
+        root.admin.create_vhost(name)
+        root.admin.set_permission("guest", name, ".*", ".*", ".*")
     return broker.uri(name)
 
 
@@ -36,7 +36,7 @@ def test_perf_prints_its_figures_and_leaves_its_queues(broker: Broker) -> None:
     assert figures["broker_cpu_us"] >= 0
     assert {"published_per_s", "confirmed_per_s", "consumed_per_s", "latency_us"} <= set(figures)
     with penstock.connect(uri) as connection:
-        assert connection.get_queue("perf-1").ready_count == 2_000
+        assert connection.admin.get_queue("perf-1").ready_count == 2_000
 
 
 def test_perf_reads_streams_and_leaves_them_whole(broker: Broker) -> None:
@@ -78,7 +78,7 @@ def test_the_log_of_a_stopped_broker_is_verified(tmp_path: Path) -> None:
         with penstock.connect(own.uri()) as connection:
             connection.declare_queue("jobs")
             connection.publish_many([b"x"] * 100, routing_key="jobs")
-            (found,) = connection.list_vhosts()
+            (found,) = connection.admin.list_vhosts()
         own.stop()
 
     result = run("log", "verify", str(own.data_dir / found.directory), "--json")
@@ -95,7 +95,7 @@ def test_damage_in_a_log_is_told_and_is_the_exit_status(tmp_path: Path) -> None:
         with penstock.connect(own.uri()) as connection:
             connection.declare_queue("jobs")
             connection.publish_many([b"body" * 100] * 100, routing_key="jobs")
-            (found,) = connection.list_vhosts()
+            (found,) = connection.admin.list_vhosts()
         own.stop()
     directory = own.data_dir / found.directory
     segment = min(directory.glob("msgs.*"))

@@ -57,11 +57,11 @@ def test_one_flipped_byte_costs_one_message_and_is_told(own: Broker) -> None:
     path, at = flip(own, body(123))
 
     with own, penstock.connect(own.uri()) as connection:
-        assert connection.status().damage == ()
+        assert connection.admin.status().damage == ()
         got = {message.body for message in islice(connection.consume("jobs", prefetch=COUNT), COUNT - 1)}
         assert got == {body(number) for number in range(COUNT) if number != 123}
-        eventually(lambda: len(connection.status().damage), 1)
-        (damage,) = connection.status().damage
+        eventually(lambda: len(connection.admin.status().damage), 1)
+        (damage,) = connection.admin.status().damage
         assert (damage.vhost, damage.file, damage.queues) == ("/", path.name, ("jobs",))
         assert 0 < at - damage.at < 100
         page = own.scrape()
@@ -91,10 +91,10 @@ def test_verify_names_segment_position_and_queue_and_repair_drops_the_message(ow
     assert "dropped message 8 of queue 'jobs'" in repaired.stdout
     assert "nothing to repair" in run("log", "repair", str(folder(own)), "--yes").stdout
     with own, penstock.connect(own.uri()) as connection:
-        assert connection.get_queue("jobs").ready_count == COUNT - 1
+        assert connection.admin.get_queue("jobs").ready_count == COUNT - 1
         bodies = [message.body for message in islice(connection.consume("jobs", prefetch=COUNT), COUNT - 1)]
         assert bodies == [body(number) for number in range(COUNT) if number != 7]
-        assert connection.status().damage == ()
+        assert connection.admin.status().damage == ()
 
 
 def test_a_repair_that_is_not_wanted_changes_nothing(own: Broker) -> None:
@@ -133,10 +133,10 @@ def test_a_segment_that_is_gone_is_told_and_the_other_queue_is_served(own: Broke
         connection.declare_queue("new")
         connection.publish(b"goes on", routing_key="new")
         assert next(iter(connection.consume("new"))).body == b"goes on"
-        assert connection.get_queue("jobs").ready_count == COUNT
+        assert connection.admin.get_queue("jobs").ready_count == COUNT
         assert connection.get("jobs") is None
-        eventually(lambda: connection.get_queue("jobs").ready_count, 0)
-        assert any("jobs" in damage.queues for damage in connection.status().damage)
+        eventually(lambda: connection.admin.get_queue("jobs").ready_count, 0)
+        assert any("jobs" in damage.queues for damage in connection.admin.status().damage)
     assert path.read_bytes() == bytes(64) + content[64:-64] + bytes(64)
 
 
@@ -146,6 +146,6 @@ def test_a_segment_without_its_header_is_served_by_the_copy_and_told_at_the_star
     path.write_bytes(bytes(64) + content[64:])
 
     with own, penstock.connect(own.uri()) as connection:
-        assert [damage.file for damage in connection.status().damage] == [path.name]
+        assert [damage.file for damage in connection.admin.status().damage] == [path.name]
         bodies = [message.body for message in islice(connection.consume("jobs", prefetch=COUNT), COUNT - 1)]
         assert bodies == [body(number) for number in range(COUNT) if number != 7]

@@ -66,7 +66,7 @@ def publish_to_all(connection: penstock.Connection, sent: list[bytes]) -> None:
 def check_all(connection: penstock.Connection, sent: list[bytes]) -> None:
     assert read(connection, "hot") == sent
     for queue in ("work", "plain"):
-        assert connection.get_queue(queue).ready_count == len(sent)
+        assert connection.admin.get_queue(queue).ready_count == len(sent)
 
 
 def test_a_message_reaches_queues_in_several_logs(alone: Broker, data: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_message_reaches_queues_in_several_logs(alone: Broker, data: Path) -> 
         assert taken == sent
         assert got is not None
         assert got.body == sent[0]
-        assert connection.status().ready_count == 2 * 500 - 1
+        assert connection.admin.status().ready_count == 2 * 500 - 1
     assert len(logs(data)) == 2
 
 
@@ -99,7 +99,7 @@ def test_what_is_in_a_log_of_its_own_is_there_after_a_stop(alone: Broker) -> Non
         assert [group.offset for group in connection.stream("hot").groups()] == [10]
         connection.publish(b"more", exchange="all")
         assert read(connection, "hot")[-1] == b"more"
-        assert connection.get_queue("hot").arguments["x-dedicated"] is True
+        assert connection.admin.get_queue("hot").arguments["x-dedicated"] is True
 
 
 def test_what_was_confirmed_is_there_after_a_kill(alone: Broker) -> None:
@@ -173,7 +173,7 @@ def test_a_log_goes_with_its_queue_and_not_with_a_restart(alone: Broker, data: P
         connection.publish(b"after", exchange="all")
         assert read(connection, "hot")[-1] == b"after"
         connection.declare_queue("work")
-        assert connection.get_queue("work").ready_count == 0
+        assert connection.admin.get_queue("work").ready_count == 0
     alone.kill()
     alone.start()
     assert len(logs(data)) == 1
@@ -196,7 +196,7 @@ def test_a_log_that_a_crash_left_of_a_deleted_queue_goes_at_the_next_start(alone
 
     assert logs(data) == []
     with penstock.connect(alone.uri()) as connection:
-        assert connection.list_queues() == []
+        assert connection.admin.list_queues() == []
 
 
 def test_a_queue_whose_log_cannot_be_made_is_refused_alone_and_leaves_nothing(alone: Broker, data: Path) -> None:
@@ -214,8 +214,8 @@ def test_a_queue_whose_log_cannot_be_made_is_refused_alone_and_leaves_nothing(al
     alone.start()
 
     with penstock.connect(alone.uri()) as connection:
-        assert [queue.name for queue in connection.list_queues()] == ["jobs"]
-        assert connection.get_queue("jobs").ready_count == 1
+        assert [queue.name for queue in connection.admin.list_queues()] == ["jobs"]
+        assert connection.admin.get_queue("jobs").ready_count == 1
         connection.declare_stream("new", dedicated=True)
         connection.stream("new").publish(b"first")
         assert read(connection, "new") == [b"first"]
@@ -269,7 +269,7 @@ def test_a_backup_holds_the_logs_and_a_broker_made_of_it_has_them(
     sent = bodies(3_000, 100)
     with penstock.connect(alone.uri()) as connection:
         publish_to_all(connection, sent)
-        connection.backup(str(tmp_path / "backup"))
+        connection.admin.backup(str(tmp_path / "backup"))
         connection.publish(b"later", exchange="all")
 
     restore = [penstock_command(), "restore", str(tmp_path / "backup"), "--data-dir", str(tmp_path / "restored")]
@@ -304,13 +304,13 @@ def test_verify_tells_of_damage_in_a_log_of_its_own(alone: Broker, data: Path) -
 def test_definitions_carry_the_argument(alone: Broker, data: Path) -> None:
     with penstock.connect(alone.uri()) as connection:
         connection.declare_stream("hot", dedicated=True)
-        document = connection.export_definitions("/")
+        document = connection.admin.export_definitions("/")
         connection.delete_queue("hot")
         eventually(lambda: len(logs(data)), 0)
 
-        connection.import_definitions(document, "/")
+        connection.admin.import_definitions(document, "/")
 
-        assert connection.get_queue("hot").arguments["x-dedicated"] is True
+        assert connection.admin.get_queue("hot").arguments["x-dedicated"] is True
         assert len(logs(data)) == 1
 
 
@@ -363,8 +363,8 @@ def test_leases_of_a_queue_with_a_log_of_its_own_stand_after_a_kill(alone: Broke
 
     with penstock.connect(alone.uri()) as connection:
         assert connection.reserve_lease("work", "copier", 1, messages_max=4).lease.message_count == 4
-        found = connection.get_queue("work")
+        found = connection.admin.get_queue("work")
         assert (found.ready_count, found.unsettled_count) == (6, 4)
         connection.ack_leases("work", "copier", 1)
-        found = connection.get_queue("work")
+        found = connection.admin.get_queue("work")
         assert (found.ready_count, found.unsettled_count) == (6, 0)

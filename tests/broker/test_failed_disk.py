@@ -46,6 +46,6 @@ def test_a_disk_that_fails_is_told_and_a_start_has_what_was_confirmed(tmp_path: 
         broker.start()
 
         with penstock.connect(broker.uri()) as connection:
-            assert connection.get_queue("jobs").ready_count == COUNT
+            assert connection.admin.get_queue("jobs").ready_count == COUNT
             connection.publish(BODY, routing_key="jobs")
             assert health(broker) == ""

@@ -27,7 +27,7 @@ def test_the_first_start_makes_up_a_password_and_says_once_where_it_is(tmp_path:
         eventually(lambda: broker.log.count(str(path)), 1)
         with penstock.connect(broker.uri(user="admin", password=password)) as connection:
             connection.declare_queue("mine")
-            assert [user.name for user in connection.list_users()] == ["admin"]
+            assert [user.name for user in connection.admin.list_users()] == ["admin"]
         with pytest.raises(penstock.NotAuthenticatedError):
             penstock.connect(broker.uri())
 

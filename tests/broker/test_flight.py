@@ -256,8 +256,8 @@ def test_nobody_reads_or_writes_without_permission(
     broker: Broker, arrow: Flight, stream: penstock.Stream, connection: penstock.Connection
 ) -> None:
     stream.publish(b"one")
-    connection.put_user("flight-reader", "secret")
-    connection.set_permission("flight-reader", arrow.vhost, configure="", write="", read="other")
+    connection.admin.put_user("flight-reader", "secret")
+    connection.admin.set_permission("flight-reader", arrow.vhost, configure="", write="", read="other")
     stranger = Flight(broker, arrow.vhost, "flight-reader:secret")
     liar = Flight(broker, arrow.vhost, "guest:wrong")
 
@@ -414,7 +414,7 @@ def test_rows_survive_a_restart_and_a_damaged_one_is_left_out(tmp_path: Path) ->
         got = arrow.get("events", columns=["body"])["body"].to_pylist()
 
         assert got == [body for number, body in enumerate(bodies) if number != 123]
-        eventually(lambda: len(connection.status().damage), 1)
+        eventually(lambda: len(connection.admin.status().damage), 1)
         arrow.client.close()
         broker.stop()
 

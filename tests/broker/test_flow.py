@@ -26,7 +26,7 @@ def channel(broker: Broker) -> Iterator[grpc.Channel]:
 
 
 @pytest.fixture
-def admin(broker: Broker, vhost: str) -> Iterator[penstock.Connection]:
+def root(broker: Broker, vhost: str) -> Iterator[penstock.Connection]:
     with penstock.connect(broker.uri(vhost)) as connection:
         yield connection
 
@@ -64,26 +64,26 @@ def anonymous_kib(pid: int) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("auto_ack", [True, False])
 def test_a_consumer_that_does_not_read_costs_the_broker_next_to_nothing(
-    broker: Broker, channel: grpc.Channel, admin: penstock.Connection, vhost: str, auto_ack: bool
+    broker: Broker, channel: grpc.Channel, root: penstock.Connection, vhost: str, auto_ack: bool
 ) -> None:
-    admin.declare_queue("backlog")
+    root.declare_queue("backlog")
     requests = Requests(opening(vhost, "backlog", 65_535, auto_ack))
     stream = messaging_pb2_grpc.MessagingServiceStub(channel).Consume(iter(requests), metadata=GUEST)
     assert next(stream).HasField("opened")
     before = anonymous_kib(broker.pid)
 
     for _ in range(10):
-        admin.publish_many([BODY] * (BACKLOG_COUNT // 10), routing_key="backlog")
+        root.publish_many([BODY] * (BACKLOG_COUNT // 10), routing_key="backlog")
 
     assert anonymous_kib(broker.pid) - before < GROWTH_KIB_MAX
     stream.cancel()
 
 
 def test_what_a_cancelled_stream_held_is_ready_again(
-    channel: grpc.Channel, admin: penstock.Connection, vhost: str
+    channel: grpc.Channel, root: penstock.Connection, vhost: str
 ) -> None:
-    admin.declare_queue("jobs")
-    admin.publish_many([b"one", b"two"], routing_key="jobs")
+    root.declare_queue("jobs")
+    root.publish_many([b"one", b"two"], routing_key="jobs")
     requests = Requests(opening(vhost, "jobs", 10))
     stream = messaging_pb2_grpc.MessagingServiceStub(channel).Consume(iter(requests), metadata=GUEST)
     assert next(stream).HasField("opened")
@@ -91,16 +91,16 @@ def test_what_a_cancelled_stream_held_is_ready_again(
 
     stream.cancel()
 
-    eventually(lambda: admin.get_queue("jobs").ready_count, 2)
-    message = admin.get("jobs")
+    eventually(lambda: root.admin.get_queue("jobs").ready_count, 2)
+    message = root.get("jobs")
     assert message is not None
     assert (message.body, message.redelivered) == (b"one", True)
 
 
 def test_a_call_past_its_deadline_ends_and_the_next_one_is_answered(
-    channel: grpc.Channel, admin: penstock.Connection, vhost: str
+    channel: grpc.Channel, root: penstock.Connection, vhost: str
 ) -> None:
-    admin.declare_queue("jobs")
+    root.declare_queue("jobs")
     stub = messaging_pb2_grpc.MessagingServiceStub(channel)
 
     stream = stub.Consume(iter(Requests(opening(vhost, "jobs", 10))), metadata=GUEST, timeout=0.2)
@@ -108,7 +108,7 @@ def test_a_call_past_its_deadline_ends_and_the_next_one_is_answered(
         list(stream)
 
     assert ended.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-    eventually(lambda: admin.get_queue("jobs").consumer_count, 0)
+    eventually(lambda: root.admin.get_queue("jobs").consumer_count, 0)
     answer = stub.Get(messaging_pb2.GetRequest(vhost=vhost, queue="jobs"), metadata=GUEST, timeout=10)
     assert answer.ready_count == 0
 

@@ -84,7 +84,7 @@ def test_a_disk_that_fills_is_drained_and_filled_again(tmp_path: Path, small_dis
         assert again > end + 100
 
     with broker, penstock.connect(broker.uri()) as connection:
-        left = connection.get_queue("jobs").ready_count
+        left = connection.admin.get_queue("jobs").ready_count
         rest = [number_of(content) for content in take(connection, left)]
         assert set(range(end // 2, again)) <= set(rest), "a confirmed message is lost"
         # The first to ask may find what was drained not given back yet.
@@ -121,7 +121,7 @@ def test_a_broker_with_many_vhosts_starts_on_a_full_disk_and_is_drained(
     with broker:
         with penstock.connect(broker.uri()) as connection:
             for number in range(VHOSTS):
-                connection.create_vhost(f"v{number}")
+                connection.admin.create_vhost(f"v{number}")
             connection.declare_queue("jobs")
             end = fill(connection, 0)
         for _ in range(3):

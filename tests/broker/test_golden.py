@@ -45,8 +45,8 @@ def test_a_message_larger_than_a_segment_is_there_with_its_headers(opened: Broke
 
 def test_its_topology_still_routes(opened: Broker) -> None:
     with penstock.connect(opened.uri()) as connection:
-        assert [queue.name for queue in connection.list_queues()] == ["large", "orders"]
-        assert connection.get_queue("orders").arguments == {"x-level": "disk"}
+        assert [queue.name for queue in connection.admin.list_queues()] == ["large", "orders"]
+        assert connection.admin.get_queue("orders").arguments == {"x-level": "disk"}
         connection.publish(b"new", exchange="shop", routing_key="order.paid.late", mandatory=True)
         connection.publish(b"new", exchange="by-header", headers={"size": "large"}, mandatory=True)
 
@@ -71,4 +71,4 @@ def test_queues_with_a_log_of_their_own_are_there(tmp_path: Path) -> None:
         assert [(group.name, group.offset) for group in hot.groups()] == [("readers", SETTLED_COUNT)]
         with hot.publisher("import") as publisher:
             assert publisher.last_sequence == SETTLED_COUNT
-        assert [queue.name for queue in connection.list_queues()] == ["hot", "work"]
+        assert [queue.name for queue in connection.admin.list_queues()] == ["hot", "work"]

@@ -69,8 +69,8 @@ def house(tmp_path: Path) -> Iterator[House]:
     with ExitStack() as undo, Broker(tmp_path / "data") as broker:
         disk = HangingDisk(tmp_path / "image", undo)
         with penstock.connect(broker.uri()) as connection:
-            connection.create_vhost("slow")
-            connection.set_permission("guest", "slow", ".*", ".*", ".*")
+            connection.admin.create_vhost("slow")
+            connection.admin.set_permission("guest", "slow", ".*", ".*", ".*")
         broker.stop()
         house = House(broker)
         disk.take(house.folder)
@@ -119,7 +119,7 @@ def test_a_disk_that_hangs_keeps_no_other_virtual_host_waiting(
 
     waiting = [Thread(target=attempt, args=(work, slow)) for _ in range(times)]
     # Whoever looks waits for it, too.
-    waiting.append(Thread(target=attempt, args=(lambda connection: connection.list_queues(), other)))
+    waiting.append(Thread(target=attempt, args=(lambda connection: connection.admin.list_queues(), other)))
     for thread in waiting:
         thread.start()
     for number in range(20):

@@ -54,7 +54,7 @@ def test_the_log_that_was_written_holds_to_the_byte(tmp_path: Path) -> None:
 
 
 def test_messages_come_in_their_order_without_those_that_were_acknowledged(shop: penstock.Connection) -> None:
-    assert {queue.name: queue.ready_count for queue in shop.list_queues()} == {"audit": 3_500, "orders": 6_500}
+    assert {queue.name: queue.ready_count for queue in shop.admin.list_queues()} == {"audit": 3_500, "orders": 6_500}
 
     numbers = [*range(1_000, 7_000), *range(7_500, 8_000)]
     stream = shop.consume("orders", prefetch=10_000)
@@ -65,7 +65,7 @@ def test_messages_come_in_their_order_without_those_that_were_acknowledged(shop:
     assert [message.routing_key for message in messages[:4]] == ["order.1", "order.2", "order.0", "order.1"]
     assert messages[0].stored_at_ms == 1_760_000_001_000
     stream.close()
-    eventually(lambda: shop.get_queue("orders").ready_count, 6_500)
+    eventually(lambda: shop.admin.get_queue("orders").ready_count, 6_500)
 
 
 def test_properties_and_headers_come_along(shop: penstock.Connection) -> None:
@@ -85,8 +85,8 @@ def test_what_is_published_afterwards_goes_where_it_went(shop: penstock.Connecti
     shop.publish(b"new", exchange="amq.headers", headers={"size": "large"}, mandatory=True)
     shop.publish(b"by policy", exchange="shop", routing_key="lost", mandatory=True)
 
-    assert shop.get_queue("orders").ready_count == 6_502
-    assert shop.get_queue("audit").ready_count == 3_501
+    assert shop.admin.get_queue("orders").ready_count == 6_502
+    assert shop.admin.get_queue("audit").ready_count == 3_501
 
 
 def test_users_log_in_as_they_did_and_may_what_they_might(imported: Broker) -> None:
@@ -96,7 +96,7 @@ def test_users_log_in_as_they_did_and_may_what_they_might(imported: Broker) -> N
             anna.declare_queue("mine")
 
     with penstock.connect(imported.uri("", "root", "golden")) as root:
-        exported = root.export_definitions().decode()
+        exported = root.admin.export_definitions().decode()
     assert exported.count('"argon2id"') == 2, "a log-in renews the digest"
 
 
@@ -107,7 +107,10 @@ def test_acknowledging_what_came_survives_a_restart(tmp_path: Path) -> None:
             assert connection.purge_queue("orders") == 6_500
         broker.restart()
         with penstock.connect(broker.uri("shop", "root", "golden")) as connection:
-            assert (connection.get_queue("audit").ready_count, connection.get_queue("orders").ready_count) == (3_500, 0)
+            assert (
+                connection.admin.get_queue("audit").ready_count,
+                connection.admin.get_queue("orders").ready_count,
+            ) == (3_500, 0)
 
 
 def test_a_damaged_directory_is_refused_with_file_and_byte_and_nothing_is_left(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_queues_have_their_arguments_and_counts(connection: penstock.Connection,
         name: {key: value for key, value in queue["arguments"].items() if key not in LATER | UNKNOWN}
         for name, queue in durable_queues(vhost).items()
     }
-    found = connection.list_queues()
+    found = connection.admin.list_queues()
 
     assert {queue.name: dict(queue.arguments) for queue in found} == wanted
     assert all(queue.durable and not queue.auto_delete for queue in found)
@@ -123,7 +123,7 @@ def test_exchanges_are_the_same(connection: penstock.Connection, vhost: str) -> 
             exchange.internal,
             dict(exchange.arguments),
         ]
-        for exchange in connection.list_exchanges()
+        for exchange in connection.admin.list_exchanges()
     }
 
     assert found == {name: exchange for name, exchange in EXPECTED[vhost]["exchanges"].items() if exchange[1]}
@@ -138,7 +138,7 @@ def test_bindings_are_the_same(connection: penstock.Connection, vhost: str) -> N
             "routing_key": binding.routing_key,
             "arguments": dict(binding.arguments),
         }
-        for binding in connection.list_bindings()
+        for binding in connection.admin.list_bindings()
         if binding.source
     ]
     wanted = [
@@ -178,7 +178,7 @@ def test_a_stream_has_all_its_messages(connection: penstock.Connection, vhost: s
 
 
 def test_what_is_published_afterwards_goes_where_it_went(connection: penstock.Connection, vhost: str) -> None:
-    before = connection.get_queue("dead").ready_count
+    before = connection.admin.get_queue("dead").ready_count
     connection.publish(b"by two exchanges", exchange="ev", routing_key="to.dlx", mandatory=True)
     connection.publish(b"by the alternate", exchange="hd", headers={"kind": "y"}, mandatory=True)
 
@@ -219,7 +219,9 @@ def test_policies_are_those_of_the_directory_without_the_listed_ones(
         policies = json.loads(path.read_text()) if path.exists() else []
         listed = [line for line in POLICIES_LEFT_OUT if line.startswith("operator") == operator]
         kept = [item for item in policies if not any(f"policy '{item['name']}'" in line for line in listed)]
-        assert [policy.name for policy in connection.list_policies(operator=operator)] == [it["name"] for it in kept]
+        assert [policy.name for policy in connection.admin.list_policies(operator=operator)] == [
+            it["name"] for it in kept
+        ]
 
 
 def test_headers_as_only_other_clients_write_them_are_delivered(directory: Path, tmp_path: Path) -> None:

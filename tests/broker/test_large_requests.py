@@ -28,7 +28,7 @@ def channel(broker: Broker) -> Iterator[grpc.Channel]:
 
 
 @pytest.fixture
-def admin(broker: Broker, vhost: str) -> Iterator[penstock.Connection]:
+def root(broker: Broker, vhost: str) -> Iterator[penstock.Connection]:
     with penstock.connect(broker.uri(vhost), level="os") as connection:
         connection.declare_queue("flood")
         yield connection
@@ -80,7 +80,7 @@ class Watch:
 
 @pytest.mark.slow
 def test_a_request_of_very_many_messages_is_stored_in_rounds(
-    broker: Broker, channel: grpc.Channel, admin: penstock.Connection, vhost: str
+    broker: Broker, channel: grpc.Channel, root: penstock.Connection, vhost: str
 ) -> None:
     confirmed = responses = 0
 
@@ -97,15 +97,15 @@ def test_a_request_of_very_many_messages_is_stored_in_rounds(
     # A round for 1,024 messages, and a response for eight rounds.
     assert 200 < responses < 400
     assert watch.highest - watch.before < GROWTH_KIB_MAX
-    assert admin.get_queue("flood").ready_count == COUNT
+    assert root.admin.get_queue("flood").ready_count == COUNT
 
 
 @pytest.mark.slow
 def test_a_request_of_very_many_messages_that_are_denied_costs_no_more(
-    broker: Broker, channel: grpc.Channel, admin: penstock.Connection, vhost: str
+    broker: Broker, channel: grpc.Channel, root: penstock.Connection, vhost: str
 ) -> None:
-    admin.put_user("walter", "secret")
-    admin.set_permission("walter", vhost, "", "", "")
+    root.admin.put_user("walter", "secret")
+    root.admin.set_permission("walter", vhost, "", "", "")
     rejected = 0
 
     with Watch(broker.pid) as watch:
@@ -116,17 +116,17 @@ def test_a_request_of_very_many_messages_that_are_denied_costs_no_more(
 
     assert rejected == COUNT
     assert watch.highest - watch.before < GROWTH_KIB_MAX
-    admin.delete_user("walter")
+    root.admin.delete_user("walter")
 
 
 def test_messages_for_many_queues_keep_their_order_through_the_rounds(
-    channel: grpc.Channel, admin: penstock.Connection, vhost: str
+    channel: grpc.Channel, root: penstock.Connection, vhost: str
 ) -> None:
     queues = [f"queue-{number}" for number in range(300)]
-    admin.declare_exchange("all", "fanout")
+    root.declare_exchange("all", "fanout")
     for queue in queues:
-        admin.declare_queue(queue)
-        admin.bind_queue(queue, "all", "")
+        root.declare_queue(queue)
+        root.bind_queue(queue, "all", "")
     bodies = [b"%d" % number for number in range(100)]
     batch = wire.PublishBatch(exchange="all", messages=[wire.Message(body=body) for body in bodies])
 
@@ -137,4 +137,4 @@ def test_messages_for_many_queues_keep_their_order_through_the_rounds(
     assert [number for first, last in spans for number in range(first, last + 1)] == list(range(1, 101))
     assert len(spans) >= 3, "a round ends after 1,024 places in queues, and eight share a response"
     for queue in (queues[0], queues[-1]):
-        assert [message.body for message in admin.consume(queue, auto_ack=True, idle_timeout=2.0)] == bodies
+        assert [message.body for message in root.consume(queue, auto_ack=True, idle_timeout=2.0)] == bodies

@@ -48,7 +48,7 @@ def test_a_lease_is_reserved_read_and_acknowledged(broker: Broker, vhost: str, c
     assert (reserved.is_new, reserved.ready_count) == (True, 6)
     again = connection.reserve_lease("orders", "warm", 1, messages_max=9)
     assert (again.lease, again.is_new) == (reserved.lease, False)
-    queue = connection.get_queue("orders")
+    queue = connection.admin.get_queue("orders")
     assert (queue.ready_count, queue.unsettled_count, queue.consumer_count) == (6, 4, 0)
     rows = read(broker, vhost, queue="orders", owner="warm", lease=1)
     assert rows["body"] == [b"0", b"1", b"2", b"3"]
@@ -56,8 +56,8 @@ def test_a_lease_is_reserved_read_and_acknowledged(broker: Broker, vhost: str, c
     assert rows["offset"] == sorted(rows["offset"])
     assert connection.ack_leases("orders", "warm", 1) == 4
     assert connection.ack_leases("orders", "warm", 1) == 0
-    assert connection.get_queue("orders").unsettled_count == 0
-    assert connection.list_leases("orders").owners[0].acked == 1
+    assert connection.admin.get_queue("orders").unsettled_count == 0
+    assert connection.admin.list_leases("orders").owners[0].acked == 1
 
 
 def test_the_parts_of_a_lease_are_its_rows(broker: Broker, vhost: str, connection: penstock.Connection) -> None:
@@ -83,7 +83,7 @@ def test_released_messages_are_consumed_by_others(connection: penstock.Connectio
     assert message is not None
     assert (message.body, message.redelivered) == (b"0", True)
     message.ack()
-    assert connection.list_leases("orders").owners == ()
+    assert connection.admin.list_leases("orders").owners == ()
 
 
 def test_what_a_lease_cannot_be_is_refused(broker: Broker, vhost: str, connection: penstock.Connection) -> None:
@@ -115,15 +115,15 @@ def test_whoever_may_not_read_the_queue_gets_no_lease(
 ) -> None:
     fill(connection, "orders", 3)
     connection.reserve_lease("orders", "warm", 1)
-    connection.put_user("writer", "secret")
-    connection.set_permission("writer", vhost, configure=".*", write=".*", read="^other$")
+    connection.admin.put_user("writer", "secret")
+    connection.admin.set_permission("writer", vhost, configure=".*", write=".*", read="^other$")
 
     with penstock.connect(broker.uri(vhost, "writer", "secret")) as other:
         for refused in (
             lambda: other.reserve_lease("orders", "theirs", 1),
             lambda: other.ack_leases("orders", "warm", 1),
             lambda: other.release_leases("orders", "warm"),
-            lambda: other.list_leases("orders"),
+            lambda: other.admin.list_leases("orders"),
         ):
             with pytest.raises(penstock.AccessRefusedError):
                 refused()
@@ -137,8 +137,8 @@ def test_leases_are_there_for_asyncio(broker: Broker, vhost: str, connection: pe
     async def run() -> None:
         async with aio.connect(broker.uri(vhost)) as other:
             assert (await other.reserve_lease("orders", "warm", 1)).lease.message_count == 3
-            assert len((await other.list_leases("orders", "warm")).owners) == 1
-            assert (await other.list_leases("orders", "nobody")).owners == ()
+            assert len((await other.admin.list_leases("orders", "warm")).owners) == 1
+            assert (await other.admin.list_leases("orders", "nobody")).owners == ()
             assert await other.ack_leases("orders", "warm", 1) == 3
             assert await other.release_leases("orders", "warm") == 0
 
@@ -157,7 +157,7 @@ def test_the_shell_shows_leases_and_releases_them(broker: Broker, vhost: str, co
     shown = json.loads(run("leases", "orders", "--json"))
     assert shown["owners"][0]["leases"][0]["message_count"] == 2
     assert "2 messages" in run("release-leases", "orders", "warm")
-    assert connection.get_queue("orders").ready_count == 3
+    assert connection.admin.get_queue("orders").ready_count == 3
 
 
 @pytest.mark.slow
@@ -174,13 +174,13 @@ def test_leases_stand_after_the_broker_was_killed(own_broker: Broker) -> None:
 
     assert read(own_broker, "/", queue="orders", owner="warm", lease=2) == before
     with penstock.connect(own_broker.uri()) as connection:
-        queue = connection.get_queue("orders")
+        queue = connection.admin.get_queue("orders")
         assert (queue.ready_count, queue.unsettled_count) == (10_000, 10_000)
         assert connection.reserve_lease("orders", "warm", 2).is_new is False
         connection.reserve_lease("orders", "warm", 3)
         rest = read(own_broker, "/", queue="orders", owner="warm", lease=3)
         assert connection.ack_leases("orders", "warm", 3) == 20_000
-        queue = connection.get_queue("orders")
+        queue = connection.admin.get_queue("orders")
         assert (queue.ready_count, queue.unsettled_count) == (0, 0)
     got = Counter(before["body"] + rest["body"])
     assert (len(got), max(got.values())) == (20_000, 1)

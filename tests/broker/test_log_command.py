@@ -69,7 +69,7 @@ def test_a_log_from_whose_middle_segments_were_removed_is_healthy_and_so_is_a_ba
 def test_a_data_directory_stands_for_all_its_virtual_hosts(own: Broker) -> None:
     with own:
         with penstock.connect(own.uri()) as connection:
-            connection.create_vhost("other")
+            connection.admin.create_vhost("other")
         own.stop()
 
     verified = run("log", "verify", str(own.data_dir), "--json")

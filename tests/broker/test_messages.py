@@ -19,7 +19,7 @@ def queue(connection: penstock.Connection) -> str:
 
 
 def counts(connection: penstock.Connection, queue: str) -> tuple[int, int]:
-    found = connection.get_queue(queue)
+    found = connection.admin.get_queue(queue)
     return found.ready_count, found.unsettled_count
 
 
@@ -171,7 +171,7 @@ def test_two_consumers_share_a_queue(connect: Connect) -> None:
     publisher, first, second = connect(), connect(), connect()
     publisher.declare_queue("jobs")
     with first.consume("jobs", prefetch=10) as one, second.consume("jobs", prefetch=10) as two:
-        eventually(lambda: publisher.get_queue("jobs").consumer_count, 2)
+        eventually(lambda: publisher.admin.get_queue("jobs").consumer_count, 2)
 
         publisher.publish_many([str(number).encode() for number in range(20)], routing_key="jobs")
 

@@ -41,13 +41,13 @@ def test_the_directory_is_as_drawn_and_a_stop_is_clean(own: Broker) -> None:
 def test_the_status_tells_one_data_directory_from_another(own: Broker, tmp_path: Path) -> None:
     with own:
         with penstock.connect(own.uri()) as connection:
-            made = connection.status().data_id
+            made = connection.admin.status().data_id
         own.stop()
         own.start()
         with penstock.connect(own.uri()) as connection:
-            assert connection.status().data_id == made
+            assert connection.admin.status().data_id == made
     with Broker(tmp_path / "other") as other, penstock.connect(other.uri()) as connection:
-        assert connection.status().data_id not in {"", made}
+        assert connection.admin.status().data_id not in {"", made}
 
     assert json.loads((own.data_dir / "node.json").read_text())["data_id"] == made
 
@@ -145,15 +145,15 @@ def test_metrics_count_what_happens(own: Broker) -> None:
 
 def test_a_deleted_vhost_leaves_nothing_behind(own: Broker) -> None:
     with own, penstock.connect(own.uri()) as connection:
-        connection.create_vhost("blue")
-        connection.set_permission("guest", "blue", ".*", ".*", ".*")
+        connection.admin.create_vhost("blue")
+        connection.admin.set_permission("guest", "blue", ".*", ".*", ".*")
         with penstock.connect(own.uri("blue")) as blue:
             blue.declare_queue("jobs")
             blue.publish(b"x", routing_key="jobs")
         directories = {path.name for path in own.data_dir.iterdir() if path.is_dir()}
-        connection.delete_vhost("blue")
+        connection.admin.delete_vhost("blue")
         left = {path.name for path in own.data_dir.iterdir() if path.is_dir()}
-        permissions = [each.vhost for each in connection.list_permissions()]
+        permissions = [each.vhost for each in connection.admin.list_permissions()]
 
     assert len(directories) == 2
     assert left == {ROOT}

@@ -23,13 +23,13 @@ def test_a_policy_routes_as_soon_as_it_is_set_and_no_longer_when_it_is_cleared(c
     with pytest.raises(penstock.PenstockError):
         connection.publish(b"a", exchange="orders", routing_key="x", mandatory=True)
 
-    connection.set_policy("lost", "^orders$", {"alternate-exchange": "amq.fanout"}, "exchanges", 5)
+    connection.admin.set_policy("lost", "^orders$", {"alternate-exchange": "amq.fanout"}, "exchanges", 5)
     connection.publish(b"b", exchange="orders", routing_key="x", mandatory=True)
-    connection.clear_policy("lost")
+    connection.admin.delete_policy("lost")
 
     with pytest.raises(penstock.PenstockError):
         connection.publish(b"c", exchange="orders", routing_key="x", mandatory=True)
-    assert connection.get_queue("lost").ready_count == 1
+    assert connection.admin.get_queue("lost").ready_count == 1
 
 
 def test_a_stream_keeps_what_a_policy_says_from_then_on(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_a_stream_keeps_what_a_policy_says_from_then_on(tmp_path: Path) -> None:
         readings = connection.stream("readings")
         assert [each.first for each in readings.offsets()] == [1]
 
-        connection.set_policy("short", "^readings$", {"max-length-bytes": 100_000}, "streams")
+        connection.admin.set_policy("short", "^readings$", {"max-length-bytes": 100_000}, "streams")
 
         eventually(lambda: readings.offsets()[0].first > 250, True, 60)
         eventually(lambda: [message.offset for message in readings.read(from_="last", count=1)], [500], 60)
@@ -49,34 +49,34 @@ def test_a_stream_keeps_what_a_policy_says_from_then_on(tmp_path: Path) -> None:
 
 def test_a_key_that_is_not_there_yet_is_refused_by_name(connection: penstock.Connection) -> None:
     with pytest.raises(penstock.PenstockError, match="'message-ttl', which is not supported yet"):
-        connection.set_policy("p", ".*", {"message-ttl": 1_000})
-    assert connection.list_policies() == []
+        connection.admin.set_policy("p", ".*", {"message-ttl": 1_000})
+    assert connection.admin.list_policies() == []
 
 
 def test_policymakers_set_policies_and_administrators_those_of_operators(broker: Broker, vhost: str) -> None:
-    with penstock.connect(broker.uri(vhost)) as admin:
-        admin.put_user("polly", "secret", ["policymaker"])
-        admin.put_user("walter", "secret")
+    with penstock.connect(broker.uri(vhost)) as root:
+        root.admin.put_user("polly", "secret", ["policymaker"])
+        root.admin.put_user("walter", "secret")
         for user in ("polly", "walter"):
-            admin.set_permission(user, vhost, read=".*")
+            root.admin.set_permission(user, vhost, read=".*")
         with penstock.connect(broker.uri(vhost, "polly", "secret")) as polly:
-            polly.set_policy("p", ".*", {"level": "disk"})
+            polly.admin.set_policy("p", ".*", {"level": "disk"})
             with pytest.raises(penstock.AccessRefusedError):
-                polly.set_policy("p", ".*", {"level": "disk"}, operator=True)
+                polly.admin.set_policy("p", ".*", {"level": "disk"}, operator=True)
         with penstock.connect(broker.uri(vhost, "walter", "secret")) as walter:
-            assert [policy.name for policy in walter.list_policies()] == ["p"]
+            assert [policy.name for policy in walter.admin.list_policies()] == ["p"]
             with pytest.raises(penstock.AccessRefusedError):
-                walter.clear_policy("p")
-        admin.set_policy("p", ".*", {"level": "disk"}, operator=True)
-        assert [policy.priority for policy in admin.list_policies(operator=True)] == [0]
-        admin.delete_user("polly")
-        admin.delete_user("walter")
+                walter.admin.delete_policy("p")
+        root.admin.set_policy("p", ".*", {"level": "disk"}, operator=True)
+        assert [policy.priority for policy in root.admin.list_policies(operator=True)] == [0]
+        root.admin.delete_user("polly")
+        root.admin.delete_user("walter")
 
 
 def test_a_publisher_cannot_undercut_the_level_of_an_operator(tmp_path: Path) -> None:
     with Broker(tmp_path / "data") as own, penstock.connect(own.uri(), level="os") as connection:
         connection.declare_queue("jobs", arguments={"x-level": "disk"})
-        connection.set_policy("safe", "^jobs$", {"level": "disk"}, operator=True)
+        connection.admin.set_policy("safe", "^jobs$", {"level": "disk"}, operator=True)
         before = syncs(own)
 
         for number in range(100):
@@ -96,21 +96,21 @@ def test_policies_are_there_after_a_restart_and_in_the_definitions(tmp_path: Pat
         with penstock.connect(broker.uri()) as connection:
             connection.declare_queue("lost")
             connection.bind_queue("lost", "amq.fanout")
-            connection.set_policy("lost", "^amq.direct$", {"alternate-exchange": "amq.fanout"})
-            connection.set_policy("safe", ".*", {"level": "disk"}, operator=True)
+            connection.admin.set_policy("lost", "^amq.direct$", {"alternate-exchange": "amq.fanout"})
+            connection.admin.set_policy("safe", ".*", {"level": "disk"}, operator=True)
         broker.kill()
         broker.start()
         with penstock.connect(broker.uri()) as connection:
             connection.publish(b"a", exchange="amq.direct", routing_key="x", mandatory=True)
-            document = connection.export_definitions()
+            document = connection.admin.export_definitions()
     exported = json.loads(document)
     assert [policy["apply-to"] for policy in exported["policies"]] == ["all"]
     assert [parameter["component"] for parameter in exported["parameters"]] == ["operator_policy"]
 
     with Broker(tmp_path / "other") as other, penstock.connect(other.uri()) as connection:
-        assert connection.import_definitions(document)["policies"] == 2
-        assert connection.import_definitions(document)["policies"] == 0
-        assert connection.list_policies(operator=True)[0].definition == {"level": "disk"}
+        assert connection.admin.import_definitions(document)["policies"] == 2
+        assert connection.admin.import_definitions(document)["policies"] == 0
+        assert connection.admin.list_policies(operator=True)[0].definition == {"level": "disk"}
 
 
 def test_a_broken_file_of_policies_stops_the_start_with_its_place(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def channel(broker: Broker) -> Iterator[grpc.Channel]:
 
 
 @pytest.fixture
-def admin(broker: Broker, vhost: str) -> Iterator[penstock.Connection]:
+def root(broker: Broker, vhost: str) -> Iterator[penstock.Connection]:
     with penstock.connect(broker.uri(vhost)) as connection:
         connection.declare_queue("letters")
         yield connection
@@ -72,14 +72,14 @@ def letters(connection: penstock.Connection) -> list[int]:
 
 
 def test_what_follows_a_refused_message_of_a_producer_is_refused_until_it_comes_again(
-    channel: grpc.Channel, admin: penstock.Connection, vhost: str
+    channel: grpc.Channel, root: penstock.Connection, vhost: str
 ) -> None:
     stream = Producing(channel, vhost)
     missing, behind = stream.publish(5, ("late", ""), ("", "letters"))
     assert "exchange 'late'" in missing
     assert "sequence 5 of this producer was refused" in behind
-    admin.declare_exchange("late", "fanout")
-    admin.bind_queue("letters", "late", "")
+    root.declare_exchange("late", "fanout")
+    root.bind_queue("letters", "late", "")
     stream.close()
 
     stream = Producing(channel, vhost)
@@ -88,17 +88,17 @@ def test_what_follows_a_refused_message_of_a_producer_is_refused_until_it_comes_
     assert stream.publish(5, ("", "letters"), ("", "nobody")) == ["confirmed"] * 2, "both are stored already"
     stream.close()
 
-    assert letters(admin) == [5, 6]
+    assert letters(root) == [5, 6]
 
 
 def test_a_message_that_its_user_may_not_write_holds_back_what_follows(
-    channel: grpc.Channel, admin: penstock.Connection, vhost: str
+    channel: grpc.Channel, root: penstock.Connection, vhost: str
 ) -> None:
-    admin.put_user("anna", "secret")
-    admin.set_permission("anna", vhost, "", ".*", "")
-    admin.declare_exchange("logs", "topic")
-    admin.bind_queue("letters", "logs", "#")
-    admin.set_topic_permission("anna", "logs", write="open")
+    root.admin.put_user("anna", "secret")
+    root.admin.set_permission("anna", vhost, "", ".*", "")
+    root.declare_exchange("logs", "topic")
+    root.bind_queue("letters", "logs", "#")
+    root.admin.set_topic_permission("anna", "logs", write="open")
     stream = Producing(channel, vhost, ANNA)
 
     places = [("logs", "open"), ("logs", "closed"), ("logs", "open"), ("logs", "closed"), ("logs", "open")]
@@ -110,8 +110,8 @@ def test_a_message_that_its_user_may_not_write_holds_back_what_follows(
     assert stream.publish(2, *[("logs", "open")] * 4) == ["confirmed"] * 4
     stream.close()
 
-    assert letters(admin) == [1, 2, 3, 4, 5]
-    admin.delete_user("anna")
+    assert letters(root) == [1, 2, 3, 4, 5]
+    root.admin.delete_user("anna")
 
 
 def outcomes_of(publisher: PublisherPort, count: int) -> list[Outcome]:
@@ -130,8 +130,8 @@ def test_a_broker_started_anew_is_sent_nothing_past_a_message_that_was_refused(n
     """It remembers no refusal: a message that waits for the connection meanwhile must not make the refused one pass for
     stored."""
     with Broker(tmp_path / "data") as broker:
-        with penstock.connect(broker.uri()) as admin:
-            admin.declare_queue("letters", durable=True)
+        with penstock.connect(broker.uri()) as root:
+            root.declare_queue("letters", durable=True)
         transport = open_transport(Options.read(broker.uri(), native, "os", 60.0))
         publisher = transport.publisher(PublisherOptions("/", level=1, producer="p"))
         publisher.publish_many([b"5"], "late", "", sequence=5)
@@ -146,5 +146,5 @@ def test_a_broker_started_anew_is_sent_nothing_past_a_message_that_was_refused(n
 
         publisher.close()
         transport.close()
-        with penstock.connect(broker.uri()) as admin:
-            assert letters(admin) == [5, 6]
+        with penstock.connect(broker.uri()) as root:
+            assert letters(root) == [5, 6]

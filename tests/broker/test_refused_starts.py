@@ -62,7 +62,10 @@ def test_definitions_that_are_not_whole_cost_no_message(own: Broker, harm: Calla
 
     definitions.write_bytes(whole)
     with own, penstock.connect(own.uri()) as connection:
-        assert {queue.name: queue.ready_count for queue in connection.list_queues()} == {"shared": COUNT, "own": COUNT}
+        assert {queue.name: queue.ready_count for queue in connection.admin.list_queues()} == {
+            "shared": COUNT,
+            "own": COUNT,
+        }
 
 
 def test_a_lost_proof_refuses_the_start_until_somebody_accepts_what_is_there(own: Broker) -> None:
@@ -81,7 +84,10 @@ def test_a_lost_proof_refuses_the_start_until_somebody_accepts_what_is_there(own
     assert done.returncode == 0, done.stderr
     assert "'shared', 'own'" in done.stdout
     with own, penstock.connect(own.uri()) as connection:
-        assert {queue.name: queue.ready_count for queue in connection.list_queues()} == {"shared": COUNT, "own": COUNT}
+        assert {queue.name: queue.ready_count for queue in connection.admin.list_queues()} == {
+            "shared": COUNT,
+            "own": COUNT,
+        }
 
 
 @pytest.mark.parametrize(
@@ -102,7 +108,10 @@ def test_a_log_that_vanished_is_not_begun_anew(own: Broker, gone: str) -> None:
         (own.data_dir / path.name).rename(path)
     assert there <= set(folder(own).rglob("*"))
     with own, penstock.connect(own.uri()) as connection:
-        assert {queue.name: queue.ready_count for queue in connection.list_queues()} == {"shared": COUNT, "own": COUNT}
+        assert {queue.name: queue.ready_count for queue in connection.admin.list_queues()} == {
+            "shared": COUNT,
+            "own": COUNT,
+        }
 
 
 @pytest.mark.parametrize("gone", [["users.json"], ["users.json", "vhosts.json"]])
@@ -128,13 +137,13 @@ def test_the_first_user_is_made_again_for_whoever_takes_the_file_from_the_list(o
     node.write_text(json.dumps(content))
 
     with own, penstock.connect(own.uri()) as connection:
-        assert [user.name for user in connection.list_users()] == ["guest"]
-        assert len(connection.list_queues()) == 2
+        assert [user.name for user in connection.admin.list_users()] == ["guest"]
+        assert len(connection.admin.list_queues()) == 2
 
 
 def test_one_vhost_that_is_refused_leaves_the_logs_of_the_others_as_they_were(own: Broker) -> None:
     with own, penstock.connect(own.uri()) as connection:
-        connection.create_vhost("second")
+        connection.admin.create_vhost("second")
         own.stop()
     (second,) = (path.parent for path in own.data_dir.glob("*/.vhost") if path.read_text() == "second")
     (second / "definitions.amqp").unlink()

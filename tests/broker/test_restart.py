@@ -45,17 +45,17 @@ def test_durable_things_and_their_messages_are_there_again(own: Broker, restart:
             before.declare_queue("gone", durable=False)
             before.bind_queue("kept", "web", "web.#")
             before.publish_many([str(number).encode() for number in range(5_000)], exchange="web", routing_key="web.a")
-            before.put_user("walter", "secret")
+            before.admin.put_user("walter", "secret")
 
         restart(own)
 
         with penstock.connect(own.uri()) as after:
-            assert [queue.name for queue in after.list_queues()] == ["kept"]
-            assert "walter" in [user.name for user in after.list_users()]
+            assert [queue.name for queue in after.admin.list_queues()] == ["kept"]
+            assert "walter" in [user.name for user in after.admin.list_users()]
             arrived = [message.body for message in islice(after.consume("kept", prefetch=5_000), 5_000)]
             assert arrived == [str(number).encode() for number in range(5_000)]
             after.publish(b"new", exchange="web", routing_key="web.b")
-            assert after.get_queue("kept").ready_count + after.get_queue("kept").unsettled_count == 5_001
+            assert after.admin.get_queue("kept").ready_count + after.admin.get_queue("kept").unsettled_count == 5_001
 
 
 def test_what_was_settled_stays_settled_and_what_was_held_comes_back(own: Broker, restart: Restart) -> None:
@@ -68,7 +68,7 @@ def test_what_was_settled_stays_settled_and_what_was_held_comes_back(own: Broker
             for message in (taken[0], taken[2]):
                 assert message is not None
                 message.ack()
-            assert before.get_queue("jobs").unsettled_count == 1
+            assert before.admin.get_queue("jobs").unsettled_count == 1
 
             restart(own)
 
@@ -105,7 +105,7 @@ def test_a_deleted_queue_stays_deleted_and_its_name_starts_empty(own: Broker, re
         restart(own)
 
         with penstock.connect(own.uri()) as after:
-            assert after.list_queues() == []
+            assert after.admin.list_queues() == []
             assert after.declare_queue("jobs").ready_count == 0
             assert after.get("jobs") is None
 
@@ -199,7 +199,9 @@ def test_a_broker_that_was_emptied_and_stopped_starts_again(own: Broker) -> None
         with penstock.connect(own.uri()) as connection:
             for queue in queues:
                 connection.publish(b"goes on", routing_key=queue, mandatory=True)
-            assert {queue.name: queue.ready_count for queue in connection.list_queues()} == dict.fromkeys(queues, 1)
+            assert {queue.name: queue.ready_count for queue in connection.admin.list_queues()} == dict.fromkeys(
+                queues, 1
+            )
 
 
 def stopped(broker: Broker) -> None:

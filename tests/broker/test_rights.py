@@ -17,39 +17,39 @@ Take = Callable[[penstock.Connection, str], None]
 
 
 @pytest.fixture
-def admin(broker: Broker, vhost: str) -> Iterator[penstock.Connection]:
+def root(broker: Broker, vhost: str) -> Iterator[penstock.Connection]:
     """With a user `clara` who may read, a queue of two messages and a stream."""
     with penstock.connect(broker.uri(vhost)) as connection:
-        connection.put_user("clara", "secret")
-        connection.set_permission("clara", vhost, "", ".*", ".*")
+        connection.admin.put_user("clara", "secret")
+        connection.admin.set_permission("clara", vhost, "", ".*", ".*")
         connection.declare_queue("jobs")
         connection.declare_stream("events")
         for body in (b"first", b"second"):
             connection.publish(body, routing_key="jobs")
         yield connection
-        if any(user.name == "clara" for user in connection.list_users()):
-            connection.delete_user("clara")
+        if any(user.name == "clara" for user in connection.admin.list_users()):
+            connection.admin.delete_user("clara")
 
 
 def counts(connection: penstock.Connection) -> tuple[int, int]:
-    (queue,) = (queue for queue in connection.list_queues() if queue.name == "jobs")
+    (queue,) = (queue for queue in connection.admin.list_queues() if queue.name == "jobs")
     return queue.ready_count, queue.unsettled_count
 
 
-def take_permission(admin: penstock.Connection, vhost: str) -> None:
-    admin.clear_permission("clara", vhost)
+def take_permission(root: penstock.Connection, vhost: str) -> None:
+    root.admin.delete_permission("clara", vhost)
 
 
-def take_reading(admin: penstock.Connection, vhost: str) -> None:
-    admin.set_permission("clara", vhost, "", ".*", "nothing")
+def take_reading(root: penstock.Connection, vhost: str) -> None:
+    root.admin.set_permission("clara", vhost, "", ".*", "nothing")
 
 
-def change_password(admin: penstock.Connection, vhost: str) -> None:
-    admin.put_user("clara", "another secret")
+def change_password(root: penstock.Connection, vhost: str) -> None:
+    root.admin.put_user("clara", "another secret")
 
 
-def delete_user(admin: penstock.Connection, vhost: str) -> None:
-    admin.delete_user("clara")
+def delete_user(root: penstock.Connection, vhost: str) -> None:
+    root.admin.delete_user("clara")
 
 
 @pytest.mark.parametrize("native", [True, False])
@@ -63,18 +63,18 @@ def delete_user(admin: penstock.Connection, vhost: str) -> None:
     ],
 )
 def test_a_consumer_ends_with_its_right_and_what_it_held_returns(
-    broker: Broker, vhost: str, admin: penstock.Connection, take: Take, error: type[Exception], native: bool
+    broker: Broker, vhost: str, root: penstock.Connection, take: Take, error: type[Exception], native: bool
 ) -> None:
     with penstock.connect(broker.uri(vhost, "clara", "secret"), native=native) as clara:
         messages = iter(clara.consume("jobs", idle_timeout=SECONDS_MAX))
         held = [next(messages), next(messages)]
         assert [message.body for message in held] == [b"first", b"second"]
 
-        take(admin, vhost)
+        take(root, vhost)
         with pytest.raises(error):
             next(messages)
 
-        eventually(lambda: counts(admin), (2, 0), SECONDS_MAX)
+        eventually(lambda: counts(root), (2, 0), SECONDS_MAX)
 
 
 @pytest.mark.parametrize(
@@ -82,39 +82,39 @@ def test_a_consumer_ends_with_its_right_and_what_it_held_returns(
     [(take_reading, penstock.AccessRefusedError), (delete_user, penstock.NotAuthenticatedError)],
 )
 def test_a_reader_ends_with_its_right(
-    broker: Broker, vhost: str, admin: penstock.Connection, take: Take, error: type[Exception]
+    broker: Broker, vhost: str, root: penstock.Connection, take: Take, error: type[Exception]
 ) -> None:
     with penstock.connect(broker.uri(vhost, "clara", "secret")) as clara:
         messages = iter(clara.stream("events").read("first", idle_timeout=SECONDS_MAX))
-        admin.stream("events").publish(b"x")
+        root.stream("events").publish(b"x")
         assert next(messages).body == b"x"
 
-        take(admin, vhost)
+        take(root, vhost)
 
         with pytest.raises(error):
             next(messages)
 
 
-def test_a_change_that_leaves_the_right_ends_nothing(broker: Broker, vhost: str, admin: penstock.Connection) -> None:
+def test_a_change_that_leaves_the_right_ends_nothing(broker: Broker, vhost: str, root: penstock.Connection) -> None:
     with penstock.connect(broker.uri(vhost, "clara", "secret")) as clara:
         messages = iter(clara.consume("jobs", idle_timeout=SECONDS_MAX))
         next(messages)
         next(messages)
 
-        admin.set_permission("clara", vhost, "", "", "jobs")
-        admin.put_user("somebody", "else")
-        admin.delete_user("somebody")
-        admin.publish(b"third", routing_key="jobs")
+        root.admin.set_permission("clara", vhost, "", "", "jobs")
+        root.admin.put_user("somebody", "else")
+        root.admin.delete_user("somebody")
+        root.publish(b"third", routing_key="jobs")
 
         assert next(messages).body == b"third"
 
 
 def test_what_a_client_holds_that_reads_no_more_goes_to_others(
-    broker: Broker, vhost: str, admin: penstock.Connection
+    broker: Broker, vhost: str, root: penstock.Connection
 ) -> None:
     """It never asks for the end of its stream, so only the broker can take the messages back."""
     for _ in range(40):
-        admin.publish(b"x" * 1_000_000, routing_key="jobs")
+        root.publish(b"x" * 1_000_000, routing_key="jobs")
     credentials = base64.b64encode(b"clara:secret").decode()
     done = threading.Event()
 
@@ -126,20 +126,20 @@ def test_what_a_client_holds_that_reads_no_more_goes_to_others(
         stub = messaging_pb2_grpc.MessagingServiceStub(channel)
         stream: Any = stub.Consume(requests(), metadata=[("authorization", f"Basic {credentials}")])
         next(stream)
-        eventually(lambda: counts(admin)[1] > 0, True, SECONDS_MAX)
+        eventually(lambda: counts(root)[1] > 0, True, SECONDS_MAX)
 
-        take_permission(admin, vhost)
+        take_permission(root, vhost)
 
-        eventually(lambda: counts(admin), (42, 0), SECONDS_MAX)
+        eventually(lambda: counts(root), (42, 0), SECONDS_MAX)
         done.set()
         stream.cancel()
 
 
 def test_a_revoked_reader_that_reads_no_more_gives_up_its_turn(
-    broker: Broker, vhost: str, admin: penstock.Connection
+    broker: Broker, vhost: str, root: penstock.Connection
 ) -> None:
     """It never asks for the end of its stream, so only the broker can let the next one of its group go on."""
-    events = admin.stream("events")
+    events = root.stream("events")
     for _ in range(40):
         events.publish(b"x" * 1_000_000)
     credentials = base64.b64encode(b"clara:secret").decode()
@@ -159,7 +159,7 @@ def test_a_revoked_reader_that_reads_no_more_gives_up_its_turn(
         eventually(lambda: events.info().reader_count, 2, SECONDS_MAX)
         assert second.active_partitions == []
 
-        take_reading(admin, vhost)
+        take_reading(root, vhost)
 
         assert next(iter(second)).body == b"x" * 1_000_000
         assert second.active_partitions == ["events"]

@@ -45,9 +45,11 @@ def test_one_message_reaches_ten_thousand_queues_and_all_are_there_after_a_kill(
         broker.start()
 
         with penstock.connect(broker.uri()) as connection:
-            assert [(queue.name, queue.ready_count) for queue in connection.list_queues()] == [(n, 1) for n in names()]
-            assert sorted(one.destination for one in connection.list_bindings("amq.fanout")) == names()
-            assert connection.status().ready_count == COUNT
+            assert [(queue.name, queue.ready_count) for queue in connection.admin.list_queues()] == [
+                (n, 1) for n in names()
+            ]
+            assert sorted(one.destination for one in connection.admin.list_bindings("amq.fanout")) == names()
+            assert connection.admin.status().ready_count == COUNT
             last = connection.get(names()[-1])
             assert last is not None
             assert last.body == b"to everybody"
@@ -60,7 +62,7 @@ def test_a_direct_exchange_with_ten_thousand_keys_leads_each_message_to_its_queu
     with penstock.connect(broker.uri(vhost)) as connection:
         for name in names()[:: COUNT // 10]:
             connection.publish(name.encode(), "amq.direct", name, mandatory=True)
-        chosen = {queue.name for queue in connection.list_queues() if queue.ready_count == 1}
+        chosen = {queue.name for queue in connection.admin.list_queues() if queue.ready_count == 1}
 
     assert chosen == set(names()[:: COUNT // 10])
 
@@ -90,5 +92,6 @@ async def take_turns(broker: Broker, vhost: str) -> None:
             await asyncio.gather(*(member.acknowledge() for member in staying))
     with penstock.connect(broker.uri(vhost)) as looking:
         eventually(
-            lambda: (looking.get_queue("shared").consumer_count, looking.get_queue("shared").ready_count), (0, 0)
+            lambda: (looking.admin.get_queue("shared").consumer_count, looking.admin.get_queue("shared").ready_count),
+            (0, 0),
         )

@@ -12,12 +12,12 @@ from support import Broker
 @pytest.fixture
 def plain(broker: Broker, vhost: str) -> Iterator[penstock.Connection]:
     """Of a user who may write to the exchange `open` and nowhere else."""
-    with penstock.connect(broker.uri()) as admin:
-        admin.put_user("stager", "secret")
-        admin.set_permission("stager", vhost, configure="^$", write="^open$", read="^$")
+    with penstock.connect(broker.uri()) as root:
+        root.admin.put_user("stager", "secret")
+        root.admin.set_permission("stager", vhost, configure="^$", write="^open$", read="^$")
         with penstock.connect(broker.uri(vhost).replace("guest:guest", "stager:secret")) as connection:
             yield connection
-        admin.delete_user("stager")
+        root.admin.delete_user("stager")
 
 
 def bodies(connection: penstock.Connection, stream: str) -> list[bytes]:
@@ -38,7 +38,7 @@ def test_nobody_reads_what_is_staged_until_its_batch_is_published_whole(connecti
     assert bodies(connection, "orders") == [b"a", b"b", b"c"]
     assert [message.key for message in connection.stream("orders").read("first", until="next")] == [None, b"key", None]
     assert [message.exchange for message in connection.stream("orders").read("first", until="next")] == ["", "", ""]
-    info = connection.list_stages()[0]
+    info = connection.admin.list_stages()[0]
     assert (info.name, info.routing_key, info.row_count, info.last_batch) == ("nightly", "orders", 0, 1)
 
 
@@ -108,14 +108,14 @@ def test_who_may_not_write_to_the_target_may_not_use_its_stages(
         lambda: stage.stage(1, [b"b"]),
         lambda: stage.publish(9, []),
         lambda: stage.discard(1),
-        lambda: plain.delete_stage("s"),
+        lambda: plain.admin.delete_stage("s"),
     ):
         with pytest.raises(penstock.AccessRefusedError):
             refused()
 
     mine = plain.stage("mine", exchange="open")
     assert mine.publish(1, [mine.stage(1, [b"c"])]).unroutable == 1
-    assert plain.delete_stage("mine") == 0
+    assert plain.admin.delete_stage("mine") == 0
 
 
 def test_a_stage_is_hidden_from_lists_and_exports_and_cannot_be_declared(
@@ -124,8 +124,8 @@ def test_a_stage_is_hidden_from_lists_and_exports_and_cannot_be_declared(
     connection.declare_stream("orders")
     connection.stage("s", stream="orders").stage(1, [b"a", b"b"])
 
-    assert [stream.name for stream in connection.list_streams()] == ["orders"]
-    assert b"amq.stage" not in connection.export_definitions(vhost)
+    assert [stream.name for stream in connection.admin.list_streams()] == ["orders"]
+    assert b"amq.stage" not in connection.admin.export_definitions(vhost)
     with pytest.raises(penstock.AccessRefusedError, match="reserved"):
         connection.declare_stream("amq.stage.mine")
     with (
@@ -133,8 +133,8 @@ def test_a_stage_is_hidden_from_lists_and_exports_and_cannot_be_declared(
         pytest.raises(penstock.InvalidArgumentError, match="own"),
     ):
         publisher.publish(b"x")
-    assert connection.delete_stage("s") == 2
-    assert connection.list_stages() == []
+    assert connection.admin.delete_stage("s") == 2
+    assert connection.admin.list_stages() == []
 
 
 def test_rows_of_a_larger_attempt_go_with_several_calls(connection: penstock.Connection) -> None:
@@ -162,11 +162,13 @@ def test_names_of_producers_are_listed_and_deleted(connection: penstock.Connecti
     connection.declare_stream("orders")
     with connection.stream("orders").publisher("monday") as publisher:
         publisher.publish(b"a", sequence=7)
-        assert [(one.name, one.sequence, one.is_open) for one in connection.list_producers()] == [("monday", 7, True)]
+        assert [(one.name, one.sequence, one.is_open) for one in connection.admin.list_producers()] == [
+            ("monday", 7, True)
+        ]
 
-    assert connection.delete_producer("monday")
-    assert not connection.delete_producer("monday")
-    assert connection.list_producers() == []
+    assert connection.admin.delete_producer("monday")
+    assert not connection.admin.delete_producer("monday")
+    assert connection.admin.list_producers() == []
     with connection.stream("orders").publisher("monday") as publisher:
         publisher.publish(b"a", sequence=7)
     assert bodies(connection, "orders") == [b"a", b"a"]

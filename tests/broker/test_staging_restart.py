@@ -53,7 +53,7 @@ def test_a_batch_whose_broker_is_killed_while_it_is_copied_is_there_once(own_bro
 
         publishing = Thread(target=publish)
         publishing.start()
-        stage = connection.list_stages
+        stage = connection.admin.list_stages
         eventually(lambda: stage()[0].last_batch == 1, True, 60)
         sink = connection.stream("sink")
         eventually(lambda: sink.info().message_count >= part * count // 4, True, 60)
@@ -68,7 +68,7 @@ def test_a_batch_whose_broker_is_killed_while_it_is_copied_is_there_once(own_bro
         assert again.was_decided
         assert (len(set(rows) - set(got)), sum(got.values()) - len(got)) == (0, 0)
         assert got.total() == count
-        assert [(each.row_count, each.is_copying) for each in connection.list_stages()] == [(0, False)]
+        assert [(each.row_count, each.is_copying) for each in connection.admin.list_stages()] == [(0, False)]
 
 
 @pytest.mark.slow
@@ -84,7 +84,7 @@ def test_a_producers_name_that_nobody_used_is_forgotten(tmp_path: Path) -> None:
             held.publish(b"b", sequence=5)
             idle.close()
 
-            eventually(lambda: [one.name for one in connection.list_producers()], ["held"], 60)
+            eventually(lambda: [one.name for one in connection.admin.list_producers()], ["held"], 60)
 
             held.publish(b"c", sequence=5)
             with stream.publisher("idle") as again:

@@ -228,7 +228,7 @@ def test_keys_place_messages_and_partitions_are_read_together(connection: pensto
     chosen = f"clicks-{murmur3(b'anna') % 3}"
     alone = list(connection.stream(chosen).read("first", until="next"))
     assert [one.body for one in alone] == [one.body for one in messages if one.partition == chosen]
-    (info,) = connection.list_streams()
+    (info,) = connection.admin.list_streams()
     assert (info.name, info.message_count, info.arguments["x-max-age"]) == ("clicks", 121, "1h")
 
 
@@ -240,9 +240,9 @@ def test_a_partitioned_stream_is_deleted_as_one(connection: penstock.Connection)
         connection.delete_queue("clicks-1")
     assert connection.delete_stream("clicks") == 3
 
-    assert connection.list_streams() == []
-    assert connection.list_queues() == []
-    assert "clicks" not in {exchange.name for exchange in connection.list_exchanges()}
+    assert connection.admin.list_streams() == []
+    assert connection.admin.list_queues() == []
+    assert "clicks" not in {exchange.name for exchange in connection.admin.list_exchanges()}
 
 
 def test_a_stream_is_bound_like_any_queue(connection: penstock.Connection, stream: penstock.Stream) -> None:
@@ -257,7 +257,10 @@ def test_a_stream_is_bound_like_any_queue(connection: penstock.Connection, strea
     assert message.body == b"both"
     (read,) = stream.read("last", until="next")
     assert (read.body, read.exchange, read.routing_key) == (b"both", "amq.topic", "web.page")
-    assert {queue.name: queue.type for queue in connection.list_queues()} == {"events": "stream", "jobs": "classic"}
+    assert {queue.name: queue.type for queue in connection.admin.list_queues()} == {
+        "events": "stream",
+        "jobs": "classic",
+    }
 
 
 def test_a_slow_reader_of_large_messages_gets_them_all(connection: penstock.Connection) -> None:

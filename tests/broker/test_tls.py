@@ -103,7 +103,7 @@ def test_a_certificate_for_another_host_is_not_trusted_unless_it_is_named(files:
     with pytest.raises(penstock.ConnectionLostError, match="certificate for another name"):
         penstock.connect(files.uri(broker, server_name="elsewhere.example.com"), native=True)
     with penstock.connect(files.uri(broker, server_name="localhost"), native=True) as connection:
-        assert connection.status().version
+        assert connection.admin.status().version
 
 
 def test_an_expired_certificate_is_not_trusted(files: Files) -> None:
@@ -146,7 +146,7 @@ def test_a_client_without_a_certificate_is_refused_where_it_must_show_one(files:
     forged = {"cert": str(files.folder / "forged.crt"), "key": str(files.folder / "forged.key")}
     with files.broker(tls_client_ca=str(files.ca), tls_client_auth="required") as broker:
         with penstock.connect(files.uri(broker, **own), native=native) as connection:
-            assert connection.status().version
+            assert connection.admin.status().version
         for query in ({}, forged):
             with pytest.raises(penstock.ConnectionLostError):
                 penstock.connect(files.uri(broker, **query), native=native, timeout=5)
@@ -197,7 +197,7 @@ def test_a_new_authority_of_clients_counts_without_a_restart_and_the_old_one_no_
         assert figures(files, broker, "before") == 0
         shown = {"cert": str(files.folder / "after.crt"), "key": str(files.folder / "after.key")}
         with penstock.connect(files.uri(broker, **shown)) as connection:
-            assert connection.status().version
+            assert connection.admin.status().version
         gone = {"cert": str(files.folder / "before.crt"), "key": str(files.folder / "before.key")}
         with pytest.raises(penstock.ConnectionLostError):
             penstock.connect(files.uri(broker, **gone), timeout=5)
@@ -213,7 +213,7 @@ def test_a_new_certificate_is_served_without_a_restart_and_a_bad_one_is_not(file
         files.write("server", files.authority.issue_cert(HOST))
         eventually(lambda: shown(broker)[0] != before, True)
 
-        assert connection.status().version, "connections that were there stay"
+        assert connection.admin.status().version, "connections that were there stay"
 
 
 def test_a_host_asked_for_by_name_shows_its_own_certificate(files: Files) -> None:
@@ -241,7 +241,7 @@ def test_a_client_that_never_shakes_hands_delays_nobody(files: Files, broker: Br
     silent = [socket.create_connection((HOST, broker.grpc)) for _ in range(200)]
     try:
         with penstock.connect(files.uri(broker), timeout=5) as connection:
-            assert connection.status().version
+            assert connection.admin.status().version
     finally:
         for each in silent:
             each.close()
@@ -255,9 +255,9 @@ def test_a_certificate_says_who_its_client_is(files: Files) -> None:
         nameless = f"penstocks://{broker.address}/?{urlencode({'ca': str(files.ca), **shown})}"
         with pytest.raises(penstock.NotAuthenticatedError, match="anna"):
             penstock.connect(nameless)
-        with penstock.connect(files.uri(broker)) as admin:
-            admin.put_user("anna", "another way in")
-            admin.set_permission("anna", "/", ".*", "", "")
+        with penstock.connect(files.uri(broker)) as root:
+            root.admin.put_user("anna", "another way in")
+            root.admin.set_permission("anna", "/", ".*", "", "")
         for native in (True, False):
             with penstock.connect(nameless, native=native) as connection:
                 connection.declare_queue("annas")

@@ -168,7 +168,7 @@ def held(broker: Broker) -> Iterator[penstock.Connection]:
 
 
 def counts(connection: penstock.Connection) -> tuple[int, int]:
-    (queue,) = (queue for queue in connection.list_queues() if queue.name == "held")
+    (queue,) = (queue for queue in connection.admin.list_queues() if queue.name == "held")
     return queue.ready_count, queue.unsettled_count
 
 
@@ -295,7 +295,7 @@ def test_local_users_come_first(issuer: Issuer, broker: Broker) -> None:
     issuer.questions.clear()
 
     with penstock.connect(broker.uri()) as guest:
-        guest.list_queues()
+        guest.admin.list_queues()
 
     assert issuer.questions == []
 

@@ -19,22 +19,22 @@ SECONDS_MAX = 60
 
 
 @pytest.fixture
-def admin(broker: Broker, vhost: str) -> Iterator[penstock.Connection]:
+def root(broker: Broker, vhost: str) -> Iterator[penstock.Connection]:
     """With a user `anna` who may do everything in the vhost, a topic exchange and a queue bound to all of it."""
     with penstock.connect(broker.uri(vhost)) as connection:
-        connection.put_user("anna", "secret")
-        connection.set_permission("anna", vhost, ".*", ".*", ".*")
+        connection.admin.put_user("anna", "secret")
+        connection.admin.set_permission("anna", vhost, ".*", ".*", ".*")
         connection.declare_exchange("logs", "topic")
         connection.declare_exchange("direct", "direct")
         connection.declare_queue("all")
         connection.bind_queue("all", "logs", "#")
         connection.bind_queue("all", "direct", "db.error")
         yield connection
-        connection.delete_user("anna")
+        connection.admin.delete_user("anna")
 
 
 @pytest.fixture
-def anna(broker: Broker, vhost: str, admin: penstock.Connection) -> Iterator[penstock.Connection]:
+def anna(broker: Broker, vhost: str, root: penstock.Connection) -> Iterator[penstock.Connection]:
     with penstock.connect(broker.uri(vhost, "anna", "secret")) as connection:
         yield connection
 
@@ -47,8 +47,8 @@ def bodies(connection: penstock.Connection) -> list[bytes]:
     return found
 
 
-def test_messages_are_admitted_by_their_routing_keys(admin: penstock.Connection, anna: penstock.Connection) -> None:
-    admin.set_topic_permission("anna", "logs", write=r"{username}\..*")
+def test_messages_are_admitted_by_their_routing_keys(root: penstock.Connection, anna: penstock.Connection) -> None:
+    root.admin.set_topic_permission("anna", "logs", write=r"{username}\..*")
 
     anna.publish(b"mine", exchange="logs", routing_key="anna.x")
     anna.publish(b"mine too", exchange="logs", routing_key="anna.y")
@@ -56,14 +56,12 @@ def test_messages_are_admitted_by_their_routing_keys(admin: penstock.Connection,
         anna.publish(b"theirs", exchange="logs", routing_key="db.error")
     anna.publish(b"by a direct exchange", exchange="direct", routing_key="db.error")
 
-    assert bodies(admin) == [b"mine", b"mine too", b"by a direct exchange"]
+    assert bodies(root) == [b"mine", b"mine too", b"by a direct exchange"]
 
 
-def test_many_routing_keys_of_one_batch_are_each_decided(
-    broker: Broker, vhost: str, admin: penstock.Connection
-) -> None:
+def test_many_routing_keys_of_one_batch_are_each_decided(broker: Broker, vhost: str, root: penstock.Connection) -> None:
     """More than are asked for at a time, and more than are kept: the allowed ones are stored, and in their order."""
-    admin.set_topic_permission("anna", "logs", write=r"even\..*")
+    root.admin.set_topic_permission("anna", "logs", write=r"even\..*")
     keys = [f"{'odd' if number % 2 else 'even'}.{number}" for number in range(20_000)]
     batch = messaging_pb2.PublishBatch(
         exchange="logs", messages=[messaging_pb2.Message(body=key.encode(), routing_key=key) for key in keys]
@@ -84,26 +82,26 @@ def test_many_routing_keys_of_one_batch_are_each_decided(
             codes |= {each.code for each in response.rejected}
 
     assert (confirmed, rejected, codes) == (20_000, 20_000, {7})
-    found = [message.body.decode() for message in itertools.islice(admin.consume("all", auto_ack=True), 20_000)]
+    found = [message.body.decode() for message in itertools.islice(root.consume("all", auto_ack=True), 20_000)]
     assert found == [key for key in keys if key.startswith("even")] * 2
 
 
 def test_a_permission_that_is_set_or_cleared_counts_at_once_on_open_streams(
-    admin: penstock.Connection, anna: penstock.Connection
+    root: penstock.Connection, anna: penstock.Connection
 ) -> None:
     anna.publish(b"before", exchange="logs", routing_key="db.error")
 
-    admin.set_topic_permission("anna", "logs", write="nothing")
+    root.admin.set_topic_permission("anna", "logs", write="nothing")
     with pytest.raises(penstock.AccessRefusedError):
         anna.publish(b"meanwhile", exchange="logs", routing_key="db.error")
-    admin.clear_topic_permission("anna", "logs")
+    root.admin.delete_topic_permission("anna", "logs")
     anna.publish(b"after", exchange="logs", routing_key="db.error")
 
-    assert bodies(admin) == [b"before", b"after"]
+    assert bodies(root) == [b"before", b"after"]
 
 
-def test_a_binding_is_admitted_by_its_routing_key(admin: penstock.Connection, anna: penstock.Connection) -> None:
-    admin.set_topic_permission("anna", "logs", read=r"app\..*")
+def test_a_binding_is_admitted_by_its_routing_key(root: penstock.Connection, anna: penstock.Connection) -> None:
+    root.admin.set_topic_permission("anna", "logs", read=r"app\..*")
     anna.declare_queue("annas")
 
     anna.bind_queue("annas", "logs", "app.#")
@@ -115,16 +113,16 @@ def test_a_binding_is_admitted_by_its_routing_key(admin: penstock.Connection, an
 
 
 def test_rows_of_a_table_are_admitted_by_their_routing_keys(
-    broker: Broker, vhost: str, admin: penstock.Connection
+    broker: Broker, vhost: str, root: penstock.Connection
 ) -> None:
-    admin.set_topic_permission("anna", "logs", write=r"app\..*")
+    root.admin.set_topic_permission("anna", "logs", write=r"app\..*")
 
     assert put(broker, vhost, ["app.a", "app.b"]) is None
     refusal = put(broker, vhost, ["app.c", "db.error"])
 
     assert refusal is not None
     assert "routing key 'db.error'" in refusal
-    assert bodies(admin) == [b"app.a", b"app.b"]
+    assert bodies(root) == [b"app.a", b"app.b"]
 
 
 def put(broker: Broker, vhost: str, keys: list[str]) -> str | None:
@@ -148,30 +146,30 @@ def put(broker: Broker, vhost: str, keys: list[str]) -> str | None:
 
 def test_topic_permissions_are_there_after_a_restart_and_in_definitions(tmp_path: Path) -> None:
     with Broker(tmp_path / "data") as broker:
-        with penstock.connect(broker.uri()) as admin:
-            admin.put_user("anna", "secret")
-            admin.set_permission("anna", "/", ".*", ".*", ".*")
-            admin.set_topic_permission("anna", "amq.topic", write="a.*", read="b.*")
-            known = admin.list_topic_permissions("anna")
-            exported = admin.export_definitions()
-            admin.clear_topic_permission("anna")
-            assert admin.list_topic_permissions() == []
-            assert admin.import_definitions(exported)["topic_permissions"] == 1
+        with penstock.connect(broker.uri()) as root:
+            root.admin.put_user("anna", "secret")
+            root.admin.set_permission("anna", "/", ".*", ".*", ".*")
+            root.admin.set_topic_permission("anna", "amq.topic", write="a.*", read="b.*")
+            known = root.admin.list_topic_permissions("anna")
+            exported = root.admin.export_definitions()
+            root.admin.delete_topic_permission("anna")
+            assert root.admin.list_topic_permissions() == []
+            assert root.admin.import_definitions(exported)["topic_permissions"] == 1
 
         broker.restart()
 
-        with penstock.connect(broker.uri()) as admin:
-            assert admin.list_topic_permissions("anna") == known
+        with penstock.connect(broker.uri()) as root:
+            assert root.admin.list_topic_permissions("anna") == known
             assert [(one.exchange, one.write, one.read) for one in known] == [("amq.topic", "a.*", "b.*")]
         with penstock.connect(broker.uri(user="anna", password="secret")) as anna:
-            assert anna.list_topic_permissions() == known
+            assert anna.admin.list_topic_permissions() == known
             with pytest.raises(penstock.AccessRefusedError):
                 anna.publish(b"x", exchange="amq.topic", routing_key="b")
             with pytest.raises(penstock.AccessRefusedError):
-                anna.set_topic_permission("anna", "amq.topic", write=".*")
+                anna.admin.set_topic_permission("anna", "amq.topic", write=".*")
 
 
-def test_changes_of_topic_permissions_are_in_the_audit_log(broker: Broker, admin: penstock.Connection) -> None:
-    admin.set_topic_permission("anna", "logs", write="told-in-the-log")
+def test_changes_of_topic_permissions_are_in_the_audit_log(broker: Broker, root: penstock.Connection) -> None:
+    root.admin.set_topic_permission("anna", "logs", write="told-in-the-log")
 
     eventually(lambda: "SetTopicPermission" in broker.log and "told-in-the-log" in broker.log, True, SECONDS_MAX)

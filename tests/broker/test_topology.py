@@ -20,7 +20,7 @@ def bodies(connection: penstock.Connection, queue: str) -> list[bytes]:
 
 
 def queue_names(connection: penstock.Connection) -> list[str]:
-    return [queue.name for queue in connection.list_queues()]
+    return [queue.name for queue in connection.admin.list_queues()]
 
 
 def test_a_topic_exchange_matches_words(connection: penstock.Connection) -> None:
@@ -125,7 +125,7 @@ def test_an_auto_delete_queue_ends_with_its_last_consumer(connect: Connect) -> N
     consumer, other = connect(), connect()
     other.declare_queue("shared", auto_delete=True)
     consumption = consumer.consume("shared")
-    eventually(lambda: other.get_queue("shared").consumer_count, 1)
+    eventually(lambda: other.admin.get_queue("shared").consumer_count, 1)
 
     consumption.close()
 
@@ -136,7 +136,7 @@ def test_an_exclusive_consumer_refuses_others(connect: Connect) -> None:
     first, second = connect(), connect()
     first.declare_queue("jobs")
     with first.consume("jobs", exclusive=True):
-        eventually(lambda: first.get_queue("jobs").consumer_count, 1)
+        eventually(lambda: first.admin.get_queue("jobs").consumer_count, 1)
 
         with pytest.raises(penstock.RefusedError):
             next(iter(second.consume("jobs", idle_timeout=10)))
@@ -146,7 +146,7 @@ def test_consumers_of_a_deleted_queue_are_told(connect: Connect) -> None:
     consumer, other = connect(), connect()
     other.declare_queue("jobs")
     consumption = consumer.consume("jobs", idle_timeout=30)
-    eventually(lambda: other.get_queue("jobs").consumer_count, 1)
+    eventually(lambda: other.admin.get_queue("jobs").consumer_count, 1)
 
     other.delete_queue("jobs")
 
@@ -168,13 +168,13 @@ def test_a_queue_that_was_to_be_empty_and_unused_takes_messages_when_it_stays(co
     for arguments in ({}, {"x-dedicated": True}):
         connection.declare_queue("jobs", arguments=arguments)
         with connection.consume("jobs", idle_timeout=30) as messages:
-            eventually(lambda: connection.get_queue("jobs").consumer_count, 1)
+            eventually(lambda: connection.admin.get_queue("jobs").consumer_count, 1)
             with pytest.raises(penstock.PreconditionFailedError, match="consumers"):
                 connection.delete_queue("jobs", if_empty=True, if_unused=True)
             connection.publish(b"a", routing_key="jobs", mandatory=True)
             next(iter(messages)).ack()
 
-        eventually(lambda: connection.get_queue("jobs").unsettled_count, 0)
+        eventually(lambda: connection.admin.get_queue("jobs").unsettled_count, 0)
         connection.delete_queue("jobs", if_empty=True)
         connection.declare_queue("jobs", arguments=arguments)
         connection.publish(b"b", routing_key="jobs", mandatory=True)
@@ -203,15 +203,15 @@ def test_definitions_make_an_empty_broker_the_same(connection: penstock.Connecti
     connection.declare_queue("errors", arguments={"x-level": "os"})
     connection.bind_queue("errors", "web", "web.5xx.#")
     connection.bind_exchange("amq.fanout", "web", "#", arguments={"note": "all"})
-    document = connection.export_definitions()
+    document = connection.admin.export_definitions()
 
-    with Broker(tmp_path / "data") as second, penstock.connect(second.uri()) as admin:
-        admin.import_definitions(document)
+    with Broker(tmp_path / "data") as second, penstock.connect(second.uri()) as root:
+        root.admin.import_definitions(document)
         with penstock.connect(second.uri(vhost)) as copy:
-            assert copy.list_queues() == connection.list_queues()
-            assert copy.list_exchanges() == connection.list_exchanges()
-            assert sorted(map(str, copy.list_bindings())) == sorted(map(str, connection.list_bindings()))
+            assert copy.admin.list_queues() == connection.admin.list_queues()
+            assert copy.admin.list_exchanges() == connection.admin.list_exchanges()
+            assert sorted(map(str, copy.admin.list_bindings())) == sorted(map(str, connection.admin.list_bindings()))
             copy.publish(b"a", exchange="web", routing_key="web.5xx.get")
             assert bodies(copy, "errors") == [b"a"]
-        again = admin.export_definitions(vhost)
-    assert again == connection.export_definitions(vhost)
+        again = root.admin.export_definitions(vhost)
+    assert again == connection.admin.export_definitions(vhost)

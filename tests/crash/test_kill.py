@@ -106,23 +106,23 @@ def watch_purges(operator: Operator, publishers: list[Publisher], purged: Purged
 
 def check_after_start(broker: Broker, ledger: Ledger, operator: Operator) -> None:
     """Queues that come and go, of which those that are left are deleted, and where the purged one begins."""
-    with penstock.connect(broker.uri()) as admin:
-        found = {queue.name for queue in admin.list_queues()} - {"taken", "kept", "given", "purged"}
+    with penstock.connect(broker.uri()) as root:
+        found = {queue.name for queue in root.admin.list_queues()} - {"taken", "kept", "given", "purged"}
         assert operator.declares_answered - operator.deletes_asked <= found, (
             "a queue whose declare was answered is gone"
         )
         assert found.isdisjoint(operator.deletes_answered), "a queue whose delete was answered is back"
         assert found <= operator.declares_asked, "nobody declared it"
         for name in found:
-            admin.delete_queue(name)
-        first = admin.get("purged")
+            root.delete_queue(name)
+        first = root.get("purged")
         ledger.purged.check([] if first is None else [int(first.body)])
 
 
 def drained(broker: Broker, queue: str) -> list[int]:
     """Everything that is in the queue, in order."""
-    with penstock.connect(broker.uri()) as admin:
-        ready = admin.get_queue(queue).ready_count
+    with penstock.connect(broker.uri()) as root:
+        ready = root.admin.get_queue(queue).ready_count
     with channel(broker) as downward:
         consumer = Consumer(downward, queue)
         consumer.start()
@@ -144,12 +144,12 @@ def test_a_broker_killed_under_load_keeps_its_promises(tmp_path: Path) -> None:
     settings = tmp_path / "penstock.toml"
     settings.write_text(SETTINGS)
     with Broker(tmp_path / "data", "--config", str(settings)) as broker:
-        with penstock.connect(broker.uri()) as admin:
+        with penstock.connect(broker.uri()) as root:
             for exchange, queues in (("all", ("taken", "kept", "given", "purged")), ("most", ("taken",))):
-                admin.declare_exchange(exchange, "fanout")
+                root.declare_exchange(exchange, "fanout")
                 for queue in queues:
-                    admin.declare_queue(queue)
-                    admin.bind_queue(queue, exchange)
+                    root.declare_queue(queue)
+                    root.bind_queue(queue, exchange)
 
         for number in range(ROUNDS):
             round_under_load(broker, ledger, f"q{number}", random)

@@ -63,9 +63,9 @@ def main(directory: Path) -> None:
     with Broker(directory.absolute(), *sizes) as broker:
         with penstock.connect(broker.uri()) as connection:
             fill_one = fill_dedicated if directory.name == "dedicated" else fill
-            connection.put_user("reader", password="a golden password", tags=["monitoring"])
-            connection.create_vhost("second")
-            connection.set_permission("reader", "second", configure="", write="", read=".*")
+            connection.admin.put_user("reader", password="a golden password", tags=["monitoring"])
+            connection.admin.create_vhost("second")
+            connection.admin.set_permission("reader", "second", configure="", write="", read=".*")
             fill_one(connection)
         broker.stop()
     (directory.parent / f"{directory.name}.log").unlink()

@@ -38,7 +38,7 @@ def ten_thousand_connections_that_say_nothing(target: Target) -> str:
             for _ in range(SILENT_COUNT)
         ]
         with target.connect() as connection:
-            connection.list_queues()
+            connection.admin.list_queues()
         began = time.monotonic()
         for each in silent:
             assert _is_closed(each), "a silent connection is still open"
@@ -165,7 +165,7 @@ def calls_that_nobody_waits_for(target: Target) -> str:
         wire.send_some(flood, 1)
         ended = wire.answer(0, 1)
     with target.connect() as connection:
-        connection.list_queues()
+        connection.admin.list_queues()
     return f"{ended}; others are answered"
 
 
@@ -193,7 +193,7 @@ def _read_slowly(target: Target, window: int, opens: int) -> str:
             _never.wait(0.05)
         read = sum(len(found.payload) for found in wire.frames(0.2) if found.kind == DATA)
     with target.connect() as connection:
-        kept = connection.get_queue("slow").ready_count
+        kept = connection.admin.get_queue("slow").ready_count
     return f"sent {read} bytes, kept {kept} messages in the queue"
 
 

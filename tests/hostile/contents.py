@@ -205,7 +205,7 @@ def definitions_of_many_small_things(target: Target) -> str:
     """As large as a request may be, and nothing in it is right; sent as fast as the broker takes it, and no faster."""
     queues = [{"name": f"q{number}", "vhost": "nowhere", "arguments": {}} for number in range(150_000)]
     with target.connect() as connection, pytest.raises(penstock.InvalidArgumentError) as refused:
-        connection.import_definitions(json.dumps({"queues": queues}))
+        connection.admin.import_definitions(json.dumps({"queues": queues}))
     return f"INVALID_ARGUMENT: {refused.value}"[:100]
 
 

@@ -1,4 +1,4 @@
-"""Holds the committed generated code to the contract in proto/: generating again must give the same bytes."""
+"""Holds the committed generated code to its sources: generating again must give the same bytes."""
 
 import subprocess
 import sys
@@ -18,3 +18,13 @@ def test_generating_again_gives_what_is_committed(tmp_path: Path) -> None:
     assert sorted(committed) == sorted(generated)
     different = [name for name in generated if generated[name] != committed[name]]
     assert different == [], "run `make proto`"
+
+
+def test_the_verbs_for_threads_are_those_for_asyncio(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "tools/generate_client.py", str(tmp_path)], cwd=ROOT, check=True)
+
+    client = ROOT / "broker" / "penstock" / "client"
+    generated = list(tmp_path.iterdir())
+    different = [path.name for path in generated if path.read_bytes() != (client / path.name).read_bytes()]
+    assert len(generated) == 4
+    assert different == [], "run `make verbs`"

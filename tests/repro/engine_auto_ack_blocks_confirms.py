@@ -30,7 +30,7 @@ def check():
             answer = f"{type(error).__name__}: {error}"
         took = time.monotonic() - began
         with penstock.connect(broker.uri) as other:
-            stored = other.get_queue("answers").ready_count
+            stored = other.admin.get_queue("answers").ready_count
         broker.kill()
         del consumers
     return (

@@ -71,8 +71,8 @@ def check():
 
 def _denied(broker, connection, method, requests, count):
     """How far memory grows when none of the messages is allowed."""
-    connection.put_user("walter", "password")
-    connection.set_permission("walter")
+    connection.admin.put_user("walter", "password")
+    connection.admin.set_permission("walter")
     time.sleep(2)
     before, rejected = broker.rss(), 0
     with broker.watching(every=0.005) as highest, contextlib.suppress(grpc.RpcError):

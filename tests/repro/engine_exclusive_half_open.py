@@ -82,7 +82,7 @@ def check():
             while b"after" not in got and not ended and time.monotonic() < until:
                 time.sleep(0.05)
             time.sleep(0.5)
-            ready = direct.get_queue("letters").ready_count
+            ready = direct.admin.get_queue("letters").ready_count
         broker.kill()
     how = "went on"
     if ended:

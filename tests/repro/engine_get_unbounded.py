@@ -21,7 +21,7 @@ def check():
             connection.publish_many([bytes(SMALL_BYTES)] * SMALL_COUNT, routing_key="small", properties=transient)
 
             def left(queue):
-                found = connection.get_queue(queue)
+                found = connection.admin.get_queue(queue)
                 return found.ready_count + found.unsettled_count
 
             # With gRPC's own default: responses of at most 4 MiB.

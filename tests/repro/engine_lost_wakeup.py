@@ -21,9 +21,9 @@ def check():
         with penstock.connect(broker.uri) as connection, broker.channel() as channel:
             connection.declare_queue("letters")
             full = RawCall(broker.port, PATH, opening(), window=64)
-            _wait_for(lambda: connection.get_queue("letters").consumer_count == 1)
+            _wait_for(lambda: connection.admin.get_queue("letters").consumer_count == 1)
             connection.publish(bytes(500), routing_key="letters")  # what fills the window
-            _wait_for(lambda: connection.get_queue("letters").unsettled_count == 1)
+            _wait_for(lambda: connection.admin.get_queue("letters").unsettled_count == 1)
             time.sleep(0.3)
             arrived = {}
             idle = Stream(messaging(channel).Consume, opening())
@@ -34,7 +34,7 @@ def check():
                         arrived.update((delivery.body, True) for delivery in response.deliveries.deliveries)
 
             threading.Thread(target=take, daemon=True).start()
-            _wait_for(lambda: connection.get_queue("letters").consumer_count == 2)
+            _wait_for(lambda: connection.admin.get_queue("letters").consumer_count == 2)
             time.sleep(0.3)
             stuck = False
             for number in range(ROUNDS):
@@ -42,7 +42,7 @@ def check():
                 connection.publish(body, routing_key="letters")
                 until = time.monotonic() + SECONDS_MAX
                 # A consumer whose window is full may take one more; what must not be is that none takes it.
-                while body not in arrived and (stuck := connection.get_queue("letters").ready_count > 0):
+                while body not in arrived and (stuck := connection.admin.get_queue("letters").ready_count > 0):
                     if time.monotonic() > until:
                         break
                     time.sleep(0.02)

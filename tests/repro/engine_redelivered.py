@@ -27,11 +27,11 @@ def check():
             opening = wire.ConsumeRequest(open=wire.ConsumeOpen(queue="unsent", prefetch=1000))
             call = RawCall(broker.port, PATH, opening, window=64)
             until = time.monotonic() + 60
-            while connection.get_queue("unsent").unsettled_count < 1000 and time.monotonic() < until:
+            while connection.admin.get_queue("unsent").unsettled_count < 1000 and time.monotonic() < until:
                 time.sleep(0.05)
-            taken = connection.get_queue("unsent").unsettled_count
+            taken = connection.admin.get_queue("unsent").unsettled_count
             call.close()
-            while connection.get_queue("unsent").ready_count < 1000 and time.monotonic() < until:
+            while connection.admin.get_queue("unsent").ready_count < 1000 and time.monotonic() < until:
                 time.sleep(0.05)
             returned = list(connection.consume("unsent", idle_timeout=3.0))
             blamed = sum(message.redelivered for message in returned)

@@ -51,7 +51,7 @@ def check():
         broker.start()
         with penstock.connect(broker.uri) as connection, broker.channel() as channel:
             again = publish(channel)
-            with_it = sum(queue.ready_count for queue in connection.list_queues())
+            with_it = sum(queue.ready_count for queue in connection.admin.list_queues())
     return again == "confirmed" and with_it < QUEUES, (
         f"{QUEUES} queues, {records} records, torn after the first; sent again it was {again}, "
         f"and {with_it} queues have it"

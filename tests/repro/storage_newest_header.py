@@ -20,7 +20,7 @@ def damaged(header):
             return False, "the start was refused"
         told = broker.warnings()
         with penstock.connect(broker.uri) as connection:
-            ready = connection.get_queue("letters").ready_count
+            ready = connection.admin.get_queue("letters").ready_count
             left = sum(1 for _ in connection.consume("letters", idle_timeout=3.0))
         told_late = broker.warnings()
         kept = [path.name for path in broker.data.rglob("*") if path.is_file() and b"letter-0500" in path.read_bytes()]

@@ -17,21 +17,21 @@ def channel(broker: Broker) -> Iterator[grpc.Channel]:
     """With a vhost, a queue in it, and a user of each kind."""
     with penstock.connect(broker.uri()) as root:
         for vhost in (VHOST, "another"):
-            root.create_vhost(vhost)
-            root.set_permission("guest", vhost, ".*", ".*", ".*")
+            root.admin.create_vhost(vhost)
+            root.admin.set_permission("guest", vhost, ".*", ".*", ".*")
         for user, tags in (("bare", ()), ("elsewhere", ()), ("plain", ()), ("right", ("administrator",))):
-            root.put_user(user, SECRET, tags)
-        root.set_permission("elsewhere", "another", ".*", ".*", ".*")
+            root.admin.put_user(user, SECRET, tags)
+        root.admin.set_permission("elsewhere", "another", ".*", ".*", ".*")
         for user in ("plain", "right"):
-            root.set_permission(user, VHOST, ".*", ".*", ".*")
+            root.admin.set_permission(user, VHOST, ".*", ".*", ".*")
         with penstock.connect(broker.uri(VHOST)) as owner:
             owner.declare_queue("kept")
         with grpc.insecure_channel(broker.address) as opened:
             yield opened
         for user in ("bare", "elsewhere", "plain", "right"):
-            root.delete_user(user)
+            root.admin.delete_user(user)
         for vhost in (VHOST, "another"):
-            root.delete_vhost(vhost)
+            root.admin.delete_vhost(vhost)
 
 
 def test_the_broker_offers_no_service_that_nobody_walks_through(channel: grpc.Channel) -> None:

@@ -175,7 +175,7 @@ def test_every_message_of_a_queue_is_stored_once_whoever_is_killed(tmp_path: Pat
 
         with penstock.connect(broker.uri(), native=False) as connection:
             got = Counter(message.body for message in connection.stream("killed-sink").read("first", until="next"))
-            left = connection.get_queue("killed-queue")
+            left = connection.admin.get_queue("killed-queue")
     lost, doubled = len(set(rows) - set(got)), sum(got.values()) - len(got)
     print(f"\nseed {SEED}: {len(rows):,} messages, killed {dict(kinds)}: {lost} lost, {doubled} twice")
     assert (lost, doubled) == (0, 0)
@@ -221,7 +221,7 @@ def test_every_message_of_a_queue_is_stored_once_by_a_loop_that_is_killed_often(
 
         with penstock.connect(broker.uri(), native=False) as connection:
             got = Counter(message.body for message in connection.stream("killed-sink").read("first", until="next"))
-            left = connection.get_queue("killed-queue")
+            left = connection.admin.get_queue("killed-queue")
     lost, doubled = len(set(rows) - set(got)), sum(got.values()) - len(got)
     print(f"\nseed {SEED}: {len(rows):,} messages, loop killed {dict(kinds)}: {lost} lost, {doubled} twice")
     assert (lost, doubled) == (0, 0)

@@ -89,8 +89,8 @@ class Examples:
 @pytest.fixture
 def vhost(connection: penstock.Connection) -> str:
     name = f"pipelines-{uuid4().hex[:12]}"
-    connection.create_vhost(name)
-    connection.set_permission("guest", name, configure=".*", write=".*", read=".*")
+    connection.admin.create_vhost(name)
+    connection.admin.set_permission("guest", name, configure=".*", write=".*", read=".*")
     return name
 
 

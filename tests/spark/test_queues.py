@@ -75,7 +75,7 @@ def test_each_micro_batch_is_a_lease_and_the_one_before_is_acknowledged(
 
     assert (first, second) == (at(1, 2), at(2, 2))
     assert read(reader, reader.partitions(first, second)) == numbers(5, 10)
-    (owner,) = connection.list_leases(queue).owners
+    (owner,) = connection.admin.list_leases(queue).owners
     assert (owner.acked, [lease.lease for lease in owner.leases]) == (1, [2])
     with pytest.raises(DataLossError, match="no lease 1"):
         read(reader, reader.partitions(start, first))
@@ -118,7 +118,7 @@ def test_an_idle_query_stays_where_it_is_and_a_busy_one_is_bounded(
     assert read(reader, reader.partitions(at(1), end)) == numbers(4, 12)
 
     assert reader.latestOffset(end, ReadAllAvailable()) == end
-    assert connection.get_queue(queue).unsettled_count == 0
+    assert connection.admin.get_queue(queue).unsettled_count == 0
     assert reader.partitions(end, end) == []
 
 
@@ -136,7 +136,7 @@ def test_available_now_ends_with_what_was_there_and_acknowledges_it(
         publish(connection, queue, range(100, 103))
 
     assert (seen, end) == (12, at(3))
-    standing = connection.get_queue(queue)
+    standing = connection.admin.get_queue(queue)
     assert (standing.ready_count, standing.unsettled_count) == (9, 0)
 
 
@@ -221,5 +221,5 @@ def test_a_queue_is_moved_into_a_stream_once_though_a_batch_died_half_way(
 
     got = Counter(message.body for message in sink.read("first", until="next"))
     assert got == Counter(numbers(40))
-    standing = connection.get_queue(queue)
+    standing = connection.admin.get_queue(queue)
     assert (standing.ready_count, standing.unsettled_count) == (0, 0)

@@ -195,7 +195,7 @@ def test_a_repeated_batch_with_other_rows_in_its_tasks_is_stored_once_when_it_is
     run()
 
     assert sorted(map(int, bodies(copy))) == list(range(60))
-    stage = next(each for each in connection.list_stages() if each.routing_key == copy.name)
+    stage = next(each for each in connection.admin.list_stages() if each.routing_key == copy.name)
     assert (stage.last_batch, stage.is_copying, stage.row_count) == (0, False, 0)
 
 
@@ -210,12 +210,12 @@ def test_a_staged_write_leaves_no_stage_unless_its_name_was_given(
 
     write()
     assert sorted(map(int, bodies(stream))) == list(range(25))
-    assert [each for each in connection.list_stages() if each.routing_key == stream.name] == []
+    assert [each for each in connection.admin.list_stages() if each.routing_key == stream.name] == []
 
     for _ in range(2):
         write(producer=f"job-{stream.name}")
     assert len(bodies(stream)) == 50
-    assert [each.last_batch for each in connection.list_stages() if each.routing_key == stream.name] == [1]
+    assert [each.last_batch for each in connection.admin.list_stages() if each.routing_key == stream.name] == [1]
 
 
 def test_json_bodies_are_columns_and_bad_ones_have_a_stream_of_their_own(

@@ -38,10 +38,10 @@ def test_a_batch_that_the_driver_repeats_with_other_tasks_is_published_once(
 
     got = [message.body for message in connection.stream("staged-sink").read("first", until="next")]
     assert got == [b"a", b"b", b"c", b"d", b"e"]
-    (stage,) = [one for one in connection.list_stages() if one.name == "a-query"]
+    (stage,) = [one for one in connection.admin.list_stages() if one.name == "a-query"]
     assert (stage.name, stage.last_batch, stage.row_count) == ("a-query", 1, 0)
     with pytest.raises(penstock.PreconditionFailedError, match="other rows"):
         writer.commit([Staged("a-query", failed[0].attempt, 1)], 2)
     BatchWriter(options, SCHEMA).commit([])
-    connection.delete_stage("a-query")
+    connection.admin.delete_stage("a-query")
     connection.delete_stream("staged-sink")

@@ -68,6 +68,7 @@ class FakeConnection:
         self._broker = broker
         self._vhost = address.vhost
         self._user = address.user
+        self.admin = self
 
     def close(self) -> None:
         pass
@@ -200,11 +201,11 @@ class FakeConnection:
             raise InvalidArgumentError(f"policy '{name}' sets 'max-what', which nothing acts upon")
         self._things("policies")[name, operator] = (pattern, apply_to, priority, definition)
 
-    def clear_policy(self, name: str, operator: bool) -> None:
+    def delete_policy(self, name: str, operator: bool) -> None:
         self._call(f"clear policy {name}")
         self._drop("policies", (name, operator))
 
-    def clear_permission(self, user: str, vhost: str) -> None:
+    def delete_permission(self, user: str, vhost: str) -> None:
         self._call(f"clear permission {user}")
         if self._broker.permissions.pop((user, vhost), None) is None:
             raise NotFoundError(f"user '{user}' has no permission in vhost '{vhost}'")

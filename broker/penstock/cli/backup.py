@@ -22,7 +22,7 @@ def backup(
 ) -> None:
     """Copy everything the broker holds, while messages flow. For administrators."""
     with connected(context, uri, timeout=SECONDS_MAX) as connection:
-        size = connection.backup(str(directory))
+        size = connection.admin.backup(str(directory))
     print_done(f"{size:,} bytes are in {directory}", {"directory": str(directory), "bytes": size}, is_json)
 
 

@@ -28,7 +28,7 @@ def show(
 ) -> None:
     """List the bindings."""
     with connected(context, uri) as connection:
-        print_records(connection.list_bindings(source, destination), COLUMNS, is_json)
+        print_records(connection.admin.list_bindings(source, destination), COLUMNS, is_json)
 
 
 @app.command()

@@ -37,7 +37,7 @@ def save(
 ) -> None:
     """Write the definitions to a file or to stdout."""
     with connected(context, uri) as connection:
-        document = connection.export_definitions(vhost)
+        document = connection.admin.export_definitions(vhost)
     if str(file) == "-":
         sys.stdout.write(document.decode().rstrip("\n") + "\n")
         return
@@ -58,7 +58,7 @@ def load(
     with connected(context, uri) as connection, progress(is_json) as shown:
         if shown is not None:
             shown.add_task(f"importing {len(document):,} bytes", total=None)
-        added = connection.import_definitions(document, vhost)
+        added = connection.admin.import_definitions(document, vhost)
     if not any(added.values()) and not is_json:
         print_note("everything in it was there already")
     text = "added " + (", ".join(f"{count:,} {kind}" for kind, count in sorted(added.items())) or "nothing")

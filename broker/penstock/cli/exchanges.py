@@ -17,7 +17,7 @@ COLUMNS = ("name", "type", "durable", "auto_delete", "internal", "arguments")
 def show(context: typer.Context, uri: Uri = DEFAULT_URI, is_json: Json = False) -> None:
     """List the exchanges."""
     with connected(context, uri) as connection:
-        print_records(connection.list_exchanges(), COLUMNS, is_json)
+        print_records(connection.admin.list_exchanges(), COLUMNS, is_json)
 
 
 @app.command()

@@ -108,9 +108,9 @@ def _measure(
         for number in range(1, options["queues"] + 1):
             declare = connection.declare_stream if options.get("stream") else connection.declare_queue
             declare(f"perf-{number}")
-        before = connection.status()
+        before = connection.admin.status()
         figures = _watched(measure, options, is_json)
-        after = connection.status()
+        after = connection.admin.status()
     figures["broker_cpu_us"] = _cpu_us(before, after)
     if is_json:
         print_json(figures)

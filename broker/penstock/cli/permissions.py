@@ -27,7 +27,7 @@ def show(
 ) -> None:
     """List the permissions."""
     with connected(context, uri) as connection:
-        print_records(connection.list_permissions(user, vhost), COLUMNS, is_json)
+        print_records(connection.admin.list_permissions(user, vhost), COLUMNS, is_json)
 
 
 @app.command("set")
@@ -44,7 +44,7 @@ def put(
 ) -> None:
     """Give a user permissions in a virtual host, in place of those they had there."""
     with connected(context, uri) as connection:
-        connection.set_permission(user, vhost, configure, write, read)
+        connection.admin.set_permission(user, vhost, configure, write, read)
     print_done(f"permissions of '{user}' set", {"user": user}, is_json)
 
 
@@ -54,7 +54,7 @@ def delete(
 ) -> None:
     """Take a user's permissions in a virtual host away."""
     with connected(context, uri) as connection:
-        connection.clear_permission(user, vhost)
+        connection.admin.delete_permission(user, vhost)
     print_done(f"permissions of '{user}' deleted", {"user": user}, is_json)
 
 
@@ -68,7 +68,7 @@ def show_topic(
 ) -> None:
     """List which routing keys of topic exchanges users may write and bind."""
     with connected(context, uri) as connection:
-        print_records(connection.list_topic_permissions(user, vhost), TOPIC_COLUMNS, is_json)
+        print_records(connection.admin.list_topic_permissions(user, vhost), TOPIC_COLUMNS, is_json)
 
 
 @app.command("set-topic")
@@ -84,7 +84,7 @@ def put_topic(
 ) -> None:
     """Narrow what a user may do with a topic exchange. {username} and {vhost} stand for those names."""
     with connected(context, uri) as connection:
-        connection.set_topic_permission(user, exchange, vhost, write, read)
+        connection.admin.set_topic_permission(user, exchange, vhost, write, read)
     print_done(f"topic permission of '{user}' on '{exchange}' set", {"user": user, "exchange": exchange}, is_json)
 
 
@@ -100,5 +100,5 @@ def delete_topic(
 ) -> None:
     """Let a user use every routing key again."""
     with connected(context, uri) as connection:
-        connection.clear_topic_permission(user, exchange, vhost)
+        connection.admin.delete_topic_permission(user, exchange, vhost)
     print_done(f"topic permissions of '{user}' cleared", {"user": user}, is_json)

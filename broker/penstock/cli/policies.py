@@ -19,7 +19,7 @@ Operator = Annotated[bool, typer.Option("--operator", help="An operator's policy
 def show(context: typer.Context, operator: Operator = False, uri: Uri = DEFAULT_URI, is_json: Json = False) -> None:
     """List the policies."""
     with connected(context, uri) as connection:
-        print_records(connection.list_policies(operator), COLUMNS, is_json)
+        print_records(connection.admin.list_policies(operator), COLUMNS, is_json)
 
 
 @app.command("set")
@@ -38,7 +38,7 @@ def put(
 ) -> None:
     """Set a policy, in place of one of that name."""
     with connected(context, uri) as connection:
-        connection.set_policy(name, pattern, read_fields(definition), apply_to, priority, operator)
+        connection.admin.set_policy(name, pattern, read_fields(definition), apply_to, priority, operator)
     print_done(f"policy '{name}' is in force", {"name": name}, is_json)
 
 
@@ -48,5 +48,5 @@ def clear(
 ) -> None:
     """Take a policy away; what it had set ends."""
     with connected(context, uri) as connection:
-        connection.clear_policy(name, operator)
+        connection.admin.delete_policy(name, operator)
     print_done(f"policy '{name}' cleared", {"name": name}, is_json)

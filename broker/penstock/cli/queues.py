@@ -29,7 +29,7 @@ COLUMNS = (
 def show(context: typer.Context, uri: Uri = DEFAULT_URI, is_json: Json = False) -> None:
     """List the queues and what they hold."""
     with connected(context, uri) as connection:
-        print_records(connection.list_queues(), COLUMNS, is_json)
+        print_records(connection.admin.list_queues(), COLUMNS, is_json)
 
 
 @app.command()
@@ -78,7 +78,7 @@ def purge(context: typer.Context, name: str, uri: Uri = DEFAULT_URI, is_json: Js
 def leases(context: typer.Context, name: str, uri: Uri = DEFAULT_URI, is_json: Json = False) -> None:
     """List who has reserved messages of a queue, under which numbers."""
     with connected(context, uri) as connection:
-        found = connection.list_leases(name)
+        found = connection.admin.list_leases(name)
     if is_json:
         print_json(found)
         return

@@ -13,7 +13,7 @@ __all__ = ["status"]
 def status(context: typer.Context, uri: Uri = DEFAULT_URI, is_json: Json = False) -> None:
     """Show the broker's version, load, counts and last recovery."""
     with connected(context, uri) as connection:
-        found = connection.status()
+        found = connection.admin.status()
     if is_json:
         print_json(found)
     else:

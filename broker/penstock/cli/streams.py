@@ -75,7 +75,7 @@ def delete(context: typer.Context, name: Name, uri: Uri = DEFAULT_URI, is_json: 
 def show(context: typer.Context, uri: Uri = DEFAULT_URI, is_json: Json = False) -> None:
     """List the streams and what they hold."""
     with connected(context, uri) as connection:
-        print_records(connection.list_streams(), STREAM_COLUMNS, is_json)
+        print_records(connection.admin.list_streams(), STREAM_COLUMNS, is_json)
 
 
 @app.command()
@@ -237,10 +237,10 @@ def stages(
     """Show the stages, where rows wait to be published, or delete one that nobody uses any more."""
     with connected(context, uri) as connection:
         if delete_name is not None:
-            dropped = connection.delete_stage(delete_name)
+            dropped = connection.admin.delete_stage(delete_name)
             print_done(f"stage '{delete_name}' deleted with {dropped:,} rows", {"dropped_count": dropped}, is_json)
             return
-        found = connection.list_stages()
+        found = connection.admin.list_stages()
     if is_json:
         print_json(found)
         return
@@ -271,9 +271,9 @@ def producers(
 ) -> None:
     """List deduplicating publishers, or delete one."""
     with connected(context, uri) as connection:
-        if delete_name is not None and not connection.delete_producer(delete_name):
+        if delete_name is not None and not connection.admin.delete_producer(delete_name):
             print_note(f"there is no producer '{delete_name}'")
-        found = connection.list_producers()
+        found = connection.admin.list_producers()
     if is_json:
         print_json(found)
         return

@@ -19,7 +19,7 @@ COLUMNS = ("name", "tags")
 def show(context: typer.Context, uri: Uri = DEFAULT_URI, is_json: Json = False) -> None:
     """List the users."""
     with connected(context, uri) as connection:
-        print_records(connection.list_users(), COLUMNS, is_json)
+        print_records(connection.admin.list_users(), COLUMNS, is_json)
 
 
 Password = Annotated[str | None, typer.Option("--password", help="Asked for when omitted; others see it in `ps`.")]
@@ -44,7 +44,7 @@ def add(
     chosen = None if keep_password else _password(password, password_stdin)
     tags = [] if clear_tags else tag or None
     with connected(context, uri) as connection:
-        created = connection.put_user(name, chosen, tags, force=force)
+        created = connection.admin.put_user(name, chosen, tags, force=force)
     print_done(f"user '{name}' {'added' if created else 'changed'}", {"name": name, "created": created}, is_json)
 
 
@@ -60,9 +60,9 @@ def set_password(
     """Change the password of a user."""
     chosen = _password(password, password_stdin)
     with connected(context, uri) as connection:
-        if name not in {user.name for user in connection.list_users()}:
+        if name not in {user.name for user in connection.admin.list_users()}:
             raise ValueError(f"user '{name}' not found; add it with `penstock user add {name}`")
-        connection.put_user(name, chosen)
+        connection.admin.put_user(name, chosen)
     print_done(f"password of user '{name}' changed", {"name": name}, is_json)
 
 
@@ -86,7 +86,7 @@ def delete(
 ) -> None:
     """Delete a user with their permissions."""
     with connected(context, uri) as connection:
-        connection.delete_user(name, force=force)
+        connection.admin.delete_user(name, force=force)
     print_done(f"user '{name}' deleted", {"name": name}, is_json)
 
 
@@ -115,8 +115,8 @@ def limits(
     }
     with connected(context, uri) as connection:
         if clear or any(value is not None for value in wanted.values()):
-            connection.set_user_limits(name, **wanted)
-        found = connection.get_user_limits(name)
+            connection.admin.set_user_limits(name, **wanted)
+        found = connection.admin.get_user_limits(name)
     if is_json:
         print_json(found)
     else:

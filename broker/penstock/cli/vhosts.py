@@ -18,14 +18,14 @@ COLUMNS = ("name", "directory", "ready_count", "unsettled_count")
 def show(context: typer.Context, uri: Uri = DEFAULT_URI, is_json: Json = False) -> None:
     """List the virtual hosts."""
     with connected(context, uri) as connection:
-        print_records(connection.list_vhosts(), COLUMNS, is_json)
+        print_records(connection.admin.list_vhosts(), COLUMNS, is_json)
 
 
 @app.command()
 def add(context: typer.Context, name: str, uri: Uri = DEFAULT_URI, is_json: Json = False) -> None:
     """Make a virtual host, if it is not there."""
     with connected(context, uri) as connection:
-        created = connection.create_vhost(name)
+        created = connection.admin.create_vhost(name)
     print_done(f"vhost '{name}' {'added' if created else 'was there'}", {"name": name, "created": created}, is_json)
 
 
@@ -33,7 +33,7 @@ def add(context: typer.Context, name: str, uri: Uri = DEFAULT_URI, is_json: Json
 def delete(context: typer.Context, name: str, uri: Uri = DEFAULT_URI, is_json: Json = False) -> None:
     """Delete a virtual host with everything in it."""
     with connected(context, uri) as connection:
-        connection.delete_vhost(name)
+        connection.admin.delete_vhost(name)
     print_done(f"vhost '{name}' deleted", {"name": name}, is_json)
 
 
@@ -62,8 +62,8 @@ def limits(
     }
     with connected(context, uri) as connection:
         if clear or any(value is not None for value in wanted.values()):
-            connection.set_vhost_limits(name, **wanted)
-        found = connection.get_vhost_limits(name)
+            connection.admin.set_vhost_limits(name, **wanted)
+        found = connection.admin.get_vhost_limits(name)
     if is_json:
         print_json(found)
     else:

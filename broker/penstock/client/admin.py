@@ -1,363 +1,245 @@
-"""The admin verbs, without I/O: each is a generator that yields calls, is sent their answers, and returns a record.
+"""Administration, as `connection.admin` offers it."""
+# Generated from aio_admin.py by `make verbs`; edit that file instead.
 
-Sync and async connections drive the same generators, so a verb is written once. Nothing here knows a transport.
-"""
+from collections.abc import Iterable, Mapping
 
-from collections.abc import Callable, Generator, Mapping
-from typing import Protocol, TypeAlias, TypeVar
-
-from google.protobuf.message import Message
-
-from penstock.client.errors import NotFoundError
+from penstock.client import admin_calls, lease_calls, limit_calls, policy_calls, staging, stream_calls
 from penstock.client.records import (
     Binding,
-    Damage,
-    DeclaredQueue,
     Exchange,
     Permission,
+    Policy,
+    Producer,
     Queue,
-    Recovery,
+    QueueLeases,
     Status,
+    StreamInfo,
     TopicPermission,
     User,
+    UserLimits,
     Vhost,
+    VhostLimits,
 )
-from penstock.client.values import Value, read_table, write_table
-from penstock.v1 import admin_pb2
-
-__all__ = [
-    "Call",
-    "Steps",
-    "backup",
-    "bind",
-    "call",
-    "clear_permission",
-    "clear_topic_permission",
-    "create_vhost",
-    "declare_exchange",
-    "declare_queue",
-    "delete_exchange",
-    "delete_queue",
-    "delete_user",
-    "delete_vhost",
-    "drive",
-    "export_definitions",
-    "get_queue",
-    "import_definitions",
-    "list_bindings",
-    "list_exchanges",
-    "list_permissions",
-    "list_queues",
-    "list_topic_permissions",
-    "list_users",
-    "list_vhosts",
-    "make_binding",
-    "make_exchange",
-    "make_queue",
-    "purge_queue",
-    "put_user",
-    "set_permission",
-    "set_topic_permission",
-    "status",
-    "unbind",
-]
-
-T = TypeVar("T")
-R = TypeVar("R", bound=Message)
-
-# A method's full path and its serialised request.
-Call: TypeAlias = tuple[str, bytes]
-Steps: TypeAlias = Generator[Call, bytes, T]
-
-SERVICE = "/penstock.v1.AdminService/"
-KINDS = {"queue": admin_pb2.DESTINATION_KIND_QUEUE, "exchange": admin_pb2.DESTINATION_KIND_EXCHANGE}
-
-
-class _Paged(Protocol):
-    next_page_token: str
-
-
-def drive(steps: Steps[T], perform: Callable[[str, bytes], bytes]) -> T:
-    """Runs a verb to its end; `perform` makes a call and blocks."""
-    try:
-        method, payload = next(steps)
-        while True:
-            method, payload = steps.send(perform(method, payload))
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
-
-
-def make_queue(
-    name: str, durable: bool, exclusive: bool, auto_delete: bool, arguments: Mapping[str, Value] | None
-) -> admin_pb2.Queue:
-    queue = admin_pb2.Queue(name=name, durable=durable, exclusive=exclusive, auto_delete=auto_delete)
-    write_table(arguments or {}, queue.arguments)
-    return queue
-
-
-def declare_queue(vhost: str, queue: admin_pb2.Queue) -> Steps[DeclaredQueue]:
-    request = admin_pb2.DeclareQueueRequest(vhost=vhost, queue=queue)
-    answer = yield from call("DeclareQueue", request, admin_pb2.DeclareQueueResponse)
-    return DeclaredQueue(answer.name, answer.ready_count, answer.consumer_count)
-
-
-def delete_queue(vhost: str, name: str, if_unused: bool, if_empty: bool) -> Steps[int]:
-    request = admin_pb2.DeleteQueueRequest(vhost=vhost, name=name, if_unused=if_unused, if_empty=if_empty)
-    answer = yield from call("DeleteQueue", request, admin_pb2.DeleteQueueResponse)
-    return answer.dropped_count
-
-
-def purge_queue(vhost: str, name: str) -> Steps[int]:
-    request = admin_pb2.PurgeQueueRequest(vhost=vhost, name=name)
-    answer = yield from call("PurgeQueue", request, admin_pb2.PurgeQueueResponse)
-    return answer.dropped_count
-
-
-def get_queue(vhost: str, name: str) -> Steps[Queue]:
-    request = admin_pb2.ListQueuesRequest(vhost=vhost, name=name)
-    answer = yield from call("ListQueues", request, admin_pb2.ListQueuesResponse)
-    if not answer.queues:
-        raise NotFoundError(f"no queue '{name}' in vhost '{vhost}'; declare it first")
-    return _queue(answer.queues[0])
-
-
-def list_queues(vhost: str) -> Steps[list[Queue]]:
-    request = admin_pb2.ListQueuesRequest(vhost=vhost)
-    found: list[Queue] = []
-    while True:
-        answer = yield from call("ListQueues", request, admin_pb2.ListQueuesResponse)
-        found += map(_queue, answer.queues)
-        if _is_last_page(request.page_token, answer):
-            return found
-        request.page_token = answer.next_page_token
-
-
-def make_exchange(
-    name: str, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: Mapping[str, Value] | None
-) -> admin_pb2.Exchange:
-    exchange = admin_pb2.Exchange(name=name, type=kind, durable=durable, auto_delete=auto_delete, internal=internal)
-    write_table(arguments or {}, exchange.arguments)
-    return exchange
-
-
-def declare_exchange(vhost: str, exchange: admin_pb2.Exchange) -> Steps[None]:
-    request = admin_pb2.DeclareExchangeRequest(vhost=vhost, exchange=exchange)
-    yield from call("DeclareExchange", request, admin_pb2.DeclareExchangeResponse)
-
-
-def delete_exchange(vhost: str, name: str, if_unused: bool) -> Steps[None]:
-    request = admin_pb2.DeleteExchangeRequest(vhost=vhost, name=name, if_unused=if_unused)
-    yield from call("DeleteExchange", request, admin_pb2.DeleteExchangeResponse)
-
-
-def list_exchanges(vhost: str) -> Steps[list[Exchange]]:
-    request = admin_pb2.ListExchangesRequest(vhost=vhost)
-    found: list[Exchange] = []
-    while True:
-        answer = yield from call("ListExchanges", request, admin_pb2.ListExchangesResponse)
-        found += map(_exchange, answer.exchanges)
-        if _is_last_page(request.page_token, answer):
-            return found
-        request.page_token = answer.next_page_token
-
-
-def make_binding(
-    kind: str, destination: str, source: str, routing_key: str, arguments: Mapping[str, Value] | None
-) -> admin_pb2.Binding:
-    """`kind` is what the destination is: queue or exchange."""
-    binding = admin_pb2.Binding(
-        source=source, destination_kind=KINDS[kind], destination=destination, routing_key=routing_key
-    )
-    write_table(arguments or {}, binding.arguments)
-    return binding
-
-
-def bind(vhost: str, binding: admin_pb2.Binding) -> Steps[None]:
-    yield from call("Bind", admin_pb2.BindRequest(vhost=vhost, binding=binding), admin_pb2.BindResponse)
-
-
-def unbind(vhost: str, binding: admin_pb2.Binding) -> Steps[None]:
-    yield from call("Unbind", admin_pb2.UnbindRequest(vhost=vhost, binding=binding), admin_pb2.UnbindResponse)
-
-
-def list_bindings(vhost: str, source: str | None, destination: str | None) -> Steps[list[Binding]]:
-    request = admin_pb2.ListBindingsRequest(vhost=vhost, source=source, destination=destination)
-    answer = yield from call("ListBindings", request, admin_pb2.ListBindingsResponse)
-    return [_binding(binding) for binding in answer.bindings]
-
-
-def list_vhosts() -> Steps[list[Vhost]]:
-    answer = yield from call("ListVhosts", admin_pb2.ListVhostsRequest(), admin_pb2.ListVhostsResponse)
-    return [Vhost(vhost.name, vhost.directory, vhost.ready_count, vhost.unsettled_count) for vhost in answer.vhosts]
-
-
-def create_vhost(name: str) -> Steps[bool]:
-    request = admin_pb2.CreateVhostRequest(name=name)
-    answer = yield from call("CreateVhost", request, admin_pb2.CreateVhostResponse)
-    return answer.created
-
-
-def delete_vhost(name: str) -> Steps[None]:
-    yield from call("DeleteVhost", admin_pb2.DeleteVhostRequest(name=name), admin_pb2.DeleteVhostResponse)
-
-
-def list_users() -> Steps[list[User]]:
-    answer = yield from call("ListUsers", admin_pb2.ListUsersRequest(), admin_pb2.ListUsersResponse)
-    return [User(user.name, tuple(user.tags)) for user in answer.users]
-
-
-def put_user(name: str, password: str | None, tags: tuple[str, ...] | None, force: bool) -> Steps[bool]:
-    request = admin_pb2.PutUserRequest(name=name, password=password, tags=tags, keep_tags=tags is None, force=force)
-    answer = yield from call("PutUser", request, admin_pb2.PutUserResponse)
-    return answer.created
-
-
-def delete_user(name: str, force: bool) -> Steps[None]:
-    request = admin_pb2.DeleteUserRequest(name=name, force=force)
-    yield from call("DeleteUser", request, admin_pb2.DeleteUserResponse)
-
-
-def list_permissions(user: str | None, vhost: str | None) -> Steps[list[Permission]]:
-    request = admin_pb2.ListPermissionsRequest(user=user, vhost=vhost)
-    answer = yield from call("ListPermissions", request, admin_pb2.ListPermissionsResponse)
-    return [
-        Permission(found.user, found.vhost, found.configure, found.write, found.read) for found in answer.permissions
-    ]
-
-
-def set_permission(permission: Permission) -> Steps[None]:
-    request = admin_pb2.SetPermissionRequest(
-        permission=admin_pb2.Permission(
-            user=permission.user,
-            vhost=permission.vhost,
-            configure=permission.configure,
-            write=permission.write,
-            read=permission.read,
-        )
-    )
-    yield from call("SetPermission", request, admin_pb2.SetPermissionResponse)
-
-
-def list_topic_permissions(user: str | None, vhost: str | None) -> Steps[list[TopicPermission]]:
-    request = admin_pb2.ListTopicPermissionsRequest(user=user, vhost=vhost)
-    answer = yield from call("ListTopicPermissions", request, admin_pb2.ListTopicPermissionsResponse)
-    return [
-        TopicPermission(found.user, found.vhost, found.exchange, found.write, found.read)
-        for found in answer.permissions
-    ]
-
-
-def set_topic_permission(permission: TopicPermission) -> Steps[None]:
-    wanted = admin_pb2.TopicPermission(
-        user=permission.user,
-        vhost=permission.vhost,
-        exchange=permission.exchange,
-        write=permission.write,
-        read=permission.read,
-    )
-    request = admin_pb2.SetTopicPermissionRequest(permission=wanted)
-    yield from call("SetTopicPermission", request, admin_pb2.SetTopicPermissionResponse)
-
-
-def clear_topic_permission(user: str, vhost: str, exchange: str | None) -> Steps[None]:
-    request = admin_pb2.ClearTopicPermissionRequest(user=user, vhost=vhost, exchange=exchange)
-    yield from call("ClearTopicPermission", request, admin_pb2.ClearTopicPermissionResponse)
-
-
-def clear_permission(user: str, vhost: str) -> Steps[None]:
-    request = admin_pb2.ClearPermissionRequest(user=user, vhost=vhost)
-    yield from call("ClearPermission", request, admin_pb2.ClearPermissionResponse)
-
-
-def status() -> Steps[Status]:
-    answer = yield from call("GetStatus", admin_pb2.GetStatusRequest(), admin_pb2.GetStatusResponse)
-    recovery = answer.recovery
-    return Status(
-        version=answer.version,
-        node=answer.node,
-        uptime_seconds=answer.uptime_seconds,
-        cpu_seconds=answer.cpu_seconds,
-        resident_bytes=answer.resident_bytes,
-        connection_count=answer.connection_count,
-        consumer_count=answer.consumer_count,
-        queue_count=answer.queue_count,
-        ready_count=answer.ready_count,
-        unsettled_count=answer.unsettled_count,
-        published_total=answer.published_total,
-        confirmed_total=answer.confirmed_total,
-        delivered_total=answer.delivered_total,
-        settled_total=answer.settled_total,
-        recovery=Recovery(recovery.ms, recovery.bytes_read, recovery.records, recovery.torn_bytes),
-        data_dir=answer.data_dir,
-        listeners=dict(answer.listeners),
-        damage=tuple(
-            Damage(each.vhost, each.file, each.at, tuple(each.queues), each.records) for each in answer.damage
-        ),
-        data_id=answer.data_id,
-    )
-
-
-def backup(directory: str) -> Steps[int]:
-    answer = yield from call("Backup", admin_pb2.BackupRequest(directory=directory), admin_pb2.BackupResponse)
-    return answer.bytes
-
-
-def export_definitions(vhost: str | None) -> Steps[bytes]:
-    request = admin_pb2.ExportDefinitionsRequest(vhost=vhost)
-    answer = yield from call("ExportDefinitions", request, admin_pb2.ExportDefinitionsResponse)
-    return answer.json
-
-
-def import_definitions(document: bytes, vhost: str | None) -> Steps[dict[str, int]]:
-    request = admin_pb2.ImportDefinitionsRequest(json=document, vhost=vhost)
-    answer = yield from call("ImportDefinitions", request, admin_pb2.ImportDefinitionsResponse)
-    return dict(answer.added)
-
-
-def call(method: str, request: Message, response: type[R]) -> Steps[R]:
-    """One call of a verb."""
-    answer = yield SERVICE + method, request.SerializeToString()
-    return response.FromString(answer)
-
-
-def _is_last_page(token: str, answer: _Paged) -> bool:
-    # A token that does not change would page for ever.
-    return answer.next_page_token in ("", token)
-
-
-def _queue(queue: admin_pb2.Queue) -> Queue:
-    return Queue(
-        name=queue.name,
-        durable=queue.durable,
-        exclusive=queue.exclusive,
-        auto_delete=queue.auto_delete,
-        arguments=read_table(queue.arguments),
-        ready_count=queue.ready_count,
-        unsettled_count=queue.unsettled_count,
-        ready_bytes=queue.ready_bytes,
-        unsettled_bytes=queue.unsettled_bytes,
-        consumer_count=queue.consumer_count,
-    )
-
-
-def _exchange(exchange: admin_pb2.Exchange) -> Exchange:
-    return Exchange(
-        name=exchange.name,
-        type=exchange.type,
-        durable=exchange.durable,
-        auto_delete=exchange.auto_delete,
-        internal=exchange.internal,
-        arguments=read_table(exchange.arguments),
-    )
-
-
-def _binding(binding: admin_pb2.Binding) -> Binding:
-    is_exchange = binding.destination_kind == admin_pb2.DESTINATION_KIND_EXCHANGE
-    return Binding(
-        source=binding.source,
-        destination_kind="exchange" if is_exchange else "queue",
-        destination=binding.destination,
-        routing_key=binding.routing_key,
-        arguments=read_table(binding.arguments),
-    )
+from penstock.client.staging import StageInfo
+from penstock.client.steps import Run
+from penstock.client.values import Value
+
+__all__ = ["Admin"]
+
+
+class Admin:
+    """Verbs of administration. Where a verb takes no vhost, it means that of the connection."""
+
+    def __init__(self, run: Run, vhost: str) -> None:
+        self._run = run
+        self._vhost = vhost
+
+    # ------------------------------------------------------------ what a vhost holds
+
+    def list_queues(self) -> list[Queue]:
+        """Return the queues, streams' partitions included."""
+        return self._run(admin_calls.list_queues(self._vhost))
+
+    def get_queue(self, name: str) -> Queue:
+        """Return a queue; raise NotFoundError if there is none of this name."""
+        return self._run(admin_calls.get_queue(self._vhost, name))
+
+    def list_leases(self, queue: str, owner: str | None = None) -> QueueLeases:
+        """Return who has reserved which messages of a queue; with `owner`, of that owner alone."""
+        return self._run(lease_calls.list_leases(self._vhost, queue, owner))
+
+    def list_exchanges(self) -> list[Exchange]:
+        """Return the exchanges."""
+        return self._run(admin_calls.list_exchanges(self._vhost))
+
+    def list_bindings(self, source: str | None = None, destination: str | None = None) -> list[Binding]:
+        """Return the bindings; with `source` or `destination`, only those of that exchange or queue."""
+        return self._run(admin_calls.list_bindings(self._vhost, source, destination))
+
+    def list_streams(self) -> list[StreamInfo]:
+        """Return the streams."""
+        return self._run(stream_calls.list_streams(self._vhost))
+
+    def list_stages(self) -> list[StageInfo]:
+        """Return the stages of staged publishing."""
+        return self._run(staging.list_stages(self._vhost))
+
+    def delete_stage(self, name: str) -> int:
+        """Delete a stage and its record of published batches; return the number of rows that were in it."""
+        return self._run(staging.delete_stage(self._vhost, name))
+
+    def list_producers(self) -> list[Producer]:
+        """Return the names of deduplicating publishers, sorted."""
+        return self._run(stream_calls.list_producers(self._vhost))
+
+    def delete_producer(self, name: str) -> bool:
+        """Forget a deduplicating publisher; return whether the name was known.
+
+        After that, messages that the publisher repeats are stored again.
+        """
+        return self._run(stream_calls.delete_producer(self._vhost, name))
+
+    # ------------------------------------------------------------ vhosts and limits
+
+    def list_vhosts(self) -> list[Vhost]:
+        """Return the vhosts that the user may see."""
+        return self._run(admin_calls.list_vhosts())
+
+    def create_vhost(self, name: str) -> bool:
+        """Create a vhost, if there is none of this name; return whether it is new."""
+        return self._run(admin_calls.create_vhost(name))
+
+    def delete_vhost(self, name: str) -> None:
+        """Delete a vhost with everything in it."""
+        self._run(admin_calls.delete_vhost(name))
+
+    def get_vhost_limits(self, name: str | None = None) -> VhostLimits:
+        """Return the limits of a vhost, and how much of them is used."""
+        return self._run(limit_calls.get_limits(self._vhost if name is None else name))
+
+    def set_vhost_limits(
+        self,
+        name: str | None = None,
+        queues_max: int | None = None,
+        connections_max: int | None = None,
+        publish_rate: int | None = None,
+        publish_bytes_rate: int | None = None,
+        in_flight_bytes_max: int | None = None,
+        message_bytes_max: int | None = None,
+    ) -> None:
+        """Set all limits of a vhost at once; None removes a limit. What exceeds a new limit stays."""
+        limits = {
+            "queues_max": queues_max,
+            "connections_max": connections_max,
+            "publish_rate": publish_rate,
+            "publish_bytes_rate": publish_bytes_rate,
+            "in_flight_bytes_max": in_flight_bytes_max,
+            "message_bytes_max": message_bytes_max,
+        }
+        self._run(limit_calls.set_limits(self._vhost if name is None else name, limits))
+
+    def get_user_limits(self, name: str = "") -> UserLimits:
+        """Return the limits of a user, by default of the one who asks."""
+        return self._run(limit_calls.get_user_limits(name))
+
+    def set_user_limits(
+        self,
+        name: str,
+        connections_max: int | None = None,
+        streams_max: int | None = None,
+        publish_rate: int | None = None,
+        publish_bytes_rate: int | None = None,
+        in_flight_bytes_max: int | None = None,
+        message_bytes_max: int | None = None,
+    ) -> None:
+        """Set all limits of a user at once; None removes a limit."""
+        limits = {
+            "connections_max": connections_max,
+            "streams_max": streams_max,
+            "publish_rate": publish_rate,
+            "publish_bytes_rate": publish_bytes_rate,
+            "in_flight_bytes_max": in_flight_bytes_max,
+            "message_bytes_max": message_bytes_max,
+        }
+        self._run(limit_calls.set_user_limits(name, limits))
+
+    # ------------------------------------------------------------ users and permissions
+
+    def list_users(self) -> list[User]:
+        """Return the users and their tags."""
+        return self._run(admin_calls.list_users())
+
+    def put_user(
+        self, name: str, password: str | None = None, tags: Iterable[str] | None = None, *, force: bool = False
+    ) -> bool:
+        """Add a user or change one; return whether the user is new. None keeps the password, or the tags.
+
+        The last administrator stays one unless `force` is set: PreconditionFailedError.
+        """
+        return self._run(admin_calls.put_user(name, password, None if tags is None else tuple(tags), force))
+
+    def delete_user(self, name: str, *, force: bool = False) -> None:
+        """Delete a user with their permissions.
+
+        The last administrator is not deleted unless `force` is set: PreconditionFailedError.
+        """
+        self._run(admin_calls.delete_user(name, force))
+
+    def list_permissions(self, user: str | None = None, vhost: str | None = None) -> list[Permission]:
+        """Return the permissions; with `user` or `vhost`, only those of them."""
+        return self._run(admin_calls.list_permissions(user, vhost))
+
+    def set_permission(
+        self, user: str, vhost: str | None = None, configure: str = "", write: str = "", read: str = ""
+    ) -> None:
+        """Set what a user may do in a vhost. Each pattern is a regular expression that must match a whole name."""
+        chosen = self._vhost if vhost is None else vhost
+        self._run(admin_calls.set_permission(Permission(user, chosen, configure, write, read)))
+
+    def delete_permission(self, user: str, vhost: str | None = None) -> None:
+        """Delete a user's permission in a vhost."""
+        self._run(admin_calls.delete_permission(user, self._vhost if vhost is None else vhost))
+
+    def list_topic_permissions(self, user: str | None = None, vhost: str | None = None) -> list[TopicPermission]:
+        """Return the topic permissions; with `user` or `vhost`, only those of them."""
+        return self._run(admin_calls.list_topic_permissions(user, vhost))
+
+    def set_topic_permission(
+        self, user: str, exchange: str, vhost: str | None = None, write: str = "", read: str = ""
+    ) -> None:
+        """Narrow what a user may do with a topic exchange.
+
+        Each pattern is a regular expression that must match a whole routing key. `{username}` and `{vhost}` in it
+        stand for those names.
+        """
+        chosen = self._vhost if vhost is None else vhost
+        self._run(admin_calls.set_topic_permission(TopicPermission(user, chosen, exchange, write, read)))
+
+    def delete_topic_permission(self, user: str, exchange: str | None = None, vhost: str | None = None) -> None:
+        """Delete a user's topic permission on one exchange, or all in the vhost."""
+        self._run(admin_calls.delete_topic_permission(user, self._vhost if vhost is None else vhost, exchange))
+
+    # ------------------------------------------------------------ policies
+
+    def list_policies(self, operator: bool = False) -> list[Policy]:
+        """Return the policies, or with `operator` the operator policies."""
+        return self._run(policy_calls.list_policies(self._vhost, operator))
+
+    def set_policy(
+        self,
+        name: str,
+        pattern: str,
+        definition: Mapping[str, Value],
+        apply_to: str = "all",
+        priority: int = 0,
+        operator: bool = False,
+    ) -> None:
+        """Set a policy; it is in force when this returns. An operator policy limits what others may set.
+
+        `pattern` is a regular expression, matched anywhere in a name.
+        """
+        policy = Policy(name, pattern, apply_to, priority, definition)
+        self._run(policy_calls.set_policy(self._vhost, policy, operator))
+
+    def delete_policy(self, name: str, operator: bool = False) -> None:
+        """Delete a policy, or with `operator` an operator policy."""
+        self._run(policy_calls.delete_policy(self._vhost, name, operator))
+
+    # ------------------------------------------------------------ the broker
+
+    def status(self) -> Status:
+        """Return the broker's version, resource use and counts."""
+        return self._run(admin_calls.status())
+
+    def backup(self, directory: str) -> int:
+        """Copy everything into an empty or new directory of the broker's machine; return the bytes written."""
+        return self._run(admin_calls.backup(directory))
+
+    def export_definitions(self, vhost: str | None = None) -> bytes:
+        """Return the definitions as JSON: all of them, or those of one vhost."""
+        return self._run(admin_calls.export_definitions(vhost))
+
+    def import_definitions(self, document: bytes | str, vhost: str | None = None) -> dict[str, int]:
+        """Add the definitions of a document; return how many of each kind were new."""
+        encoded = document.encode() if isinstance(document, str) else document
+        return self._run(admin_calls.import_definitions(encoded, vhost))

@@ -1,23 +1,23 @@
-"""A connection for asyncio. Unary verbs are coroutines; `publish` gives a future at once; `consume` is for `async for`.
+"""A connection for asyncio. Verbs are coroutines; `publish` returns a future at once; `consume` is for `async for`.
 
-All its calls belong on the loop it was opened on. Blocking calls of the transport run on threads of their own, so that
-the loop never waits for the network.
+Use a connection only on the loop on which it was opened. Blocking calls of the transport run on threads of their own,
+so the loop never waits for the network.
 """
 
 import asyncio
 import logging
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from weakref import WeakSet
 
-from penstock.client import admin, lease_calls, policies, staging, stream_calls
-from penstock.client import limits as limit_calls
-from penstock.client.admin import Call, Steps
+from penstock.client.aio_admin import AsyncAdmin
 from penstock.client.aio_publishing import AsyncPublishing
+from penstock.client.aio_stage import AsyncStage
 from penstock.client.aio_stream import AsyncStream
+from penstock.client.aio_topology import AsyncTopology
 from penstock.client.closing import Grace
 from penstock.client.consuming import AsyncConsumption
 from penstock.client.errors import ClosedError, PenstockError, from_status
@@ -26,26 +26,8 @@ from penstock.client.messages import Message
 from penstock.client.opening import Options, greet, open_transport
 from penstock.client.properties import Properties, encode_properties
 from penstock.client.publishing import Publishing
-from penstock.client.records import (
-    Binding,
-    DeclaredQueue,
-    DeclaredStream,
-    Exchange,
-    Permission,
-    Policy,
-    Producer,
-    Queue,
-    QueueLeases,
-    ReservedLease,
-    Status,
-    StreamInfo,
-    TopicPermission,
-    User,
-    UserLimits,
-    Vhost,
-    VhostLimits,
-)
-from penstock.client.staging import AsyncStage, StageInfo
+from penstock.client.staging import target_of
+from penstock.client.steps import Call, Steps, drive_async
 from penstock.client.stream_hosts import AsyncStreamHost
 from penstock.client.transport import ConsumerOptions, Transport
 from penstock.client.values import Value
@@ -63,13 +45,13 @@ _log = logging.getLogger("penstock")
 def connect(
     uri: str = DEFAULT_URI, *, native: bool | None = None, level: str | None = None, timeout: float = 30.0
 ) -> "Connection":
-    """A connection to open with `async with` or `await`; the arguments are those of `penstock.connect`."""
+    """Return a connection to open with `async with` or `await`. The arguments are those of `penstock.connect`."""
     options = Options.read(uri, native, level, timeout)
     return Connection(open_transport(options), options)
 
 
-class Connection:
-    """One connection of one user to one vhost. Publishers and consumers come back by themselves after it broke."""
+class Connection(AsyncTopology):
+    """A connection of one user to one vhost. Publishers and consumers reconnect by themselves."""
 
     def __init__(self, transport: Transport, options: Options) -> None:
         self._transport = transport
@@ -81,6 +63,7 @@ class Connection:
         self._consumptions: WeakSet[AsyncConsumption] = WeakSet()
         self._behind: set[Future[Any]] = set()
         self._streams = AsyncStreamHost(transport, options, self._run_while_up, self._own_publishing)
+        self.admin = AsyncAdmin(self._run, self._vhost)
         self._is_closed = False
         # Once it is being closed.
         self._grace: Grace | None = None
@@ -98,8 +81,10 @@ class Connection:
         await self.close()
 
     async def close(self) -> None:
-        """Ends consumers, waits for outstanding confirms, and hangs up. One that is gone is waited for two seconds at
-        most; confirms that did not come are told by a warning in the log."""
+        """End consumers, wait for outstanding confirms, and hang up.
+
+        This waits two seconds at most for a broker that is gone; the log warns of confirms that did not come.
+        """
         if self._is_closed:
             return
         self._is_closed = True
@@ -131,7 +116,7 @@ class Connection:
         headers: Mapping[str, Value] | None = None,
         mandatory: bool = False,
     ) -> "Future[None]":
-        """Sends the message, in the order of the calls; awaiting the future waits for its confirm.
+        """Send a message, in the order of the calls; await the future to wait for its confirm.
 
         Messages that wait share batches: publish many before awaiting, or from many tasks.
         """
@@ -147,9 +132,9 @@ class Connection:
         headers: Mapping[str, Value] | None = None,
         mandatory: bool = False,
     ) -> int:
-        """Publishes many and returns their number once all are confirmed.
+        """Publish many messages; return their number when all are confirmed.
 
-        `bodies` is iterated over on another thread.
+        Another thread iterates over `bodies`.
         """
         encoded = encode_properties(properties, headers)
         self._check_open()
@@ -167,7 +152,10 @@ class Connection:
         consumer_tag: str = "",
         idle_timeout: float | None = None,
     ) -> AsyncConsumption:
-        """Messages as they come, for `async for`. `idle_timeout` seconds without one end the iteration."""
+        """Return the messages of a queue as they come, for `async for`.
+
+        `idle_timeout` seconds without a message end the iteration.
+        """
         self._check_open()
         port = self._transport.consumer(
             ConsumerOptions(self._vhost, queue, prefetch, auto_ack, exclusive, consumer_tag)
@@ -177,280 +165,23 @@ class Connection:
         return consumption
 
     async def get(self, queue: str, auto_ack: bool = False) -> Message | None:
-        """The next ready message, or None. Its settlement is sent behind the caller's back; `close` waits for it."""
+        """Return the next ready message, or None. Its settlement is sent in the background; `close` waits for it."""
         delivery = read_got(await self._call(*get_call(self._vhost, queue, auto_ack)))
         if delivery is None:
             return None
         return GotMessage(delivery, self._vhost, queue, auto_ack, self._settle)
 
-    # ------------------------------------------------------------ queues
-
-    async def declare_queue(
-        self,
-        name: str = "",
-        durable: bool = True,
-        exclusive: bool = False,
-        auto_delete: bool = False,
-        arguments: Mapping[str, Value] | None = None,
-    ) -> DeclaredQueue:
-        """Makes the queue, or checks that it is as asked; an empty name lets the broker choose one."""
-        queue = admin.make_queue(name, durable, exclusive, auto_delete, arguments)
-        return await self._run(admin.declare_queue(self._vhost, queue))
-
-    async def delete_queue(self, name: str, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Gives the number of messages that went with it."""
-        return await self._run(admin.delete_queue(self._vhost, name, if_unused, if_empty))
-
-    async def purge_queue(self, name: str) -> int:
-        """Drops the ready messages; gives their number."""
-        return await self._run(admin.purge_queue(self._vhost, name))
-
-    async def get_queue(self, name: str) -> Queue:
-        """Raises NotFoundError when it is not there."""
-        return await self._run(admin.get_queue(self._vhost, name))
-
-    async def list_queues(self) -> list[Queue]:
-        return await self._run(admin.list_queues(self._vhost))
-
-    # ------------------------------------------------------------ leases
-
-    async def reserve_lease(
-        self, queue: str, owner: str, lease: int, messages_max: int = 0, bytes_max: int = 0
-    ) -> ReservedLease:
-        """Takes ready messages out of a queue under an owner's next number, or gives that lease again; 0 is no limit.
-        They are read over Arrow Flight, and stay reserved until the owner acknowledges or releases them."""
-        return await self._run(lease_calls.reserve_lease(self._vhost, queue, owner, lease, (messages_max, bytes_max)))
-
-    async def ack_leases(self, queue: str, owner: str, up_to: int) -> int:
-        """Settles what an owner's leases up to this number hold; gives the number of messages."""
-        return await self._run(lease_calls.ack_leases(self._vhost, queue, owner, up_to))
-
-    async def release_leases(self, queue: str, owner: str, first: int = 0) -> int:
-        """Gives back what an owner's leases from this number on hold; with 0 the owner is forgotten, too. Gives the
-        number of messages."""
-        return await self._run(lease_calls.release_leases(self._vhost, queue, owner, first))
-
-    async def list_leases(self, queue: str, owner: str | None = None) -> QueueLeases:
-        """Who has reserved what of a queue."""
-        return await self._run(lease_calls.list_leases(self._vhost, queue, owner))
-
     # ------------------------------------------------------------ streams
 
     def stream(self, name: str) -> AsyncStream:
-        """A stream, or one of its partitions, to publish to and to read; nothing is asked of the broker yet."""
+        """Return a stream, or one of its partitions, to publish to and to read, without asking the broker."""
         self._check_open()
         return AsyncStream(self._streams, name)
 
-    async def declare_stream(
-        self,
-        name: str,
-        partitions: int = 1,
-        max_age: str | None = None,
-        max_bytes: int | None = None,
-        arguments: Mapping[str, Value] | None = None,
-        dedicated: bool = False,
-    ) -> DeclaredStream:
-        """Makes the stream, or checks that it is as asked. `max_age`: a number and a unit of s, m, h, D, M, Y.
-        `dedicated`: each partition has a log of its own."""
-        wanted = stream_calls.stream_arguments(max_age, max_bytes, arguments, dedicated=dedicated)
-        return await self._run(stream_calls.declare_stream(self._vhost, name, partitions, wanted))
-
-    async def delete_stream(self, name: str) -> int:
-        """With all its partitions; gives the number of messages that went with it."""
-        return await self._run(stream_calls.delete_stream(self._vhost, name))
-
-    async def list_streams(self) -> list[StreamInfo]:
-        return await self._run(stream_calls.list_streams(self._vhost))
-
     def stage(self, name: str, stream: str = "", exchange: str | None = None, routing_key: str = "") -> AsyncStage:
-        """Where rows wait that one call publishes to a stream or an exchange, whole and once; nothing is asked of the
-        broker yet."""
+        """Return a stage, without asking the broker. Rows wait in it until one call publishes them, whole and once."""
         self._check_open()
-        return AsyncStage(self._run, staging.target_of(self._vhost, name, stream, exchange, routing_key))
-
-    async def list_stages(self) -> list[StageInfo]:
-        return await self._run(staging.list_stages(self._vhost))
-
-    async def delete_stage(self, name: str) -> int:
-        """With the memory of what it published; gives the number of rows that went with it."""
-        return await self._run(staging.delete_stage(self._vhost, name))
-
-    async def list_producers(self) -> list[Producer]:
-        """The names under which publishers do not repeat themselves, in their order."""
-        return await self._run(stream_calls.list_producers(self._vhost))
-
-    async def delete_producer(self, name: str) -> bool:
-        """What it sends again is stored again. Gives whether it was there."""
-        return await self._run(stream_calls.delete_producer(self._vhost, name))
-
-    # ------------------------------------------------------------ exchanges and bindings
-
-    async def declare_exchange(
-        self,
-        name: str,
-        type: str = "direct",  # noqa: A002
-        durable: bool = True,
-        auto_delete: bool = False,
-        internal: bool = False,
-        arguments: Mapping[str, Value] | None = None,
-    ) -> None:
-        """Makes the exchange, or checks that it is as asked. `type` is direct, fanout, topic or headers."""
-        exchange = admin.make_exchange(name, type, durable, auto_delete, internal, arguments)
-        await self._run(admin.declare_exchange(self._vhost, exchange))
-
-    async def delete_exchange(self, name: str, if_unused: bool = False) -> None:
-        await self._run(admin.delete_exchange(self._vhost, name, if_unused))
-
-    async def list_exchanges(self) -> list[Exchange]:
-        return await self._run(admin.list_exchanges(self._vhost))
-
-    async def bind_queue(
-        self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Value] | None = None
-    ) -> None:
-        """Messages of `exchange` that match reach `queue` from now on."""
-        await self._run(admin.bind(self._vhost, admin.make_binding("queue", queue, exchange, routing_key, arguments)))
-
-    async def unbind_queue(
-        self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Value] | None = None
-    ) -> None:
-        await self._run(admin.unbind(self._vhost, admin.make_binding("queue", queue, exchange, routing_key, arguments)))
-
-    async def bind_exchange(
-        self, destination: str, source: str, routing_key: str = "", arguments: Mapping[str, Value] | None = None
-    ) -> None:
-        """Messages of `source` that match go through `destination` too."""
-        await self._run(
-            admin.bind(self._vhost, admin.make_binding("exchange", destination, source, routing_key, arguments))
-        )
-
-    async def unbind_exchange(
-        self, destination: str, source: str, routing_key: str = "", arguments: Mapping[str, Value] | None = None
-    ) -> None:
-        await self._run(
-            admin.unbind(self._vhost, admin.make_binding("exchange", destination, source, routing_key, arguments))
-        )
-
-    async def list_bindings(self, source: str | None = None, destination: str | None = None) -> list[Binding]:
-        return await self._run(admin.list_bindings(self._vhost, source, destination))
-
-    # ------------------------------------------------------------ vhosts, users, permissions
-
-    async def list_vhosts(self) -> list[Vhost]:
-        return await self._run(admin.list_vhosts())
-
-    async def create_vhost(self, name: str) -> bool:
-        """Whether it is new."""
-        return await self._run(admin.create_vhost(name))
-
-    async def delete_vhost(self, name: str) -> None:
-        """With everything in it."""
-        await self._run(admin.delete_vhost(name))
-
-    async def get_vhost_limits(self, name: str | None = None) -> VhostLimits:
-        """Of this connection's vhost, unless another is named."""
-        return await self._run(limit_calls.get_limits(self._vhost if name is None else name))
-
-    async def set_vhost_limits(
-        self,
-        name: str | None = None,
-        queues_max: int | None = None,
-        connections_max: int | None = None,
-        **more: int | None,
-    ) -> None:
-        """All at once, by the names of `VhostLimits`: one that is None or not named is no limit. What is above a new
-        limit stays."""
-        limits = {"queues_max": queues_max, "connections_max": connections_max, **more}
-        await self._run(limit_calls.set_limits(self._vhost if name is None else name, limits))
-
-    async def get_user_limits(self, name: str = "") -> UserLimits:
-        """Of the user of this connection, unless another is named."""
-        return await self._run(limit_calls.get_user_limits(name))
-
-    async def set_user_limits(self, name: str, **limits: int | None) -> None:
-        """All at once, by the names of `UserLimits`: None is no limit."""
-        await self._run(limit_calls.set_user_limits(name, limits))
-
-    async def list_users(self) -> list[User]:
-        return await self._run(admin.list_users())
-
-    async def put_user(
-        self, name: str, password: str | None = None, tags: Iterable[str] | None = None, *, force: bool = False
-    ) -> bool:
-        """Add a user or change one; return whether the user is new. None keeps the password, or the tags. The last
-        administrator stays one unless `force` is set: PreconditionFailedError."""
-        return await self._run(admin.put_user(name, password, None if tags is None else tuple(tags), force))
-
-    async def delete_user(self, name: str, *, force: bool = False) -> None:
-        """Delete a user with their permissions. The last administrator is not deleted unless `force` is set:
-        PreconditionFailedError."""
-        await self._run(admin.delete_user(name, force))
-
-    async def list_permissions(self, user: str | None = None, vhost: str | None = None) -> list[Permission]:
-        return await self._run(admin.list_permissions(user, vhost))
-
-    async def set_permission(
-        self, user: str, vhost: str | None = None, configure: str = "", write: str = "", read: str = ""
-    ) -> None:
-        """Each is a regular expression that a whole name must match; without `vhost` it is this connection's."""
-        chosen = self._vhost if vhost is None else vhost
-        await self._run(admin.set_permission(Permission(user, chosen, configure, write, read)))
-
-    async def clear_permission(self, user: str, vhost: str | None = None) -> None:
-        await self._run(admin.clear_permission(user, self._vhost if vhost is None else vhost))
-
-    async def list_topic_permissions(self, user: str | None = None, vhost: str | None = None) -> list[TopicPermission]:
-        return await self._run(admin.list_topic_permissions(user, vhost))
-
-    async def set_topic_permission(
-        self, user: str, exchange: str, vhost: str | None = None, write: str = "", read: str = ""
-    ) -> None:
-        """Narrows what the user may do with a topic exchange: each is a regular expression that a whole routing key
-        must match, where `{username}` and `{vhost}` stand for those names."""
-        chosen = self._vhost if vhost is None else vhost
-        await self._run(admin.set_topic_permission(TopicPermission(user, chosen, exchange, write, read)))
-
-    async def clear_topic_permission(self, user: str, exchange: str | None = None, vhost: str | None = None) -> None:
-        """That of one exchange, or all in the virtual host."""
-        await self._run(admin.clear_topic_permission(user, self._vhost if vhost is None else vhost, exchange))
-
-    # ------------------------------------------------------------ policies
-
-    async def list_policies(self, operator: bool = False) -> list[Policy]:
-        return await self._run(policies.list_policies(self._vhost, operator))
-
-    async def set_policy(
-        self,
-        name: str,
-        pattern: str,
-        definition: Mapping[str, Value],
-        apply_to: str = "all",
-        priority: int = 0,
-        operator: bool = False,
-    ) -> None:
-        """In force when it returns. The pattern is found anywhere in a name; `operator` bounds what others may set."""
-        policy = Policy(name, pattern, apply_to, priority, definition)
-        await self._run(policies.set_policy(self._vhost, policy, operator))
-
-    async def clear_policy(self, name: str, operator: bool = False) -> None:
-        await self._run(policies.clear_policy(self._vhost, name, operator))
-
-    # ------------------------------------------------------------ the broker
-
-    async def status(self) -> Status:
-        return await self._run(admin.status())
-
-    async def backup(self, directory: str) -> int:
-        """Makes a copy of everything in an empty or new directory of the broker's machine; gives its bytes."""
-        return await self._run(admin.backup(directory))
-
-    async def export_definitions(self, vhost: str | None = None) -> bytes:
-        """The definitions as JSON: all of them, or those of one vhost."""
-        return await self._run(admin.export_definitions(vhost))
-
-    async def import_definitions(self, document: bytes | str, vhost: str | None = None) -> dict[str, int]:
-        """Adds what the document holds; how many of each kind were new."""
-        encoded = document.encode() if isinstance(document, str) else document
-        return await self._run(admin.import_definitions(encoded, vhost))
+        return AsyncStage(self._run, target_of(self._vhost, name, stream, exchange, routing_key))
 
     # ------------------------------------------------------------ how
 
@@ -464,17 +195,19 @@ class Connection:
         return self
 
     async def _run(self, steps: Steps[T]) -> T:
-        return await _drive(steps, self._call)
+        return await drive_async(steps, self._call)
 
     async def _run_while_up(self, steps: Steps[T]) -> T:
-        """Also while it closes: readers store then how far their groups came. That waits as long as streams may take to
-        end."""
+        """Run a verb to its end, even while the connection closes.
+
+        Readers then store how far their groups came, within the time that streams may take to end.
+        """
         grace = self._grace
         if grace is None:
             return await self._run(steps)
         if self._is_hung_up:
             self._check_open()
-        return await _drive(steps, lambda method, payload: self._send(method, payload, max(1, grace.hang_up_ms())))
+        return await drive_async(steps, lambda method, payload: self._send(method, payload, max(1, grace.hang_up_ms())))
 
     async def _call(self, method: str, payload: bytes) -> bytes:
         self._check_open()
@@ -491,7 +224,7 @@ class Connection:
         self._track(self._send(*call, self._options.timeout_ms))
 
     def _track(self, work: Coroutine[Any, Any, object]) -> None:
-        """Work that nobody awaits: `close` waits for it, and its failure is logged."""
+        """Keep background work: `close` waits for it, and its failure is logged."""
         task = asyncio.ensure_future(work)
         self._behind.add(task)
         task.add_done_callback(self._on_done)
@@ -523,14 +256,3 @@ class Connection:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClosedError("the connection is closed; connect again")
-
-
-async def _drive(steps: Steps[T], call: Callable[[str, bytes], Awaitable[bytes]]) -> T:
-    """`admin.drive` for calls that are awaited."""
-    try:
-        wanted = next(steps)
-        while True:
-            wanted = steps.send(await call(*wanted))
-    except StopIteration as stop:
-        result: T = stop.value
-        return result

@@ -3,17 +3,16 @@
 import asyncio
 from asyncio import Future
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from penstock.client import stream_calls
-from penstock.client.admin import Steps
 from penstock.client.aio_publishing import AsyncPublishing
+from penstock.client.aio_stream_verbs import AsyncStreamVerbs
 from penstock.client.places import Place
 from penstock.client.properties import Properties, encode_properties
 from penstock.client.reading import AsyncStreamReader, ReadingLimits
-from penstock.client.records import Group, PartitionOffsets, StreamInfo
+from penstock.client.steps import Steps
 from penstock.client.stream import KeyedBody, address_of, key_bytes, now_ms
 from penstock.client.transport import ReaderOptions, ReaderPort
 from penstock.client.values import Value
@@ -44,11 +43,11 @@ class Host(Protocol):
     def rpc_error(self) -> type[Exception]: ...
 
 
-class AsyncStream:
+class AsyncStream(AsyncStreamVerbs):
     """A stream, or one partition of it, by its name."""
 
     def __init__(self, host: Host, name: str) -> None:
-        self.name = name
+        super().__init__(host.run, host.vhost, name)
         self._host = host
         self._address: tuple[str, str] | None = None
 
@@ -62,7 +61,7 @@ class AsyncStream:
         auto_store: bool = False,
         idle_timeout: float | None = None,
     ) -> AsyncStreamReader:
-        """Messages as they come, for `async for`."""
+        """Return the messages as they come, for `async for`. The arguments are those of `Stream.read`."""
         limits = ReadingLimits(count, idle_timeout, auto_store)
         wanted = stream_calls.Reading(from_, until, group, single_active)
 
@@ -78,24 +77,6 @@ class AsyncStream:
         self._host.keep(reader)
         return reader
 
-    async def offsets(self, at: "datetime | str | None" = None) -> list[PartitionOffsets]:
-        return await self._host.run(stream_calls.get_offsets(self._host.vhost, self.name, at, now_ms()))
-
-    async def info(self) -> StreamInfo:
-        return await self._host.run(stream_calls.get_stream(self._host.vhost, self.name))
-
-    async def trim(self, before: int, partition: str | None = None) -> int:
-        return await self._host.run(stream_calls.trim_stream(self._host.vhost, partition or self.name, before))
-
-    async def store(self, group: str, offset: int, partition: str | None = None) -> None:
-        await self._host.run(stream_calls.store_offset(self._host.vhost, partition or self.name, group, offset))
-
-    async def groups(self) -> list[Group]:
-        return await self._host.run(stream_calls.list_groups(self._host.vhost, self.name))
-
-    async def delete_group(self, group: str) -> bool:
-        return await self._host.run(stream_calls.delete_group(self._host.vhost, self.name, group))
-
     async def publish(
         self,
         body: bytes,
@@ -103,7 +84,7 @@ class AsyncStream:
         properties: Properties | None = None,
         headers: Mapping[str, Value] | None = None,
     ) -> None:
-        """Returns when the broker confirmed the message. Tasks that publish at once share batches."""
+        """Publish a message; return when the broker confirmed it. Tasks that publish at once share batches."""
         fields = await self._fields(properties, headers)
         await self._send(body, fields, key)
 
@@ -114,7 +95,7 @@ class AsyncStream:
         properties: Properties | None = None,
         headers: Mapping[str, Value] | None = None,
     ) -> int:
-        """Publishes many with one key, or without; returns their number once all are confirmed."""
+        """Publish many messages with one key or none; return their number when all are confirmed."""
         fields = await self._fields(properties, headers)
         return await _all([self._send(body, fields, key) for body in bodies])
 
@@ -124,12 +105,12 @@ class AsyncStream:
         properties: Properties | None = None,
         headers: Mapping[str, Value] | None = None,
     ) -> int:
-        """Publishes pairs of key and body; returns their number once all are confirmed."""
+        """Publish pairs of key and body; return their number when all are confirmed."""
         fields = await self._fields(properties, headers)
         return await _all([self._send(body, fields, key) for key, body in messages])
 
     async def publisher(self, producer: str) -> "AsyncStreamPublisher":
-        """A publisher with a name: `async with await stream.publisher("name") as publisher`."""
+        """Open a named publisher: `async with await stream.publisher("name") as publisher`."""
         if not producer:
             raise ValueError("a publisher's name must not be empty")
         last_sequence = await self._host.run(stream_calls.last_sequence(self._host.vhost, producer))
@@ -176,7 +157,7 @@ class AsyncStreamPublisher:
         headers: Mapping[str, Value] | None = None,
         sequence: int | None = None,
     ) -> "Future[None]":
-        """Sends the message, in the order of the calls; awaiting the future waits for its confirm.
+        """Send a message, in the order of the calls; await the future to wait for its confirm.
 
         Nothing is sent past a message that failed: what failed is sent again first, with its `sequence`.
         """
@@ -190,12 +171,15 @@ class AsyncStreamPublisher:
         return publishing.publish(body, *self._fields(properties, headers), key_bytes(key), chosen)
 
     async def publish_many(self, bodies: Iterable[bytes], key: "bytes | str | None" = None) -> int:
+        """Publish many messages with one key or none; return their number when all are confirmed."""
         return await _all([self.publish(body, key) for body in bodies])
 
     async def publish_keyed(self, messages: Iterable[KeyedBody]) -> int:
+        """Publish pairs of key and body; return their number when all are confirmed."""
         return await _all([self.publish(body, key) for key, body in messages])
 
     async def close(self) -> None:
+        """Wait for outstanding confirms and release the name."""
         await self._host.end_publishing(self._producer)
 
     async def __aenter__(self) -> Self:

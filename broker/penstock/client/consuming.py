@@ -75,6 +75,7 @@ class Consumption:
             self._port.begin_close()
 
     def close(self, grace: Grace | None = None) -> None:
+        """End the consumer; messages that were not acknowledged return to the queue."""
         self.begin_close()
         if not self._is_hung_up:
             self._is_hung_up = True
@@ -157,6 +158,7 @@ class AsyncConsumption:
         self._port.begin_close()
 
     async def close(self, grace: Grace | None = None) -> None:
+        """End the consumer; messages that were not acknowledged return to the queue."""
         self.begin_close()
         if not self._is_hung_up:
             self._is_hung_up = True

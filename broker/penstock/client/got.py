@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from penstock.client.admin import Call
 from penstock.client.messages import ReceivedMessage
+from penstock.client.steps import Call
 from penstock.v1 import messaging_pb2
 
 __all__ = ["GotMessage", "get_call", "read_got"]

@@ -1,11 +1,11 @@
-"""The verbs of leases, without I/O, driven like those of `admin`."""
+"""The verbs of leases, without I/O, driven as `steps` says."""
 
 from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from penstock.client.admin import Steps
 from penstock.client.records import Lease, LeaseOwner, QueueLeases, ReservedLease
+from penstock.client.steps import Steps, ask
 from penstock.v1 import messaging_pb2
 
 __all__ = ["ack_leases", "list_leases", "release_leases", "reserve_lease"]
@@ -44,9 +44,8 @@ def list_leases(vhost: str, queue: str, owner: str | None) -> Steps[QueueLeases]
     return QueueLeases(tuple(owners), answer.ready_count)
 
 
-def _call(method: str, request: Message, response: type[R]) -> Steps[R]:
-    answer = yield SERVICE + method, request.SerializeToString()
-    return response.FromString(answer)
+def _call(method: str, message: Message, response: type[R]) -> Steps[R]:
+    return ask(SERVICE + method, message, response)
 
 
 def _lease(lease: messaging_pb2.Lease) -> Lease:

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from importlib import import_module
 
-from penstock.client import admin
+from penstock.client.admin_calls import list_vhosts
 from penstock.client.errors import AccessRefusedError, ConnectionLostError, PenstockError, from_status
+from penstock.client.steps import drive
 from penstock.client.transport import PublisherOptions, Transport, TransportOptions
 from penstock.client.uri import Address, parse_uri
 
@@ -93,7 +94,7 @@ def greet(transport: Transport, options: Options) -> None:
         return transport.call(method, payload, options.timeout_ms)
 
     try:
-        admin.drive(admin.list_vhosts(), call)
+        drive(list_vhosts(), call)
     except transport.rpc_error as error:
         refusal = from_status(*error.args)
         if isinstance(refusal, AccessRefusedError):

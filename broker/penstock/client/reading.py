@@ -123,6 +123,7 @@ class StreamReader:
             self._readers.store(done)
 
     def close(self) -> None:
+        """End the reader; with `auto_store`, store first how far the group came."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -225,6 +226,7 @@ class AsyncStreamReader:
             self.store(done)
 
     async def close(self) -> None:
+        """End the reader; with `auto_store`, store first how far the group came."""
         if self._is_closed:
             return
         self._is_closed = True

@@ -1,24 +1,36 @@
 """Staged publishing: rows wait in a stage until one call publishes those of a batch, whole and once. For whoever makes
 parts of a batch again, and not the same ones.
 
-The calls are without I/O, driven like those of `admin`; `Stage` and `AsyncStage` are the same for threads and loops.
+The calls are without I/O, driven as `steps` says.
 """
 
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from penstock.client.admin import Steps
 from penstock.client.properties import Properties, encode_properties
+from penstock.client.steps import Steps, ask
 from penstock.client.stream import KeyedBody, key_bytes
 from penstock.client.values import Value
 from penstock.v1 import staging_pb2
 
-__all__ = ["AsyncStage", "Attempt", "PublishedBatch", "Stage", "StageInfo", "delete_stage", "list_stages"]
+__all__ = [
+    "Attempt",
+    "PublishedBatch",
+    "StageInfo",
+    "Target",
+    "delete_stage",
+    "discard_staged",
+    "encoded",
+    "keyed",
+    "list_stages",
+    "publish_staged",
+    "stage_rows",
+    "target_of",
+]
 
-T = TypeVar("T")
 R = TypeVar("R", bound=Message)
 
 SERVICE = "/penstock.v1.StagingService/"
@@ -124,67 +136,6 @@ def delete_stage(vhost: str, name: str) -> Steps[int]:
     return answer.dropped_count
 
 
-class Host(Protocol):
-    """What a stage needs of its connection."""
-
-    def __call__(self, steps: Steps[T], /) -> T: ...
-
-
-class AsyncHost(Protocol):
-    def __call__(self, steps: Steps[T], /) -> Coroutine[Any, Any, T]: ...
-
-
-class Stage:
-    """A stage of one target. It keeps no connection of its own; the first call makes it at the broker."""
-
-    def __init__(self, run: Host, target: Target) -> None:
-        self.target = target
-        self._run = run
-
-    def stage(
-        self,
-        batch: int,
-        rows: Iterable[bytes | KeyedBody],
-        properties: Properties | None = None,
-        headers: Mapping[str, Value] | None = None,
-    ) -> Attempt:
-        """Stages bodies, or pairs of key and body, as one attempt; returns when they are on the disk. When it raises,
-        the attempt is lost, and is to be made anew."""
-        return self._run(stage_rows(self.target, batch, keyed(rows), _encoded(properties, headers)))
-
-    def publish(self, batch: int, attempts: Sequence[Attempt]) -> PublishedBatch:
-        """Publishes the rows of these attempts and drops what else the stage has up to this batch; returns when that
-        is on the disk. It may be repeated until it returns: a batch is published once."""
-        return self._run(publish_staged(self.target, batch, attempts))
-
-    def discard(self, batch: int, attempts: Sequence[Attempt] = ()) -> int:
-        """Drops these attempts, or all, at a batch that is not published; gives the number of rows."""
-        return self._run(discard_staged(self.target, batch, attempts))
-
-
-class AsyncStage:
-    """A stage as a loop uses it; see `Stage` for what each verb does."""
-
-    def __init__(self, run: AsyncHost, target: Target) -> None:
-        self.target = target
-        self._run = run
-
-    async def stage(
-        self,
-        batch: int,
-        rows: Iterable[bytes | KeyedBody],
-        properties: Properties | None = None,
-        headers: Mapping[str, Value] | None = None,
-    ) -> Attempt:
-        return await self._run(stage_rows(self.target, batch, keyed(rows), _encoded(properties, headers)))
-
-    async def publish(self, batch: int, attempts: Sequence[Attempt]) -> PublishedBatch:
-        return await self._run(publish_staged(self.target, batch, attempts))
-
-    async def discard(self, batch: int, attempts: Sequence[Attempt] = ()) -> int:
-        return await self._run(discard_staged(self.target, batch, attempts))
-
-
 def target_of(vhost: str, name: str, stream: str, exchange: str | None, routing_key: str) -> Target:
     """Raises ValueError unless it is either a stream or an exchange."""
     if bool(stream) == (exchange is not None):
@@ -220,10 +171,9 @@ def _attempts(attempts: Sequence[Attempt]) -> list[staging_pb2.StagedAttempt]:
     return [staging_pb2.StagedAttempt(attempt=one.attempt, count=one.count) for one in attempts if one.count]
 
 
-def _encoded(properties: Properties | None, headers: Mapping[str, Value] | None) -> bytes | None:
+def encoded(properties: Properties | None, headers: Mapping[str, Value] | None) -> bytes | None:
     return encode_properties(properties, headers) if properties is not None or headers else None
 
 
-def _call(method: str, request: Message, response: type[R]) -> Steps[R]:
-    answer = yield SERVICE + method, request.SerializeToString()
-    return response.FromString(answer)
+def _call(method: str, message: Message, response: type[R]) -> Steps[R]:
+    return ask(SERVICE + method, message, response)

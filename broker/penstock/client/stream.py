@@ -1,23 +1,21 @@
-"""A stream as a thread uses it: publish, read, see where it stands. It keeps no connection of its own, and does nothing
-until it is asked to."""
+"""A stream as a thread uses it: publish, read, look at its offsets. It keeps no connection of its own."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
 from threading import Lock
 from types import TracebackType
 from typing import Protocol, Self, TypeAlias, TypeVar
 
 from penstock.client import stream_calls
-from penstock.client.admin import Steps
 from penstock.client.failed_order import UnknownOutcomes
 from penstock.client.outcomes import FAILURES_MAX
 from penstock.client.places import Place
 from penstock.client.properties import Properties, encode_properties
 from penstock.client.publishing import NothingSentError, Publishing
 from penstock.client.reading import ReadingLimits, StreamReader
-from penstock.client.records import Group, PartitionOffsets, StreamInfo
+from penstock.client.steps import Steps
+from penstock.client.stream_verbs import StreamVerbs
 from penstock.client.transport import ReaderOptions, ReaderPort
 from penstock.client.values import Value
 
@@ -50,11 +48,11 @@ class Host(Protocol):
     def rpc_error(self) -> type[Exception]: ...
 
 
-class Stream:
+class Stream(StreamVerbs):
     """A stream, or one partition of it, by its name."""
 
     def __init__(self, host: Host, name: str) -> None:
-        self.name = name
+        super().__init__(host.run, host.vhost, name)
         self._host = host
         self._address: tuple[str, str] | None = None
 
@@ -70,7 +68,7 @@ class Stream:
         auto_store: bool = False,
         idle_timeout: float | None = None,
     ) -> StreamReader:
-        """Messages as they come, to iterate over: the partitions together, each in its order.
+        """Return the messages as they come, to iterate over: all partitions together, each in its order.
 
         `from_` is first, last, next, an offset, -N, a datetime or an age such as '1h'; `until` an offset, 'next' or a
         datetime. `idle_timeout` seconds without a message end the iteration.
@@ -83,37 +81,9 @@ class Stream:
         self._host.keep(reader)
         return reader
 
-    def offsets(self, at: "datetime | str | None" = None) -> list[PartitionOffsets]:
-        """Where each partition begins and ends; with `at`, also the first offset stored at that time or later."""
-        return self._host.run(stream_calls.get_offsets(self._host.vhost, self.name, at, now_ms()))
-
-    def info(self) -> StreamInfo:
-        """Raises NotFoundError when it is not there."""
-        return self._host.run(stream_calls.get_stream(self._host.vhost, self.name))
-
-    def trim(self, before: int, partition: str | None = None) -> int:
-        """Drops the oldest messages, none from offset `before` on: what whole segments of the log hold of them.
-
-        Gives the first offset that is there now, which may lie before `before`.
-        """
-        return self._host.run(stream_calls.trim_stream(self._host.vhost, partition or self.name, before))
-
-    # ------------------------------------------------------------ groups
-
-    def store(self, group: str, offset: int, partition: str | None = None) -> None:
-        """The group is done with everything up to this offset; returns when that is on the disk."""
-        self._host.run(stream_calls.store_offset(self._host.vhost, partition or self.name, group, offset))
-
     def _store(self, group: str, partition: str, offset: int) -> None:
         if group:
             self.store(group, offset, partition)
-
-    def groups(self) -> list[Group]:
-        return self._host.run(stream_calls.list_groups(self._host.vhost, self.name))
-
-    def delete_group(self, group: str) -> bool:
-        """Whether anything was stored."""
-        return self._host.run(stream_calls.delete_group(self._host.vhost, self.name, group))
 
     # ------------------------------------------------------------ publishing
 
@@ -124,7 +94,7 @@ class Stream:
         properties: Properties | None = None,
         headers: Mapping[str, Value] | None = None,
     ) -> None:
-        """Returns when the broker confirmed the message. Threads that publish at once share batches."""
+        """Publish a message; return when the broker confirmed it. Threads that publish at once share batches."""
         fields = self._fields(properties, headers)
         if key is None:
             self._retried(self._host.publishing, lambda publishing: publishing.publish(body, *fields))
@@ -139,7 +109,7 @@ class Stream:
         properties: Properties | None = None,
         headers: Mapping[str, Value] | None = None,
     ) -> int:
-        """Publishes many with one key, or without; returns their number once all are confirmed."""
+        """Publish many messages with one key or none; return their number when all are confirmed."""
         fields = self._fields(properties, headers)
         if key is None:
             return self._host.publishing().publish_many(bodies, *fields)
@@ -151,12 +121,12 @@ class Stream:
         properties: Properties | None = None,
         headers: Mapping[str, Value] | None = None,
     ) -> int:
-        """Publishes pairs of key and body; returns their number once all are confirmed."""
+        """Publish pairs of key and body; return their number when all are confirmed."""
         fields = self._fields(properties, headers)
         return self._host.keyed_publishing().publish_keyed(key_pairs(messages), fields, 0)
 
     def publisher(self, producer: str) -> "StreamPublisher":
-        """A publisher with a name, which stores nothing twice though it repeats itself. One at a time may have it."""
+        """Open a named publisher: what it repeats is stored once. One publisher at a time may use a name."""
         if not producer:
             raise ValueError("a publisher's name must not be empty")
         last_sequence = self._host.run(stream_calls.last_sequence(self._host.vhost, producer))
@@ -210,7 +180,7 @@ class StreamPublisher:
         headers: Mapping[str, Value] | None = None,
         sequence: int | None = None,
     ) -> int:
-        """Returns the message's sequence once the broker confirmed that one with it is stored."""
+        """Publish a message; return its sequence when the broker confirmed that it is stored."""
         fields = self._fields(properties, headers)
         with self._sending(sequence) as chosen:
             self._publishing.publish_keyed([(key_bytes(key), body)], fields, chosen)
@@ -224,7 +194,7 @@ class StreamPublisher:
         headers: Mapping[str, Value] | None = None,
         sequence: int | None = None,
     ) -> int:
-        """The same for many; `sequence` is the first one's, the others count up. Returns their number."""
+        """Publish many messages; return their number. `sequence` is the first one's, the others count up."""
         fields = self._fields(properties, headers)
         with self._sending(sequence) as first:
             return self._publishing.publish_many(bodies, *fields, (key_bytes(key), first))
@@ -236,12 +206,13 @@ class StreamPublisher:
         headers: Mapping[str, Value] | None = None,
         sequence: int | None = None,
     ) -> int:
-        """The same for pairs of key and body."""
+        """Publish pairs of key and body; return their number. `sequence` is the first one's."""
         fields = self._fields(properties, headers)
         with self._sending(sequence) as first:
             return self._publishing.publish_keyed(key_pairs(messages), fields, first)
 
     def close(self) -> None:
+        """Wait for outstanding confirms and release the name."""
         if not self._is_closed:
             self._is_closed = True
             self._publishing.close()

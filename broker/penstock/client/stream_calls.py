@@ -1,4 +1,4 @@
-"""The verbs of streams, without I/O, driven like those of `admin`; and what a reading asks before it begins."""
+"""The verbs of streams, without I/O, driven as `steps` says; and what a reading asks before it begins."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from penstock.client.admin import Steps
 from penstock.client.errors import NotFoundError
 from penstock.client.places import Place, ends_of, start_of, timestamp_of
 from penstock.client.records import ArchivedOffsets, DeclaredStream, Group, PartitionOffsets, Producer, StreamInfo
+from penstock.client.steps import Steps, ask
 from penstock.client.transport import ReaderOptions
 from penstock.client.values import Value, read_table, write_table
 from penstock.v1 import streams_pb2
@@ -175,9 +175,8 @@ def _offsets(
     return answer.partitions
 
 
-def _call(method: str, request: Message, response: type[R]) -> Steps[R]:
-    answer = yield SERVICE + method, request.SerializeToString()
-    return response.FromString(answer)
+def _call(method: str, message: Message, response: type[R]) -> Steps[R]:
+    return ask(SERVICE + method, message, response)
 
 
 def _archived(archive: streams_pb2.ArchivedOffsets) -> ArchivedOffsets:

@@ -8,12 +8,12 @@ from threading import Lock
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
-from penstock.client.admin import Steps
 from penstock.client.aio_publishing import AsyncPublishing
 from penstock.client.closing import Grace
 from penstock.client.opening import Options
 from penstock.client.publishing import Publishing
 from penstock.client.reading import AsyncStreamReader
+from penstock.client.steps import Steps
 from penstock.client.transport import ReaderOptions, ReaderPort, Transport
 
 __all__ = ["AsyncStreamHost", "StreamHost"]

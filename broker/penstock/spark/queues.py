@@ -222,13 +222,13 @@ class LeaseDesk:
     def acked(self) -> int:
         """The highest lease that the owner has acknowledged."""
         owner = self._options.owner
-        found = self._tried(lambda connection: connection.list_leases(self._options.queue, owner))
+        found = self._tried(lambda connection: connection.admin.list_leases(self._options.queue, owner))
         return next((each.acked for each in found.owners), 0)
 
     def message_count(self) -> int:
         """What is ready in the queue, and what the owner has reserved."""
         owner = self._options.owner
-        found = self._tried(lambda connection: connection.list_leases(self._options.queue, owner))
+        found = self._tried(lambda connection: connection.admin.list_leases(self._options.queue, owner))
         return found.ready_count + sum(lease.message_count for each in found.owners for lease in each.leases)
 
     def ack(self, up_to: int) -> int:

@@ -16,7 +16,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from penstock.client.errors import ConnectionLostError, DeadlineError, NotFoundError, PenstockError
-from penstock.client.staging import Attempt, Stage
+from penstock.client.stage import Stage
+from penstock.client.staging import Attempt
 from penstock.client.sync import Connection, connect
 from penstock.spark.columns import conformed, published_schema
 from penstock.spark.options import WriteOptions
@@ -73,7 +74,7 @@ def delete_stage(options: WriteOptions, name: str) -> None:
 
     def delete(connection: Connection) -> None:
         with suppress(NotFoundError):  # no task had rows
-            connection.delete_stage(name)
+            connection.admin.delete_stage(name)
 
     asked_again(options, delete)
 

@@ -189,7 +189,7 @@ class ClusterReconciler:
 
     def _ask(self, owner: Owner) -> tuple[BrokerFacts | None, tuple[str, str] | None]:
         try:
-            found = self._world.brokers.get(enter(self._world, owner).address()).status()
+            found = self._world.brokers.get(enter(self._world, owner).address()).admin.status()
         except NotYet as reason:
             return None, (reason.reason, str(reason))
         except NotAuthenticatedError as error:

@@ -38,7 +38,7 @@ def find(broker: Connection, spec: TopologySpec) -> Fields | None:
         case PolicySpec():
             return _find_policy(broker, spec)
         case PermissionSpec():
-            held = broker.list_permissions(user=spec.user, vhost=spec.vhost)
+            held = broker.admin.list_permissions(user=spec.user, vhost=spec.vhost)
             return next(({"configure": each.configure, "write": each.write, "read": each.read} for each in held), None)
     raise AssertionError(spec)
 
@@ -47,9 +47,9 @@ def put(broker: Connection, spec: TopologySpec, administrator: str, password: st
     """Makes it, or changes what can be changed."""
     match spec:
         case VHostSpec():
-            broker.create_vhost(spec.name)
+            broker.admin.create_vhost(spec.name)
             open_vhost(broker, spec.name, administrator)
-            broker.set_vhost_limits(spec.name, **spec.limits.on_broker())
+            broker.admin.set_vhost_limits(spec.name, **spec.limits.on_broker())
         case QueueSpec():
             broker.declare_queue(
                 spec.name, durable=spec.durable, auto_delete=spec.auto_delete, arguments=spec.declared()
@@ -62,13 +62,13 @@ def put(broker: Connection, spec: TopologySpec, administrator: str, password: st
             bind = broker.bind_queue if spec.destination_type == "queue" else broker.bind_exchange
             bind(spec.destination, spec.source, spec.routing_key, dict(spec.arguments))
         case UserSpec():
-            broker.put_user(spec.name, password, spec.tags)
+            broker.admin.put_user(spec.name, password, spec.tags)
             _limit_user(broker, spec)
         case PolicySpec():
             definition = dict(spec.definition)
-            broker.set_policy(spec.name, spec.pattern, definition, spec.apply_to, spec.priority, spec.operator)
+            broker.admin.set_policy(spec.name, spec.pattern, definition, spec.apply_to, spec.priority, spec.operator)
         case PermissionSpec():
-            broker.set_permission(spec.user or "", spec.vhost, spec.configure, spec.write, spec.read)
+            broker.admin.set_permission(spec.user or "", spec.vhost, spec.configure, spec.write, spec.read)
         case _:
             raise AssertionError(spec)
 
@@ -84,7 +84,7 @@ def remove(broker: Connection, spec: TopologySpec) -> None:
 def _remove(broker: Connection, spec: TopologySpec) -> None:
     match spec:
         case VHostSpec():
-            broker.delete_vhost(spec.name)
+            broker.admin.delete_vhost(spec.name)
         case QueueSpec():
             broker.delete_queue(spec.name, if_unused=spec.delete_if_unused, if_empty=spec.delete_if_empty)
         case ExchangeSpec():
@@ -93,32 +93,32 @@ def _remove(broker: Connection, spec: TopologySpec) -> None:
             unbind = broker.unbind_queue if spec.destination_type == "queue" else broker.unbind_exchange
             unbind(spec.destination, spec.source, spec.routing_key, dict(spec.arguments))
         case UserSpec():
-            broker.delete_user(spec.name)
+            broker.admin.delete_user(spec.name)
         case PolicySpec():
-            broker.clear_policy(spec.name, spec.operator)
+            broker.admin.delete_policy(spec.name, spec.operator)
         case PermissionSpec():
-            broker.clear_permission(spec.user or "", spec.vhost)
+            broker.admin.delete_permission(spec.user or "", spec.vhost)
         case _:
             raise AssertionError(spec)
 
 
 def open_vhost(broker: Connection, vhost: str, administrator: str) -> None:
     """The administrator's tag makes vhosts; what is in them takes permissions, which it may give itself."""
-    broker.set_permission(administrator, vhost, EVERYTHING, EVERYTHING, EVERYTHING)
+    broker.admin.set_permission(administrator, vhost, EVERYTHING, EVERYTHING, EVERYTHING)
 
 
 def _find_vhost(broker: Connection, spec: VHostSpec) -> Fields | None:
-    if spec.name not in {vhost.name for vhost in broker.list_vhosts()}:
+    if spec.name not in {vhost.name for vhost in broker.admin.list_vhosts()}:
         return None
-    return {"limits": _named(spec.limits, broker.get_vhost_limits(spec.name))}
+    return {"limits": _named(spec.limits, broker.admin.get_vhost_limits(spec.name))}
 
 
 def _find_user(broker: Connection, spec: UserSpec) -> Fields | None:
-    tags = {user.name: user.tags for user in broker.list_users()}
+    tags = {user.name: user.tags for user in broker.admin.list_users()}
     if spec.name not in tags:
         return None
     try:
-        limits = broker.get_user_limits(spec.name)
+        limits = broker.admin.get_user_limits(spec.name)
     except NotSupportedError:  # A broker from before users had limits.
         limits = UserLimits(connection_count=0)
     return {"tags": sorted(tags[spec.name]), "limits": _named(spec.limits, limits)}
@@ -127,7 +127,7 @@ def _find_user(broker: Connection, spec: UserSpec) -> Fields | None:
 def _limit_user(broker: Connection, spec: UserSpec) -> None:
     limits = spec.limits.on_broker()
     try:
-        broker.set_user_limits(spec.name, **limits)
+        broker.admin.set_user_limits(spec.name, **limits)
     except NotSupportedError:
         if any(limit is not None for limit in limits.values()):
             raise
@@ -140,14 +140,14 @@ def _named(wanted: Limits, found: VhostLimits | UserLimits) -> Fields:
 
 def _find_queue(broker: Connection, spec: QueueSpec) -> Fields | None:
     try:
-        queue = broker.get_queue(spec.name)
+        queue = broker.admin.get_queue(spec.name)
     except NotFoundError:
         return None
     return {"durable": queue.durable, "autoDelete": queue.auto_delete, "arguments": dict(queue.arguments)}
 
 
 def _find_exchange(broker: Connection, spec: ExchangeSpec) -> Fields | None:
-    for exchange in broker.list_exchanges():
+    for exchange in broker.admin.list_exchanges():
         if exchange.name == spec.name:
             return {
                 "type": exchange.type,
@@ -160,7 +160,7 @@ def _find_exchange(broker: Connection, spec: ExchangeSpec) -> Fields | None:
 
 
 def _find_policy(broker: Connection, spec: PolicySpec) -> Fields | None:
-    for policy in broker.list_policies(spec.operator):
+    for policy in broker.admin.list_policies(spec.operator):
         if policy.name == spec.name:
             return {
                 "pattern": policy.pattern,
@@ -172,7 +172,7 @@ def _find_policy(broker: Connection, spec: PolicySpec) -> Fields | None:
 
 
 def _find_binding(broker: Connection, spec: BindingSpec) -> Fields | None:
-    for binding in broker.list_bindings(source=spec.source, destination=spec.destination):
+    for binding in broker.admin.list_bindings(source=spec.source, destination=spec.destination):
         same_kind = binding.destination_kind == spec.destination_type
         if same_kind and binding.routing_key == spec.routing_key and dict(binding.arguments) == dict(spec.arguments):
             return {}

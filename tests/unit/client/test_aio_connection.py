@@ -407,7 +407,7 @@ def test_a_connection_can_be_awaited(transport: FakeTransport) -> None:
     async def main() -> list[str]:
         connection = await Connection(transport, Options(Address(), None, None, 5.0))
         try:
-            return [vhost.name for vhost in await connection.list_vhosts()]
+            return [vhost.name for vhost in await connection.admin.list_vhosts()]
         finally:
             await connection.close()
 

@@ -335,7 +335,7 @@ def test_listing_goes_through_all_pages(connection: Connection, transport: FakeT
         connection.declare_queue(f"q{number}")
     transport.broker.page_size = 2
 
-    assert [queue.name for queue in connection.list_queues()] == ["jobs", "q0", "q1", "q2", "q3", "q4"]
+    assert [queue.name for queue in connection.admin.list_queues()] == ["jobs", "q0", "q1", "q2", "q3", "q4"]
 
 
 def test_declaring_says_what_the_queue_holds(connection: Connection) -> None:
@@ -366,7 +366,7 @@ def test_a_binding_names_both_ends_and_the_kind(connection: Connection, transpor
 
 
 def test_a_user_without_a_password_keeps_it(connection: Connection, transport: FakeTransport) -> None:
-    connection.put_user("walter", tags=["administrator"])
+    connection.admin.put_user("walter", tags=["administrator"])
 
     request = admin_pb2.PutUserRequest.FromString(transport.broker.calls[-1][1])
     assert not request.HasField("password")
@@ -396,4 +396,4 @@ def test_closing_closes_everything_and_says_so_afterwards(transport: FakeTranspo
     with pytest.raises(penstock.ClosedError):
         connection.publish(b"b", routing_key="jobs")
     with pytest.raises(penstock.ClosedError):
-        connection.status()
+        connection.admin.status()

@@ -1,12 +1,13 @@
-"""The verbs about limits of virtual hosts and users, as the others of `admin` are: generators without I/O."""
+"""The calls about limits of virtual hosts and users, without I/O: `steps` says how a connection drives them."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from google.protobuf.message import Message
 
-from penstock.client.admin import Steps, call
+from penstock.client.admin_calls import call
 from penstock.client.records import UserLimits, VhostLimits
+from penstock.client.steps import Steps
 from penstock.v1 import admin_pb2
 
 __all__ = ["get_limits", "get_user_limits", "set_limits", "set_user_limits"]

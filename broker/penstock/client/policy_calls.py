@@ -1,13 +1,14 @@
-"""The verbs about policies, as the others of `admin` are: generators without I/O."""
+"""The calls about policies, without I/O: `steps` says how a connection drives them."""
 
 from collections.abc import Mapping
 
-from penstock.client.admin import Steps, call
+from penstock.client.admin_calls import call
 from penstock.client.records import Policy
+from penstock.client.steps import Steps
 from penstock.client.values import Value, read_table, write_table
 from penstock.v1 import admin_pb2
 
-__all__ = ["clear_policy", "list_policies", "set_policy"]
+__all__ = ["delete_policy", "list_policies", "set_policy"]
 
 
 def list_policies(vhost: str, operator: bool) -> Steps[list[Policy]]:
@@ -28,6 +29,6 @@ def set_policy(vhost: str, policy: Policy, operator: bool) -> Steps[None]:
     yield from call("SetPolicy", request, admin_pb2.SetPolicyResponse)
 
 
-def clear_policy(vhost: str, name: str, operator: bool) -> Steps[None]:
+def delete_policy(vhost: str, name: str, operator: bool) -> Steps[None]:
     request = admin_pb2.ClearPolicyRequest(vhost=vhost, name=name, operator=operator)
     yield from call("ClearPolicy", request, admin_pb2.ClearPolicyResponse)

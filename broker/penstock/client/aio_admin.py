@@ -1,0 +1,244 @@
+"""Administration, as `connection.admin` offers it. The form for threads is generated."""
+
+from collections.abc import Iterable, Mapping
+
+from penstock.client import admin_calls, lease_calls, limit_calls, policy_calls, staging, stream_calls
+from penstock.client.records import (
+    Binding,
+    Exchange,
+    Permission,
+    Policy,
+    Producer,
+    Queue,
+    QueueLeases,
+    Status,
+    StreamInfo,
+    TopicPermission,
+    User,
+    UserLimits,
+    Vhost,
+    VhostLimits,
+)
+from penstock.client.staging import StageInfo
+from penstock.client.steps import AsyncRun
+from penstock.client.values import Value
+
+__all__ = ["AsyncAdmin"]
+
+
+class AsyncAdmin:
+    """Verbs of administration. Where a verb takes no vhost, it means that of the connection."""
+
+    def __init__(self, run: AsyncRun, vhost: str) -> None:
+        self._run = run
+        self._vhost = vhost
+
+    # ------------------------------------------------------------ what a vhost holds
+
+    async def list_queues(self) -> list[Queue]:
+        """Return the queues, streams' partitions included."""
+        return await self._run(admin_calls.list_queues(self._vhost))
+
+    async def get_queue(self, name: str) -> Queue:
+        """Return a queue; raise NotFoundError if there is none of this name."""
+        return await self._run(admin_calls.get_queue(self._vhost, name))
+
+    async def list_leases(self, queue: str, owner: str | None = None) -> QueueLeases:
+        """Return who has reserved which messages of a queue; with `owner`, of that owner alone."""
+        return await self._run(lease_calls.list_leases(self._vhost, queue, owner))
+
+    async def list_exchanges(self) -> list[Exchange]:
+        """Return the exchanges."""
+        return await self._run(admin_calls.list_exchanges(self._vhost))
+
+    async def list_bindings(self, source: str | None = None, destination: str | None = None) -> list[Binding]:
+        """Return the bindings; with `source` or `destination`, only those of that exchange or queue."""
+        return await self._run(admin_calls.list_bindings(self._vhost, source, destination))
+
+    async def list_streams(self) -> list[StreamInfo]:
+        """Return the streams."""
+        return await self._run(stream_calls.list_streams(self._vhost))
+
+    async def list_stages(self) -> list[StageInfo]:
+        """Return the stages of staged publishing."""
+        return await self._run(staging.list_stages(self._vhost))
+
+    async def delete_stage(self, name: str) -> int:
+        """Delete a stage and its record of published batches; return the number of rows that were in it."""
+        return await self._run(staging.delete_stage(self._vhost, name))
+
+    async def list_producers(self) -> list[Producer]:
+        """Return the names of deduplicating publishers, sorted."""
+        return await self._run(stream_calls.list_producers(self._vhost))
+
+    async def delete_producer(self, name: str) -> bool:
+        """Forget a deduplicating publisher; return whether the name was known.
+
+        After that, messages that the publisher repeats are stored again.
+        """
+        return await self._run(stream_calls.delete_producer(self._vhost, name))
+
+    # ------------------------------------------------------------ vhosts and limits
+
+    async def list_vhosts(self) -> list[Vhost]:
+        """Return the vhosts that the user may see."""
+        return await self._run(admin_calls.list_vhosts())
+
+    async def create_vhost(self, name: str) -> bool:
+        """Create a vhost, if there is none of this name; return whether it is new."""
+        return await self._run(admin_calls.create_vhost(name))
+
+    async def delete_vhost(self, name: str) -> None:
+        """Delete a vhost with everything in it."""
+        await self._run(admin_calls.delete_vhost(name))
+
+    async def get_vhost_limits(self, name: str | None = None) -> VhostLimits:
+        """Return the limits of a vhost, and how much of them is used."""
+        return await self._run(limit_calls.get_limits(self._vhost if name is None else name))
+
+    async def set_vhost_limits(
+        self,
+        name: str | None = None,
+        queues_max: int | None = None,
+        connections_max: int | None = None,
+        publish_rate: int | None = None,
+        publish_bytes_rate: int | None = None,
+        in_flight_bytes_max: int | None = None,
+        message_bytes_max: int | None = None,
+    ) -> None:
+        """Set all limits of a vhost at once; None removes a limit. What exceeds a new limit stays."""
+        limits = {
+            "queues_max": queues_max,
+            "connections_max": connections_max,
+            "publish_rate": publish_rate,
+            "publish_bytes_rate": publish_bytes_rate,
+            "in_flight_bytes_max": in_flight_bytes_max,
+            "message_bytes_max": message_bytes_max,
+        }
+        await self._run(limit_calls.set_limits(self._vhost if name is None else name, limits))
+
+    async def get_user_limits(self, name: str = "") -> UserLimits:
+        """Return the limits of a user, by default of the one who asks."""
+        return await self._run(limit_calls.get_user_limits(name))
+
+    async def set_user_limits(
+        self,
+        name: str,
+        connections_max: int | None = None,
+        streams_max: int | None = None,
+        publish_rate: int | None = None,
+        publish_bytes_rate: int | None = None,
+        in_flight_bytes_max: int | None = None,
+        message_bytes_max: int | None = None,
+    ) -> None:
+        """Set all limits of a user at once; None removes a limit."""
+        limits = {
+            "connections_max": connections_max,
+            "streams_max": streams_max,
+            "publish_rate": publish_rate,
+            "publish_bytes_rate": publish_bytes_rate,
+            "in_flight_bytes_max": in_flight_bytes_max,
+            "message_bytes_max": message_bytes_max,
+        }
+        await self._run(limit_calls.set_user_limits(name, limits))
+
+    # ------------------------------------------------------------ users and permissions
+
+    async def list_users(self) -> list[User]:
+        """Return the users and their tags."""
+        return await self._run(admin_calls.list_users())
+
+    async def put_user(
+        self, name: str, password: str | None = None, tags: Iterable[str] | None = None, *, force: bool = False
+    ) -> bool:
+        """Add a user or change one; return whether the user is new. None keeps the password, or the tags.
+
+        The last administrator stays one unless `force` is set: PreconditionFailedError.
+        """
+        return await self._run(admin_calls.put_user(name, password, None if tags is None else tuple(tags), force))
+
+    async def delete_user(self, name: str, *, force: bool = False) -> None:
+        """Delete a user with their permissions.
+
+        The last administrator is not deleted unless `force` is set: PreconditionFailedError.
+        """
+        await self._run(admin_calls.delete_user(name, force))
+
+    async def list_permissions(self, user: str | None = None, vhost: str | None = None) -> list[Permission]:
+        """Return the permissions; with `user` or `vhost`, only those of them."""
+        return await self._run(admin_calls.list_permissions(user, vhost))
+
+    async def set_permission(
+        self, user: str, vhost: str | None = None, configure: str = "", write: str = "", read: str = ""
+    ) -> None:
+        """Set what a user may do in a vhost. Each pattern is a regular expression that must match a whole name."""
+        chosen = self._vhost if vhost is None else vhost
+        await self._run(admin_calls.set_permission(Permission(user, chosen, configure, write, read)))
+
+    async def delete_permission(self, user: str, vhost: str | None = None) -> None:
+        """Delete a user's permission in a vhost."""
+        await self._run(admin_calls.delete_permission(user, self._vhost if vhost is None else vhost))
+
+    async def list_topic_permissions(self, user: str | None = None, vhost: str | None = None) -> list[TopicPermission]:
+        """Return the topic permissions; with `user` or `vhost`, only those of them."""
+        return await self._run(admin_calls.list_topic_permissions(user, vhost))
+
+    async def set_topic_permission(
+        self, user: str, exchange: str, vhost: str | None = None, write: str = "", read: str = ""
+    ) -> None:
+        """Narrow what a user may do with a topic exchange.
+
+        Each pattern is a regular expression that must match a whole routing key. `{username}` and `{vhost}` in it
+        stand for those names.
+        """
+        chosen = self._vhost if vhost is None else vhost
+        await self._run(admin_calls.set_topic_permission(TopicPermission(user, chosen, exchange, write, read)))
+
+    async def delete_topic_permission(self, user: str, exchange: str | None = None, vhost: str | None = None) -> None:
+        """Delete a user's topic permission on one exchange, or all in the vhost."""
+        await self._run(admin_calls.delete_topic_permission(user, self._vhost if vhost is None else vhost, exchange))
+
+    # ------------------------------------------------------------ policies
+
+    async def list_policies(self, operator: bool = False) -> list[Policy]:
+        """Return the policies, or with `operator` the operator policies."""
+        return await self._run(policy_calls.list_policies(self._vhost, operator))
+
+    async def set_policy(
+        self,
+        name: str,
+        pattern: str,
+        definition: Mapping[str, Value],
+        apply_to: str = "all",
+        priority: int = 0,
+        operator: bool = False,
+    ) -> None:
+        """Set a policy; it is in force when this returns. An operator policy limits what others may set.
+
+        `pattern` is a regular expression, matched anywhere in a name.
+        """
+        policy = Policy(name, pattern, apply_to, priority, definition)
+        await self._run(policy_calls.set_policy(self._vhost, policy, operator))
+
+    async def delete_policy(self, name: str, operator: bool = False) -> None:
+        """Delete a policy, or with `operator` an operator policy."""
+        await self._run(policy_calls.delete_policy(self._vhost, name, operator))
+
+    # ------------------------------------------------------------ the broker
+
+    async def status(self) -> Status:
+        """Return the broker's version, resource use and counts."""
+        return await self._run(admin_calls.status())
+
+    async def backup(self, directory: str) -> int:
+        """Copy everything into an empty or new directory of the broker's machine; return the bytes written."""
+        return await self._run(admin_calls.backup(directory))
+
+    async def export_definitions(self, vhost: str | None = None) -> bytes:
+        """Return the definitions as JSON: all of them, or those of one vhost."""
+        return await self._run(admin_calls.export_definitions(vhost))
+
+    async def import_definitions(self, document: bytes | str, vhost: str | None = None) -> dict[str, int]:
+        """Add the definitions of a document; return how many of each kind were new."""
+        encoded = document.encode() if isinstance(document, str) else document
+        return await self._run(admin_calls.import_definitions(encoded, vhost))
