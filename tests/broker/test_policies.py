@@ -108,8 +108,8 @@ def test_policies_are_there_after_a_restart_and_in_the_definitions(tmp_path: Pat
     assert [parameter["component"] for parameter in exported["parameters"]] == ["operator_policy"]
 
     with Broker(tmp_path / "other") as other, penstock.connect(other.uri()) as connection:
-        assert connection.admin.import_definitions(document)["policies"] == 2
-        assert connection.admin.import_definitions(document)["policies"] == 0
+        assert connection.admin.import_definitions(document).added["policies"] == 2
+        assert connection.admin.import_definitions(document).added["policies"] == 0
         assert connection.admin.list_policies(operator=True)[0].definition == {"level": "disk"}
 
 

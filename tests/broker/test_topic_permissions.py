@@ -154,7 +154,7 @@ def test_topic_permissions_are_there_after_a_restart_and_in_definitions(tmp_path
             exported = root.admin.export_definitions()
             root.admin.delete_topic_permission("anna")
             assert root.admin.list_topic_permissions() == []
-            assert root.admin.import_definitions(exported)["topic_permissions"] == 1
+            assert root.admin.import_definitions(exported).added["topic_permissions"] == 1
 
         broker.restart()
 

@@ -7,6 +7,7 @@ from penstock.client import admin_calls, lease_calls, limit_calls, policy_calls,
 from penstock.client.records import (
     Binding,
     Exchange,
+    ImportedDefinitions,
     Permission,
     Policy,
     Producer,
@@ -239,7 +240,12 @@ class Admin:
         """Return the definitions as JSON: all of them, or those of one vhost."""
         return self._run(admin_calls.export_definitions(vhost))
 
-    def import_definitions(self, document: bytes | str, vhost: str | None = None) -> dict[str, int]:
-        """Add the definitions of a document; return how many of each kind were new."""
+    def import_definitions(
+        self, document: bytes | str, vhost: str | None = None, *, skip_unsupported: bool = False
+    ) -> ImportedDefinitions:
+        """Add the definitions of a document; return how many of each kind were new.
+
+        What the broker does not support refuses the whole document, unless `skip_unsupported` leaves it out.
+        """
         encoded = document.encode() if isinstance(document, str) else document
-        return self._run(admin_calls.import_definitions(encoded, vhost))
+        return self._run(admin_calls.import_definitions(encoded, vhost, skip_unsupported))

@@ -11,6 +11,7 @@ from penstock.client.records import (
     Damage,
     DeclaredQueue,
     Exchange,
+    ImportedDefinitions,
     Permission,
     Queue,
     Recovery,
@@ -288,10 +289,10 @@ def export_definitions(vhost: str | None) -> Steps[bytes]:
     return answer.json
 
 
-def import_definitions(document: bytes, vhost: str | None) -> Steps[dict[str, int]]:
-    request = admin_pb2.ImportDefinitionsRequest(json=document, vhost=vhost)
+def import_definitions(document: bytes, vhost: str | None, skip_unsupported: bool) -> Steps[ImportedDefinitions]:
+    request = admin_pb2.ImportDefinitionsRequest(json=document, vhost=vhost, skip_unsupported=skip_unsupported)
     answer = yield from call("ImportDefinitions", request, admin_pb2.ImportDefinitionsResponse)
-    return dict(answer.added)
+    return ImportedDefinitions(dict(answer.added), tuple(answer.skipped))
 
 
 def call(method: str, message: Message, response: type[R]) -> Steps[R]:

@@ -1,6 +1,6 @@
 """What the admin verbs give back: plain records of vhosts, users, exchanges, queues, bindings and the broker's status.
 
-Field names are those of the wire contract, so that `--json` and this module never drift apart.
+Field names are those of the wire contract, so that `--output json` and this module never drift apart.
 """
 
 from collections.abc import Mapping
@@ -15,6 +15,7 @@ __all__ = [
     "DeclaredStream",
     "Exchange",
     "Group",
+    "ImportedDefinitions",
     "PartitionOffsets",
     "Permission",
     "Producer",
@@ -255,6 +256,14 @@ class Policy:
     apply_to: str
     priority: int
     definition: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedDefinitions:
+    """How many of each kind were new, and what was skipped, with the reasons."""
+
+    added: Mapping[str, int]
+    skipped: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """Export and import of definitions, of the whole broker or of one virtual host."""
 
+from dataclasses import dataclass
+
 from penstock.model.names import vhost_name
 from penstock.services.events import Events, LimitsChanged, PermissionsChanged, TopologyChanged
 from penstock.services.ports import Node
@@ -9,6 +11,14 @@ from penstock.vhost import definitions
 from penstock.vhost.definitions_json import DEFINITIONS
 from penstock.vhost.ports import DefinitionsUsers
 from penstock.vhost.vhosts import Vhosts
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """How many of each kind were added, and what was skipped and why."""
+
+    added: dict[str, int]
+    skipped: list[str]
 
 
 class DefinitionVerbs:
@@ -27,11 +37,17 @@ class DefinitionVerbs:
         return await definitions.export_vhost(self._vhosts.get(vhost_name(vhost)), rights, version)
 
     @changing("ImportDefinitions", "vhost")
-    async def import_definitions(self, principal: Principal, text: bytes, vhost: str | None = None) -> dict[str, int]:
-        """Return how many of each kind were added."""
+    async def import_definitions(
+        self, principal: Principal, text: bytes, vhost: str | None = None, *, skips: bool = False
+    ) -> Imported:
+        """Add what a document holds. What is not supported refuses all of it, or with `skips` is left out."""
+        skipped: list[str] = []
         into = None if vhost is None else vhost_name(vhost)
         principal.require_administrator(DEFINITIONS)
         with self._events.commit() as changed:
             # What stopped half-way has changed something too.
             changed.update((TopologyChanged(into or ""), PermissionsChanged(), LimitsChanged()))
-            return await definitions.import_definitions(self._vhosts, self._users, principal.in_broker(), text, into)
+            added = await definitions.import_definitions(
+                self._vhosts, self._users, principal.in_broker(), text, into, skipped if skips else None
+            )
+        return Imported(added, skipped)

@@ -697,15 +697,17 @@ class ExportDefinitionsResponse(_message.Message):
     def __init__(self, json: _Optional[bytes] = ...) -> None: ...
 
 class ImportDefinitionsRequest(_message.Message):
-    __slots__ = ("json", "vhost")
+    __slots__ = ("json", "vhost", "skip_unsupported")
     JSON_FIELD_NUMBER: _ClassVar[int]
     VHOST_FIELD_NUMBER: _ClassVar[int]
+    SKIP_UNSUPPORTED_FIELD_NUMBER: _ClassVar[int]
     json: bytes
     vhost: str
-    def __init__(self, json: _Optional[bytes] = ..., vhost: _Optional[str] = ...) -> None: ...
+    skip_unsupported: bool
+    def __init__(self, json: _Optional[bytes] = ..., vhost: _Optional[str] = ..., skip_unsupported: bool = ...) -> None: ...
 
 class ImportDefinitionsResponse(_message.Message):
-    __slots__ = ("added",)
+    __slots__ = ("added", "skipped")
     class AddedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -714,8 +716,10 @@ class ImportDefinitionsResponse(_message.Message):
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     ADDED_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
     added: _containers.ScalarMap[str, int]
-    def __init__(self, added: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    skipped: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, added: _Optional[_Mapping[str, int]] = ..., skipped: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class BackupRequest(_message.Message):
     __slots__ = ("directory",)

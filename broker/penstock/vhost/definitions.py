@@ -74,19 +74,30 @@ async def export_vhost(vhost: Vhost, actor: Actor, version: str) -> bytes:
 
 
 async def import_definitions(
-    vhosts: Vhosts, users: DefinitionsUsers, actor: Actor, text: bytes, into: VhostName | None = None
+    vhosts: Vhosts,
+    users: DefinitionsUsers,
+    actor: Actor,
+    text: bytes,
+    into: VhostName | None = None,
+    skipped: list[str] | None = None,
 ) -> dict[str, int]:
-    """Gives how many of each were added. `into` takes the export of one vhost, which must not name users."""
+    """Return how many of each were added. `into` takes the export of one vhost, which must not name users.
+
+    What is not supported refuses the import, or with a list of what is `skipped` is left out and added to that.
+    """
     actor.require_administrator(DEFINITIONS)
-    wanted = read_definitions(text, into)
+    wanted = read_definitions(text, into, skips=skipped is not None)
     take_super_streams(wanted)
+    if skipped is not None:
+        skipped += wanted.problems
+        wanted.problems = []
     if into is not None:
         vhosts.get(into)
         if wanted.users or wanted.permissions or wanted.topics or wanted.vhosts:
             wanted.problems.append("users, permissions and vhosts cannot be imported into one vhost")
     _note_unknown_vhosts(vhosts, wanted)
     wanted.problems += users.check(wanted.users, wanted.permissions, wanted.topics)
-    mismatches = await _try_topology(vhosts, wanted)
+    mismatches = await _try_topology(vhosts, wanted, skipped)
     if wanted.problems:
         way_out = "remove these from it"
         raise InvalidArgumentError(DEFINITIONS, f"cannot be honoured: {_shown(wanted.problems)}", way_out)
@@ -105,8 +116,9 @@ def _note_unknown_vhosts(vhosts: Vhosts, wanted: Definitions) -> None:
             wanted.problems.append(f"vhost '{place}' is used and neither there nor among the vhosts")
 
 
-async def _try_topology(vhosts: Vhosts, wanted: Definitions) -> list[str]:
-    """Decides every command on copies. Gives the mismatches; other refusals become problems."""
+async def _try_topology(vhosts: Vhosts, wanted: Definitions, skipped: list[str] | None) -> list[str]:
+    """Decide every command on copies; return the mismatches. Other refusals become problems, or what is skipped."""
+    refused: set[int] = set()
     mismatches: list[str] = []
     trials: dict[VhostName, VhostTopology] = {}
     commands: list[tuple[VhostName, Command]] = [*wanted.exchanges, *wanted.queues, *_binds(wanted), *wanted.policies]
@@ -118,8 +130,18 @@ async def _try_topology(vhosts: Vhosts, wanted: Definitions) -> list[str]:
         except PreconditionFailedError as refusal:
             mismatches.append(str(refusal))
         except RefusedError as refusal:
-            wanted.problems.append(str(refusal))
+            (wanted.problems if skipped is None else skipped).append(str(refusal))
+            refused.add(id(command.binding if isinstance(command, Bind) else command))
+    if skipped is not None:
+        _leave_out(wanted, refused)
     return mismatches
+
+
+def _leave_out(wanted: Definitions, refused: set[int]) -> None:
+    wanted.exchanges = [each for each in wanted.exchanges if id(each[1]) not in refused]
+    wanted.queues = [each for each in wanted.queues if id(each[1]) not in refused]
+    wanted.bindings = [each for each in wanted.bindings if id(each[1]) not in refused]
+    wanted.policies = [each for each in wanted.policies if id(each[1]) not in refused]
 
 
 async def _add(vhosts: Vhosts, users: DefinitionsUsers, wanted: Definitions) -> dict[str, int]:

@@ -84,9 +84,12 @@ class Definitions:
     problems: list[str] = field(default_factory=list)
 
 
-def read_definitions(text: bytes, into: VhostName | None) -> Definitions:
-    """`into` is for the export of one vhost, whose objects do not name it. Raises when the text is no definitions at
-    all; what it asks for in vain is in `problems`."""
+def read_definitions(text: bytes, into: VhostName | None, *, skips: bool = False) -> Definitions:
+    """Read a document; raise InvalidArgumentError if it is no definitions at all.
+
+    `into` is for the export of one vhost, whose objects do not name it. What is not supported is listed in `problems`;
+    with `skips` such an object is left out, too.
+    """
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -94,7 +97,7 @@ def read_definitions(text: bytes, into: VhostName | None) -> Definitions:
         raise InvalidArgumentError(DEFINITIONS, f"is not JSON: {place}", "send an export as it was made") from error
     if not isinstance(document, dict):
         raise InvalidArgumentError(DEFINITIONS, "is no JSON object", "send an export as it was made")
-    return _Reader(into).read(document)
+    return _Reader(into, skips=skips).read(document)
 
 
 def write_topology(entries: Iterable[Entry], vhost: VhostName | None) -> dict[str, list[JSON]]:
@@ -145,8 +148,9 @@ def write_topology(entries: Iterable[Entry], vhost: VhostName | None) -> dict[st
 class _Reader:
     """Goes through one document, and notes problems instead of stopping at the first."""
 
-    def __init__(self, into: VhostName | None) -> None:
+    def __init__(self, into: VhostName | None, *, skips: bool) -> None:
         self._into = into
+        self._skips = skips
         self._found = Definitions()
 
     def read(self, document: JSON) -> Definitions:
@@ -170,11 +174,26 @@ class _Reader:
             ("parameters", self._parameter),
         ):
             for item in self._objects(document, key):
+                problem_count = len(self._found.problems)
                 try:
                     read(item)
                 except RefusedError as refusal:
                     self._problem(f"{key}: {refusal}")
+                    continue
+                # A vhost is needed by what is in it, also without what is not supported of it.
+                if self._skips and len(self._found.problems) > problem_count and key != "vhosts":
+                    self._leave_out_last(key)
         return self._found
+
+    def _leave_out_last(self, key: str) -> None:
+        lists: dict[str, list[Any]] = {
+            "exchanges": self._found.exchanges,
+            "queues": self._found.queues,
+            "bindings": self._found.bindings,
+            "policies": self._found.policies,
+        }
+        if lists.get(key):
+            lists[key].pop()
 
     def _vhost(self, item: JSON) -> None:
         """What only describes a vhost to people is not kept; what would change its behaviour is a problem."""

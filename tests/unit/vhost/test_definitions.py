@@ -425,3 +425,55 @@ def test_another_broker_s_patterns_become_whole_ones_and_ours_stay() -> None:
 
     assert theirs.permissions == [{**permission, "configure": "a", "write": ".*(?:b).*"}]
     assert ours.permissions == [permission]
+
+
+def test_what_is_not_supported_is_skipped_and_named() -> None:
+    async def scenario(one: World, _: World) -> None:
+        document = {
+            "vhosts": [{"name": "blue"}],
+            "queues": [
+                {"name": "kept", "vhost": "blue", "durable": True, "auto_delete": False, "arguments": {}},
+                {"name": "quorum", "vhost": "blue", "type": "quorum", "durable": True, "auto_delete": False},
+                {"name": "ttl", "vhost": "blue", "durable": True, "arguments": {"x-message-ttl": 1000}},
+            ],
+            "bindings": [
+                {"source": "amq.fanout", "vhost": "blue", "destination": name, "destination_type": "queue"}
+                | {"routing_key": "", "arguments": {}}
+                for name in ("kept", "quorum")
+            ],
+            "policies": [
+                {"name": "dlx", "vhost": "blue", "pattern": ".*", "definition": {"dead-letter-exchange": "x"}},
+                {"name": "disk", "vhost": "blue", "pattern": "^d", "definition": {"level": "disk"}},
+            ],
+        }
+        skipped: list[str] = []
+
+        text = json.dumps(document).encode()
+        added = await import_definitions(one.vhosts, one.users, actor(), text, None, skipped)
+
+        assert {key: added[key] for key in ("queues", "bindings", "policies")} == {
+            "queues": 1,
+            "bindings": 1,
+            "policies": 1,
+        }
+        assert len(skipped) == 4
+        for name in (
+            "'quorum': the type 'quorum'",
+            "'ttl'",
+            "dead-letter-exchange",
+            "queue 'quorum' in vhost 'blue' does not exist",
+        ):
+            assert any(name in line for line in skipped), (name, skipped)
+
+    play(scenario)
+
+
+def test_a_difference_is_refused_also_when_what_is_not_supported_is_skipped() -> None:
+    async def scenario(one: World, _: World) -> None:
+        await one.fill()
+        text = json.dumps({"queues": [{"name": "a", "vhost": "blue", "durable": False, "arguments": {}}]}).encode()
+
+        with pytest.raises(PreconditionFailedError, match="differs from what is there"):
+            await import_definitions(one.vhosts, one.users, actor(), text, None, [])
+
+    play(scenario)

@@ -62,5 +62,7 @@ async def import_definitions(
     services: Services, principal: Principal, request: admin.ImportDefinitionsRequest
 ) -> admin.ImportDefinitionsResponse:
     vhost = vhost_of(request.vhost) if request.HasField("vhost") else None
-    added = await services.definitions.import_definitions(principal, request.json, vhost)
-    return admin.ImportDefinitionsResponse(added=added)
+    imported = await services.definitions.import_definitions(
+        principal, request.json, vhost, skips=request.skip_unsupported
+    )
+    return admin.ImportDefinitionsResponse(added=imported.added, skipped=imported.skipped)
