@@ -46,7 +46,9 @@ class Load:
             "--seconds",
             str(limit),
             *flags,
-            "--json",
+            "--keep",
+            "--output",
+            "json",
         ]
         done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=limit * 3 + 60)
         result: dict[str, Any] = json.loads(done.stdout)

@@ -43,14 +43,17 @@ def test_every_kind_is_applied_changed_and_deleted(kubectl: Kubectl) -> None:
     objects[5]["spec"] |= {"tags": ["administrator"], "limits": {"publishRate": 7000}}
     objects[6]["spec"]["write"] = "tour"
     kubectl.apply(*objects)
-    until(lambda: "administrator" in broker(kubectl, "user", "list", "--json"), "the user's tag")
-    until(lambda: '"publish_rate": 7000' in broker(kubectl, "user", "limits", "tour", "--json"), "the user's limit")
-    until(lambda: '"write": "tour"' in broker(kubectl, "permission", "list", "--json"), "the permission")
+    until(lambda: "administrator" in broker(kubectl, "user", "list", "--output", "json"), "the user's tag")
+    until(
+        lambda: '"publish_rate": 7000' in broker(kubectl, "user", "limits", "tour", "--output", "json"),
+        "the user's limit",
+    )
+    until(lambda: '"write": "tour"' in broker(kubectl, "permission", "list", "--output", "json"), "the permission")
 
     for each in reversed(objects):
         kubectl("delete", f"{each['kind'].lower()}.penstock.dev", "tour", "--timeout=30s")
-    assert "tour" not in broker(kubectl, "vhost", "list", "--json")
-    assert "tour" not in broker(kubectl, "user", "list", "--json")
+    assert "tour" not in broker(kubectl, "vhost", "list", "--output", "json")
+    assert "tour" not in broker(kubectl, "user", "list", "--output", "json")
     until(lambda: kubectl.get("secret", "tour-user-credentials") is None, "the Secret is gone")
 
 
@@ -73,7 +76,7 @@ def test_a_stream_is_published_to_and_read_and_keeps_what_a_policy_says(kubectl:
     until(lambda: int(kubectl(*in_broker, FIRST, uri)) > 1, "the oldest are gone", 120)
 
     kubectl("delete", "policies.penstock.dev/short", "queues.penstock.dev/readings", "--timeout=60s")
-    assert "readings" not in broker(kubectl, "queue", "list", "--json")
+    assert "readings" not in broker(kubectl, "queue", "list", "--output", "json")
 
 
 @pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
@@ -100,7 +103,7 @@ def test_what_differs_on_the_broker_is_put_right(kubectl: Kubectl) -> None:
     # Another look comes with the next resync; a change of the object asks for it now.
     kubectl("annotate", "queues.penstock.dev", "drift", "look=again", "--overwrite")
 
-    until(lambda: '"drift"' in broker(kubectl, "queue", "list", "--json"), "the queue is there again")
+    until(lambda: '"drift"' in broker(kubectl, "queue", "list", "--output", "json"), "the queue is there again")
     until(lambda: "DriftRepaired" in kubectl("events", "--for", "queue.penstock.dev/drift"), "an event tells of it")
 
 

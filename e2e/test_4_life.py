@@ -207,7 +207,8 @@ def test_clients_without_a_certificate_are_refused_where_one_is_asked_for(kubect
         "python3",
         "/packages/bin/penstock",
         "status",
-        "--json",
+        "--output",
+        "json",
         "--uri",
     ]
     assert "version" in kubectl(*ask, f"{uri}&cert=/etc/penstock-tls/tls.crt&key=/etc/penstock-tls/tls.key")

@@ -131,7 +131,7 @@ def assert_whole(copy: Path, data_dir: Path, confirmed_before: int) -> None:
 
 
 def restore(copy: Path, data_dir: Path) -> None:
-    command = [penstock_command(), "restore", str(copy), "--data-dir", str(data_dir), "--json"]
+    command = [penstock_command(), "restore", str(copy), "--data-dir", str(data_dir), "--output", "json"]
     done = subprocess.run(command, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     assert json.loads(done.stdout)["vhosts"] == ["/", "other"]

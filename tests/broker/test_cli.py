@@ -25,10 +25,12 @@ def vhost(broker: Broker, name: str) -> str:
     return broker.uri(name)
 
 
-def test_perf_prints_its_figures_and_leaves_its_queues(broker: Broker) -> None:
+def test_perf_prints_its_figures_and_keeps_its_queues_only_when_told(broker: Broker) -> None:
     uri = vhost(broker, "perf")
 
-    result = run("perf", "throughput", "--uri", uri, "--messages", "2000", "--consumers", "0", "--json")
+    result = run(
+        "perf", "throughput", "--uri", uri, "--messages", "2000", "--consumers", "0", "--keep", "--output", "json"
+    )
 
     assert result.returncode == 0, result.stderr
     figures = json.loads(result.stdout)
@@ -37,12 +39,14 @@ def test_perf_prints_its_figures_and_leaves_its_queues(broker: Broker) -> None:
     assert {"published_per_s", "confirmed_per_s", "consumed_per_s", "latency_us"} <= set(figures)
     with penstock.connect(uri) as connection:
         assert connection.admin.get_queue("perf-1").ready_count == 2_000
+        assert run("perf", "throughput", "--uri", uri, "--messages", "10").returncode == 0
+        assert connection.admin.list_queues() == []
 
 
 def test_perf_reads_streams_and_leaves_them_whole(broker: Broker) -> None:
     uri = vhost(broker, "perf-streams")
 
-    flags = ("--uri", uri, "--stream", "--messages", "2000", "--json")
+    flags = ("--uri", uri, "--stream", "--messages", "2000", "--keep", "--output", "json")
     both = run("perf", "throughput", *flags)
     again = run("perf", "throughput", *flags, "--publishers", "0")
 
@@ -59,13 +63,13 @@ def test_perf_consumes_until_empty(broker: Broker) -> None:
         connection.declare_queue("perf-1")
         connection.publish_many([b"x" * 16] * 500, routing_key="perf-1")
 
-    result = run("perf", "throughput", "--uri", uri, "--publishers", "0", "--until-empty", "--json")
+    result = run("perf", "throughput", "--uri", uri, "--publishers", "0", "--until-empty", "--output", "json")
 
     assert json.loads(result.stdout)["consumed"] == 500
 
 
 def test_a_wrong_password_is_one_line_and_a_status(broker: Broker) -> None:
-    result = run("status", "--uri", broker.uri(password="wrong"), "--json")
+    result = run("status", "--uri", broker.uri(password="wrong"), "--output", "json")
 
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr.startswith("penstock: ")
@@ -81,7 +85,7 @@ def test_the_log_of_a_stopped_broker_is_verified(tmp_path: Path) -> None:
             (found,) = connection.admin.list_vhosts()
         own.stop()
 
-    result = run("log", "verify", str(own.data_dir / found.directory), "--json")
+    result = run("log", "verify", str(own.data_dir / found.directory), "--output", "json")
 
     assert result.returncode == 0, result.stderr
     segments = json.loads(result.stdout)
@@ -131,7 +135,7 @@ def test_a_user_keeps_tags_and_the_last_administrator_stays(tmp_path: Path) -> N
     with Broker(tmp_path / "data") as broker:
         flags = ("--uri", broker.uri())
 
-        changed = run("user", "add", "guest", "--password", "guest", *flags)
+        changed = run("user", "set-password", "guest", "--password", "guest", *flags)
         deleted = run("user", "delete", "guest", *flags)
         missing = run("user", "set-password", "walter", "--password", "x", *flags)
         forced = run("user", "delete", "guest", "--force", *flags)
@@ -139,7 +143,7 @@ def test_a_user_keeps_tags_and_the_last_administrator_stays(tmp_path: Path) -> N
     assert changed.returncode == 0, changed.stderr
     assert deleted.returncode == 1
     assert "is the only user with the tag administrator" in deleted.stderr
-    assert missing.stderr == "penstock: user 'walter' not found; add it with `penstock user add walter`\n"
+    assert missing.stderr == "penstock: no user 'walter'; add it with `penstock user add walter`\n"
     assert forced.returncode == 0, forced.stderr
 
 

@@ -73,7 +73,7 @@ def test_one_flipped_byte_costs_one_message_and_is_told(own: Broker) -> None:
 def test_verify_names_segment_position_and_queue_and_repair_drops_the_message(own: Broker) -> None:
     path, at = flip(own, body(7))
 
-    verified = run("log", "verify", str(folder(own)), "--json")
+    verified = run("log", "verify", str(folder(own)), "--output", "json")
 
     assert verified.returncode == 1
     (segment,) = (segment for segment in json.loads(verified.stdout) if segment["error"])

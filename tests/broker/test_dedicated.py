@@ -285,7 +285,7 @@ def test_verify_tells_of_damage_in_a_log_of_its_own(alone: Broker, data: Path) -
         connection.stream("hot").publish_many(bodies(100, 100))
     alone.stop()
     [log] = logs(data)
-    verify = [penstock_command(), "log", "verify", str(log.parent.parent), "--json"]
+    verify = [penstock_command(), "log", "verify", str(log.parent.parent), "--output", "json"]
     whole = subprocess.run(verify, check=True, capture_output=True, timeout=120)
     files = [segment["file"] for segment in json.loads(whole.stdout)]
     assert any(file.startswith(f"shards/{log.name}/msgs.") for file in files)

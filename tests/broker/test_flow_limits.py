@@ -185,13 +185,13 @@ def test_limits_of_users_are_kept_over_a_restart_and_in_definitions(tmp_path: Pa
 
 def test_the_command_line_sets_and_shows_limits(broker: Broker, vhost: str) -> None:
     def run(*arguments: str) -> str:
-        command = [penstock_command(), *arguments, "--uri", broker.uri(vhost), "--json"]
+        command = [penstock_command(), *arguments, "--uri", broker.uri(vhost), "--output", "json"]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS_MAX).stdout
 
-    shown = json.loads(run("user", "limits", "nobody", "--publish-rate", "10", "--max-streams", "2"))
+    shown = json.loads(run("user", "limits", "nobody", "--publish-rate", "10", "--streams-max", "2"))
     assert (shown["publish_rate"], shown["streams_max"]) == (10, 2)
     assert json.loads(run("user", "limits", "nobody", "--clear"))["publish_rate"] is None
-    assert json.loads(run("vhost", "limits", vhost, "--max-in-flight-bytes", "9"))["in_flight_bytes_max"] == 9
+    assert json.loads(run("vhost", "limits", vhost, "--in-flight-bytes-max", "9"))["in_flight_bytes_max"] == 9
     run("vhost", "limits", vhost, "--clear")
 
 

@@ -154,7 +154,7 @@ def test_the_shell_shows_leases_and_releases_them(broker: Broker, vhost: str, co
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     assert "warm" in run("leases", "orders")
-    shown = json.loads(run("leases", "orders", "--json"))
+    shown = json.loads(run("leases", "orders", "--output", "json"))
     assert shown["owners"][0]["leases"][0]["message_count"] == 2
     assert "2 messages" in run("release-leases", "orders", "warm")
     assert connection.admin.get_queue("orders").ready_count == 3

@@ -45,7 +45,7 @@ def folder(directory: Path) -> Path:
 
 
 def assert_healthy(directory: Path) -> None:
-    verified = run("log", "verify", str(directory), "--json")
+    verified = run("log", "verify", str(directory), "--output", "json")
     assert (verified.returncode, verified.stderr) == (0, "")
     assert [segment["error"] for segment in json.loads(verified.stdout) if segment["error"]] == []
 
@@ -72,7 +72,7 @@ def test_a_data_directory_stands_for_all_its_virtual_hosts(own: Broker) -> None:
             connection.admin.create_vhost("other")
         own.stop()
 
-    verified = run("log", "verify", str(own.data_dir), "--json")
+    verified = run("log", "verify", str(own.data_dir), "--output", "json")
 
     assert verified.returncode == 0, verified.stderr
     vhosts = {segment["file"].split("/")[0] for segment in json.loads(verified.stdout)}

@@ -4,10 +4,12 @@ What the page shows of their output must come: a line may have other numbers and
 lines. The paths of the page are put below a temporary directory, and `systemctl` is the test's.
 """
 
+import contextlib
 import os
 import re
 import subprocess
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -46,15 +48,7 @@ class Page:
             return ""
         for place in PLACES:
             command = command.replace(place, f"{self._root}{place}")
-        done = subprocess.run(
-            ["bash", "-c", command],
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=60,
-            check=False,
-        )
-        return done.stdout.decode().replace(str(self._root), "")
+        return on_a_terminal(command, self._environment).replace(str(self._root), "")
 
     def flip(self) -> None:
         """Changes one bit of two orders, behind the broker's back while it is down."""
@@ -65,6 +59,33 @@ class Page:
             content[content.index(order)] ^= 1
         segment.write_bytes(content)
         self._broker.start()
+
+
+def on_a_terminal(command: str, environment: dict[str, str]) -> str:
+    """Return what a command prints on a terminal without colours, and then its errors; of others what they pipe."""
+    ours, theirs = os.openpty()
+    printed = bytearray()
+
+    def read() -> None:
+        # A terminal whose other side is closed is an error to read.
+        with contextlib.suppress(OSError):
+            while part := os.read(ours, 65_536):
+                printed.extend(part)
+
+    reader = Thread(target=read)
+    with subprocess.Popen(
+        ["bash", "-c", command if command.startswith("penstock ") else f"{command} | cat"],
+        env={**environment, "TERM": "xterm", "COLUMNS": "200"},
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+    ) as process:
+        os.close(theirs)
+        reader.start()
+        errors = process.communicate(timeout=60)[1]
+    reader.join()
+    os.close(ours)
+    return re.sub(r"\x1b\[[\d;]*m", "", printed.decode()).replace("\r\n", "\n") + errors.decode()
 
 
 def commands(block: str) -> list[tuple[str, list[str]]]:
@@ -123,7 +144,9 @@ def test_every_command_of_the_page_is_run() -> None:
 
 
 def test_a_command_that_is_not_run_is_noticed() -> None:
-    page = "```console\n$ penstock log verify DIR\n```\n`penstock log repair DIR`, `penstock log verify --json`\n"
+    page = (
+        "```console\n$ penstock log verify DIR\n```\n`penstock log repair DIR`, `penstock log verify --output json`\n"
+    )
 
     assert not_run(page) == ["penstock log repair DIR"]
     assert not_run(page + "```sh\n$ cp -a a b\n```\n") == ["$ cp -a a b", "penstock log repair DIR"]

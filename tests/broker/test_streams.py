@@ -297,11 +297,13 @@ def test_the_command_line_tells_what_is_there(broker: Broker, vhost: str, stream
 
     assert run("publish", "events", "--key-separator", ":", given="k:101\n102\n") == "2 published and confirmed\n"
     assert run("read", "events", "--from", "-3", "--until", "next") == "100\n101\n102\n"
-    lines = run("read", "events", "--from", "-2", "--until", "next", "--json", "--group", "audit").splitlines()
+    lines = run(
+        "read", "events", "--from", "-2", "--until", "next", "--output", "json", "--group", "audit"
+    ).splitlines()
     assert [(one["body"], one["key"]) for one in map(json.loads, lines)] == [("101", "k"), ("102", None)]
-    (offsets,) = json.loads(run("offsets", "events", "--at", "1h", "--json"))
+    (offsets,) = json.loads(run("offsets", "events", "--at", "1h", "--output", "json"))
     assert (offsets["message_count"], offsets["at_timestamp"]) == (102, offsets["first"])
-    (group,) = json.loads(run("groups", "events", "--json"))
+    (group,) = json.loads(run("groups", "events", "--output", "json"))
     assert (group["name"], group["lag"]) == ("audit", 0)
 
 

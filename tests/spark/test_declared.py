@@ -58,7 +58,7 @@ def test_the_example_project_runs_by_either_command_and_each_row_is_stored_once(
     run([own_command, "run"], project, broker, interpreter)
     first = rooms(connection)[before:]
     connection.stream("measures").publish(MEASURES[0])
-    command = [penstock_command(), "pipeline", "run", str(project), "--json"]
+    command = [penstock_command(), "pipeline", "run", str(project), "--output", "json"]
     summary = json.loads(run(command, project, broker, sys.executable))
 
     assert sorted(first) == ["attic", "hall"]

@@ -61,7 +61,7 @@ class Examples:
             subprocess.run(command, cwd=self._folder, env=self._environment, check=True, capture_output=True)
 
     def start(self, name: str, *more: str) -> "subprocess.Popen[str]":
-        command = [*self.commands(name)[-1], "--json", *more]
+        command = [*self.commands(name)[-1], "--output", "json", *more]
         log = (self._folder / "stderr").open("w")
         with log:
             return subprocess.Popen(

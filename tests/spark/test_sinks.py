@@ -22,7 +22,7 @@ def run(document: Path, broker: Broker) -> list[int]:
     """Rows that each sink read."""
     environment = {**os.environ, "PENSTOCK_URI": broker.uri(), "PYTHONPATH": str(ROOT / "broker")}
     environment.pop("PYSPARK_PYTHON", None)
-    command = [penstock_command(), "pipeline", "run", str(document), "--json"]
+    command = [penstock_command(), "pipeline", "run", str(document), "--output", "json"]
     done = subprocess.run(
         command, cwd=document.parent, capture_output=True, text=True, env=environment, check=False, timeout=1_100
     )

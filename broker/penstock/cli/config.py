@@ -6,33 +6,33 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.options import Json
-from penstock.cli.output import print_json, print_rows
+from penstock.cli.group import Commands
+from penstock.cli.output import Format, Output, print_json, print_rows
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Settings of a broker.", no_args_is_help=True)
+app = Commands(help="Show a broker's settings.")
 COLUMNS = ("setting", "value", "from")
 
 
 @app.callback()
 def settings() -> None:
-    """Settings of a broker."""
+    """Show a broker's settings."""
 
 
 @app.command()
 def show(
     config: Annotated[Path | None, typer.Option("--config", help="A TOML file of settings.")] = None,
-    is_json: Json = False,
+    output: Output = None,
 ) -> None:
-    """Show every setting, and where its value comes from."""
+    """Show every setting and its source."""
     node = import_module("penstock.node")
     found, origins = node.load_with_origins(config)
     shown = [(name, _shown(value), origins.get(name, "default")) for name, value in found]
-    if is_json:
+    if output is Format.JSON:
         print_json([dict(zip(COLUMNS, row, strict=True)) for row in shown])
     else:
-        print_rows([(name, str(value), origin) for name, value, origin in shown], COLUMNS)
+        print_rows([(name, str(value), origin) for name, value, origin in shown], COLUMNS, output)
 
 
 def _shown(value: Any) -> Any:

@@ -8,23 +8,20 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.options import DEFAULT_URI, Json, Uri, connected
-from penstock.cli.output import print_done, print_note, print_records, progress
+from penstock.cli.group import Commands
+from penstock.cli.options import Uri, connected
+from penstock.cli.output import Format, Output, print_done, print_note, print_records, progress
 
 __all__ = ["app"]
 
-Directory = Annotated[
-    Path, typer.Argument(help="A vhost's folder in the data directory.", exists=True, file_okay=False)
-]
+Directory = Annotated[Path, typer.Argument(help="A vhost's directory.", exists=True, file_okay=False)]
 
 COLUMNS = ("vhost", "directory", "queues", "exchanges", "bindings", "error")
 REFUSED = 1
 
-app = typer.Typer(help="Definitions, as the JSON of RabbitMQ and LavinMQ.", no_args_is_help=True)
+app = Commands(help="Export, import and check definitions.")
 
-VhostOption = Annotated[
-    str | None, typer.Option("--vhost", help="Only this vhost's, without users. Default: everything.")
-]
+VhostOption = Annotated[str | None, typer.Option("--vhost", help="Only this vhost, without users.")]
 
 
 @app.command("export")
@@ -32,17 +29,17 @@ def save(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="A file, or - for stdout.", allow_dash=True)] = Path("-"),
     vhost: VhostOption = None,
-    uri: Uri = DEFAULT_URI,
-    is_json: Json = False,
+    uri: Uri = None,
+    output: Output = None,
 ) -> None:
-    """Write the definitions to a file or to stdout."""
+    """Export definitions as JSON."""
     with connected(context, uri) as connection:
         document = connection.admin.export_definitions(vhost)
     if str(file) == "-":
         sys.stdout.write(document.decode().rstrip("\n") + "\n")
         return
     file.write_bytes(document)
-    print_done(f"{len(document):,} bytes written to {file}", {"file": str(file), "bytes": len(document)}, is_json)
+    print_done(f"{len(document):,} bytes written to {file}", {"file": str(file), "bytes": len(document)}, output)
 
 
 @app.command("import")
@@ -50,32 +47,44 @@ def load(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="A file, or - for stdin.", allow_dash=True)] = Path("-"),
     vhost: VhostOption = None,
-    uri: Uri = DEFAULT_URI,
-    is_json: Json = False,
+    skip_unsupported: Annotated[
+        bool, typer.Option("--skip-unsupported", help="Leave out and list what is not supported.")
+    ] = False,
+    uri: Uri = None,
+    output: Output = None,
 ) -> None:
-    """Add what a file holds to what is there; a definition that differs from one there is refused."""
+    """Import definitions from JSON.
+
+    Existing definitions stay. One that differs from an existing one refuses the import.
+    """
     document = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-    with connected(context, uri) as connection, progress(is_json) as shown:
+    with connected(context, uri) as connection, progress(output) as shown:
         if shown is not None:
             shown.add_task(f"importing {len(document):,} bytes", total=None)
-        added = connection.admin.import_definitions(document, vhost)
-    if not any(added.values()) and not is_json:
-        print_note("everything in it was there already")
+        imported = connection.admin.import_definitions(document, vhost, skip_unsupported=skip_unsupported)
+    added = imported.added
+    for line in imported.skipped:
+        print_note(f"skipped: {line}")
+    if not any(added.values()) and output is not Format.JSON:
+        print_note("all of it exists already")
     text = "added " + (", ".join(f"{count:,} {kind}" for kind, count in sorted(added.items())) or "nothing")
-    print_done(text, {"added": added}, is_json)
+    print_done(text, imported, output)
 
 
 @app.command()
 def verify(
     directory: Annotated[
-        Path, typer.Argument(help="A data directory, or a vhost's folder in it.", exists=True, file_okay=False)
+        Path, typer.Argument(help="A data directory, or a vhost's directory in it.", exists=True, file_okay=False)
     ],
-    is_json: Json = False,
+    output: Output = None,
 ) -> None:
-    """Check the definitions of a stopped broker; the exit status is 1 when a start refuses them."""
+    """Check the definitions of a stopped broker.
+
+    The exit status is 1 if a broker would refuse to start with them.
+    """
     verifying: Any = import_module("penstock.storage.definitions_verify")
     verified = verifying.verify(directory)
-    print_records(verified, COLUMNS, is_json)
+    print_records(verified, COLUMNS, output)
     refused = [one.error for one in verified if one.error is not None]
     for error in refused:
         typer.echo(f"penstock: {error}", err=True)
@@ -87,13 +96,12 @@ def verify(
 def repair(
     directory: Directory,
     is_yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    is_json: Json = False,
+    output: Output = None,
 ) -> None:
-    """Accept a definitions.amqp that starts refuse, when no better copy is to be had.
+    """Accept a damaged definitions.amqp. Queues may be lost.
 
-    What stands before the first place that cannot be read stays. The next start DELETES the queues that are then no
-    longer named, with their messages. The file as it was stays as definitions.amqp.damaged. A broker must not run
-    meanwhile.
+    Everything before the first unreadable place stays. The next start DELETES all other queues with their messages.
+    The old file stays as definitions.amqp.damaged. Stop the broker first, and use a backup instead if there is one.
     """
     repairing: Any = import_module("penstock.storage.definitions_repair")
     if not is_yes:
@@ -101,7 +109,7 @@ def repair(
         typer.confirm("Let the next start delete every other queue of this folder?", abort=True, err=True)
     readable = repairing.accept(directory)
     kept = ", ".join(f"'{name}'" for name in readable.queues) or "none"
-    print_done(f"accepted; queues that stay: {kept}", asdict(readable), is_json)
+    print_done(f"accepted; queues that stay: {kept}", asdict(readable), output)
 
 
 def _tell(readable: Any) -> None:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.options import Json
-from penstock.cli.output import print_done, print_fields, progress
+from penstock.cli.group import Commands
+from penstock.cli.output import Format, Output, print_done, print_fields, progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Migrate from another broker.", no_args_is_help=True)
+app = Commands(help="Migrate from another broker.")
 
 
 @app.callback()
@@ -29,32 +29,33 @@ def choose() -> None:
 def lavinmq(
     directory: Annotated[Path, typer.Argument(help="LavinMQ's data_dir, stopped or copied.", exists=True)],
     data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", help="The new data directory: empty or not there yet.")
+        Path | None, typer.Option("--data-dir", help="The new data directory; empty or missing.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and check everything, write nothing.")] = False,
-    partial: Annotated[bool, typer.Option("--partial", help="Leave out what cannot be taken, and list it.")] = False,
-    is_json: Json = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and check, write nothing.")] = False,
+    partial: Annotated[bool, typer.Option("--partial", help="Leave out and list what is not supported.")] = False,
+    output: Output = None,
 ) -> None:
-    """Take over users, permissions, virtual hosts, exchanges, queues, bindings and messages of a LavinMQ.
+    """Import a LavinMQ data directory.
 
-    What was acknowledged stays behind. What cannot be taken is listed, and refuses the import unless it is --partial.
+    This imports users, permissions, vhosts, exchanges, queues, bindings and messages that are not acknowledged.
+    Anything that is not supported is listed and fails the import, unless --partial is given.
     """
     if dry_run == (data_dir is not None):
         raise typer.BadParameter("name the new data directory with --data-dir, or ask for a --dry-run")
     importing = import_module("penstock.importing.writing")
-    with progress(is_json) as shown:
+    with progress(output) as shown:
         target = None if data_dir is None else data_dir.absolute()
         report: Any = importing.import_lavinmq(directory, target, is_partial=partial, on_progress=_shown_on(shown))
     fields = asdict(report)
-    if is_json:
-        print_done("", fields, is_json)
+    if output is Format.JSON:
+        print_done("", fields, output)
         return
     left_out: list[str] = fields.pop("left_out")
-    print_fields(fields)
+    print_fields(fields, output)
     for line in left_out:
         sys.stderr.write(f"not taken: {line}\n")
     done = "nothing was written" if data_dir is None else f"start a broker with --data-dir {data_dir}"
-    print_done(done, fields, is_json)
+    print_done(done, fields, output)
 
 
 def _shown_on(bar: "Progress | None") -> Callable[[int, int], None]:

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.output import print_json, print_rows
+from penstock.cli.group import Commands
+from penstock.cli.output import Format, Output, print_json, print_rows
 
 __all__ = ["app"]
 
-app = typer.Typer(help="The logs of a stopped broker.", no_args_is_help=True)
+app = Commands(help="Inspect and repair logs of a stopped broker.")
 COLUMNS = ("file", "first_position", "bytes", "records", "messages", "settles", "error")
 DAMAGED = 1
 # The entry of messages that live and have no record.
@@ -20,21 +21,23 @@ NO_FILE = "no segment"
 Directory = Annotated[
     Path, typer.Argument(help="A data directory, or a vhost's directory in it.", exists=True, file_okay=False)
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print nothing but JSON on stdout.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 @app.command()
-def inspect(directory: Directory, is_json: JsonOption = False) -> None:
-    """Show the segments and what they hold."""
-    _print(_logs().inspect(directory, verify=False), is_json)
+def inspect(directory: Directory, output: Output = None) -> None:
+    """Show segments and their contents."""
+    _print(_logs().inspect(directory, verify=False), output)
 
 
 @app.command()
-def verify(directory: Directory, is_json: JsonOption = False) -> None:
-    """Check every byte of every record; the exit status is 1 when something is damaged."""
+def verify(directory: Directory, output: Output = None) -> None:
+    """Check every record.
+
+    The exit status is 1 if something is damaged.
+    """
     segments = _logs().inspect(directory, verify=True)
-    _print(segments, is_json)
+    _print(segments, output)
     lines = [line for segment in segments for line in _damage_of(segment)]
     for line in lines:
         typer.echo(f"penstock: {line}", err=True)
@@ -43,19 +46,18 @@ def verify(directory: Directory, is_json: JsonOption = False) -> None:
 
 
 @app.command()
-def repair(directory: Directory, is_yes: YesOption = False, is_json: JsonOption = False) -> None:
-    """Drop what cannot be read, so that starts and consumers do not meet it again.
+def repair(directory: Directory, is_yes: YesOption = False, output: Output = None) -> None:
+    """Drop messages that cannot be read.
 
-    Messages that live and cannot be read are settled as dropped; a segment whose header cannot be read gets another
-    name. Nothing is deleted and what can be read stays, so verify tells of it until its segment goes. A broker must
-    not run meanwhile.
+    They are marked as dropped, and a segment without a readable header is renamed. No file is deleted, so `verify`
+    reports the damage until its segment is removed. Stop the broker first.
     """
     if not is_yes:
         for line in (line for segment in _logs().inspect(directory, verify=True) for line in _damage_of(segment)):
             typer.echo(f"penstock: {line}", err=True)
         typer.confirm(f"Drop every message in {directory} that cannot be read?", abort=True, err=True)
     repaired = _logs().repair(directory)
-    if is_json:
+    if output is Format.JSON:
         print_json(asdict(repaired))
         return
     for dropped in repaired.dropped:
@@ -89,8 +91,8 @@ def _queues(names: list[str]) -> str:
     return f"queue{'s' if len(names) > 1 else ''} " + ", ".join(f"'{name}'" for name in names)
 
 
-def _print(segments: list[dict[str, Any]], is_json: bool) -> None:
-    if is_json:
+def _print(segments: list[dict[str, Any]], output: Format | None) -> None:
+    if output is Format.JSON:
         print_json(segments)
         return
-    print_rows([[segment[column] for column in COLUMNS] for segment in segments], COLUMNS)
+    print_rows([[segment[column] for column in COLUMNS] for segment in segments], COLUMNS, output)

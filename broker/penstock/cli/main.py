@@ -15,6 +15,7 @@ from penstock.cli import (
     backup,
     bindings,
     config,
+    contexts,
     definitions,
     exchanges,
     imports,
@@ -31,6 +32,7 @@ from penstock.cli import (
     users,
     vhosts,
 )
+from penstock.cli.group import Commands
 
 __all__ = ["app"]
 
@@ -51,17 +53,17 @@ class CommandGroup(TyperGroup):
             raise typer.Exit(BROKEN_PIPE) from error
         except _expected() as error:
             # Of settings each problem has a line.
-            texts = str(error).splitlines() if type(error).__name__ == "ConfigurationError" else [str(error)]
+            texts = str(error).splitlines() if type(error).__name__ == "ConfigurationError" else [_told(error)]
             for text in texts:
                 sys.stderr.write(f"penstock: {' '.join(text.split()) or type(error).__name__}\n")
             raise typer.Exit(FAILED) from error
 
 
-app = typer.Typer(
+app = Commands(
     cls=CommandGroup,
     name="penstock",
-    help="A message broker: start one, send and receive, look after it.",
-    no_args_is_help=True,
+    help="Run and use a Penstock message broker.",
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -79,7 +81,25 @@ def start(
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """A message broker: start one, send and receive, look after it."""
+    """Run and use a Penstock message broker."""
+
+
+@app.command("help")
+def show_help(
+    context: typer.Context,
+    words: Annotated[
+        list[str] | None, typer.Argument(help="A command, such as: queue list.", show_default=False)
+    ] = None,
+) -> None:
+    """Show the help of a command."""
+    found: Any = context.find_root()
+    for word in words or []:
+        group = found.command
+        command = group.get_command(found, word) if isinstance(group, TyperGroup) else None
+        if command is None:
+            raise ValueError(f"no command '{' '.join(words or [])}'; see `penstock help`")
+        found = typer.Context(command, info_name=word, parent=found)
+    typer.echo(found.get_help())
 
 
 def _version() -> str:
@@ -89,6 +109,13 @@ def _version() -> str:
         return version("penstock")
     except PackageNotFoundError:
         return "unknown (run from a source tree that is not installed)"
+
+
+def _told(error: BaseException) -> str:
+    """Return an error's text; of a file that cannot be used, its name and why."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"cannot use '{error.filename}': {error.strerror.lower()}"
+    return str(error)
 
 
 def _expected() -> tuple[type[BaseException], ...]:
@@ -116,6 +143,7 @@ app.command("status")(status.status)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
 app.add_typer(config.app, name="config")
+app.add_typer(contexts.app, name="context")
 app.add_typer(queues.app, name="queue")
 app.add_typer(streams.app, name="stream")
 app.add_typer(exchanges.app, name="exchange")

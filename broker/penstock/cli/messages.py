@@ -1,7 +1,7 @@
 """`penstock publish`, `consume` and `get`: messages from and to a shell.
 
-A body goes in as it is given and comes out as it was stored, followed by a line end; with `--json` each message is one
-line.
+A body goes in as it is given and comes out as it was stored, followed by a line end. With `--output json` each message
+is one line.
 """
 
 import sys
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from penstock.cli.options import DEFAULT_URI, Json, Uri, connected, read_fields
-from penstock.cli.output import print_done, print_json, print_note, progress
+from penstock.cli.options import QueueName, Uri, complete_exchanges, connected, read_fields
+from penstock.cli.output import Format, Output, print_done, print_json, print_note, progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -31,26 +31,31 @@ INTERRUPTED = 130
 
 def publish(
     context: typer.Context,
-    body: Annotated[str, typer.Argument(help="The message, or - for one message per line of stdin.")] = "-",
+    body: Annotated[str, typer.Argument(help="The message, or - for a message per line of stdin.")] = "-",
     exchange: Annotated[
-        str, typer.Option("--exchange", "-e", help="Empty: straight to the queue that the key names.")
+        str,
+        typer.Option(
+            "--exchange", "-e", help="The exchange; default: straight to a queue.", autocompletion=complete_exchanges
+        ),
     ] = "",
-    routing_key: Annotated[str, typer.Option("--routing-key", "-r")] = "",
-    header: Annotated[list[str] | None, typer.Option("--header", help="NAME=VALUE, more than once.")] = None,
+    routing_key: Annotated[str, typer.Option("--routing-key", "-r", help="The routing key.")] = "",
+    header: Annotated[list[str] | None, typer.Option("--header", help="NAME=VALUE; repeatable.")] = None,
     prop: Annotated[
-        list[str] | None, typer.Option("--property", "-p", help="NAME=VALUE, such as content_type=text/plain.")
+        list[str] | None, typer.Option("--property", "-p", help="NAME=VALUE, as in content_type=text/plain.")
     ] = None,
     mandatory: Annotated[
         bool | None,
-        typer.Option(
-            "--mandatory/--no-mandatory", help="Fail when it reaches no queue; the default without an exchange."
-        ),
+        typer.Option("--mandatory/--no-mandatory", help="Fail if no queue gets it; default without exchange."),
     ] = None,
-    level: Annotated[str | None, typer.Option("--level", help="os or disk: what the confirm promises.")] = None,
-    uri: Uri = DEFAULT_URI,
-    is_json: Json = False,
+    level: Annotated[str | None, typer.Option("--level", help="What a confirm promises: os or disk.")] = None,
+    uri: Uri = None,
+    output: Output = None,
 ) -> None:
-    """Publish a message, or a message per line of stdin, and wait for the confirms."""
+    """Publish messages and wait for the confirms.
+
+    With - each line of stdin is a message: its line end is removed and nothing else, and an empty line is an empty
+    message.
+    """
     from penstock.client.errors import ReturnedError
 
     fields = read_fields(prop)
@@ -58,9 +63,9 @@ def publish(
     bodies = lines() if body == "-" else iter([body.encode()])
     count = 0
     if not exchange and not routing_key and mandatory is not False:
-        raise ValueError("a message without an exchange needs --routing-key, the name of a queue")
+        raise ValueError("no exchange and no queue; name a queue with --routing-key, or an exchange with --exchange")
     is_mandatory = not exchange if mandatory is None else mandatory
-    with connected(context, uri, level=level) as connection, progress(is_json) as shown:
+    with connected(context, uri, level=level) as connection, progress(output) as shown:
         try:
             for chunk in chunks(bodies):
                 count += connection.publish_many(chunk, exchange, routing_key, properties, mandatory=is_mandatory)
@@ -68,23 +73,23 @@ def publish(
         except ReturnedError as error:
             if exchange:
                 raise
-            raise ValueError(f"there is no queue '{routing_key}'; declare it first or correct the key") from error
-    print_done(f"{count:,} published and confirmed", {"published": count}, is_json)
+            raise ValueError(f"no queue '{routing_key}'; declare it first or correct the key") from error
+    print_done(f"{count:,} published and confirmed", {"published": count}, output)
 
 
 def consume(
     context: typer.Context,
-    queue: Annotated[str, typer.Argument()],
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many.")] = None,
-    requeue: Annotated[
-        bool, typer.Option("--requeue/--ack", help="Put back what was printed, instead of taking it out.")
-    ] = False,
-    prefetch: Annotated[int, typer.Option("--prefetch", min=1)] = 1_000,
-    idle: Annotated[float | None, typer.Option("--idle", min=0, help="End after so many seconds without one.")] = None,
-    uri: Uri = DEFAULT_URI,
-    is_json: Json = False,
+    queue: QueueName,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after this many.")] = None,
+    requeue: Annotated[bool, typer.Option("--requeue/--ack", help="Return messages to the queue at the end.")] = False,
+    prefetch: Annotated[int, typer.Option("--prefetch", min=1, help="Most unacked messages at a time.")] = 1_000,
+    idle: Annotated[
+        float | None, typer.Option("--idle", min=0, help="End after this many seconds without a message.")
+    ] = None,
+    uri: Uri = None,
+    output: Output = None,
 ) -> None:
-    """Print messages as they come, until --count, --idle or Ctrl-C ends it."""
+    """Consume and print messages until Ctrl-C."""
     if requeue:
         # What is held until the end must fit, and what comes back must not be printed twice.
         prefetch = max(prefetch, count or 0)
@@ -94,7 +99,7 @@ def consume(
         messages = connection.consume(queue, prefetch=prefetch, idle_timeout=idle)
         try:
             with messages:
-                _print_messages(iter(messages), count, held if requeue else None, is_json)
+                _print_messages(iter(messages), count, held if requeue else None, output)
                 for message in held:
                     message.nack(requeue=True)
         except KeyboardInterrupt:
@@ -104,20 +109,20 @@ def consume(
 
 def get(
     context: typer.Context,
-    queue: Annotated[str, typer.Argument()],
-    requeue: Annotated[bool, typer.Option("--requeue/--ack", help="Put it back, instead of taking it out.")] = False,
-    uri: Uri = DEFAULT_URI,
-    is_json: Json = False,
+    queue: QueueName,
+    requeue: Annotated[bool, typer.Option("--requeue/--ack", help="Return it to the queue.")] = False,
+    uri: Uri = None,
+    output: Output = None,
 ) -> None:
-    """Print the next message of a queue, if there is one."""
+    """Get and print the next message."""
     with connected(context, uri) as connection:
         message = connection.get(queue)
         if message is None:
             print_note(f"queue '{queue}' has no ready message")
-            if is_json:
+            if output is Format.JSON:
                 print_json(None)
             return
-        _print_message(message, is_json)
+        _print_message(message, output)
         if requeue:
             message.nack(requeue=True)
         else:
@@ -125,11 +130,11 @@ def get(
 
 
 def _print_messages(
-    messages: "Iterator[Message]", count: int | None, held: "list[Message] | None", is_json: bool
+    messages: "Iterator[Message]", count: int | None, held: "list[Message] | None", output: Format | None
 ) -> None:
     left = -1 if count is None else count
     for message in messages:
-        _print_message(message, is_json)
+        _print_message(message, output)
         if held is None:
             message.ack()
         else:
@@ -139,8 +144,8 @@ def _print_messages(
             return
 
 
-def _print_message(message: "Message", is_json: bool) -> None:
-    if is_json:
+def _print_message(message: "Message", output: Format | None) -> None:
+    if output is Format.JSON:
         print_json(_described(message))
         sys.stdout.flush()
         return
@@ -192,8 +197,9 @@ def _properties(fields: dict[str, Any], headers: dict[str, Any]) -> "Properties"
 
 
 def lines() -> Iterator[bytes]:
+    """Yield the lines of stdin without their newlines; a carriage return stays."""
     for line in sys.stdin.buffer:
-        yield line.rstrip(b"\r\n")
+        yield line.removesuffix(b"\n")
 
 
 def chunks(bodies: Iterator[T]) -> Iterator[list[T]]:

@@ -1,46 +1,139 @@
-"""The options that commands share, and the connection they lead to.
+"""The options that commands share, the connection they lead to, and the names that a shell completes.
 
 A test puts its own `connect` into the context's `obj`; nothing else is ever there.
 """
 
 import json
+import os
+import sys
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
 import penstock
+from penstock.cli import contexts
 
 if TYPE_CHECKING:
     from penstock import Connection
 
-__all__ = ["Arguments", "IfEmpty", "IfUnused", "Json", "Uri", "connected", "read_fields"]
+__all__ = [
+    "Arguments",
+    "ExchangeName",
+    "IfEmpty",
+    "IfUnused",
+    "PolicyName",
+    "QueueName",
+    "Uri",
+    "UserName",
+    "VhostName",
+    "address_of",
+    "complete_exchanges",
+    "complete_queues",
+    "complete_streams",
+    "complete_users",
+    "complete_vhosts",
+    "connected",
+    "connected_to",
+    "read_fields",
+]
 
+COMPLETION_SECONDS = 1.0
 DEFAULT_URI = "penstock://guest:guest@127.0.0.1:5680/"
 
 Uri = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--uri",
         envvar="PENSTOCK_URI",
-        help="penstock://user:password@host:port/vhost, or penstocks:// for TLS",
-        show_default=True,
+        help="The broker: penstock://user@host:port/vhost.",
+        metavar="URI",
+        show_default=False,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print nothing but JSON on stdout.")]
 Arguments = Annotated[
     list[str] | None,
-    typer.Option("--argument", "-a", help="NAME=VALUE, more than once; a VALUE that is JSON is read so."),
+    typer.Option("--argument", "-a", help="NAME=VALUE; repeatable. JSON values are parsed."),
 ]
-IfUnused = Annotated[bool, typer.Option("--if-unused", help="Refuse while something uses it.")]
-IfEmpty = Annotated[bool, typer.Option("--if-empty", help="Refuse while it holds messages.")]
+IfUnused = Annotated[bool, typer.Option("--if-unused", help="Only if nothing uses it.")]
+IfEmpty = Annotated[bool, typer.Option("--if-empty", help="Only if it holds no messages.")]
 
 
-def connected(context: typer.Context, uri: str, **options: Any) -> "AbstractContextManager[Connection]":
-    """A connection to the broker at `uri`."""
+def connected(context: typer.Context, uri: str | None, **options: Any) -> "AbstractContextManager[Connection]":
+    """Connect to the broker that the options name."""
+    return connected_to(context, address_of(context, uri), **options)
+
+
+def connected_to(context: typer.Context, address: str, **options: Any) -> "AbstractContextManager[Connection]":
+    """Connect to the broker at a complete URI."""
     connect = context.obj or penstock.connect
-    connection: Connection = connect(uri, **options)
+    connection: Connection = connect(address, **options)
     return connection
+
+
+def address_of(context: typer.Context, uri: str | None) -> str:
+    """Return the URI to connect to, with its password.
+
+    An option counts more than a variable, and a variable more than the current context.
+    """
+    named, password_file = context.params.get("named"), context.params.get("password_file")
+    source = context.get_parameter_source("uri")
+    if named and source is not None and source.name == "COMMANDLINE":
+        raise typer.BadParameter("cannot be combined with --uri", param_hint="--context")
+    if uri is None or named:
+        found = contexts.find(named or os.environ.get("PENSTOCK_CONTEXT") or None)
+        uri = DEFAULT_URI if found is None else found.uri
+        password_file = password_file or (found.password_file if found else None)
+    return _with_password(uri, password_file, asks=bool(context.params.get("asks_password")))
+
+
+def _with_password(uri: str, password_file: Path | str | None, *, asks: bool) -> str:
+    """Return the URI with the password that was asked for, that a file or PENSTOCK_PASSWORD has, or its own."""
+    from penstock.client.uri import format_uri, parse_uri
+
+    parts = urlsplit(uri)
+    if asks:
+        password = typer.prompt("Password", hide_input=True, err=True)
+    elif password_file is not None:
+        password = Path(password_file).read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
+    elif parts.password is None and "PENSTOCK_PASSWORD" in os.environ:
+        password = os.environ["PENSTOCK_PASSWORD"]
+    elif parts.username is not None and parts.password is None and sys.stdin.isatty():
+        password = typer.prompt(f"Password of {parts.username}", hide_input=True, err=True)
+    else:
+        return uri
+    return format_uri(replace(parse_uri(uri), password=password))
+
+
+def completed(names: "Callable[[Connection], Iterable[str]]") -> Callable[[typer.Context, str], list[str]]:
+    """Return a completion by names that the broker knows. It is silent when the broker does not answer soon."""
+
+    def complete(context: typer.Context, incomplete: str) -> list[str]:
+        try:
+            with connected(context, context.params.get("uri"), timeout=COMPLETION_SECONDS) as connection:
+                return [name for name in names(connection) if name.startswith(incomplete)]
+        except Exception:  # noqa: BLE001  (a shell that completes has no place for an error)
+            return []
+
+    return complete
+
+
+complete_queues = completed(lambda connection: [each.name for each in connection.admin.list_queues()])
+complete_streams = completed(lambda connection: [each.name for each in connection.admin.list_streams()])
+complete_exchanges = completed(lambda connection: [each.name for each in connection.admin.list_exchanges()])
+complete_vhosts = completed(lambda connection: [each.name for each in connection.admin.list_vhosts()])
+complete_users = completed(lambda connection: [each.name for each in connection.admin.list_users()])
+complete_policies = completed(lambda connection: [each.name for each in connection.admin.list_policies()])
+
+QueueName = Annotated[str, typer.Argument(help="The queue.", autocompletion=complete_queues, show_default=False)]
+ExchangeName = Annotated[str, typer.Argument(help="The exchange.", autocompletion=complete_exchanges)]
+VhostName = Annotated[str, typer.Argument(help="The vhost.", autocompletion=complete_vhosts)]
+UserName = Annotated[str, typer.Argument(help="The user.", autocompletion=complete_users)]
+PolicyName = Annotated[str, typer.Argument(help="The policy.", autocompletion=complete_policies)]
 
 
 def read_fields(pairs: list[str] | None) -> dict[str, Any]:

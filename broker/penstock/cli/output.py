@@ -1,4 +1,5 @@
-"""What commands print: JSON for programs, tables and sentences for people. Results go to stdout, all else to stderr."""
+"""What commands print: JSON for programs, columns for pipes, tables and sentences for people. Results go to stdout, all
+else to stderr."""
 
 import json
 import sys
@@ -7,51 +8,91 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, is_dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["print_done", "print_fields", "print_json", "print_note", "print_records", "print_rows", "progress"]
+__all__ = [
+    "Format",
+    "Output",
+    "print_done",
+    "print_fields",
+    "print_json",
+    "print_note",
+    "print_records",
+    "print_rows",
+    "progress",
+]
+
+
+WIDE = 1_000
+
+
+class Format(StrEnum):
+    """How results are printed. Without one it is a table on a terminal and plain in a pipe."""
+
+    TABLE = "table"
+    PLAIN = "plain"
+    JSON = "json"
+
+
+Output = Annotated[
+    Format | None,
+    typer.Option("--output", "-o", help="Format of results; default: table, plain in a pipe.", show_default=False),
+]
 
 
 def print_json(value: Any) -> None:
-    """One JSON text and a line end. Records become objects, bytes base64."""
+    """Print one JSON text and a line end. Records become objects, bytes base64."""
     sys.stdout.write(json.dumps(value, default=_plain, ensure_ascii=False) + "\n")
 
 
-def print_done(sentence: str, value: Any, is_json: bool) -> None:
-    """What a command that changes something ends with."""
-    if is_json:
+def print_done(sentence: str, value: Any, output: Format | None) -> None:
+    """Print what a command that changes something ends with."""
+    if output is Format.JSON:
         print_json(value)
     else:
         sys.stdout.write(sentence + "\n")
 
 
 def print_note(sentence: str) -> None:
+    """Print a line to stderr."""
     sys.stderr.write(sentence + "\n")
 
 
-def print_records(records: Sequence[Any], columns: Sequence[str], is_json: bool) -> None:
-    """Records as a JSON array, or as a table of some of their fields."""
-    if is_json:
+def print_records(records: Sequence[Any], columns: Sequence[str], output: Format | None) -> None:
+    """Print records as a JSON array, or some of their fields as columns."""
+    if output is Format.JSON:
         print_json(records)
         return
-    print_rows([[getattr(record, column) for column in columns] for record in records], columns)
+    print_rows([[getattr(record, column) for column in columns] for record in records], columns, output)
 
 
-def print_rows(rows: Iterable[Sequence[Any]], columns: Sequence[str]) -> None:
-    """A table for people."""
+def print_rows(rows: Iterable[Sequence[Any]], columns: Sequence[str], output: Format | None = None) -> None:
+    """Print columns: in a pipe bare numbers and words, `-` for nothing, two spaces apart."""
+    if is_plain(output):
+        _print_plain([columns, *([_bare(value) for value in row] for row in rows)])
+        return
     from rich.table import Table
 
-    table = Table(*columns)
+    table = Table()
+    for column in columns:
+        # A name must be complete, on a narrow terminal on several lines.
+        table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*map(_cell, row))
     _print(table)
 
 
-def print_fields(fields: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
-    """Names and values, one a line."""
+def print_fields(fields: Mapping[str, Any] | Iterable[tuple[str, Any]], output: Format | None = None) -> None:
+    """Print names and values, one a line."""
+    if is_plain(output):
+        _print_plain([(name, _bare(value)) for name, value in dict(fields).items()])
+        return
     from rich.table import Table
 
     table = Table(show_header=False, box=None)
@@ -60,9 +101,14 @@ def print_fields(fields: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
     _print(table)
 
 
-def progress(is_json: bool) -> "AbstractContextManager[Progress | None]":
-    """A progress bar on stderr for work that takes long, where somebody watches."""
-    if is_json or not sys.stderr.isatty():
+def is_plain(output: Format | None) -> bool:
+    """Return whether programs read the output, not people."""
+    return output is Format.PLAIN or (output is None and not sys.stdout.isatty())
+
+
+def progress(output: Format | None) -> "AbstractContextManager[Progress | None]":
+    """Return a progress bar on stderr for work that takes long, if a person watches."""
+    if output is Format.JSON or not sys.stderr.isatty():
         return nullcontext()
     from rich.console import Console
     from rich.progress import Progress
@@ -73,8 +119,28 @@ def progress(is_json: bool) -> "AbstractContextManager[Progress | None]":
 def _print(table: Any) -> None:
     from rich.console import Console
 
-    # A pipe has no width: lines must not be cut for its sake.
-    Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else 1_000).print(table)
+    # What is piped as a table all the same must not be cut for the width of a pipe.
+    Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else WIDE).print(table)
+
+
+def _print_plain(lines: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        padded = (value.ljust(width) for value, width in zip(line, widths, strict=True))
+        sys.stdout.write("  ".join(padded).rstrip() + "\n")
+
+
+def _bare(value: Any) -> str:
+    """Return a value as one word where it can be one."""
+    if value is None or value in ("", (), [], {}):
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return json.dumps(dict(value), default=_plain, ensure_ascii=False, separators=(",", ":"))
+    if isinstance(value, list | tuple):
+        return ",".join(_bare(item) for item in value)
+    return " ".join(str(value).split())
 
 
 def _cell(value: Any) -> str:

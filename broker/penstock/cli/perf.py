@@ -1,58 +1,72 @@
 """`penstock perf`: measures a broker with the native load generator, and what each message costs the broker's CPU.
 
-The queues perf-1, perf-2, ... are durable and stay with what was not consumed.
+The queues perf-1, perf-2, ... are durable and deleted at the end, unless --keep is given.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.options import DEFAULT_URI, Json, Uri, connected
-from penstock.cli.output import print_fields, print_json, progress
+from penstock.cli.group import Commands
+from penstock.cli.options import Uri, address_of, connected_to
+from penstock.cli.output import Format, Output, print_fields, print_json, progress
 
 if TYPE_CHECKING:
+    from penstock import Connection
     from penstock.client.records import Status
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Measure a broker.", no_args_is_help=True)
+app = Commands(help="Measure a broker's performance.")
 
 LEVELS = ("os", "disk")
 STEP_SECONDS = 0.1
 
-Size = Annotated[int, typer.Option("--size", min=0, max=512 * 1024 * 1024, help="Bytes of a body.")]
-Seconds = Annotated[float, typer.Option("--seconds", min=0.1, max=86_400)]
+Size = Annotated[int, typer.Option("--size", min=0, max=512 * 1024 * 1024, help="Bytes of a message body.")]
+Seconds = Annotated[float, typer.Option("--seconds", min=0.1, max=86_400, help="How long to measure.")]
 SECONDS = 5.0
-Level = Annotated[str, typer.Option("--level", help="os or disk: what the confirms promise.")]
+Level = Annotated[str, typer.Option("--level", help="What a confirm promises: os or disk.")]
+
+Keep = Annotated[bool, typer.Option("--keep", help="Keep the queues and their messages.")]
 
 
 @app.command()
 def throughput(
     context: typer.Context,
     size: Size = 16,
-    batch: Annotated[int, typer.Option("--batch", min=1, max=10_000, help="Messages a request.")] = 100,
-    publishers: Annotated[int, typer.Option("--publishers", min=0, max=1_000)] = 1,
-    consumers: Annotated[int, typer.Option("--consumers", min=0, max=1_000)] = 1,
-    queues: Annotated[int, typer.Option("--queues", min=1, max=100_000)] = 1,
-    in_flight: Annotated[int, typer.Option("--in-flight", min=1, help="Most unconfirmed of a publisher.")] = 1_000,
-    prefetch: Annotated[int, typer.Option("--prefetch", min=1, help="Most unsettled of a consumer.")] = 4_000,
+    batch: Annotated[int, typer.Option("--batch", min=1, max=10_000, help="Messages per request.")] = 100,
+    publishers: Annotated[int, typer.Option("--publishers", min=0, max=1_000, help="Number of publishers.")] = 1,
+    consumers: Annotated[int, typer.Option("--consumers", min=0, max=1_000, help="Number of consumers.")] = 1,
+    queues: Annotated[int, typer.Option("--queues", min=1, max=100_000, help="Number of queues.")] = 1,
+    in_flight: Annotated[
+        int, typer.Option("--in-flight", min=1, help="Most unconfirmed messages of a publisher.")
+    ] = 1_000,
+    prefetch: Annotated[int, typer.Option("--prefetch", min=1, help="Most unacked messages of a consumer.")] = 4_000,
     seconds: Annotated[
         float | None,
-        typer.Option("--seconds", min=0.1, max=86_400, help=f"{SECONDS:g} where nothing else ends it."),
+        typer.Option(
+            "--seconds",
+            min=0.1,
+            max=86_400,
+            help=f"How long to measure; default: {SECONDS:g}, if nothing else ends it.",
+        ),
     ] = None,
-    messages: Annotated[int | None, typer.Option("--messages", min=1, help="End after so many, if sooner.")] = None,
-    until_empty: Annotated[bool, typer.Option("--until-empty", help="Consume until nothing is left.")] = False,
-    stream: Annotated[
-        bool, typer.Option("--stream", help="Streams in place of queues; consumers are readers.")
-    ] = False,
+    messages: Annotated[int | None, typer.Option("--messages", min=1, help="End after this many messages.")] = None,
+    until_empty: Annotated[bool, typer.Option("--until-empty", help="Consume until the queues are empty.")] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="Use streams instead of queues.")] = False,
     level: Level = "os",
-    uri: Uri = DEFAULT_URI,
-    is_json: Json = False,
+    keeps: Keep = False,
+    uri: Uri = None,
+    output: Output = None,
 ) -> None:
-    """Publish and consume as fast as it goes; each publisher and consumer has a connection of its own."""
+    """Measure how many messages a second pass.
+
+    Each publisher and consumer has a connection of its own.
+    """
     options = {
         "size": size,
         "batch": batch,
@@ -70,54 +84,68 @@ def throughput(
     limit = _limit(seconds, messages is not None or (until_empty and publishers == 0))
     if limit is not None:
         options["seconds"] = limit
-    _measure(context, uri, is_json, "measure_throughput", options)
+    _measure(context, uri, output, "measure_throughput", options, keeps)
 
 
 @app.command()
 def latency(
     context: typer.Context,
     size: Size = 100,
-    rate: Annotated[float, typer.Option("--rate", min=0.1, max=1_000_000, help="Messages a second.")] = 1_000,
+    rate: Annotated[float, typer.Option("--rate", min=0.1, max=1_000_000, help="Messages per second.")] = 1_000,
     seconds: Seconds = SECONDS,
     level: Level = "os",
-    uri: Uri = DEFAULT_URI,
-    is_json: Json = False,
+    keeps: Keep = False,
+    uri: Uri = None,
+    output: Output = None,
 ) -> None:
-    """Publish one by one at a steady rate; how long confirms and deliveries take."""
+    """Measure how long confirms and deliveries take."""
     options = {"size": size, "rate": rate, "queues": 1, "seconds": seconds, "level": _level(level)}
-    _measure(context, uri, is_json, "measure_latency", options)
+    _measure(context, uri, output, "measure_latency", options, keeps)
 
 
 def _measure(
     context: typer.Context,
-    uri: str,
-    is_json: bool,
+    uri: str | None,
+    output: Format | None,
     name: str,
     options: dict[str, Any],
+    keeps: bool,
 ) -> None:
     from penstock.client.uri import parse_uri
 
-    address = parse_uri(uri)
+    whole_uri = address_of(context, uri)
+    address = parse_uri(whole_uri)
     options |= {"target": address.target, "authorization": address.authorization, "vhost": address.vhost}
     if address.tls is not None:
         options["tls"] = dict(
             zip(("authorities", "certificate", "key", "server_name"), address.tls.texts(), strict=True)
         )
     measure = _native(name)
-    with connected(context, uri) as connection:
-        for number in range(1, options["queues"] + 1):
-            declare = connection.declare_stream if options.get("stream") else connection.declare_queue
-            declare(f"perf-{number}")
+    with connected_to(context, whole_uri) as connection, _queues(connection, options, keeps):
         before = connection.admin.status()
-        figures = _watched(measure, options, is_json)
+        figures = _watched(measure, options, output)
         after = connection.admin.status()
     figures["broker_cpu_us"] = _cpu_us(before, after)
-    if is_json:
+    if output is Format.JSON:
         print_json(figures)
     else:
-        print_fields(figures)
+        print_fields(figures, output)
     if figures.get("errors"):
         raise ValueError(f"not all went well: {'; '.join(figures['errors'])}")
+
+
+@contextmanager
+def _queues(connection: "Connection", options: dict[str, Any], keeps: bool) -> Iterator[None]:
+    """Declare the queues or streams, and delete them at the end."""
+    is_stream = options.get("stream")
+    names = [f"perf-{number}" for number in range(1, options["queues"] + 1)]
+    for name in names:
+        (connection.declare_stream if is_stream else connection.declare_queue)(name)
+    try:
+        yield
+    finally:
+        for name in () if keeps else names:
+            (connection.delete_stream if is_stream else connection.delete_queue)(name)
 
 
 def _limit(seconds: float | None, ends_by_itself: bool) -> float | None:
@@ -134,7 +162,7 @@ def _cpu_us(before: "Status", after: "Status") -> float:
 
 
 def _watched(
-    measure: Callable[[dict[str, Any]], dict[str, Any]], options: dict[str, Any], is_json: bool
+    measure: Callable[[dict[str, Any]], dict[str, Any]], options: dict[str, Any], output: Format | None
 ) -> dict[str, Any]:
     """Runs a measurement beside a progress bar; Ctrl-C leaves it behind."""
     from penstock.client.errors import PenstockError
@@ -150,7 +178,7 @@ def _watched(
 
     thread = Thread(target=run, name="penstock-perf", daemon=True)
     thread.start()
-    with progress(is_json) as shown:
+    with progress(output) as shown:
         task = None if shown is None else shown.add_task("measuring", total=options.get("seconds"))
         while thread.is_alive():
             thread.join(STEP_SECONDS)

@@ -4,101 +4,117 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import DEFAULT_URI, Json, Uri, connected
-from penstock.cli.output import print_done, print_records
+from penstock.cli.group import Commands
+from penstock.cli.options import ExchangeName, Uri, UserName, complete_users, complete_vhosts, connected
+from penstock.cli.output import Output, print_done, print_records
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Permissions: regular expressions that a whole name must match.", no_args_is_help=True)
+app = Commands(help="Manage permissions.")
 COLUMNS = ("user", "vhost", "configure", "write", "read")
 
 TOPIC_COLUMNS = ("user", "vhost", "exchange", "write", "read")
 
-VhostOption = Annotated[str | None, typer.Option("--vhost", help="Default: the URI's.")]
+VhostOption = Annotated[
+    str | None, typer.Option("--vhost", help="The vhost; default: the URI's.", autocompletion=complete_vhosts)
+]
 
 
 @app.command("list")
 def show(
     context: typer.Context,
-    user: Annotated[str | None, typer.Option("--user", help="Only those of this user.")] = None,
-    vhost: Annotated[str | None, typer.Option("--vhost", help="Only those in this vhost.")] = None,
-    uri: Uri = DEFAULT_URI,
-    is_json: Json = False,
+    user: Annotated[
+        str | None, typer.Option("--user", help="Only those of this user.", autocompletion=complete_users)
+    ] = None,
+    vhost: Annotated[
+        str | None, typer.Option("--vhost", help="Only those in this vhost.", autocompletion=complete_vhosts)
+    ] = None,
+    uri: Uri = None,
+    output: Output = None,
 ) -> None:
-    """List the permissions."""
+    """List permissions."""
     with connected(context, uri) as connection:
-        print_records(connection.admin.list_permissions(user, vhost), COLUMNS, is_json)
+        print_records(connection.admin.list_permissions(user, vhost), COLUMNS, output)
 
 
 @app.command("set")
-@app.command("add", hidden=True)
 def put(
     context: typer.Context,
-    user: str,
+    user: UserName,
     vhost: VhostOption = None,
-    configure: Annotated[str, typer.Option("--configure", help="What they may declare and delete.")] = "",
-    write: Annotated[str, typer.Option("--write", help="What they may publish to.")] = "",
-    read: Annotated[str, typer.Option("--read", help="What they may consume from.")] = "",
-    uri: Uri = DEFAULT_URI,
-    is_json: Json = False,
+    configure: Annotated[str, typer.Option("--configure", help="Pattern of names to declare and delete.")] = "",
+    write: Annotated[str, typer.Option("--write", help="Pattern of names to publish to.")] = "",
+    read: Annotated[str, typer.Option("--read", help="Pattern of names to consume from.")] = "",
+    uri: Uri = None,
+    output: Output = None,
 ) -> None:
-    """Give a user permissions in a virtual host, in place of those they had there."""
+    """Set a user's permissions in a vhost.
+
+    Each pattern is a regular expression that must match a whole name.
+    """
     with connected(context, uri) as connection:
         connection.admin.set_permission(user, vhost, configure, write, read)
-    print_done(f"permissions of '{user}' set", {"user": user}, is_json)
+    print_done(f"permissions of '{user}' set", {"user": user}, output)
 
 
 @app.command()
 def delete(
-    context: typer.Context, user: str, vhost: VhostOption = None, uri: Uri = DEFAULT_URI, is_json: Json = False
+    context: typer.Context, user: UserName, vhost: VhostOption = None, uri: Uri = None, output: Output = None
 ) -> None:
-    """Take a user's permissions in a virtual host away."""
+    """Delete a user's permissions in a vhost."""
     with connected(context, uri) as connection:
         connection.admin.delete_permission(user, vhost)
-    print_done(f"permissions of '{user}' deleted", {"user": user}, is_json)
+    print_done(f"permissions of '{user}' deleted", {"user": user}, output)
 
 
 @app.command("list-topic")
 def show_topic(
     context: typer.Context,
-    user: Annotated[str | None, typer.Option("--user", help="Only those of this user.")] = None,
-    vhost: Annotated[str | None, typer.Option("--vhost", help="Only those in this vhost.")] = None,
-    uri: Uri = DEFAULT_URI,
-    is_json: Json = False,
+    user: Annotated[
+        str | None, typer.Option("--user", help="Only those of this user.", autocompletion=complete_users)
+    ] = None,
+    vhost: Annotated[
+        str | None, typer.Option("--vhost", help="Only those in this vhost.", autocompletion=complete_vhosts)
+    ] = None,
+    uri: Uri = None,
+    output: Output = None,
 ) -> None:
-    """List which routing keys of topic exchanges users may write and bind."""
+    """List topic permissions."""
     with connected(context, uri) as connection:
-        print_records(connection.admin.list_topic_permissions(user, vhost), TOPIC_COLUMNS, is_json)
+        print_records(connection.admin.list_topic_permissions(user, vhost), TOPIC_COLUMNS, output)
 
 
 @app.command("set-topic")
 def put_topic(
     context: typer.Context,
-    user: str,
-    exchange: str,
+    user: UserName,
+    exchange: ExchangeName,
     vhost: VhostOption = None,
-    write: Annotated[str, typer.Option("--write", help="Routing keys that they may publish with.")] = "",
-    read: Annotated[str, typer.Option("--read", help="Routing keys that they may bind.")] = "",
-    uri: Uri = DEFAULT_URI,
-    is_json: Json = False,
+    write: Annotated[str, typer.Option("--write", help="Pattern of routing keys to publish with.")] = "",
+    read: Annotated[str, typer.Option("--read", help="Pattern of routing keys to bind.")] = "",
+    uri: Uri = None,
+    output: Output = None,
 ) -> None:
-    """Narrow what a user may do with a topic exchange. {username} and {vhost} stand for those names."""
+    """Set a user's permissions on a topic exchange.
+
+    Each pattern is a regular expression that must match a whole routing key. {username} and {vhost} stand for those
+    names.
+    """
     with connected(context, uri) as connection:
         connection.admin.set_topic_permission(user, exchange, vhost, write, read)
-    print_done(f"topic permission of '{user}' on '{exchange}' set", {"user": user, "exchange": exchange}, is_json)
+    print_done(f"topic permission of '{user}' on '{exchange}' set", {"user": user, "exchange": exchange}, output)
 
 
-@app.command("clear-topic")
-@app.command("delete-topic", hidden=True)
+@app.command("delete-topic")
 def delete_topic(
     context: typer.Context,
-    user: str,
-    exchange: Annotated[str | None, typer.Argument(help="Default: all in the virtual host.")] = None,
+    user: UserName,
+    exchange: Annotated[str | None, typer.Argument(help="The exchange; default: all in the vhost.")] = None,
     vhost: VhostOption = None,
-    uri: Uri = DEFAULT_URI,
-    is_json: Json = False,
+    uri: Uri = None,
+    output: Output = None,
 ) -> None:
-    """Let a user use every routing key again."""
+    """Delete a user's topic permissions."""
     with connected(context, uri) as connection:
         connection.admin.delete_topic_permission(user, exchange, vhost)
-    print_done(f"topic permissions of '{user}' cleared", {"user": user}, is_json)
+    print_done(f"topic permissions of '{user}' deleted", {"user": user}, output)

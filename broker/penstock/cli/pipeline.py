@@ -15,28 +15,26 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.options import Json
-from penstock.cli.output import print_done, print_note
+from penstock.cli.group import Commands
+from penstock.cli.output import Format, Output, print_done, print_note
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Pipelines from streams to streams and tables, on Spark.", no_args_is_help=True)
+app = Commands(help="Run pipelines on Spark, and archives of streams.")
 ARCHIVE_DOCUMENT = "penstock.pipeline.archive_document"
-File = Annotated[Path, typer.Argument(help="The pipeline's document, YAML.")]
-Place = Annotated[Path, typer.Argument(help="The pipeline's document, YAML, or the folder of a project.")]
-DECLARATIVE_HELP = "Write a project of Spark Declarative Pipelines instead, a folder."
+File = Annotated[Path, typer.Argument(help="The pipeline's YAML document.")]
+Place = Annotated[Path, typer.Argument(help="A YAML document, or the directory of a project.")]
+DECLARATIVE_HELP = "Write a Spark Declarative Pipelines project."
 
 
 @app.command()
 def init(
     place: Place,
     declarative: Annotated[bool, typer.Option("--declarative", help=DECLARATIVE_HELP)] = False,
-    is_archive: Annotated[
-        bool, typer.Option("--archive", help="One that moves old messages of a stream to Parquet.")
-    ] = False,
-    is_json: Json = False,
+    is_archive: Annotated[bool, typer.Option("--archive", help="Write an archive: old messages to Parquet.")] = False,
+    output: Output = None,
 ) -> None:
-    """Write a document to begin with, or a project."""
+    """Write a template."""
     if is_archive and declarative:
         raise ValueError("--archive writes a document, --declarative a project; choose one of them")
     if is_archive:
@@ -44,68 +42,70 @@ def init(
     else:
         room = rooms("penstock.pipeline")
         (room.write_template_project if declarative else room.write_template)(place)
-    print_done(f"wrote {place}; change it, then: penstock pipeline run {place}", {"file": str(place)}, is_json)
+    print_done(f"wrote {place}; change it, then: penstock pipeline run {place}", {"file": str(place)}, output)
 
 
 @app.command()
 def export(
     file: File,
-    folder: Annotated[Path, typer.Argument(help="The folder to write; it must not be there.")],
-    is_json: Json = False,
+    folder: Annotated[Path, typer.Argument(help="The directory to create.")],
+    output: Output = None,
 ) -> None:
-    """Write a triggered pipeline as a project that `spark-pipelines run` takes as it is."""
+    """Export a triggered pipeline for `spark-pipelines run`."""
     room = rooms("penstock.pipeline")
     room.write_project(room.read_pipeline(file), folder)
-    print_done(f"wrote {folder}; cd {folder} && spark-pipelines run", {"folder": str(folder)}, is_json)
+    print_done(f"wrote {folder}; cd {folder} && spark-pipelines run", {"folder": str(folder)}, output)
 
 
 @app.command()
-def validate(place: Place, is_json: Json = False) -> None:
-    """Check a document or a project's specification, without Spark and without a broker."""
+def validate(place: Place, output: Output = None) -> None:
+    """Check a document or a project.
+
+    This needs neither Spark nor a broker.
+    """
     if archives(ARCHIVE_DOCUMENT).is_archive(place):
         archiving = archives(ARCHIVE_DOCUMENT).read_archive(place, os.environ)
         what = {"name": archiving.name, "stream": archiving.stream, "to": str(archiving.folder)}
-        print_done(f"archive '{archiving.name}' is right: '{archiving.stream}' to {archiving.folder}", what, is_json)
+        print_done(f"archive '{archiving.name}' is right: '{archiving.stream}' to {archiving.folder}", what, output)
         return
     room = rooms("penstock.pipeline")
     if room.is_project(place):
         project = room.read_project(place)
-        print_done(f"the specification of '{project.name}' is right", {"name": project.name}, is_json)
+        print_done(f"the specification of '{project.name}' is right", {"name": project.name}, output)
         return
     found = room.read_pipeline(place)
     count = len(found.sinks)
     print_done(
         f"pipeline '{found.name}' is right: {found.mode}, {count} sink{'s' if count > 1 else ''}",
         {"name": found.name, "mode": found.mode, "sinks": count},
-        is_json,
+        output,
     )
 
 
 @app.command()
 def run(
     place: Place,
-    master: Annotated[str, typer.Option("--master", help="Where Spark runs.")] = "local[2]",
+    master: Annotated[str, typer.Option("--master", help="Spark's master.")] = "local[2]",
     batches: Annotated[
-        int | None, typer.Option("--batches", min=1, help="End a continuous pipeline after so many with rows.")
+        int | None, typer.Option("--batches", min=1, help="End after this many batches with rows.")
     ] = None,
-    seconds: Annotated[
-        float | None, typer.Option("--seconds", min=0, help="End a continuous pipeline after so long.")
-    ] = None,
-    on_schedule: Annotated[
-        bool, typer.Option("--schedule", help="Run at the times of the document's schedule, on and on.")
-    ] = False,
-    is_json: Json = False,
+    seconds: Annotated[float | None, typer.Option("--seconds", min=0, help="End after this many seconds.")] = None,
+    on_schedule: Annotated[bool, typer.Option("--schedule", help="Run on the document's schedule.")] = False,
+    output: Output = None,
 ) -> None:
-    """Check a pipeline, then run it: to the end of the stream, or on and on until it is interrupted."""
+    """Run a pipeline.
+
+    A triggered pipeline ends at the end of the stream, a continuous one when it is interrupted.
+    """
     if archives(ARCHIVE_DOCUMENT).is_archive(place):
         refuse_limits(batches, seconds, on_schedule, "an archive")
-        run_archive(place, is_json)
+        run_archive(place, output)
         return
     room = rooms("penstock.pipeline")
     if room.is_project(place):
         refuse_limits(batches, seconds, on_schedule, "a project")
         project = room.read_project(place)
-        print_summary(project.name, declared(project, master), is_json)
+        print_summary(project.name, declared(project, master), output)
         return
     pipeline = room.read_pipeline(place)
     if pipeline.mode == "triggered":
@@ -117,7 +117,7 @@ def run(
 
     def once() -> None:
         done = running.run_pipeline(pipeline, master, print_note, summary.Limits(batches, seconds), stopping)
-        print_summary(pipeline.name, done, is_json)
+        print_summary(pipeline.name, done, output)
 
     if on_schedule:
         by_cron(pipeline.schedule, once, stopping)
@@ -158,18 +158,18 @@ def refuse_limits(batches: int | None, seconds: float | None, on_schedule: bool,
         raise ValueError(f"--schedule is for documents; {what} has none")
 
 
-def print_summary(name: str, done: Any, is_json: bool) -> None:
-    print_done(done.told(name), done.as_fields(), is_json)
+def print_summary(name: str, done: Any, output: Format | None) -> None:
+    print_done(done.told(name), done.as_fields(), output)
 
 
-def run_archive(file: Path, is_json: bool) -> None:
+def run_archive(file: Path, output: Format | None) -> None:
     archiving = archives(ARCHIVE_DOCUMENT).read_archive(file, os.environ)
     done = archives("penstock.pipeline.archiving").run_archive(archiving, print_note)
     print_done(
         f"archive '{archiving.name}': {done.rows:,} rows in {done.files} files of {done.bytes:,} bytes, "
         f"{done.seconds:.1f} s",
         {"rows": done.rows, "files": done.files, "bytes": done.bytes, "seconds": round(done.seconds, 3)},
-        is_json,
+        output,
     )
 
 

@@ -4,49 +4,48 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import DEFAULT_URI, Json, Uri, connected, read_fields
-from penstock.cli.output import print_done, print_records
+from penstock.cli.group import Commands
+from penstock.cli.options import PolicyName, Uri, connected, read_fields
+from penstock.cli.output import Output, print_done, print_records
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Policies of the URI's vhost.", no_args_is_help=True)
+app = Commands(help="Manage policies.")
 COLUMNS = ("name", "pattern", "apply_to", "priority", "definition")
 
-Operator = Annotated[bool, typer.Option("--operator", help="An operator's policy, which others cannot undercut.")]
+Operator = Annotated[bool, typer.Option("--operator", help="An operator policy, which limits the others.")]
 
 
 @app.command("list")
-def show(context: typer.Context, operator: Operator = False, uri: Uri = DEFAULT_URI, is_json: Json = False) -> None:
-    """List the policies."""
+def show(context: typer.Context, operator: Operator = False, uri: Uri = None, output: Output = None) -> None:
+    """List policies."""
     with connected(context, uri) as connection:
-        print_records(connection.admin.list_policies(operator), COLUMNS, is_json)
+        print_records(connection.admin.list_policies(operator), COLUMNS, output)
 
 
 @app.command("set")
 def put(
     context: typer.Context,
-    name: str,
-    pattern: Annotated[
-        str, typer.Argument(help="Regular expression, matched anywhere in the name; anchor it with ^ and $.")
-    ],
-    definition: Annotated[list[str], typer.Argument(help="KEY=VALUE, such as alternate-exchange=lost or level=disk.")],
+    name: Annotated[str, typer.Argument(help="The policy.")],
+    pattern: Annotated[str, typer.Argument(help="Regular expression; anchor it with ^ and $.")],
+    definition: Annotated[list[str], typer.Argument(help="KEY=VALUE, as in level=disk.")],
     apply_to: Annotated[str, typer.Option("--apply-to", help="all, queues, streams or exchanges.")] = "all",
-    priority: Annotated[int, typer.Option("--priority", help="The highest that matches counts.")] = 0,
+    priority: Annotated[int, typer.Option("--priority", help="The matching policy with the highest one applies.")] = 0,
     operator: Operator = False,
-    uri: Uri = DEFAULT_URI,
-    is_json: Json = False,
+    uri: Uri = None,
+    output: Output = None,
 ) -> None:
-    """Set a policy, in place of one of that name."""
+    """Add or replace a policy."""
     with connected(context, uri) as connection:
         connection.admin.set_policy(name, pattern, read_fields(definition), apply_to, priority, operator)
-    print_done(f"policy '{name}' is in force", {"name": name}, is_json)
+    print_done(f"policy '{name}' set", {"name": name}, output)
 
 
 @app.command()
-def clear(
-    context: typer.Context, name: str, operator: Operator = False, uri: Uri = DEFAULT_URI, is_json: Json = False
+def delete(
+    context: typer.Context, name: PolicyName, operator: Operator = False, uri: Uri = None, output: Output = None
 ) -> None:
-    """Take a policy away; what it had set ends."""
+    """Delete a policy."""
     with connected(context, uri) as connection:
         connection.admin.delete_policy(name, operator)
-    print_done(f"policy '{name}' cleared", {"name": name}, is_json)
+    print_done(f"policy '{name}' deleted", {"name": name}, output)

@@ -15,25 +15,26 @@ __all__ = ["serve"]
 
 def serve(
     config: Annotated[Path | None, typer.Option("--config", help="A TOML file of settings.")] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", help="Where everything is kept. Default: ./data")
-    ] = None,
+    data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Data directory; default: ./data")] = None,
     grpc: Annotated[
-        str | None, typer.Option("--grpc", help="HOST:PORT or 'off'. Default: 127.0.0.1:5680", metavar="HOST:PORT")
+        str | None, typer.Option("--grpc", help="HOST:PORT or off; default: 127.0.0.1:5680", metavar="HOST:PORT")
     ] = None,
     amqp: Annotated[
-        str | None, typer.Option("--amqp", help="HOST:PORT or 'off'. Default: 127.0.0.1:5672", metavar="HOST:PORT")
+        str | None, typer.Option("--amqp", help="HOST:PORT or off; default: 127.0.0.1:5672", metavar="HOST:PORT")
     ] = None,
     http: Annotated[
-        str | None, typer.Option("--http", help="HOST:PORT or 'off'. Default: 127.0.0.1:15672", metavar="HOST:PORT")
+        str | None, typer.Option("--http", help="HOST:PORT or off; default: 127.0.0.1:15672", metavar="HOST:PORT")
     ] = None,
     metrics: Annotated[
-        str | None, typer.Option("--metrics", help="HOST:PORT or 'off'. Default: 127.0.0.1:15692", metavar="HOST:PORT")
+        str | None, typer.Option("--metrics", help="HOST:PORT or off; default: 127.0.0.1:15692", metavar="HOST:PORT")
     ] = None,
     log_level: Annotated[str | None, typer.Option("--log-level", help="debug, info, warning or error.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Validate the settings and exit.")] = False,
 ) -> None:
-    """Start a broker. Flags count more than PENSTOCK_* variables, and those more than the file."""
+    """Start a broker.
+
+    Flags override PENSTOCK_* variables, and those override the file.
+    """
     node = import_module("penstock.node")
     flags = {
         "data_dir": data_dir,

@@ -4,17 +4,17 @@ from dataclasses import asdict
 
 import typer
 
-from penstock.cli.options import DEFAULT_URI, Json, Uri, connected
-from penstock.cli.output import print_fields, print_json
+from penstock.cli.options import Uri, connected
+from penstock.cli.output import Format, Output, print_fields, print_json
 
 __all__ = ["status"]
 
 
-def status(context: typer.Context, uri: Uri = DEFAULT_URI, is_json: Json = False) -> None:
-    """Show the broker's version, load, counts and last recovery."""
+def status(context: typer.Context, uri: Uri = None, output: Output = None) -> None:
+    """Show a broker's version, load and counts."""
     with connected(context, uri) as connection:
         found = connection.admin.status()
-    if is_json:
+    if output is Format.JSON:
         print_json(found)
     else:
-        print_fields(asdict(found))
+        print_fields(asdict(found), output)

@@ -1,8 +1,8 @@
 """`penstock stream`: declare and delete streams, publish to them and read them, see where they and their
 groups, stages and producers stand.
 
-A body goes in as it is given and comes out as it was stored, followed by a line end; with `--json` each message is one
-line.
+A body goes in as it is given and comes out as it was stored, followed by a line end. With `--output json` each message
+is one line.
 """
 
 import sys
@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.group import Commands
 from penstock.cli.messages import INTERRUPTED, advance, chunks, described_properties, lines
-from penstock.cli.options import DEFAULT_URI, Arguments, Json, Uri, connected, read_fields
-from penstock.cli.output import print_done, print_json, print_note, print_records, print_rows, progress
+from penstock.cli.options import Arguments, Uri, complete_streams, connected, read_fields
+from penstock.cli.output import Format, Output, print_done, print_json, print_note, print_records, print_rows, progress
 
 if TYPE_CHECKING:
     from penstock import StreamMessage
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Streams of the URI's vhost: read by offset, kept by retention.", no_args_is_help=True)
-Name = Annotated[str, typer.Argument(help="The stream.")]
-Part = Annotated[str, typer.Argument(help="A stream, or one of its partitions.")]
+app = Commands(help="Manage, publish to and read streams.")
+Name = Annotated[str, typer.Argument(help="The stream.", autocompletion=complete_streams)]
+Part = Annotated[str, typer.Argument(help="A stream, or one of its partitions.", autocompletion=complete_streams)]
 STREAM_COLUMNS = ("name", "partitions", "arguments", "message_count", "bytes", "reader_count")
 OFFSET_COLUMNS = ("partition", "first", "next", "message_count", "bytes", "first_at", "last_at", "at_timestamp")
 STAGE_COLUMNS = (
@@ -43,63 +44,69 @@ def declare(
     context: typer.Context,
     name: Name,
     partitions: Annotated[
-        int, typer.Option("--partitions", min=1, help="Number of partitions; cannot be changed later.")
+        int, typer.Option("--partitions", min=1, help="Number of partitions; cannot be changed.")
     ] = 1,
     max_age: Annotated[
-        str | None, typer.Option("--max-age", help="Older messages go: 30s, 10m, 12h, 7D, 1M, 1Y.")
+        str | None, typer.Option("--max-age", help="Delete older messages: 30s, 10m, 12h, 7D, 1M, 1Y.")
     ] = None,
-    max_bytes: Annotated[int | None, typer.Option("--max-bytes", help="Of a partition: the oldest go first.")] = None,
-    dedicated: Annotated[bool, typer.Option("--dedicated", help="Each partition has a log of its own.")] = False,
+    max_bytes: Annotated[
+        int | None, typer.Option("--max-bytes", help="Delete a partition's oldest messages above this.")
+    ] = None,
+    dedicated: Annotated[bool, typer.Option("--dedicated", help="Give each partition a log of its own.")] = False,
     argument: Arguments = None,
-    uri: Uri = DEFAULT_URI,
-    is_json: Json = False,
+    uri: Uri = None,
+    output: Output = None,
 ) -> None:
-    """Make a stream, or check that it is as asked."""
+    """Declare a stream."""
     with connected(context, uri) as connection:
         declared = connection.declare_stream(
             name, partitions, max_age, max_bytes, read_fields(argument), dedicated=dedicated
         )
     count = len(declared.partitions)
-    print_done(f"stream '{name}' is there with {count} partition{'s' if count > 1 else ''}", declared, is_json)
+    print_done(f"stream '{name}' declared with {count} partition{'s' if count > 1 else ''}", declared, output)
 
 
 @app.command()
-def delete(context: typer.Context, name: Name, uri: Uri = DEFAULT_URI, is_json: Json = False) -> None:
-    """Delete a stream with all its partitions and messages."""
+def delete(context: typer.Context, name: Name, uri: Uri = None, output: Output = None) -> None:
+    """Delete a stream and its messages."""
     with connected(context, uri) as connection:
         dropped = connection.delete_stream(name)
-    print_done(f"stream '{name}' deleted with {dropped:,} messages", {"dropped_count": dropped}, is_json)
+    print_done(f"stream '{name}' deleted with {dropped:,} messages", {"dropped_count": dropped}, output)
 
 
 @app.command("list")
-def show(context: typer.Context, uri: Uri = DEFAULT_URI, is_json: Json = False) -> None:
-    """List the streams and what they hold."""
+def show(context: typer.Context, uri: Uri = None, output: Output = None) -> None:
+    """List streams."""
     with connected(context, uri) as connection:
-        print_records(connection.admin.list_streams(), STREAM_COLUMNS, is_json)
+        print_records(connection.admin.list_streams(), STREAM_COLUMNS, output)
 
 
 @app.command()
 def publish(
     context: typer.Context,
     name: Part,
-    body: Annotated[str, typer.Argument(help="The message, or - for one message per line of stdin.")] = "-",
-    key: Annotated[str | None, typer.Option("--key", "-k", help="Places it among the partitions.")] = None,
+    body: Annotated[str, typer.Argument(help="The message, or - for a message per line of stdin.")] = "-",
+    key: Annotated[str | None, typer.Option("--key", "-k", help="Key that selects the partition.")] = None,
     separator: Annotated[
-        str | None, typer.Option("--key-separator", help="Each line begins with its key, up to this text.")
+        str | None, typer.Option("--key-separator", help="Text that ends the key at the start of a line.")
     ] = None,
-    header: Annotated[list[str] | None, typer.Option("--header", help="NAME=VALUE, more than once.")] = None,
+    header: Annotated[list[str] | None, typer.Option("--header", help="NAME=VALUE; repeatable.")] = None,
     producer: Annotated[
-        str | None, typer.Option("--producer", help="The line's number is its sequence: repeated, nothing is doubled.")
+        str | None, typer.Option("--producer", help="Deduplicate by this name and the line number.")
     ] = None,
-    level: Annotated[str | None, typer.Option("--level", help="os or disk: what the confirm promises.")] = None,
-    uri: Uri = DEFAULT_URI,
-    is_json: Json = False,
+    level: Annotated[str | None, typer.Option("--level", help="What a confirm promises: os or disk.")] = None,
+    uri: Uri = None,
+    output: Output = None,
 ) -> None:
-    """Publish a message, or a message per line of stdin, and wait for the confirms."""
+    """Publish messages and wait for the confirms.
+
+    With - each line of stdin is a message: its line end is removed and nothing else, and an empty line is an empty
+    message.
+    """
     headers = read_fields(header) or None
     messages = (_keyed(each, key, separator) for each in (lines() if body == "-" else iter([body.encode()])))
     count = 0
-    with connected(context, uri, level=level) as connection, progress(is_json) as shown:
+    with connected(context, uri, level=level) as connection, progress(output) as shown:
         stream = connection.stream(name)
         named = None if producer is None else stream.publisher(producer)
         for chunk in chunks(messages):
@@ -111,31 +118,30 @@ def publish(
                 stream.publish_many([each for _, each in chunk], key, headers=headers)
             count += len(chunk)
             advance(shown, "publishing", count)
-    print_done(f"{count:,} published and confirmed", {"published": count}, is_json)
+    print_done(f"{count:,} published and confirmed", {"published": count}, output)
 
 
 @app.command()
 def read(
     context: typer.Context,
     name: Part,
-    from_: Annotated[
-        str, typer.Option("--from", help="first, last, next, an offset, -N for the last N, a time, or an age as 1h.")
-    ] = "next",
-    until: Annotated[
-        str | None, typer.Option("--until", help="next: what is there now; or an offset, or a time.")
+    from_: Annotated[str, typer.Option("--from", help="first, last, next, OFFSET, -N, a time or an age.")] = "next",
+    until: Annotated[str | None, typer.Option("--until", help="Where to end: next (now), OFFSET or a time.")] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after this many.")] = None,
+    idle: Annotated[
+        float | None, typer.Option("--idle", min=0, help="End after this many seconds without a message.")
     ] = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many.")] = None,
-    idle: Annotated[float | None, typer.Option("--idle", min=0, help="End after so many seconds without one.")] = None,
-    group: Annotated[
-        str, typer.Option("--group", help="Go on behind its stored offset, and store what was read.")
-    ] = "",
+    group: Annotated[str, typer.Option("--group", help="Continue at this group's offset, and store it.")] = "",
     single_active: Annotated[
-        bool, typer.Option("--single-active", help="Of the group's readers one at a time gets a partition.")
+        bool, typer.Option("--single-active", help="Let one reader of the group read a partition.")
     ] = False,
-    uri: Uri = DEFAULT_URI,
-    is_json: Json = False,
+    uri: Uri = None,
+    output: Output = None,
 ) -> None:
-    """Print messages as they come, until --until, --count, --idle or Ctrl-C ends it. They stay in the stream."""
+    """Read and print messages until Ctrl-C.
+
+    They stay in the stream. --from takes -N for the last N messages, and an age such as 1h.
+    """
     with connected(context, uri) as connection:
         reader = connection.stream(name).read(
             from_,
@@ -149,7 +155,7 @@ def read(
         try:
             with reader:
                 for message in reader:
-                    _print_message(message, is_json)
+                    _print_message(message, output)
         except KeyboardInterrupt:
             print_note("interrupted")
             raise typer.Exit(INTERRUPTED) from None
@@ -159,16 +165,14 @@ def read(
 def offsets(
     context: typer.Context,
     name: Part,
-    at: Annotated[
-        str | None, typer.Option("--at", help="Also the first offset stored at this time or later; or an age as 1h.")
-    ] = None,
-    uri: Uri = DEFAULT_URI,
-    is_json: Json = False,
+    at: Annotated[str | None, typer.Option("--at", help="Also show the first offset since a time or an age.")] = None,
+    uri: Uri = None,
+    output: Output = None,
 ) -> None:
-    """Show where each partition begins and ends."""
+    """Show the first and next offset of each partition."""
     with connected(context, uri) as connection:
         found = connection.stream(name).offsets(at)
-    if is_json:
+    if output is Format.JSON:
         print_json(found)
         return
     rows = [
@@ -184,7 +188,7 @@ def offsets(
         )
         for each in found
     ]
-    print_rows(rows, OFFSET_COLUMNS)
+    print_rows(rows, OFFSET_COLUMNS, output)
 
 
 @app.command()
@@ -192,27 +196,25 @@ def trim(
     context: typer.Context,
     name: Part,
     before: Annotated[int, typer.Option("--before", min=0, help="Delete messages below this offset.")],
-    uri: Uri = DEFAULT_URI,
-    is_json: Json = False,
+    uri: Uri = None,
+    output: Output = None,
 ) -> None:
-    """Drop the oldest messages of a stream or a partition: what whole segments of the log hold of them."""
+    """Delete the oldest messages, in whole segments."""
     with connected(context, uri) as connection:
         first = connection.stream(name).trim(before)
-    print_done(f"the first offset of '{name}' is {first}", {"first": first}, is_json)
+    print_done(f"the first offset of '{name}' is {first}", {"first": first}, output)
 
 
 @app.command()
 def groups(
     context: typer.Context,
     name: Part,
-    store: Annotated[
-        str | None, typer.Option("--store", help="GROUP=OFFSET: the group is done with everything up to it.")
-    ] = None,
-    forget: Annotated[str | None, typer.Option("--forget", help="Delete what is stored of this group.")] = None,
-    uri: Uri = DEFAULT_URI,
-    is_json: Json = False,
+    store: Annotated[str | None, typer.Option("--store", help="Store an offset: GROUP=OFFSET.")] = None,
+    deleted: Annotated[str | None, typer.Option("--delete", help="Delete this group's offsets.")] = None,
+    uri: Uri = None,
+    output: Output = None,
 ) -> None:
-    """Show how far each group is done, or change it."""
+    """Show or change the offsets of groups."""
     with connected(context, uri) as connection:
         stream = connection.stream(name)
         if store is not None:
@@ -220,28 +222,26 @@ def groups(
             if not group or not offset.isdecimal():
                 raise typer.BadParameter(f"'{store}' is not GROUP=OFFSET")
             stream.store(group, int(offset))
-        if forget is not None and not stream.delete_group(forget):
-            print_note(f"nothing was stored of group '{forget}'")
-        print_records(stream.groups(), GROUP_COLUMNS, is_json)
+        if deleted is not None and not stream.delete_group(deleted):
+            print_note(f"group '{deleted}' has no offsets")
+        print_records(stream.groups(), GROUP_COLUMNS, output)
 
 
 @app.command()
 def stages(
     context: typer.Context,
-    delete_name: Annotated[
-        str | None, typer.Option("--delete", help="Delete this stage, with its rows and what it knows of batches.")
-    ] = None,
-    uri: Uri = DEFAULT_URI,
-    is_json: Json = False,
+    delete_name: Annotated[str | None, typer.Option("--delete", help="Delete this stage with its rows.")] = None,
+    uri: Uri = None,
+    output: Output = None,
 ) -> None:
-    """Show the stages, where rows wait to be published, or delete one that nobody uses any more."""
+    """List stages of staged publishing, or delete one."""
     with connected(context, uri) as connection:
         if delete_name is not None:
             dropped = connection.admin.delete_stage(delete_name)
-            print_done(f"stage '{delete_name}' deleted with {dropped:,} rows", {"dropped_count": dropped}, is_json)
+            print_done(f"stage '{delete_name}' deleted with {dropped:,} rows", {"dropped_count": dropped}, output)
             return
         found = connection.admin.list_stages()
-    if is_json:
+    if output is Format.JSON:
         print_json(found)
         return
     rows = [
@@ -257,27 +257,28 @@ def stages(
         )
         for each in found
     ]
-    print_rows(rows, STAGE_COLUMNS)
+    print_rows(rows, STAGE_COLUMNS, output)
 
 
 @app.command()
 def producers(
     context: typer.Context,
     delete_name: Annotated[
-        str | None, typer.Option("--delete", help="Forget this name: what it sends again is stored again.")
+        str | None, typer.Option("--delete", help="Forget this name; its repeats are stored again.")
     ] = None,
-    uri: Uri = DEFAULT_URI,
-    is_json: Json = False,
+    uri: Uri = None,
+    output: Output = None,
 ) -> None:
     """List deduplicating publishers, or delete one."""
     with connected(context, uri) as connection:
         if delete_name is not None and not connection.admin.delete_producer(delete_name):
-            print_note(f"there is no producer '{delete_name}'")
+            print_note(f"no producer '{delete_name}'")
         found = connection.admin.list_producers()
-    if is_json:
+    if output is Format.JSON:
         print_json(found)
         return
-    print_rows([(each.name, each.sequence, _time(each.used_at_ms), each.is_open) for each in found], PRODUCER_COLUMNS)
+    rows = [(each.name, each.sequence, _time(each.used_at_ms), each.is_open) for each in found]
+    print_rows(rows, PRODUCER_COLUMNS, output)
 
 
 def _keyed(line: bytes, key: str | None, separator: str | None) -> tuple[bytes | None, bytes]:
@@ -288,8 +289,8 @@ def _keyed(line: bytes, key: str | None, separator: str | None) -> tuple[bytes |
     return (None if key is None else key.encode()), line
 
 
-def _print_message(message: "StreamMessage", is_json: bool) -> None:
-    if is_json:
+def _print_message(message: "StreamMessage", output: Format | None) -> None:
+    if output is Format.JSON:
         print_json(_described(message))
         sys.stdout.flush()
         return

@@ -1,28 +1,32 @@
-"""`penstock user`: list, add, change and delete users. A password that is not given is asked for, never shown."""
+"""`penstock user`: list, add, change and delete users. A password that is not given is prompted for."""
 
 import sys
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.options import DEFAULT_URI, Json, Uri, connected
-from penstock.cli.output import print_done, print_fields, print_json, print_records
+from penstock.cli.group import Commands
+from penstock.cli.options import Uri, UserName, connected
+from penstock.cli.output import Format, Output, print_done, print_fields, print_json, print_records
+
+if TYPE_CHECKING:
+    from penstock import Connection
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Users.", no_args_is_help=True)
+app = Commands(help="Manage users.")
 COLUMNS = ("name", "tags")
 
 
 @app.command("list")
-def show(context: typer.Context, uri: Uri = DEFAULT_URI, is_json: Json = False) -> None:
-    """List the users."""
+def show(context: typer.Context, uri: Uri = None, output: Output = None) -> None:
+    """List users."""
     with connected(context, uri) as connection:
-        print_records(connection.admin.list_users(), COLUMNS, is_json)
+        print_records(connection.admin.list_users(), COLUMNS, output)
 
 
-Password = Annotated[str | None, typer.Option("--password", help="Asked for when omitted; others see it in `ps`.")]
+Password = Annotated[str | None, typer.Option("--password", help="The password; others can see it in `ps`.")]
 FromStdin = Annotated[bool, typer.Option("--password-stdin", help="Read the password from standard input.")]
 Force = Annotated[bool, typer.Option("--force", help="Even if no administrator is left.")]
 
@@ -30,40 +34,62 @@ Force = Annotated[bool, typer.Option("--force", help="Even if no administrator i
 @app.command()
 def add(
     context: typer.Context,
-    name: str,
+    name: Annotated[str, typer.Argument(help="The user.")],
     password: Password = None,
     password_stdin: FromStdin = False,
     tag: Annotated[list[str] | None, typer.Option("--tag", help="Such as administrator; repeatable.")] = None,
-    clear_tags: Annotated[bool, typer.Option("--clear-tags", help="Remove all tags.")] = False,
-    keep_password: Annotated[bool, typer.Option("--keep-password", help="Change only the tags.")] = False,
-    force: Force = False,
-    uri: Uri = DEFAULT_URI,
-    is_json: Json = False,
+    uri: Uri = None,
+    output: Output = None,
 ) -> None:
-    """Add a user, or change a user's password and tags."""
-    chosen = None if keep_password else _password(password, password_stdin)
-    tags = [] if clear_tags else tag or None
+    """Add a user."""
+    chosen = _password(password, password_stdin)
     with connected(context, uri) as connection:
-        created = connection.admin.put_user(name, chosen, tags, force=force)
-    print_done(f"user '{name}' {'added' if created else 'changed'}", {"name": name, "created": created}, is_json)
+        if name in _names(connection):
+            raise ValueError(f"user '{name}' exists already; use set-password or set-tags")
+        connection.admin.put_user(name, chosen, tag or [])
+    print_done(f"user '{name}' added", {"name": name}, output)
+
+
+@app.command("set-tags")
+def set_tags(
+    context: typer.Context,
+    name: UserName,
+    tags: Annotated[list[str] | None, typer.Argument(help="The tags, such as administrator; default: none.")] = None,
+    force: Force = False,
+    uri: Uri = None,
+    output: Output = None,
+) -> None:
+    """Replace the tags of a user."""
+    with connected(context, uri) as connection:
+        _require(connection, name)
+        connection.admin.put_user(name, tags=tags or [], force=force)
+    print_done(f"tags of user '{name}' set", {"name": name, "tags": tags or []}, output)
 
 
 @app.command("set-password")
 def set_password(
     context: typer.Context,
-    name: str,
+    name: UserName,
     password: Password = None,
     password_stdin: FromStdin = False,
-    uri: Uri = DEFAULT_URI,
-    is_json: Json = False,
+    uri: Uri = None,
+    output: Output = None,
 ) -> None:
     """Change the password of a user."""
     chosen = _password(password, password_stdin)
     with connected(context, uri) as connection:
-        if name not in {user.name for user in connection.admin.list_users()}:
-            raise ValueError(f"user '{name}' not found; add it with `penstock user add {name}`")
+        _require(connection, name)
         connection.admin.put_user(name, chosen)
-    print_done(f"password of user '{name}' changed", {"name": name}, is_json)
+    print_done(f"password of user '{name}' changed", {"name": name}, output)
+
+
+def _names(connection: "Connection") -> set[str]:
+    return {user.name for user in connection.admin.list_users()}
+
+
+def _require(connection: "Connection", name: str) -> None:
+    if name not in _names(connection):
+        raise ValueError(f"no user '{name}'; add it with `penstock user add {name}`")
 
 
 def _password(given: str | None, from_stdin: bool) -> str:
@@ -82,42 +108,55 @@ def _password(given: str | None, from_stdin: bool) -> str:
 
 @app.command()
 def delete(
-    context: typer.Context, name: str, force: Force = False, uri: Uri = DEFAULT_URI, is_json: Json = False
+    context: typer.Context, name: UserName, force: Force = False, uri: Uri = None, output: Output = None
 ) -> None:
-    """Delete a user with their permissions."""
+    """Delete a user and their permissions."""
     with connected(context, uri) as connection:
         connection.admin.delete_user(name, force=force)
-    print_done(f"user '{name}' deleted", {"name": name}, is_json)
+    print_done(f"user '{name}' deleted", {"name": name}, output)
 
 
 @app.command()
 def limits(
     context: typer.Context,
-    name: str,
-    max_connections: Annotated[int | None, typer.Option("--max-connections", min=0)] = None,
-    max_streams: Annotated[int | None, typer.Option("--max-streams", min=0, help="That publish or consume.")] = None,
-    publish_rate: Annotated[int | None, typer.Option("--publish-rate", min=1, help="Messages a second.")] = None,
-    publish_bytes_rate: Annotated[int | None, typer.Option("--publish-bytes-rate", min=1, help="A second.")] = None,
-    max_in_flight_bytes: Annotated[int | None, typer.Option("--max-in-flight-bytes", min=1)] = None,
-    max_message_bytes: Annotated[int | None, typer.Option("--max-message-bytes", min=0)] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="Take all limits away.")] = False,
-    uri: Uri = DEFAULT_URI,
-    is_json: Json = False,
+    name: UserName,
+    connections_max: Annotated[int | None, typer.Option("--connections-max", min=0, help="Most connections.")] = None,
+    streams_max: Annotated[
+        int | None, typer.Option("--streams-max", min=0, help="Most streams that publish or consume.")
+    ] = None,
+    publish_rate: Annotated[
+        int | None, typer.Option("--publish-rate", min=1, help="Most published messages per second.")
+    ] = None,
+    publish_bytes_rate: Annotated[
+        int | None, typer.Option("--publish-bytes-rate", min=1, help="Most published bytes per second.")
+    ] = None,
+    in_flight_bytes_max: Annotated[
+        int | None, typer.Option("--in-flight-bytes-max", min=1, help="Most unconfirmed bytes, and unacked ones.")
+    ] = None,
+    message_bytes_max: Annotated[
+        int | None, typer.Option("--message-bytes-max", min=0, help="Largest message.")
+    ] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all limits.")] = False,
+    uri: Uri = None,
+    output: Output = None,
 ) -> None:
-    """Show a user's limits, or set all of them; those you omit are removed."""
+    """Show a user's limits, or set all of them.
+
+    Limits that you omit are removed.
+    """
     wanted = {
-        "connections_max": max_connections,
-        "streams_max": max_streams,
+        "connections_max": connections_max,
+        "streams_max": streams_max,
         "publish_rate": publish_rate,
         "publish_bytes_rate": publish_bytes_rate,
-        "in_flight_bytes_max": max_in_flight_bytes,
-        "message_bytes_max": max_message_bytes,
+        "in_flight_bytes_max": in_flight_bytes_max,
+        "message_bytes_max": message_bytes_max,
     }
     with connected(context, uri) as connection:
         if clear or any(value is not None for value in wanted.values()):
             connection.admin.set_user_limits(name, **wanted)
         found = connection.admin.get_user_limits(name)
-    if is_json:
+    if output is Format.JSON:
         print_json(found)
     else:
-        print_fields(asdict(found))
+        print_fields(asdict(found), output)

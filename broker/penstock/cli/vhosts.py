@@ -5,66 +5,83 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import DEFAULT_URI, Json, Uri, connected
-from penstock.cli.output import print_done, print_fields, print_json, print_records
+from penstock.cli.group import Commands
+from penstock.cli.options import Uri, VhostName, connected
+from penstock.cli.output import Format, Output, print_done, print_fields, print_json, print_records
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Virtual hosts.", no_args_is_help=True)
+app = Commands(help="Manage virtual hosts.")
 COLUMNS = ("name", "directory", "ready_count", "unsettled_count")
 
 
 @app.command("list")
-def show(context: typer.Context, uri: Uri = DEFAULT_URI, is_json: Json = False) -> None:
-    """List the virtual hosts."""
+def show(context: typer.Context, uri: Uri = None, output: Output = None) -> None:
+    """List vhosts."""
     with connected(context, uri) as connection:
-        print_records(connection.admin.list_vhosts(), COLUMNS, is_json)
+        print_records(connection.admin.list_vhosts(), COLUMNS, output)
 
 
 @app.command()
-def add(context: typer.Context, name: str, uri: Uri = DEFAULT_URI, is_json: Json = False) -> None:
-    """Make a virtual host, if it is not there."""
+def add(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The vhost.")],
+    uri: Uri = None,
+    output: Output = None,
+) -> None:
+    """Add a vhost."""
     with connected(context, uri) as connection:
         created = connection.admin.create_vhost(name)
-    print_done(f"vhost '{name}' {'added' if created else 'was there'}", {"name": name, "created": created}, is_json)
+    print_done(f"vhost '{name}' {'added' if created else 'exists already'}", {"name": name, "created": created}, output)
 
 
 @app.command()
-def delete(context: typer.Context, name: str, uri: Uri = DEFAULT_URI, is_json: Json = False) -> None:
-    """Delete a virtual host with everything in it."""
+def delete(context: typer.Context, name: VhostName, uri: Uri = None, output: Output = None) -> None:
+    """Delete a vhost with everything in it."""
     with connected(context, uri) as connection:
         connection.admin.delete_vhost(name)
-    print_done(f"vhost '{name}' deleted", {"name": name}, is_json)
+    print_done(f"vhost '{name}' deleted", {"name": name}, output)
 
 
 @app.command()
 def limits(
     context: typer.Context,
-    name: str,
-    max_queues: Annotated[int | None, typer.Option("--max-queues", min=0)] = None,
-    max_connections: Annotated[int | None, typer.Option("--max-connections", min=0)] = None,
-    publish_rate: Annotated[int | None, typer.Option("--publish-rate", min=1, help="Messages a second.")] = None,
-    publish_bytes_rate: Annotated[int | None, typer.Option("--publish-bytes-rate", min=1, help="A second.")] = None,
-    max_in_flight_bytes: Annotated[int | None, typer.Option("--max-in-flight-bytes", min=1)] = None,
-    max_message_bytes: Annotated[int | None, typer.Option("--max-message-bytes", min=0)] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="Take all limits away.")] = False,
-    uri: Uri = DEFAULT_URI,
-    is_json: Json = False,
+    name: VhostName,
+    queues_max: Annotated[int | None, typer.Option("--queues-max", min=0, help="Most queues.")] = None,
+    connections_max: Annotated[int | None, typer.Option("--connections-max", min=0, help="Most connections.")] = None,
+    publish_rate: Annotated[
+        int | None, typer.Option("--publish-rate", min=1, help="Most published messages per second.")
+    ] = None,
+    publish_bytes_rate: Annotated[
+        int | None, typer.Option("--publish-bytes-rate", min=1, help="Most published bytes per second.")
+    ] = None,
+    in_flight_bytes_max: Annotated[
+        int | None, typer.Option("--in-flight-bytes-max", min=1, help="Most unconfirmed bytes, and unacked ones.")
+    ] = None,
+    message_bytes_max: Annotated[
+        int | None, typer.Option("--message-bytes-max", min=0, help="Largest message.")
+    ] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all limits.")] = False,
+    uri: Uri = None,
+    output: Output = None,
 ) -> None:
-    """Show a virtual host's limits, or set all of them; those you omit are removed."""
+    """Show a vhost's limits, or set all of them.
+
+    Limits that you omit are removed.
+    """
     wanted = {
-        "queues_max": max_queues,
-        "connections_max": max_connections,
+        "queues_max": queues_max,
+        "connections_max": connections_max,
         "publish_rate": publish_rate,
         "publish_bytes_rate": publish_bytes_rate,
-        "in_flight_bytes_max": max_in_flight_bytes,
-        "message_bytes_max": max_message_bytes,
+        "in_flight_bytes_max": in_flight_bytes_max,
+        "message_bytes_max": message_bytes_max,
     }
     with connected(context, uri) as connection:
         if clear or any(value is not None for value in wanted.values()):
             connection.admin.set_vhost_limits(name, **wanted)
         found = connection.admin.get_vhost_limits(name)
-    if is_json:
+    if output is Format.JSON:
         print_json(found)
     else:
-        print_fields(asdict(found))
+        print_fields(asdict(found), output)

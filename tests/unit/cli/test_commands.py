@@ -53,11 +53,11 @@ def test_a_published_message_is_consumed(invoke: Invoke) -> None:
 def test_each_line_of_stdin_is_a_message(invoke: Invoke) -> None:
     invoke("queue", "declare", "jobs")
 
-    published = invoke("publish", "-", "-r", "jobs", "--json", stdin="one\ntwo\r\nthree")
-    consumed = invoke("consume", "jobs", "-n", "3")
+    published = invoke("publish", "-", "-r", "jobs", "--output", "json", stdin=b"one\ntwo\r\n\nthree")
+    consumed = invoke("consume", "jobs", "-n", "4")
 
-    assert json.loads(published.stdout) == {"published": 3}
-    assert consumed.stdout == "one\ntwo\nthree\n"
+    assert json.loads(published.stdout) == {"published": 4}
+    assert consumed.stdout_bytes == b"one\ntwo\r\n\nthree\n"
 
 
 def test_consuming_takes_messages_out_and_requeue_leaves_them(invoke: Invoke, broker: FakeBroker) -> None:
@@ -81,7 +81,7 @@ def test_a_consumed_message_is_one_line_of_json(invoke: Invoke) -> None:
     invoke("queue", "declare", "jobs")
     invoke("publish", "hello", "-r", "jobs", "--header", "n=1", "--header", "s=x", "-p", "content_type=text/plain")
 
-    (line,) = invoke("consume", "jobs", "-n", "1", "--json").stdout.splitlines()
+    (line,) = invoke("consume", "jobs", "-n", "1", "--output", "json").stdout.splitlines()
 
     found = json.loads(line)
     assert (found["body"], found["routing_key"], found["redelivered"]) == ("hello", "jobs", False)
@@ -93,13 +93,13 @@ def test_a_body_that_is_not_text_is_base64_in_json(invoke: Invoke) -> None:
     invoke("queue", "declare", "jobs")
     invoke("publish", "-", "-r", "jobs", stdin=b"\xff\xfe")
 
-    assert json.loads(invoke("get", "jobs", "--json").stdout)["body_base64"] == "//4="
+    assert json.loads(invoke("get", "jobs", "--output", "json").stdout)["body_base64"] == "//4="
 
 
 def test_get_of_an_empty_queue_is_null(invoke: Invoke) -> None:
     invoke("queue", "declare", "jobs")
 
-    result = invoke("get", "jobs", "--json")
+    result = invoke("get", "jobs", "--output", "json")
 
     assert result.stdout == "null\n"
     assert "no ready message" in result.stderr
@@ -121,10 +121,16 @@ def test_get_can_put_the_message_back(invoke: Invoke, broker: FakeBroker) -> Non
         (("get", "missing"), "penstock: no queue 'missing' in vhost '/'"),
         (("consume", "missing"), "penstock: no queue 'missing' in vhost '/'"),
         (("publish", "x", "--exchange", "missing"), "penstock: no exchange 'missing'"),
-        (("publish", "x", "-r", "nowhere"), "penstock: there is no queue 'nowhere'; declare it first"),
-        (("publish", "x"), "penstock: a message without an exchange needs --routing-key, the name of a queue"),
+        (("publish", "x", "-r", "nowhere"), "penstock: no queue 'nowhere'; declare it first"),
+        (
+            ("publish", "x"),
+            "penstock: no exchange and no queue; name a queue with --routing-key, or an exchange with --exchange",
+        ),
         (("queue", "purge", "missing"), "penstock: no queue 'missing'"),
-        (("definitions", "import", "/does/not/exist"), "penstock: [Errno 2] No such file"),
+        (
+            ("definitions", "import", "/does/not/exist"),
+            "penstock: cannot use '/does/not/exist': no such file or directory",
+        ),
     ],
 )
 def test_what_went_wrong_is_one_line_on_stderr(invoke: Invoke, arguments: tuple[str, ...], words: str) -> None:
@@ -185,7 +191,7 @@ def test_queues_are_listed_for_people_and_for_programs(invoke: Invoke) -> None:
     invoke("queue", "declare", "jobs")
 
     table = invoke("queue", "list").stdout
-    found = json.loads(invoke("queue", "list", "--json").stdout)
+    found = json.loads(invoke("queue", "list", "--output", "json").stdout)
 
     assert "ready_count" in table
     assert "jobs" in table
@@ -193,7 +199,7 @@ def test_queues_are_listed_for_people_and_for_programs(invoke: Invoke) -> None:
 
 
 def test_a_declared_queue_is_described(invoke: Invoke) -> None:
-    found = json.loads(invoke("queue", "declare", "--json").stdout)
+    found = json.loads(invoke("queue", "declare", "--output", "json").stdout)
 
     assert found == {"name": "amq.gen-1", "ready_count": 0, "consumer_count": 0}
 
@@ -243,14 +249,29 @@ def test_a_password_is_asked_for_and_never_shown(invoke: Invoke, broker: FakeBro
     assert "secret" not in result.output
 
 
-def test_tags_that_are_not_named_stay(invoke: Invoke, broker: FakeBroker) -> None:
-    invoke("user", "add", "walter", "--password", "secret")
-    invoke("user", "add", "walter", "--keep-password", "--clear-tags", "--force")
+def test_the_tags_of_a_user_are_replaced(invoke: Invoke, broker: FakeBroker) -> None:
+    user = admin_pb2.User(name="walter", tags=["administrator"])
+    broker.answers["ListUsers"] = lambda _: admin_pb2.ListUsersResponse(users=[user]).SerializeToString()
 
-    kept, cleared = (admin_pb2.PutUserRequest.FromString(payload) for payload in requests_of(broker, "PutUser"))
-    assert (kept.keep_tags, kept.force) == (True, False)
-    assert (cleared.keep_tags, list(cleared.tags), cleared.force) == (False, [], True)
-    assert not cleared.HasField("password")
+    invoke("user", "set-password", "walter", "--password", "secret")
+    invoke("user", "set-tags", "walter", "monitoring", "policymaker")
+    invoke("user", "set-tags", "walter", "--force")
+
+    secret, named, none = (admin_pb2.PutUserRequest.FromString(sent) for sent in requests_of(broker, "PutUser"))
+    assert (secret.password, secret.keep_tags) == ("secret", True)
+    assert (list(named.tags), named.keep_tags, named.force) == (["monitoring", "policymaker"], False, False)
+    assert (list(none.tags), none.keep_tags, none.force) == ([], False, True)
+    assert not none.HasField("password")
+
+
+def test_a_user_is_added_once(invoke: Invoke, broker: FakeBroker) -> None:
+    users = admin_pb2.ListUsersResponse(users=[admin_pb2.User(name="walter")])
+    broker.answers["ListUsers"] = lambda _: users.SerializeToString()
+
+    result = invoke("user", "add", "walter", "--password", "secret")
+
+    assert (result.exit_code, requests_of(broker, "PutUser")) == (1, [])
+    assert result.stderr == "penstock: user 'walter' exists already; use set-password or set-tags\n"
 
 
 def test_a_password_is_read_from_stdin(invoke: Invoke, broker: FakeBroker) -> None:
@@ -280,24 +301,23 @@ def test_a_property_of_another_type_is_wrong_use(invoke: Invoke, value: str) -> 
 
 
 def test_a_password_on_the_command_line_is_not_asked_for(invoke: Invoke, broker: FakeBroker) -> None:
-    result = invoke("user", "add", "walter", "--password", "secret", "--json")
+    result = invoke("user", "add", "walter", "--password", "secret", "--output", "json")
 
-    assert json.loads(result.stdout) == {"name": "walter", "created": False}
+    assert json.loads(result.stdout) == {"name": "walter"}
 
 
-@pytest.mark.parametrize("verb", ["set", "add"])
-def test_permissions_are_set(invoke: Invoke, broker: FakeBroker, verb: str) -> None:
-    invoke("permission", verb, "walter", "--write", "jobs", "--read", ".*")
+def test_permissions_are_set(invoke: Invoke, broker: FakeBroker) -> None:
+    invoke("permission", "set", "walter", "--write", "jobs", "--read", ".*")
 
     permission = admin_pb2.SetPermissionRequest.FromString(requests_of(broker, "SetPermission")[0]).permission
     assert (permission.user, permission.vhost, permission.configure) == ("walter", "/", "")
     assert (permission.write, permission.read) == ("jobs", ".*")
 
 
-def test_topic_permissions_are_set_and_cleared(invoke: Invoke, broker: FakeBroker) -> None:
+def test_topic_permissions_are_set_and_deleted(invoke: Invoke, broker: FakeBroker) -> None:
     invoke("permission", "set-topic", "walter", "logs", "--write", "{username}.*")
-    invoke("permission", "clear-topic", "walter", "logs", "--vhost", "other")
-    invoke("permission", "clear-topic", "walter")
+    invoke("permission", "delete-topic", "walter", "logs", "--vhost", "other")
+    invoke("permission", "delete-topic", "walter")
 
     permission = admin_pb2.SetTopicPermissionRequest.FromString(requests_of(broker, "SetTopicPermission")[0]).permission
     assert (permission.user, permission.vhost, permission.exchange) == ("walter", "/", "logs")
@@ -312,10 +332,22 @@ def test_status_is_json_with_its_counts(invoke: Invoke, broker: FakeBroker) -> N
     response.recovery.records = 7
     broker.answers["GetStatus"] = lambda _: response.SerializeToString()
 
-    found = json.loads(invoke("status", "--json").stdout)
+    found = json.loads(invoke("status", "--output", "json").stdout)
 
     assert (found["ready_count"], found["unsettled_count"], found["recovery"]["records"]) == (5, 2, 7)
     assert "ready_count" in invoke("status").stdout
+
+
+def test_what_an_import_skips_is_printed(invoke: Invoke, broker: FakeBroker) -> None:
+    response = admin_pb2.ImportDefinitionsResponse(added={"queues": 1}, skipped=["queue 'q' has x-message-ttl"])
+    broker.answers["ImportDefinitions"] = lambda _: response.SerializeToString()
+
+    result = invoke("definitions", "import", "-", "--skip-unsupported", stdin="{}")
+
+    (sent,) = map(admin_pb2.ImportDefinitionsRequest.FromString, requests_of(broker, "ImportDefinitions"))
+    assert sent.skip_unsupported
+    assert result.stderr == "skipped: queue 'q' has x-message-ttl\n"
+    assert result.stdout == "added 1 queues\n"
 
 
 def test_definitions_go_out_and_in(invoke: Invoke, broker: FakeBroker, tmp_path: Path) -> None:
@@ -330,13 +362,13 @@ def test_definitions_go_out_and_in(invoke: Invoke, broker: FakeBroker, tmp_path:
 
     printed = invoke("definitions", "export")
     written = invoke("definitions", "export", str(file))
-    read = invoke("definitions", "import", str(file), "--json")
+    read = invoke("definitions", "import", str(file), "--output", "json")
 
     assert json.loads(printed.stdout) == {"queues": []}
     assert written.exit_code == 0
     assert file.read_bytes() == document
     assert admin_pb2.ImportDefinitionsRequest.FromString(requests_of(broker, "ImportDefinitions")[0]).json == document
-    assert json.loads(read.stdout) == {"added": {"queues": 2}}
+    assert json.loads(read.stdout) == {"added": {"queues": 2}, "skipped": []}
 
 
 @pytest.mark.parametrize(
@@ -353,14 +385,14 @@ def test_definitions_go_out_and_in(invoke: Invoke, broker: FakeBroker, tmp_path:
         ("permission", "delete", "walter"),
         ("permission", "list-topic"),
         ("permission", "set-topic", "walter", "logs"),
-        ("permission", "clear-topic", "walter"),
+        ("permission", "delete-topic", "walter"),
         ("exchange", "delete", "web"),
         ("queue", "delete", "jobs"),
         ("publish", "x", "--no-mandatory"),
     ],
 )
 def test_every_command_prints_nothing_but_json_on_stdout(invoke: Invoke, arguments: tuple[str, ...]) -> None:
-    result = invoke(*arguments, "--json")
+    result = invoke(*arguments, "--output", "json")
 
     assert result.exit_code == 0
     json.loads(result.stdout)
@@ -369,7 +401,7 @@ def test_every_command_prints_nothing_but_json_on_stdout(invoke: Invoke, argumen
 def test_an_error_with_json_leaves_stdout_empty(invoke: Invoke, broker: FakeBroker) -> None:
     broker.refusal = StatusError(7, "user 'guest' may not configure 'jobs'", b"")
 
-    result = invoke("queue", "declare", "jobs", "--json")
+    result = invoke("queue", "declare", "jobs", "--output", "json")
 
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == "penstock: user 'guest' may not configure 'jobs'\n"
@@ -406,9 +438,7 @@ def test_the_commands_that_need_a_broker_of_their_own_have_their_flags(command: 
 def test_perf_has_its_flags() -> None:
     text = CliRunner().invoke(app, ["perf", "throughput", "--help"], env={"COLUMNS": "200"}).output
 
-    flags = (
-        "--size --batch --publishers --consumers --queues --in-flight --seconds --messages --until-empty --level --json"
-    )
+    flags = "--size --batch --publishers --consumers --queues --in-flight --seconds --messages --until-empty --level"
     assert all(flag in text for flag in flags.split())
 
 
@@ -419,7 +449,7 @@ def test_settings_are_shown_with_where_they_come_from_and_without_secrets(
     file.write_text('default_password = "hidden"')
     monkeypatch.setenv("PENSTOCK_IO_THREADS", "3")
 
-    shown = json.loads(invoke("config", "show", "--config", str(file), "--json").stdout)
+    shown = json.loads(invoke("config", "show", "--config", str(file), "--output", "json").stdout)
 
     rows = {row["setting"]: (row["value"], row["from"]) for row in shown}
     assert rows["io_threads"] == (3, "in the variable PENSTOCK_IO_THREADS")

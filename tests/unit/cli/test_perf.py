@@ -4,6 +4,7 @@ import pytest
 import typer
 
 from penstock.cli import perf
+from penstock.cli.output import Format
 from penstock.client.errors import PenstockError
 from penstock.client.records import Recovery, Status
 
@@ -22,7 +23,9 @@ def test_no_message_costs_no_division() -> None:
 
 
 def test_figures_come_back_and_options_go_in() -> None:
-    assert perf._watched(lambda options: {"size": options["size"]}, {"size": 16, "seconds": 1.0}, True) == {"size": 16}
+    assert perf._watched(lambda options: {"size": options["size"]}, {"size": 16, "seconds": 1.0}, Format.JSON) == {
+        "size": 16
+    }
 
 
 def test_an_error_of_the_load_generator_is_raised() -> None:
@@ -30,7 +33,7 @@ def test_an_error_of_the_load_generator_is_raised() -> None:
         raise PenstockError("no connection")
 
     with pytest.raises(PenstockError, match="no connection"):
-        perf._watched(measure, {"seconds": 1.0}, True)
+        perf._watched(measure, {"seconds": 1.0}, Format.JSON)
 
 
 def test_an_unknown_level_is_a_mistake_in_use() -> None:

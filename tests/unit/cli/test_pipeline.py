@@ -14,7 +14,7 @@ def test_what_init_writes_validate_finds_right(tmp_path: Path) -> None:
     file = tmp_path / "orders.yaml"
 
     written = CliRunner().invoke(app, ["pipeline", "init", str(file)])
-    checked = CliRunner().invoke(app, ["pipeline", "validate", str(file), "--json"])
+    checked = CliRunner().invoke(app, ["pipeline", "validate", str(file), "--output", "json"])
 
     assert f"penstock pipeline run {file}" in written.stdout
     assert json.loads(checked.stdout) == {"name": "orders", "mode": "triggered", "sinks": 1}
@@ -46,7 +46,7 @@ def test_a_document_is_exported_as_a_project_that_is_right(tmp_path: Path) -> No
     invoke("init", str(file))
 
     exported = invoke("export", str(file), str(folder))
-    checked = invoke("validate", str(folder), "--json")
+    checked = invoke("validate", str(folder), "--output", "json")
 
     assert (exported.exit_code, checked.exit_code) == (0, 0)
     assert "spark-pipelines run" in exported.stdout

@@ -17,7 +17,7 @@ def test_a_document_that_archives_is_written_and_right(tmp_path: Path) -> None:
     file = str(tmp_path / "orders.yaml")
 
     assert invoke("init", file, "--archive")[0] == 0
-    status, output = invoke("validate", file, "--json")
+    status, output = invoke("validate", file, "--output", "json")
 
     assert (status, json.loads(output)) == (
         0,

@@ -86,6 +86,8 @@ def test_what_kubernetes_says_of_a_service_called_penstock_is_no_setting():
         "PENSTOCK_PORT_5680_TCP": "tcp://10.0.0.1:5680",
         "PENSTOCK_PORT_5680_TCP_ADDR": "10.0.0.1",
         "PENSTOCK_URI": "penstock://localhost/",
+        "PENSTOCK_CONTEXT": "prod",
+        "PENSTOCK_PASSWORD": "secret",
     }
 
     assert load_settings(environment=environment) == load_settings(environment={})

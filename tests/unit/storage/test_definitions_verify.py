@@ -127,7 +127,7 @@ def test_the_exit_status_tells_whole_from_damaged(data):
     assert CliRunner().invoke(app, ["verify", str(data)]).exit_code == 0
     (folder(data) / "definitions.crc").unlink()
 
-    done = CliRunner().invoke(app, ["verify", str(data), "--json"])
+    done = CliRunner().invoke(app, ["verify", str(data), "--output", "json"])
 
     assert done.exit_code == 1
     assert "definitions.crc' is missing" in done.stderr

@@ -1,0 +1,115 @@
+"""`penstock queue list`: the queues of a vhost, filtered and sorted, once or again and again, with rates.
+
+The rate comes from two samples: by how many messages a queue grows or shrinks in a second.
+"""
+
+import sys
+import time
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.messages import INTERRUPTED
+from penstock.cli.options import Uri, connected
+from penstock.cli.output import Format, Output, print_json, print_rows
+
+if TYPE_CHECKING:
+    from penstock import Connection
+    from penstock.client.records import Queue
+
+    _Sampled = tuple[float, Queue]
+
+__all__ = ["show"]
+
+COLUMNS = ("name", "type", "ready_count", "unsettled_count", "bytes", "consumer_count")
+RATE = "change_per_second"
+CLEAR_SCREEN = "\x1b[H\x1b[2J"
+SECONDS = 2.0
+
+
+def show(
+    context: typer.Context,
+    pattern: Annotated[str, typer.Argument(help="Only queues whose name matches, as 'orders.*'.")] = "*",
+    sort: Annotated[str, typer.Option("--sort", help="Column; numbers sort from the largest.")] = "name",
+    reverse: Annotated[bool, typer.Option("--reverse", help="Reverse the order.")] = False,
+    rates: Annotated[bool, typer.Option("--rates", help="Measure the change in messages per second.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat until Ctrl-C, with rates.")] = False,
+    interval: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two samples.")] = SECONDS,
+    uri: Uri = None,
+    output: Output = None,
+) -> None:
+    """List queues."""
+    columns = (*COLUMNS, RATE) if rates or watch else COLUMNS
+    if sort not in columns:
+        raise typer.BadParameter(f"no column '{sort}'; use one of {', '.join(columns)}", param_hint="--sort")
+    with connected(context, uri) as connection:
+        try:
+            before = _sample(connection, pattern) if rates or watch else {}
+            while True:
+                if rates or watch:
+                    time.sleep(interval)
+                now = _sample(connection, pattern)
+                rows = [_row(queue, before.get(name), columns) for name, queue in now.items()]
+                _print(_sorted(rows, sort, reverse), columns, output, clears=watch)
+                if not watch:
+                    return
+                before = now
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+
+
+def _sample(connection: "Connection", pattern: str) -> "dict[str, _Sampled]":
+    at = time.monotonic()
+    queues = connection.admin.list_queues()
+    return {queue.name: (at, queue) for queue in queues if fnmatchcase(queue.name, pattern)}
+
+
+def _row(sampled: "_Sampled", before: "_Sampled | None", columns: Sequence[str]) -> dict[str, Any]:
+    """Return what is known of a queue; JSON shows all of it, the table its columns."""
+    at, queue = sampled
+    row: dict[str, Any] = {
+        "name": queue.name,
+        "type": queue.type,
+        "durable": queue.durable,
+        "exclusive": queue.exclusive,
+        "auto_delete": queue.auto_delete,
+        "arguments": queue.arguments,
+        "ready_count": queue.ready_count,
+        "unsettled_count": queue.unsettled_count,
+        "bytes": queue.ready_bytes + queue.unsettled_bytes,
+        "ready_bytes": queue.ready_bytes,
+        "unsettled_bytes": queue.unsettled_bytes,
+        "consumer_count": queue.consumer_count,
+    }
+    if RATE in columns:
+        row[RATE] = _rate(at, queue, before)
+    return row
+
+
+def _rate(at: float, queue: "Queue", before: "_Sampled | None") -> float | None:
+    """Return the change in messages per second since the sample before; None for a queue that was not in it."""
+    if before is None:
+        return None
+    then, earlier = before
+    change = queue.ready_count + queue.unsettled_count - earlier.ready_count - earlier.unsettled_count
+    return round(change / max(at - then, 0.001), 1)
+
+
+def _sorted(rows: list[dict[str, Any]], column: str, reverse: bool) -> list[dict[str, Any]]:
+    """Sort names from a to z and numbers from the largest, equal ones by name."""
+    by_name = sorted(rows, key=lambda row: row["name"])
+    is_text = column in ("name", "type")
+    nothing: Any = "" if is_text else 0
+    return sorted(by_name, key=lambda row: row[column] or nothing, reverse=reverse == is_text)
+
+
+def _print(rows: list[dict[str, Any]], columns: Sequence[str], output: Format | None, *, clears: bool) -> None:
+    if clears and output is not Format.JSON and sys.stdout.isatty():
+        sys.stdout.write(CLEAR_SCREEN)
+    if output is Format.JSON:
+        print_json(rows)
+    else:
+        print_rows([[row[column] for column in columns] for row in rows], columns, output)
+    sys.stdout.flush()
