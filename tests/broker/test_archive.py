@@ -98,7 +98,7 @@ def test_a_range_begins_in_the_archive_and_ends_in_the_log(
 ) -> None:
     connection.declare_stream("events")
     events = connection.stream("events")
-    properties = penstock.Properties(content_type="text/plain", priority=3, message_id="m")
+    properties = penstock.Properties(content_type="text/plain", reply_to="r", message_id="m")
     events.publish(b"first", key=b"k", properties=properties, headers={"word": "wörd", "n": 1})
     events.publish_many([b"%05d" % number + BODY for number in range(400)])
     before = arrow.read("events")

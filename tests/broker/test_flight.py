@@ -139,7 +139,7 @@ def test_rows_are_the_messages_that_a_reader_gets(arrow: Flight, stream: penstoc
 def test_properties_and_headers_come_as_struct_and_map(arrow: Flight, stream: penstock.Stream) -> None:
     stream.publish(b"none")
     properties = penstock.Properties(
-        content_type="text/plain", priority=7, message_id="m", timestamp=1_700_000_000, type="t", app_id="a"
+        content_type="text/plain", reply_to="r", message_id="m", timestamp=1_700_000_000, type="t", app_id="a"
     )
     headers: dict[str, Any] = {"word": "wörd", "n": 1, "deep": {"list": [True, "x"]}, "raw": b"\xff"}
     stream.publish(b"all", properties=properties, headers=headers)
@@ -151,7 +151,7 @@ def test_properties_and_headers_come_as_struct_and_map(arrow: Flight, stream: pe
     assert row["properties"] == {name.name: None for name in PROPERTIES} | {
         "content_type": "text/plain",
         "delivery_mode": 2,
-        "priority": 7,
+        "reply_to": "r",
         "message_id": "m",
         "timestamp": EPOCH + timedelta(seconds=1_700_000_000),
         "type": "t",
@@ -292,7 +292,7 @@ def test_rows_are_published_with_all_they_have(arrow: Flight, stream: penstock.S
             "body": pa.array(["text", "more"], pa.large_string()),
             "key": pa.array([b"k", None], pa.binary()),
             "content_type": pa.array([None, "text/plain"]),
-            "priority": pa.array([3, None], pa.uint8()),
+            "message_id": pa.array(["3", None]),
             "headers": pa.array([[("a", "1")], []], pa.map_(TEXT, TEXT)),
             "timestamp": pa.array([EPOCH + timedelta(days=1), None], TIME),
         }
@@ -301,7 +301,7 @@ def test_rows_are_published_with_all_they_have(arrow: Flight, stream: penstock.S
     assert arrow.put(table, stream="events", level="disk") == {"confirmed": 2, "unroutable": 0}
 
     first, second = stream.read("first", until="next")
-    assert (first.body, first.key, first.properties.priority, first.headers) == (b"text", b"k", 3, {"a": "1"})
+    assert (first.body, first.key, first.properties.message_id, first.headers) == (b"text", b"k", "3", {"a": "1"})
     assert (second.body, second.key, second.properties.content_type) == (b"more", None, "text/plain")
     assert first.properties.timestamp == 86_400
 
@@ -310,7 +310,7 @@ def test_what_was_read_can_be_published_again(
     arrow: Flight, stream: penstock.Stream, connection: penstock.Connection
 ) -> None:
     connection.declare_stream("copies")
-    properties = penstock.Properties(message_id="7", priority=0)
+    properties = penstock.Properties(message_id="7", reply_to="r")
     stream.publish(b"with", properties=properties, headers={"n": "x"}, key=b"k")
     stream.publish(b"without")
 
@@ -318,6 +318,12 @@ def test_what_was_read_can_be_published_again(
     arrow.put(arrow.get("events", columns=columns), stream="copies")
 
     assert arrow.get("copies", columns=columns).equals(arrow.get("events", columns=columns))
+
+
+def test_a_row_with_a_property_that_has_no_effect_is_refused(arrow: Flight, stream: penstock.Stream) -> None:
+    for name, value in (("priority", pa.array([None, 3], pa.uint8())), ("expiration", pa.array([None, "100"]))):
+        with pytest.raises(NotImplementedError, match=f"row 1: the property '{name}' is not supported yet"):
+            arrow.put(pa.table({"body": [b"x", b"y"], name: value}), stream="events")
 
 
 def test_rows_go_to_partitions_by_key_and_to_queues_by_routing_key(

@@ -31,7 +31,7 @@ def got(connection: penstock.Connection, queue: str) -> penstock.Message:
 
 def test_a_message_arrives_with_all_that_was_published(connection: penstock.Connection, queue: str) -> None:
     properties = penstock.Properties(
-        content_type="text/plain", correlation_id="c-1", priority=3, timestamp=1_772_400_000, message_id="m-1"
+        content_type="text/plain", correlation_id="c-1", reply_to="r", timestamp=1_772_400_000, message_id="m-1"
     )
     headers: dict[str, Value] = {
         "text": "héllo",
@@ -50,7 +50,7 @@ def test_a_message_arrives_with_all_that_was_published(connection: penstock.Conn
     assert (message.redelivered, message.delivery_count) == (False, 0)
     assert message.properties.content_type == "text/plain"
     assert message.properties.correlation_id == "c-1"
-    assert (message.properties.priority, message.properties.timestamp) == (3, 1_772_400_000)
+    assert (message.properties.reply_to, message.properties.timestamp) == ("r", 1_772_400_000)
     assert dict(message.headers) == headers
 
 

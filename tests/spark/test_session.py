@@ -78,7 +78,7 @@ def started_again(writing: DataStreamWriter) -> None:
 
 
 def test_a_stream_is_a_table(spark: SparkSession, broker: Broker, stream: penstock.Stream) -> None:
-    properties = penstock.Properties(priority=3, message_id="m")
+    properties = penstock.Properties(reply_to="r", message_id="m")
     stream.publish_many([b"%d" % number for number in range(100)])
     stream.publish(b"last", key=b"k", properties=properties, headers={"word": "wörd"})
 
@@ -87,7 +87,7 @@ def test_a_stream_is_a_table(spark: SparkSession, broker: Broker, stream: pensto
     assert rows.rdd.getNumPartitions() == 2
     got = rows.orderBy("offset").collect()
     assert [bytes(row.body) for row in got] == [b"%d" % number for number in range(100)] + [b"last"]
-    assert (bytes(got[-1].key), got[-1].headers, got[-1].properties.priority) == (b"k", {"word": "wörd"}, 3)
+    assert (bytes(got[-1].key), got[-1].headers, got[-1].properties.reply_to) == (b"k", {"word": "wörd"}, "r")
     assert (got[0].key, got[0].headers, got[0].properties) == (None, {}, None)
     messages = list(stream.read("first", until="next"))
     assert [row.offset for row in got] == [message.offset for message in messages]

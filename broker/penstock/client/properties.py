@@ -7,6 +7,7 @@ wire.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from penstock.client.errors import NotSupportedError
 from penstock.client.values import Value, read_table, write_table
 from penstock.v1 import message_pb2
 
@@ -28,9 +29,16 @@ _TEXTS = (
 )
 
 
+_WITHOUT_EFFECT = ("expiration", "priority")
+"""Imported messages may have them; a message with one of them cannot be published."""
+
+
 @dataclass(slots=True)
 class Properties:
-    """The properties of AMQP 0-9-1. `expiration` is in milliseconds, as text; `timestamp` in seconds since 1970."""
+    """The properties of AMQP 0-9-1. `expiration` is in milliseconds, as text; `timestamp` in seconds since 1970.
+
+    A message with `expiration` or `priority` cannot be published yet.
+    """
 
     content_type: str | None = None
     content_encoding: str | None = None
@@ -48,9 +56,9 @@ class Properties:
 
 
 def encode_properties(properties: Properties | None, headers: Mapping[str, Value] | None = None) -> bytes | None:
-    """A serialised penstock.v1.Properties, or None when there is nothing to say.
+    """Return a serialised penstock.v1.Properties for a message to publish, or None if there is nothing to say.
 
-    `headers` add to the properties' own.
+    `headers` add to the properties' own. Raise NotSupportedError for what would have no effect.
     """
     if properties is None:
         if not headers:
@@ -58,11 +66,14 @@ def encode_properties(properties: Properties | None, headers: Mapping[str, Value
         properties = Properties(headers=headers)
     elif headers:
         properties = replace(properties, headers={**properties.headers, **headers})
+    for name in _WITHOUT_EFFECT:
+        if getattr(properties, name) is not None:
+            raise NotSupportedError(f"the property '{name}' is not supported yet; publish without it")
     return _write(properties).SerializeToString() or None
 
 
 def read_properties(payload: bytes | None) -> Properties:
-    """The properties that a delivery carries."""
+    """Return the properties of a delivery."""
     if not payload:
         return Properties()
     message = message_pb2.Properties.FromString(payload)
@@ -81,14 +92,12 @@ def _write(properties: Properties) -> message_pb2.Properties:
     if properties.delivery_mode not in (TRANSIENT, PERSISTENT):
         raise ValueError(f"delivery_mode is {properties.delivery_mode}; it must be 1 (transient) or 2 (persistent)")
     message = message_pb2.Properties()
-    for name in _TEXTS:
+    for name in (each for each in _TEXTS if each not in _WITHOUT_EFFECT):
         text = getattr(properties, name)
         if text is not None:
             setattr(message, name, text)
     if properties.delivery_mode != PERSISTENT:
         message.delivery_mode = properties.delivery_mode
-    if properties.priority is not None:
-        message.priority = properties.priority
     if properties.timestamp is not None:
         message.timestamp = properties.timestamp
     write_table(properties.headers, message.headers)

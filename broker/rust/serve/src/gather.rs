@@ -12,7 +12,7 @@ use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers
 use penstock_wire::grpc::publish::MessageRef;
 use tonic::Status;
 
-use crate::permits::{Denial, Permits, Verdict, key_denial};
+use crate::permits::{Denial, Permits, Verdict, key_denial, property_denial};
 use crate::requests::{End, Incoming, Malformed, Requests};
 use crate::status;
 
@@ -165,7 +165,7 @@ pub(crate) fn gather<'a>(
                 Some(blocks.and_then(|blocks| blocks.get(block_index - 1)).ok_or(Obstacle::Properties)?)
             }
         };
-        match denial_of(&message, permits, limits)? {
+        match denial_of(&message, permits, limits)?.or_else(|| block.and_then(property_denial)) {
             // The engine has to hear of the denied one first.
             None if has_denied_sequence && sequence.is_some() => return Ok(ControlFlow::Break(())),
             None => {

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use penstock_wire::amqp::properties::without_effect;
 use penstock_wire::is_same;
 use rustc_hash::FxHashMap;
 use tonic::{Code, Status};
@@ -36,7 +37,7 @@ pub(crate) struct Denial {
 }
 
 impl Denial {
-    fn to_status(&self) -> Status {
+    pub fn to_status(&self) -> Status {
         Status::new(Code::from_i32(self.code), self.reason.clone())
     }
 }
@@ -205,6 +206,15 @@ pub(crate) fn key_denial(exchange: &[u8], key: &[u8]) -> Denial {
          user's topic permission to a write pattern that matches the key"
     );
     Denial { code: Code::PermissionDenied as i32, reason }
+}
+
+/// Return why a message with these properties is denied, if one of them has no effect yet.
+#[inline]
+pub(crate) fn property_denial(block: &[u8]) -> Option<Denial> {
+    without_effect(block).map(|name| {
+        let reason = format!("the property '{name}' is not supported yet; publish without it");
+        Denial { code: Code::Unimplemented as i32, reason }
+    })
 }
 
 /// Refusals that concern the caller, not one exchange.

@@ -31,7 +31,7 @@ use crate::codec::BytesCodec;
 use crate::connection::{Caller, Peer};
 use crate::gate::guard;
 use crate::messaging::{ENVELOPE_BYTES_MAX, Messaging};
-use crate::permits::{Asker, Permits};
+use crate::permits::{Asker, Permits, property_denial};
 use crate::publish::now_ms;
 use crate::quotas::Allowance;
 use crate::stalls::when_free;
@@ -258,7 +258,7 @@ fn block_of(message: &MessageRef<'_>, (bytes_max, limit): (usize, &str)) -> Resu
     let Some(properties) = message.properties else { return Ok(PERSISTENT_ONLY.to_vec()) };
     let mut block = Vec::new();
     properties_to_amqp(Some(properties), &mut block).map_err(|error| status::of_wire(&error))?;
-    Ok(block)
+    property_denial(&block).map_or(Ok(block), |denial| Err(denial.to_status()))
 }
 
 async fn publish(messaging: &Messaging, caller: &Caller, payload: &Bytes) -> Result<Vec<u8>, Status> {

@@ -9,6 +9,7 @@ use contract::*;
 use penstock_wire::WireError;
 use penstock_wire::amqp::properties::{
     PERSISTENT_ONLY, PROPERTIES_BYTES_MAX, amqp_to_properties, delivery_mode_of, headers_of, properties_to_amqp,
+    without_effect,
 };
 use penstock_wire::amqp::table::{ValueRef, entries};
 use proptest::prelude::*;
@@ -217,4 +218,18 @@ fn properties_above_a_mebibyte_are_refused() {
     let properties = Properties { headers: BTreeMap::from([("h".to_owned(), value)]), ..Properties::default() };
 
     assert!(matches!(block_of(&properties), Err(WireError::TooLong { max: PROPERTIES_BYTES_MAX, .. })));
+}
+
+#[test]
+fn a_property_without_effect_is_named() {
+    let block = |properties: &Properties| block_of(properties).unwrap();
+    let expiration = Properties { expiration: "100".into(), ..Properties::default() };
+    let priority = Properties { priority: Some(0), ..Properties::default() };
+    let others = Properties { message_id: "m".into(), timestamp: Some(5), ..Properties::default() };
+
+    assert_eq!(without_effect(&block(&expiration)), Some("expiration"));
+    assert_eq!(without_effect(&block(&priority)), Some("priority"));
+    assert_eq!(without_effect(&block(&others)), None);
+    assert_eq!(without_effect(&PERSISTENT_ONLY), None);
+    assert_eq!(without_effect(&[]), None);
 }

@@ -22,7 +22,7 @@ use super::put::Progress;
 use crate::calls::{Call, CallRequest};
 use crate::connection::Caller;
 use crate::messaging::Messaging;
-use crate::permits::{Asker, Permits};
+use crate::permits::{Asker, Permits, property_denial};
 use crate::publish::{SEVERAL_LOGS, now_ms};
 use crate::quotas::Allowance;
 use crate::rights::{Question, Rights};
@@ -271,6 +271,10 @@ impl Publishing {
             rows.put_properties(at, &mut properties).map_err(|error| of_arrow(&error))?;
             if !properties.is_empty() {
                 properties_to_amqp(Some(&properties), &mut block).map_err(|error| status::of_wire(&error))?;
+                if let Some(denial) = property_denial(&block) {
+                    let status = denial.to_status();
+                    return Err(Status::new(status.code(), format!("row {at}: {}", status.message())));
+                }
             }
         }
         Ok(block)

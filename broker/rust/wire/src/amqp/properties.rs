@@ -41,6 +41,15 @@ struct Parsed<'a> {
     timestamp: Option<u64>,
 }
 
+/// Return the name of a property in a block that has no effect yet.
+#[inline]
+#[must_use]
+pub fn without_effect(block: &[u8]) -> Option<&'static str> {
+    let flags = u16::from_be_bytes(*block.first_chunk()?);
+    let named = [(block::EXPIRATION, "expiration"), (block::PRIORITY, "priority")];
+    named.into_iter().find(|(flag, _)| flags & flag != 0).map(|(_, name)| name)
+}
+
 /// Appends the AMQP block of a serialised `penstock.v1.Properties`; absent ones give `PERSISTENT_ONLY`.
 ///
 /// On an error, what was appended is to be thrown away by the caller.
