@@ -305,7 +305,7 @@ impl Shared {
                 Ok(0)
             }
             ConsumeEvent::Cancelled { reason } => {
-                Err(RpcError::new(Code::Aborted, format!("the broker ended the consumer: {reason}")))
+                Err(RpcError::new(Code::Aborted, format!("the broker cancelled the consumer: {reason}")))
             }
             ConsumeEvent::Deliveries(view) => {
                 // Without the lock, which every settlement takes.
@@ -481,7 +481,7 @@ async fn run(shared: Arc<Shared>) {
         };
         let is_final = is_final(&error, was_open && !shared.channel.is_closed());
         if is_closing || is_final || !shared.settings.reconnect {
-            shared.end(if is_closing { closed() } else { error });
+            shared.end(if is_closing { closed() } else { told(error) });
             return;
         }
         shared.pause(back_off.next()).await;
@@ -498,6 +498,15 @@ fn is_final(error: &RpcError, was_open: bool) -> bool {
         return false;
     }
     error.is_final() || error.code == Code::Aborted as i32 || (!was_open && error.is_limit())
+}
+
+/// Return what the application is told of an end. The broker's cancellation is `Aborted` only up to here: a stream that the
+/// transport cancelled has its code, and comes back.
+fn told(mut error: RpcError) -> RpcError {
+    if error.code == Code::Aborted as i32 {
+        error.code = Code::Cancelled as i32;
+    }
+    error
 }
 
 /// One connection, until it ends; why it did.
