@@ -58,6 +58,8 @@ class FakeBroker:
             raise ConnectionLostError(f"no broker answers at {address.target}")
         if self.passwords.get(address.user) != address.password:
             raise NotAuthenticatedError(f"user '{address.user}' cannot log in")
+        if address.vhost not in self.vhosts:
+            raise NotFoundError(f"vhost '{address.vhost}' does not exist")
         return FakeConnection(self, address)
 
 

@@ -5,6 +5,7 @@ from importlib import import_module
 
 from penstock.client.admin_calls import list_vhosts
 from penstock.client.errors import AccessRefusedError, ConnectionLostError, PenstockError, from_status
+from penstock.client.limit_calls import get_limits
 from penstock.client.steps import drive
 from penstock.client.transport import PublisherOptions, Transport, TransportOptions
 from penstock.client.uri import Address, parse_uri
@@ -88,17 +89,19 @@ def open_transport(options: Options) -> Transport:
 
 
 def greet(transport: Transport, options: Options) -> None:
-    """One cheap call that needs nothing but valid credentials."""
+    """Check the address, the credentials and the vhost. Raise NotFoundError if the broker has no such vhost."""
 
     def call(method: str, payload: bytes) -> bytes:
         return transport.call(method, payload, options.timeout_ms)
 
     try:
-        drive(list_vhosts(), call)
+        if options.address.vhost not in {vhost.name for vhost in drive(list_vhosts(), call)}:
+            # It does not exist, or the user has no permissions in it yet: the broker tells which.
+            drive(get_limits(options.address.vhost), call)
     except transport.rpc_error as error:
         refusal = from_status(*error.args)
         if isinstance(refusal, AccessRefusedError):
-            # Somebody the broker knows, who may not list vhosts.
+            # The broker knows the user. What they may do, each verb says.
             return
         target = options.address.target
         if options.address.tls is None and any(end in str(refusal).lower() for end in _TLS_ENDS):

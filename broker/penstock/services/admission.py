@@ -35,9 +35,8 @@ class AdmissionVerbs:
     @reading
     async def open_publisher(self, principal: Principal, vhost: str, *, again: bool = False) -> Admission:
         """Admit a publisher to a virtual host; it asks for each exchange when it first writes to it."""
-        name = vhost_name(vhost)
-        principal.in_vhost(name).require_entry(Thing("vhost", name))
-        found = self._vhosts.get(name)
+        found = self._vhosts.get(vhost_name(vhost))
+        principal.in_vhost(found.name).require_entry(Thing("vhost", found.name))
         self._entered(principal, found, again=again)
         return Admission(found.name)
 

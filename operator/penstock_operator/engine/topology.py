@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from penstock import Connection
-from penstock.client.errors import AccessRefusedError, NotAuthenticatedError, PenstockError, RefusedError
+from penstock.client.errors import AccessRefusedError, NotAuthenticatedError, NotFoundError, PenstockError, RefusedError
 from penstock_operator.api import KINDS, PermissionSpec, TopologySpec, UserSpec
 from penstock_operator.desired.conditions import Says, merged, status_of
 from penstock_operator.desired.naming import ADMINISTRATOR, FINALIZER, PAUSED_ANNOTATION
@@ -104,6 +104,8 @@ class TopologyReconciler:
             return self._world.brokers.get(home.address(getattr(spec, "vhost", "/")))
         except NotAuthenticatedError as error:
             raise NotYet("CredentialsRejected", f"the Cluster's Secret does not open the broker: {error}") from error
+        except NotFoundError as error:
+            raise NotYet("NotFound", str(error)) from error
 
     def _change(self, manifest: Manifest, spec: TopologySpec, found: dict[str, Any] | None) -> str:
         """What is to be done, as an event's reason; empty when all is as it should be. Raises NotYet when what differs
@@ -201,7 +203,12 @@ class TopologyReconciler:
         home = find_home(self._world, manifest)
         if isinstance(spec, PermissionSpec) and spec.user_ref is not None:
             spec = spec.model_copy(update={"user": manifest.get("status", {}).get("brokerName")})
-        broker = self._connect(home, spec)
+        try:
+            broker = self._connect(home, spec)
+        except NotYet as reason:
+            if reason.reason == "NotFound":
+                return  # its virtual host is gone, and so is what was in it
+            raise
         self._ask(home, spec, lambda: remove(broker, spec))
 
 
