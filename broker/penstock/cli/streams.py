@@ -152,6 +152,8 @@ def read(
             auto_store=bool(group),
             idle_timeout=idle,
         )
+        if from_ == "next" and not group and until is None:
+            print_note("waiting for new messages; --from first reads the stored ones, too")
         try:
             with reader:
                 for message in reader:

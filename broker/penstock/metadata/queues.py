@@ -181,6 +181,12 @@ def _check_owner(thing: Thing, queue: Queue, connection: ConnectionId) -> None:
 
 
 def _check_same(thing: Thing, command: DeclareQueue, found: Queue) -> None:
+    kind = kind_of_queue(command.arguments)
+    if kind is not kind_of_queue(found.arguments):
+        rule = "is a stream, not a queue" if found.is_stream else "is a queue, not a stream"
+        raise PreconditionFailedError(
+            thing, rule, "choose another name, or delete it first", field=f"arguments.{X_QUEUE_TYPE}"
+        )
     for field, wanted, there in (
         ("durable", command.durable, found.durable),
         ("exclusive", command.exclusive, found.exclusive),

@@ -181,3 +181,11 @@ def test_offsets_and_groups_are_shown_and_changed(invoke: Invoke, broker: FakeBr
     assert wire.StoreOffsetRequest.FromString(stored) == wire.StoreOffsetRequest(
         vhost="/", partition="orders", group="a=b", offset=7
     )
+
+
+def test_reading_what_comes_says_what_it_waits_for(invoke: Invoke) -> None:
+    hint = "waiting for new messages; --from first reads the stored ones, too\n"
+
+    assert invoke("read", "orders", "--idle", "0").stderr == hint
+    assert invoke("read", "orders", "--idle", "0", "--from", "first").stderr == ""
+    assert invoke("read", "orders", "--until", "next").stderr == ""

@@ -260,3 +260,16 @@ def test_a_purge_tells_the_engine_only(machine: Machine) -> None:
     decision = machine.decide(PurgeQueue(QueueName("a"), ConnectionId(1)))
 
     assert (decision.entries, decision.changes) == ([], [EmptyQueue(QueueId(1))])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "rule"),
+    [("classic", "stream", "is a queue, not a stream"), ("stream", "classic", "is a stream, not a queue")],
+)
+def test_a_queue_is_not_declared_again_as_a_stream(machine: Machine, first: str, second: str, rule: str) -> None:
+    machine.queue("orders", arguments={"x-queue-type": first})
+
+    with pytest.raises(PreconditionFailedError, match=rule) as refused:
+        machine.queue("orders", arguments={"x-queue-type": second, "x-level": "disk"})
+
+    assert refused.value.field == "arguments.x-queue-type"
