@@ -73,6 +73,434 @@ func (DestinationKind) EnumDescriptor() ([]byte, []int) {
 	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{0}
 }
 
+type Connection struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The client's address and port.
+	Peer string `protobuf:"bytes,2,opt,name=peer,proto3" json:"peer,omitempty"`
+	// Who logged in on it.
+	Users []string `protobuf:"bytes,3,rep,name=users,proto3" json:"users,omitempty"`
+	// Where it has published, consumed or read.
+	Vhosts        []string `protobuf:"bytes,4,rep,name=vhosts,proto3" json:"vhosts,omitempty"`
+	ConsumerCount uint32   `protobuf:"varint,5,opt,name=consumer_count,json=consumerCount,proto3" json:"consumer_count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Connection) Reset() {
+	*x = Connection{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Connection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Connection) ProtoMessage() {}
+
+func (x *Connection) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Connection.ProtoReflect.Descriptor instead.
+func (*Connection) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *Connection) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Connection) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
+}
+
+func (x *Connection) GetUsers() []string {
+	if x != nil {
+		return x.Users
+	}
+	return nil
+}
+
+func (x *Connection) GetVhosts() []string {
+	if x != nil {
+		return x.Vhosts
+	}
+	return nil
+}
+
+func (x *Connection) GetConsumerCount() uint32 {
+	if x != nil {
+		return x.ConsumerCount
+	}
+	return 0
+}
+
+type ListConnectionsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListConnectionsRequest) Reset() {
+	*x = ListConnectionsRequest{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListConnectionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListConnectionsRequest) ProtoMessage() {}
+
+func (x *ListConnectionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListConnectionsRequest.ProtoReflect.Descriptor instead.
+func (*ListConnectionsRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{1}
+}
+
+type ListConnectionsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Connections   []*Connection          `protobuf:"bytes,1,rep,name=connections,proto3" json:"connections,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListConnectionsResponse) Reset() {
+	*x = ListConnectionsResponse{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListConnectionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListConnectionsResponse) ProtoMessage() {}
+
+func (x *ListConnectionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListConnectionsResponse.ProtoReflect.Descriptor instead.
+func (*ListConnectionsResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ListConnectionsResponse) GetConnections() []*Connection {
+	if x != nil {
+		return x.Connections
+	}
+	return nil
+}
+
+type CloseConnectionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseConnectionRequest) Reset() {
+	*x = CloseConnectionRequest{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseConnectionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseConnectionRequest) ProtoMessage() {}
+
+func (x *CloseConnectionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseConnectionRequest.ProtoReflect.Descriptor instead.
+func (*CloseConnectionRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *CloseConnectionRequest) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+type CloseConnectionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseConnectionResponse) Reset() {
+	*x = CloseConnectionResponse{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseConnectionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseConnectionResponse) ProtoMessage() {}
+
+func (x *CloseConnectionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseConnectionResponse.ProtoReflect.Descriptor instead.
+func (*CloseConnectionResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{4}
+}
+
+type Consumer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Vhost         string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	Queue         string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
+	ConsumerTag   string                 `protobuf:"bytes,3,opt,name=consumer_tag,json=consumerTag,proto3" json:"consumer_tag,omitempty"`
+	User          string                 `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`
+	Connection    uint64                 `protobuf:"varint,5,opt,name=connection,proto3" json:"connection,omitempty"`
+	Prefetch      uint32                 `protobuf:"varint,6,opt,name=prefetch,proto3" json:"prefetch,omitempty"`
+	AutoAck       bool                   `protobuf:"varint,7,opt,name=auto_ack,json=autoAck,proto3" json:"auto_ack,omitempty"`
+	Exclusive     bool                   `protobuf:"varint,8,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Consumer) Reset() {
+	*x = Consumer{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Consumer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Consumer) ProtoMessage() {}
+
+func (x *Consumer) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Consumer.ProtoReflect.Descriptor instead.
+func (*Consumer) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Consumer) GetVhost() string {
+	if x != nil {
+		return x.Vhost
+	}
+	return ""
+}
+
+func (x *Consumer) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *Consumer) GetConsumerTag() string {
+	if x != nil {
+		return x.ConsumerTag
+	}
+	return ""
+}
+
+func (x *Consumer) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *Consumer) GetConnection() uint64 {
+	if x != nil {
+		return x.Connection
+	}
+	return 0
+}
+
+func (x *Consumer) GetPrefetch() uint32 {
+	if x != nil {
+		return x.Prefetch
+	}
+	return 0
+}
+
+func (x *Consumer) GetAutoAck() bool {
+	if x != nil {
+		return x.AutoAck
+	}
+	return false
+}
+
+func (x *Consumer) GetExclusive() bool {
+	if x != nil {
+		return x.Exclusive
+	}
+	return false
+}
+
+type ListConsumersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only those in this vhost.
+	Vhost         *string `protobuf:"bytes,1,opt,name=vhost,proto3,oneof" json:"vhost,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListConsumersRequest) Reset() {
+	*x = ListConsumersRequest{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListConsumersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListConsumersRequest) ProtoMessage() {}
+
+func (x *ListConsumersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListConsumersRequest.ProtoReflect.Descriptor instead.
+func (*ListConsumersRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ListConsumersRequest) GetVhost() string {
+	if x != nil && x.Vhost != nil {
+		return *x.Vhost
+	}
+	return ""
+}
+
+type ListConsumersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Consumers     []*Consumer            `protobuf:"bytes,1,rep,name=consumers,proto3" json:"consumers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListConsumersResponse) Reset() {
+	*x = ListConsumersResponse{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListConsumersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListConsumersResponse) ProtoMessage() {}
+
+func (x *ListConsumersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListConsumersResponse.ProtoReflect.Descriptor instead.
+func (*ListConsumersResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ListConsumersResponse) GetConsumers() []*Consumer {
+	if x != nil {
+		return x.Consumers
+	}
+	return nil
+}
+
 type GetStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -81,7 +509,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[0]
+	mi := &file_penstock_v1_admin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -93,7 +521,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[0]
+	mi := &file_penstock_v1_admin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -106,7 +534,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{0}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{8}
 }
 
 type GetStatusResponse struct {
@@ -139,7 +567,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[1]
+	mi := &file_penstock_v1_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -151,7 +579,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[1]
+	mi := &file_penstock_v1_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -164,7 +592,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{1}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -317,7 +745,7 @@ type Damage struct {
 
 func (x *Damage) Reset() {
 	*x = Damage{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[2]
+	mi := &file_penstock_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -329,7 +757,7 @@ func (x *Damage) String() string {
 func (*Damage) ProtoMessage() {}
 
 func (x *Damage) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[2]
+	mi := &file_penstock_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -342,7 +770,7 @@ func (x *Damage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Damage.ProtoReflect.Descriptor instead.
 func (*Damage) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{2}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Damage) GetVhost() string {
@@ -394,7 +822,7 @@ type Recovery struct {
 
 func (x *Recovery) Reset() {
 	*x = Recovery{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[3]
+	mi := &file_penstock_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -406,7 +834,7 @@ func (x *Recovery) String() string {
 func (*Recovery) ProtoMessage() {}
 
 func (x *Recovery) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[3]
+	mi := &file_penstock_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -419,7 +847,7 @@ func (x *Recovery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recovery.ProtoReflect.Descriptor instead.
 func (*Recovery) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{3}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Recovery) GetMs() float64 {
@@ -463,7 +891,7 @@ type Vhost struct {
 
 func (x *Vhost) Reset() {
 	*x = Vhost{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[4]
+	mi := &file_penstock_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -475,7 +903,7 @@ func (x *Vhost) String() string {
 func (*Vhost) ProtoMessage() {}
 
 func (x *Vhost) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[4]
+	mi := &file_penstock_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -488,7 +916,7 @@ func (x *Vhost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Vhost.ProtoReflect.Descriptor instead.
 func (*Vhost) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Vhost) GetName() string {
@@ -527,7 +955,7 @@ type ListVhostsRequest struct {
 
 func (x *ListVhostsRequest) Reset() {
 	*x = ListVhostsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[5]
+	mi := &file_penstock_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -539,7 +967,7 @@ func (x *ListVhostsRequest) String() string {
 func (*ListVhostsRequest) ProtoMessage() {}
 
 func (x *ListVhostsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[5]
+	mi := &file_penstock_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -552,7 +980,7 @@ func (x *ListVhostsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVhostsRequest.ProtoReflect.Descriptor instead.
 func (*ListVhostsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 type ListVhostsResponse struct {
@@ -564,7 +992,7 @@ type ListVhostsResponse struct {
 
 func (x *ListVhostsResponse) Reset() {
 	*x = ListVhostsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[6]
+	mi := &file_penstock_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -576,7 +1004,7 @@ func (x *ListVhostsResponse) String() string {
 func (*ListVhostsResponse) ProtoMessage() {}
 
 func (x *ListVhostsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[6]
+	mi := &file_penstock_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -589,7 +1017,7 @@ func (x *ListVhostsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVhostsResponse.ProtoReflect.Descriptor instead.
 func (*ListVhostsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListVhostsResponse) GetVhosts() []*Vhost {
@@ -608,7 +1036,7 @@ type CreateVhostRequest struct {
 
 func (x *CreateVhostRequest) Reset() {
 	*x = CreateVhostRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[7]
+	mi := &file_penstock_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -620,7 +1048,7 @@ func (x *CreateVhostRequest) String() string {
 func (*CreateVhostRequest) ProtoMessage() {}
 
 func (x *CreateVhostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[7]
+	mi := &file_penstock_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -633,7 +1061,7 @@ func (x *CreateVhostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVhostRequest.ProtoReflect.Descriptor instead.
 func (*CreateVhostRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CreateVhostRequest) GetName() string {
@@ -652,7 +1080,7 @@ type CreateVhostResponse struct {
 
 func (x *CreateVhostResponse) Reset() {
 	*x = CreateVhostResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[8]
+	mi := &file_penstock_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -664,7 +1092,7 @@ func (x *CreateVhostResponse) String() string {
 func (*CreateVhostResponse) ProtoMessage() {}
 
 func (x *CreateVhostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[8]
+	mi := &file_penstock_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -677,7 +1105,7 @@ func (x *CreateVhostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVhostResponse.ProtoReflect.Descriptor instead.
 func (*CreateVhostResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CreateVhostResponse) GetCreated() bool {
@@ -696,7 +1124,7 @@ type DeleteVhostRequest struct {
 
 func (x *DeleteVhostRequest) Reset() {
 	*x = DeleteVhostRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[9]
+	mi := &file_penstock_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -708,7 +1136,7 @@ func (x *DeleteVhostRequest) String() string {
 func (*DeleteVhostRequest) ProtoMessage() {}
 
 func (x *DeleteVhostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[9]
+	mi := &file_penstock_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -721,7 +1149,7 @@ func (x *DeleteVhostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVhostRequest.ProtoReflect.Descriptor instead.
 func (*DeleteVhostRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeleteVhostRequest) GetName() string {
@@ -739,7 +1167,7 @@ type DeleteVhostResponse struct {
 
 func (x *DeleteVhostResponse) Reset() {
 	*x = DeleteVhostResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[10]
+	mi := &file_penstock_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -751,7 +1179,7 @@ func (x *DeleteVhostResponse) String() string {
 func (*DeleteVhostResponse) ProtoMessage() {}
 
 func (x *DeleteVhostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[10]
+	mi := &file_penstock_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -764,7 +1192,7 @@ func (x *DeleteVhostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVhostResponse.ProtoReflect.Descriptor instead.
 func (*DeleteVhostResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 type VhostLimits struct {
@@ -787,7 +1215,7 @@ type VhostLimits struct {
 
 func (x *VhostLimits) Reset() {
 	*x = VhostLimits{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[11]
+	mi := &file_penstock_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -799,7 +1227,7 @@ func (x *VhostLimits) String() string {
 func (*VhostLimits) ProtoMessage() {}
 
 func (x *VhostLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[11]
+	mi := &file_penstock_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -812,7 +1240,7 @@ func (x *VhostLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VhostLimits.ProtoReflect.Descriptor instead.
 func (*VhostLimits) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *VhostLimits) GetQueuesMax() uint32 {
@@ -874,7 +1302,7 @@ type UserLimits struct {
 
 func (x *UserLimits) Reset() {
 	*x = UserLimits{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[12]
+	mi := &file_penstock_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -886,7 +1314,7 @@ func (x *UserLimits) String() string {
 func (*UserLimits) ProtoMessage() {}
 
 func (x *UserLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[12]
+	mi := &file_penstock_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -899,7 +1327,7 @@ func (x *UserLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserLimits.ProtoReflect.Descriptor instead.
 func (*UserLimits) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *UserLimits) GetConnectionsMax() uint32 {
@@ -953,7 +1381,7 @@ type GetUserLimitsRequest struct {
 
 func (x *GetUserLimitsRequest) Reset() {
 	*x = GetUserLimitsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[13]
+	mi := &file_penstock_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -965,7 +1393,7 @@ func (x *GetUserLimitsRequest) String() string {
 func (*GetUserLimitsRequest) ProtoMessage() {}
 
 func (x *GetUserLimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[13]
+	mi := &file_penstock_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -978,7 +1406,7 @@ func (x *GetUserLimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUserLimitsRequest.ProtoReflect.Descriptor instead.
 func (*GetUserLimitsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetUserLimitsRequest) GetName() string {
@@ -998,7 +1426,7 @@ type GetUserLimitsResponse struct {
 
 func (x *GetUserLimitsResponse) Reset() {
 	*x = GetUserLimitsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[14]
+	mi := &file_penstock_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1010,7 +1438,7 @@ func (x *GetUserLimitsResponse) String() string {
 func (*GetUserLimitsResponse) ProtoMessage() {}
 
 func (x *GetUserLimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[14]
+	mi := &file_penstock_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1023,7 +1451,7 @@ func (x *GetUserLimitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUserLimitsResponse.ProtoReflect.Descriptor instead.
 func (*GetUserLimitsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetUserLimitsResponse) GetLimits() *UserLimits {
@@ -1050,7 +1478,7 @@ type SetUserLimitsRequest struct {
 
 func (x *SetUserLimitsRequest) Reset() {
 	*x = SetUserLimitsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[15]
+	mi := &file_penstock_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1490,7 @@ func (x *SetUserLimitsRequest) String() string {
 func (*SetUserLimitsRequest) ProtoMessage() {}
 
 func (x *SetUserLimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[15]
+	mi := &file_penstock_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1503,7 @@ func (x *SetUserLimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetUserLimitsRequest.ProtoReflect.Descriptor instead.
 func (*SetUserLimitsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SetUserLimitsRequest) GetName() string {
@@ -1100,7 +1528,7 @@ type SetUserLimitsResponse struct {
 
 func (x *SetUserLimitsResponse) Reset() {
 	*x = SetUserLimitsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[16]
+	mi := &file_penstock_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1540,7 @@ func (x *SetUserLimitsResponse) String() string {
 func (*SetUserLimitsResponse) ProtoMessage() {}
 
 func (x *SetUserLimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[16]
+	mi := &file_penstock_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1553,7 @@ func (x *SetUserLimitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetUserLimitsResponse.ProtoReflect.Descriptor instead.
 func (*SetUserLimitsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 type GetVhostLimitsRequest struct {
@@ -1137,7 +1565,7 @@ type GetVhostLimitsRequest struct {
 
 func (x *GetVhostLimitsRequest) Reset() {
 	*x = GetVhostLimitsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[17]
+	mi := &file_penstock_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1149,7 +1577,7 @@ func (x *GetVhostLimitsRequest) String() string {
 func (*GetVhostLimitsRequest) ProtoMessage() {}
 
 func (x *GetVhostLimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[17]
+	mi := &file_penstock_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1162,7 +1590,7 @@ func (x *GetVhostLimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVhostLimitsRequest.ProtoReflect.Descriptor instead.
 func (*GetVhostLimitsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetVhostLimitsRequest) GetVhost() string {
@@ -1183,7 +1611,7 @@ type GetVhostLimitsResponse struct {
 
 func (x *GetVhostLimitsResponse) Reset() {
 	*x = GetVhostLimitsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[18]
+	mi := &file_penstock_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1195,7 +1623,7 @@ func (x *GetVhostLimitsResponse) String() string {
 func (*GetVhostLimitsResponse) ProtoMessage() {}
 
 func (x *GetVhostLimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[18]
+	mi := &file_penstock_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1208,7 +1636,7 @@ func (x *GetVhostLimitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVhostLimitsResponse.ProtoReflect.Descriptor instead.
 func (*GetVhostLimitsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetVhostLimitsResponse) GetLimits() *VhostLimits {
@@ -1242,7 +1670,7 @@ type SetVhostLimitsRequest struct {
 
 func (x *SetVhostLimitsRequest) Reset() {
 	*x = SetVhostLimitsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[19]
+	mi := &file_penstock_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1254,7 +1682,7 @@ func (x *SetVhostLimitsRequest) String() string {
 func (*SetVhostLimitsRequest) ProtoMessage() {}
 
 func (x *SetVhostLimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[19]
+	mi := &file_penstock_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1267,7 +1695,7 @@ func (x *SetVhostLimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetVhostLimitsRequest.ProtoReflect.Descriptor instead.
 func (*SetVhostLimitsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SetVhostLimitsRequest) GetVhost() string {
@@ -1292,7 +1720,7 @@ type SetVhostLimitsResponse struct {
 
 func (x *SetVhostLimitsResponse) Reset() {
 	*x = SetVhostLimitsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[20]
+	mi := &file_penstock_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1304,7 +1732,7 @@ func (x *SetVhostLimitsResponse) String() string {
 func (*SetVhostLimitsResponse) ProtoMessage() {}
 
 func (x *SetVhostLimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[20]
+	mi := &file_penstock_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1317,7 +1745,7 @@ func (x *SetVhostLimitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetVhostLimitsResponse.ProtoReflect.Descriptor instead.
 func (*SetVhostLimitsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 type User struct {
@@ -1330,7 +1758,7 @@ type User struct {
 
 func (x *User) Reset() {
 	*x = User{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[21]
+	mi := &file_penstock_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1342,7 +1770,7 @@ func (x *User) String() string {
 func (*User) ProtoMessage() {}
 
 func (x *User) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[21]
+	mi := &file_penstock_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1355,7 +1783,7 @@ func (x *User) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use User.ProtoReflect.Descriptor instead.
 func (*User) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *User) GetName() string {
@@ -1380,7 +1808,7 @@ type ListUsersRequest struct {
 
 func (x *ListUsersRequest) Reset() {
 	*x = ListUsersRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[22]
+	mi := &file_penstock_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1820,7 @@ func (x *ListUsersRequest) String() string {
 func (*ListUsersRequest) ProtoMessage() {}
 
 func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[22]
+	mi := &file_penstock_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1833,7 @@ func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersRequest.ProtoReflect.Descriptor instead.
 func (*ListUsersRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 type ListUsersResponse struct {
@@ -1417,7 +1845,7 @@ type ListUsersResponse struct {
 
 func (x *ListUsersResponse) Reset() {
 	*x = ListUsersResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[23]
+	mi := &file_penstock_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1429,7 +1857,7 @@ func (x *ListUsersResponse) String() string {
 func (*ListUsersResponse) ProtoMessage() {}
 
 func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[23]
+	mi := &file_penstock_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1442,7 +1870,7 @@ func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersResponse.ProtoReflect.Descriptor instead.
 func (*ListUsersResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListUsersResponse) GetUsers() []*User {
@@ -1454,17 +1882,22 @@ func (x *ListUsersResponse) GetUsers() []*User {
 
 // Adds a user or changes one. An absent password keeps the one there is; an empty password lets nobody in.
 type PutUserRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Password      *string                `protobuf:"bytes,2,opt,name=password,proto3,oneof" json:"password,omitempty"`
-	Tags          []string               `protobuf:"bytes,3,rep,name=tags,proto3" json:"tags,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Without it the password stays as it is; a new user has none and cannot log in with one.
+	Password *string `protobuf:"bytes,2,opt,name=password,proto3,oneof" json:"password,omitempty"`
+	// The tags from now on, unless keep_tags is set.
+	Tags     []string `protobuf:"bytes,3,rep,name=tags,proto3" json:"tags,omitempty"`
+	KeepTags bool     `protobuf:"varint,4,opt,name=keep_tags,json=keepTags,proto3" json:"keep_tags,omitempty"`
+	// Take the tag administrator from the last user who has it, too.
+	Force         bool `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PutUserRequest) Reset() {
 	*x = PutUserRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[24]
+	mi := &file_penstock_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1476,7 +1909,7 @@ func (x *PutUserRequest) String() string {
 func (*PutUserRequest) ProtoMessage() {}
 
 func (x *PutUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[24]
+	mi := &file_penstock_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1489,7 +1922,7 @@ func (x *PutUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutUserRequest.ProtoReflect.Descriptor instead.
 func (*PutUserRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PutUserRequest) GetName() string {
@@ -1513,6 +1946,20 @@ func (x *PutUserRequest) GetTags() []string {
 	return nil
 }
 
+func (x *PutUserRequest) GetKeepTags() bool {
+	if x != nil {
+		return x.KeepTags
+	}
+	return false
+}
+
+func (x *PutUserRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
 type PutUserResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Created       bool                   `protobuf:"varint,1,opt,name=created,proto3" json:"created,omitempty"`
@@ -1522,7 +1969,7 @@ type PutUserResponse struct {
 
 func (x *PutUserResponse) Reset() {
 	*x = PutUserResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[25]
+	mi := &file_penstock_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1534,7 +1981,7 @@ func (x *PutUserResponse) String() string {
 func (*PutUserResponse) ProtoMessage() {}
 
 func (x *PutUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[25]
+	mi := &file_penstock_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1547,7 +1994,7 @@ func (x *PutUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutUserResponse.ProtoReflect.Descriptor instead.
 func (*PutUserResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PutUserResponse) GetCreated() bool {
@@ -1558,15 +2005,17 @@ func (x *PutUserResponse) GetCreated() bool {
 }
 
 type DeleteUserRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Also when no other user has the tag administrator.
+	Force         bool `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DeleteUserRequest) Reset() {
 	*x = DeleteUserRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[26]
+	mi := &file_penstock_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1578,7 +2027,7 @@ func (x *DeleteUserRequest) String() string {
 func (*DeleteUserRequest) ProtoMessage() {}
 
 func (x *DeleteUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[26]
+	mi := &file_penstock_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1591,7 +2040,7 @@ func (x *DeleteUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteUserRequest.ProtoReflect.Descriptor instead.
 func (*DeleteUserRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DeleteUserRequest) GetName() string {
@@ -1599,6 +2048,13 @@ func (x *DeleteUserRequest) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *DeleteUserRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
 }
 
 type DeleteUserResponse struct {
@@ -1609,7 +2065,7 @@ type DeleteUserResponse struct {
 
 func (x *DeleteUserResponse) Reset() {
 	*x = DeleteUserResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[27]
+	mi := &file_penstock_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1621,7 +2077,7 @@ func (x *DeleteUserResponse) String() string {
 func (*DeleteUserResponse) ProtoMessage() {}
 
 func (x *DeleteUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[27]
+	mi := &file_penstock_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1634,7 +2090,7 @@ func (x *DeleteUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteUserResponse.ProtoReflect.Descriptor instead.
 func (*DeleteUserResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 type RefreshTokenRequest struct {
@@ -1645,7 +2101,7 @@ type RefreshTokenRequest struct {
 
 func (x *RefreshTokenRequest) Reset() {
 	*x = RefreshTokenRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[28]
+	mi := &file_penstock_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1657,7 +2113,7 @@ func (x *RefreshTokenRequest) String() string {
 func (*RefreshTokenRequest) ProtoMessage() {}
 
 func (x *RefreshTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[28]
+	mi := &file_penstock_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1670,7 +2126,7 @@ func (x *RefreshTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshTokenRequest.ProtoReflect.Descriptor instead.
 func (*RefreshTokenRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 type RefreshTokenResponse struct {
@@ -1683,7 +2139,7 @@ type RefreshTokenResponse struct {
 
 func (x *RefreshTokenResponse) Reset() {
 	*x = RefreshTokenResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[29]
+	mi := &file_penstock_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1695,7 +2151,7 @@ func (x *RefreshTokenResponse) String() string {
 func (*RefreshTokenResponse) ProtoMessage() {}
 
 func (x *RefreshTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[29]
+	mi := &file_penstock_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1708,7 +2164,7 @@ func (x *RefreshTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshTokenResponse.ProtoReflect.Descriptor instead.
 func (*RefreshTokenResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RefreshTokenResponse) GetExpiresAtMs() uint64 {
@@ -1732,7 +2188,7 @@ type Permission struct {
 
 func (x *Permission) Reset() {
 	*x = Permission{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[30]
+	mi := &file_penstock_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1744,7 +2200,7 @@ func (x *Permission) String() string {
 func (*Permission) ProtoMessage() {}
 
 func (x *Permission) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[30]
+	mi := &file_penstock_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1757,7 +2213,7 @@ func (x *Permission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Permission.ProtoReflect.Descriptor instead.
 func (*Permission) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Permission) GetUser() string {
@@ -1806,7 +2262,7 @@ type ListPermissionsRequest struct {
 
 func (x *ListPermissionsRequest) Reset() {
 	*x = ListPermissionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[31]
+	mi := &file_penstock_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1818,7 +2274,7 @@ func (x *ListPermissionsRequest) String() string {
 func (*ListPermissionsRequest) ProtoMessage() {}
 
 func (x *ListPermissionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[31]
+	mi := &file_penstock_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1831,7 +2287,7 @@ func (x *ListPermissionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPermissionsRequest.ProtoReflect.Descriptor instead.
 func (*ListPermissionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListPermissionsRequest) GetUser() string {
@@ -1857,7 +2313,7 @@ type ListPermissionsResponse struct {
 
 func (x *ListPermissionsResponse) Reset() {
 	*x = ListPermissionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[32]
+	mi := &file_penstock_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1869,7 +2325,7 @@ func (x *ListPermissionsResponse) String() string {
 func (*ListPermissionsResponse) ProtoMessage() {}
 
 func (x *ListPermissionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[32]
+	mi := &file_penstock_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1882,7 +2338,7 @@ func (x *ListPermissionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPermissionsResponse.ProtoReflect.Descriptor instead.
 func (*ListPermissionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListPermissionsResponse) GetPermissions() []*Permission {
@@ -1901,7 +2357,7 @@ type SetPermissionRequest struct {
 
 func (x *SetPermissionRequest) Reset() {
 	*x = SetPermissionRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[33]
+	mi := &file_penstock_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1913,7 +2369,7 @@ func (x *SetPermissionRequest) String() string {
 func (*SetPermissionRequest) ProtoMessage() {}
 
 func (x *SetPermissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[33]
+	mi := &file_penstock_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1926,7 +2382,7 @@ func (x *SetPermissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPermissionRequest.ProtoReflect.Descriptor instead.
 func (*SetPermissionRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SetPermissionRequest) GetPermission() *Permission {
@@ -1944,7 +2400,7 @@ type SetPermissionResponse struct {
 
 func (x *SetPermissionResponse) Reset() {
 	*x = SetPermissionResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[34]
+	mi := &file_penstock_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1956,7 +2412,7 @@ func (x *SetPermissionResponse) String() string {
 func (*SetPermissionResponse) ProtoMessage() {}
 
 func (x *SetPermissionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[34]
+	mi := &file_penstock_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1969,7 +2425,7 @@ func (x *SetPermissionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPermissionResponse.ProtoReflect.Descriptor instead.
 func (*SetPermissionResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 type ClearPermissionRequest struct {
@@ -1982,7 +2438,7 @@ type ClearPermissionRequest struct {
 
 func (x *ClearPermissionRequest) Reset() {
 	*x = ClearPermissionRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[35]
+	mi := &file_penstock_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1994,7 +2450,7 @@ func (x *ClearPermissionRequest) String() string {
 func (*ClearPermissionRequest) ProtoMessage() {}
 
 func (x *ClearPermissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[35]
+	mi := &file_penstock_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2007,7 +2463,7 @@ func (x *ClearPermissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearPermissionRequest.ProtoReflect.Descriptor instead.
 func (*ClearPermissionRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ClearPermissionRequest) GetUser() string {
@@ -2032,7 +2488,7 @@ type ClearPermissionResponse struct {
 
 func (x *ClearPermissionResponse) Reset() {
 	*x = ClearPermissionResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[36]
+	mi := &file_penstock_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2044,7 +2500,7 @@ func (x *ClearPermissionResponse) String() string {
 func (*ClearPermissionResponse) ProtoMessage() {}
 
 func (x *ClearPermissionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[36]
+	mi := &file_penstock_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2057,7 +2513,7 @@ func (x *ClearPermissionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearPermissionResponse.ProtoReflect.Descriptor instead.
 func (*ClearPermissionResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 type TopicPermission struct {
@@ -2075,7 +2531,7 @@ type TopicPermission struct {
 
 func (x *TopicPermission) Reset() {
 	*x = TopicPermission{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[37]
+	mi := &file_penstock_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2087,7 +2543,7 @@ func (x *TopicPermission) String() string {
 func (*TopicPermission) ProtoMessage() {}
 
 func (x *TopicPermission) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[37]
+	mi := &file_penstock_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2100,7 +2556,7 @@ func (x *TopicPermission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicPermission.ProtoReflect.Descriptor instead.
 func (*TopicPermission) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TopicPermission) GetUser() string {
@@ -2149,7 +2605,7 @@ type ListTopicPermissionsRequest struct {
 
 func (x *ListTopicPermissionsRequest) Reset() {
 	*x = ListTopicPermissionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[38]
+	mi := &file_penstock_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2161,7 +2617,7 @@ func (x *ListTopicPermissionsRequest) String() string {
 func (*ListTopicPermissionsRequest) ProtoMessage() {}
 
 func (x *ListTopicPermissionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[38]
+	mi := &file_penstock_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2174,7 +2630,7 @@ func (x *ListTopicPermissionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicPermissionsRequest.ProtoReflect.Descriptor instead.
 func (*ListTopicPermissionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListTopicPermissionsRequest) GetUser() string {
@@ -2200,7 +2656,7 @@ type ListTopicPermissionsResponse struct {
 
 func (x *ListTopicPermissionsResponse) Reset() {
 	*x = ListTopicPermissionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[39]
+	mi := &file_penstock_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2212,7 +2668,7 @@ func (x *ListTopicPermissionsResponse) String() string {
 func (*ListTopicPermissionsResponse) ProtoMessage() {}
 
 func (x *ListTopicPermissionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[39]
+	mi := &file_penstock_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2225,7 +2681,7 @@ func (x *ListTopicPermissionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicPermissionsResponse.ProtoReflect.Descriptor instead.
 func (*ListTopicPermissionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListTopicPermissionsResponse) GetPermissions() []*TopicPermission {
@@ -2244,7 +2700,7 @@ type SetTopicPermissionRequest struct {
 
 func (x *SetTopicPermissionRequest) Reset() {
 	*x = SetTopicPermissionRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[40]
+	mi := &file_penstock_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2256,7 +2712,7 @@ func (x *SetTopicPermissionRequest) String() string {
 func (*SetTopicPermissionRequest) ProtoMessage() {}
 
 func (x *SetTopicPermissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[40]
+	mi := &file_penstock_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2269,7 +2725,7 @@ func (x *SetTopicPermissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetTopicPermissionRequest.ProtoReflect.Descriptor instead.
 func (*SetTopicPermissionRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SetTopicPermissionRequest) GetPermission() *TopicPermission {
@@ -2287,7 +2743,7 @@ type SetTopicPermissionResponse struct {
 
 func (x *SetTopicPermissionResponse) Reset() {
 	*x = SetTopicPermissionResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[41]
+	mi := &file_penstock_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2299,7 +2755,7 @@ func (x *SetTopicPermissionResponse) String() string {
 func (*SetTopicPermissionResponse) ProtoMessage() {}
 
 func (x *SetTopicPermissionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[41]
+	mi := &file_penstock_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2312,7 +2768,7 @@ func (x *SetTopicPermissionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetTopicPermissionResponse.ProtoReflect.Descriptor instead.
 func (*SetTopicPermissionResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 type ClearTopicPermissionRequest struct {
@@ -2327,7 +2783,7 @@ type ClearTopicPermissionRequest struct {
 
 func (x *ClearTopicPermissionRequest) Reset() {
 	*x = ClearTopicPermissionRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[42]
+	mi := &file_penstock_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2339,7 +2795,7 @@ func (x *ClearTopicPermissionRequest) String() string {
 func (*ClearTopicPermissionRequest) ProtoMessage() {}
 
 func (x *ClearTopicPermissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[42]
+	mi := &file_penstock_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2352,7 +2808,7 @@ func (x *ClearTopicPermissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearTopicPermissionRequest.ProtoReflect.Descriptor instead.
 func (*ClearTopicPermissionRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ClearTopicPermissionRequest) GetUser() string {
@@ -2384,7 +2840,7 @@ type ClearTopicPermissionResponse struct {
 
 func (x *ClearTopicPermissionResponse) Reset() {
 	*x = ClearTopicPermissionResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[43]
+	mi := &file_penstock_v1_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2396,7 +2852,7 @@ func (x *ClearTopicPermissionResponse) String() string {
 func (*ClearTopicPermissionResponse) ProtoMessage() {}
 
 func (x *ClearTopicPermissionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[43]
+	mi := &file_penstock_v1_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2409,7 +2865,7 @@ func (x *ClearTopicPermissionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearTopicPermissionResponse.ProtoReflect.Descriptor instead.
 func (*ClearTopicPermissionResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{51}
 }
 
 type Exchange struct {
@@ -2427,7 +2883,7 @@ type Exchange struct {
 
 func (x *Exchange) Reset() {
 	*x = Exchange{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[44]
+	mi := &file_penstock_v1_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2439,7 +2895,7 @@ func (x *Exchange) String() string {
 func (*Exchange) ProtoMessage() {}
 
 func (x *Exchange) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[44]
+	mi := &file_penstock_v1_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2452,7 +2908,7 @@ func (x *Exchange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exchange.ProtoReflect.Descriptor instead.
 func (*Exchange) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Exchange) GetName() string {
@@ -2509,7 +2965,7 @@ type ListExchangesRequest struct {
 
 func (x *ListExchangesRequest) Reset() {
 	*x = ListExchangesRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[45]
+	mi := &file_penstock_v1_admin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2521,7 +2977,7 @@ func (x *ListExchangesRequest) String() string {
 func (*ListExchangesRequest) ProtoMessage() {}
 
 func (x *ListExchangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[45]
+	mi := &file_penstock_v1_admin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2534,7 +2990,7 @@ func (x *ListExchangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExchangesRequest.ProtoReflect.Descriptor instead.
 func (*ListExchangesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListExchangesRequest) GetVhost() string {
@@ -2569,7 +3025,7 @@ type ListExchangesResponse struct {
 
 func (x *ListExchangesResponse) Reset() {
 	*x = ListExchangesResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[46]
+	mi := &file_penstock_v1_admin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2581,7 +3037,7 @@ func (x *ListExchangesResponse) String() string {
 func (*ListExchangesResponse) ProtoMessage() {}
 
 func (x *ListExchangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[46]
+	mi := &file_penstock_v1_admin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2594,7 +3050,7 @@ func (x *ListExchangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExchangesResponse.ProtoReflect.Descriptor instead.
 func (*ListExchangesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ListExchangesResponse) GetExchanges() []*Exchange {
@@ -2623,7 +3079,7 @@ type DeclareExchangeRequest struct {
 
 func (x *DeclareExchangeRequest) Reset() {
 	*x = DeclareExchangeRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[47]
+	mi := &file_penstock_v1_admin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2635,7 +3091,7 @@ func (x *DeclareExchangeRequest) String() string {
 func (*DeclareExchangeRequest) ProtoMessage() {}
 
 func (x *DeclareExchangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[47]
+	mi := &file_penstock_v1_admin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2648,7 +3104,7 @@ func (x *DeclareExchangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareExchangeRequest.ProtoReflect.Descriptor instead.
 func (*DeclareExchangeRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *DeclareExchangeRequest) GetVhost() string {
@@ -2680,7 +3136,7 @@ type DeclareExchangeResponse struct {
 
 func (x *DeclareExchangeResponse) Reset() {
 	*x = DeclareExchangeResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[48]
+	mi := &file_penstock_v1_admin_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2692,7 +3148,7 @@ func (x *DeclareExchangeResponse) String() string {
 func (*DeclareExchangeResponse) ProtoMessage() {}
 
 func (x *DeclareExchangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[48]
+	mi := &file_penstock_v1_admin_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2705,7 +3161,7 @@ func (x *DeclareExchangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareExchangeResponse.ProtoReflect.Descriptor instead.
 func (*DeclareExchangeResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{48}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{56}
 }
 
 type DeleteExchangeRequest struct {
@@ -2719,7 +3175,7 @@ type DeleteExchangeRequest struct {
 
 func (x *DeleteExchangeRequest) Reset() {
 	*x = DeleteExchangeRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[49]
+	mi := &file_penstock_v1_admin_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2731,7 +3187,7 @@ func (x *DeleteExchangeRequest) String() string {
 func (*DeleteExchangeRequest) ProtoMessage() {}
 
 func (x *DeleteExchangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[49]
+	mi := &file_penstock_v1_admin_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2744,7 +3200,7 @@ func (x *DeleteExchangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteExchangeRequest.ProtoReflect.Descriptor instead.
 func (*DeleteExchangeRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{49}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *DeleteExchangeRequest) GetVhost() string {
@@ -2776,7 +3232,7 @@ type DeleteExchangeResponse struct {
 
 func (x *DeleteExchangeResponse) Reset() {
 	*x = DeleteExchangeResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[50]
+	mi := &file_penstock_v1_admin_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2788,7 +3244,7 @@ func (x *DeleteExchangeResponse) String() string {
 func (*DeleteExchangeResponse) ProtoMessage() {}
 
 func (x *DeleteExchangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[50]
+	mi := &file_penstock_v1_admin_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2801,7 +3257,7 @@ func (x *DeleteExchangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteExchangeResponse.ProtoReflect.Descriptor instead.
 func (*DeleteExchangeResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{50}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{58}
 }
 
 type Queue struct {
@@ -2822,7 +3278,7 @@ type Queue struct {
 
 func (x *Queue) Reset() {
 	*x = Queue{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[51]
+	mi := &file_penstock_v1_admin_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2834,7 +3290,7 @@ func (x *Queue) String() string {
 func (*Queue) ProtoMessage() {}
 
 func (x *Queue) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[51]
+	mi := &file_penstock_v1_admin_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2847,7 +3303,7 @@ func (x *Queue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Queue.ProtoReflect.Descriptor instead.
 func (*Queue) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{51}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Queue) GetName() string {
@@ -2934,7 +3390,7 @@ type ListQueuesRequest struct {
 
 func (x *ListQueuesRequest) Reset() {
 	*x = ListQueuesRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[52]
+	mi := &file_penstock_v1_admin_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2946,7 +3402,7 @@ func (x *ListQueuesRequest) String() string {
 func (*ListQueuesRequest) ProtoMessage() {}
 
 func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[52]
+	mi := &file_penstock_v1_admin_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2959,7 +3415,7 @@ func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesRequest.ProtoReflect.Descriptor instead.
 func (*ListQueuesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{52}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ListQueuesRequest) GetVhost() string {
@@ -3001,7 +3457,7 @@ type ListQueuesResponse struct {
 
 func (x *ListQueuesResponse) Reset() {
 	*x = ListQueuesResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[53]
+	mi := &file_penstock_v1_admin_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3013,7 +3469,7 @@ func (x *ListQueuesResponse) String() string {
 func (*ListQueuesResponse) ProtoMessage() {}
 
 func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[53]
+	mi := &file_penstock_v1_admin_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3026,7 +3482,7 @@ func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesResponse.ProtoReflect.Descriptor instead.
 func (*ListQueuesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{53}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListQueuesResponse) GetQueues() []*Queue {
@@ -3056,7 +3512,7 @@ type DeclareQueueRequest struct {
 
 func (x *DeclareQueueRequest) Reset() {
 	*x = DeclareQueueRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[54]
+	mi := &file_penstock_v1_admin_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3068,7 +3524,7 @@ func (x *DeclareQueueRequest) String() string {
 func (*DeclareQueueRequest) ProtoMessage() {}
 
 func (x *DeclareQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[54]
+	mi := &file_penstock_v1_admin_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3081,7 +3537,7 @@ func (x *DeclareQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareQueueRequest.ProtoReflect.Descriptor instead.
 func (*DeclareQueueRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{54}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *DeclareQueueRequest) GetVhost() string {
@@ -3116,7 +3572,7 @@ type DeclareQueueResponse struct {
 
 func (x *DeclareQueueResponse) Reset() {
 	*x = DeclareQueueResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[55]
+	mi := &file_penstock_v1_admin_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3128,7 +3584,7 @@ func (x *DeclareQueueResponse) String() string {
 func (*DeclareQueueResponse) ProtoMessage() {}
 
 func (x *DeclareQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[55]
+	mi := &file_penstock_v1_admin_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3141,7 +3597,7 @@ func (x *DeclareQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareQueueResponse.ProtoReflect.Descriptor instead.
 func (*DeclareQueueResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{55}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *DeclareQueueResponse) GetName() string {
@@ -3177,7 +3633,7 @@ type DeleteQueueRequest struct {
 
 func (x *DeleteQueueRequest) Reset() {
 	*x = DeleteQueueRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[56]
+	mi := &file_penstock_v1_admin_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3189,7 +3645,7 @@ func (x *DeleteQueueRequest) String() string {
 func (*DeleteQueueRequest) ProtoMessage() {}
 
 func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[56]
+	mi := &file_penstock_v1_admin_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3202,7 +3658,7 @@ func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueRequest.ProtoReflect.Descriptor instead.
 func (*DeleteQueueRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{56}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *DeleteQueueRequest) GetVhost() string {
@@ -3242,7 +3698,7 @@ type DeleteQueueResponse struct {
 
 func (x *DeleteQueueResponse) Reset() {
 	*x = DeleteQueueResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[57]
+	mi := &file_penstock_v1_admin_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3254,7 +3710,7 @@ func (x *DeleteQueueResponse) String() string {
 func (*DeleteQueueResponse) ProtoMessage() {}
 
 func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[57]
+	mi := &file_penstock_v1_admin_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3267,7 +3723,7 @@ func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueResponse.ProtoReflect.Descriptor instead.
 func (*DeleteQueueResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{57}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *DeleteQueueResponse) GetDroppedCount() uint64 {
@@ -3287,7 +3743,7 @@ type PurgeQueueRequest struct {
 
 func (x *PurgeQueueRequest) Reset() {
 	*x = PurgeQueueRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[58]
+	mi := &file_penstock_v1_admin_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3299,7 +3755,7 @@ func (x *PurgeQueueRequest) String() string {
 func (*PurgeQueueRequest) ProtoMessage() {}
 
 func (x *PurgeQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[58]
+	mi := &file_penstock_v1_admin_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3312,7 +3768,7 @@ func (x *PurgeQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeQueueRequest.ProtoReflect.Descriptor instead.
 func (*PurgeQueueRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{58}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *PurgeQueueRequest) GetVhost() string {
@@ -3338,7 +3794,7 @@ type PurgeQueueResponse struct {
 
 func (x *PurgeQueueResponse) Reset() {
 	*x = PurgeQueueResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[59]
+	mi := &file_penstock_v1_admin_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3350,7 +3806,7 @@ func (x *PurgeQueueResponse) String() string {
 func (*PurgeQueueResponse) ProtoMessage() {}
 
 func (x *PurgeQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[59]
+	mi := &file_penstock_v1_admin_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3363,7 +3819,7 @@ func (x *PurgeQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeQueueResponse.ProtoReflect.Descriptor instead.
 func (*PurgeQueueResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{59}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *PurgeQueueResponse) GetDroppedCount() uint64 {
@@ -3386,7 +3842,7 @@ type Binding struct {
 
 func (x *Binding) Reset() {
 	*x = Binding{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[60]
+	mi := &file_penstock_v1_admin_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3398,7 +3854,7 @@ func (x *Binding) String() string {
 func (*Binding) ProtoMessage() {}
 
 func (x *Binding) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[60]
+	mi := &file_penstock_v1_admin_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3411,7 +3867,7 @@ func (x *Binding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Binding.ProtoReflect.Descriptor instead.
 func (*Binding) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{60}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Binding) GetSource() string {
@@ -3460,7 +3916,7 @@ type ListBindingsRequest struct {
 
 func (x *ListBindingsRequest) Reset() {
 	*x = ListBindingsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[61]
+	mi := &file_penstock_v1_admin_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3472,7 +3928,7 @@ func (x *ListBindingsRequest) String() string {
 func (*ListBindingsRequest) ProtoMessage() {}
 
 func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[61]
+	mi := &file_penstock_v1_admin_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3485,7 +3941,7 @@ func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsRequest.ProtoReflect.Descriptor instead.
 func (*ListBindingsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{61}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ListBindingsRequest) GetVhost() string {
@@ -3518,7 +3974,7 @@ type ListBindingsResponse struct {
 
 func (x *ListBindingsResponse) Reset() {
 	*x = ListBindingsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[62]
+	mi := &file_penstock_v1_admin_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3530,7 +3986,7 @@ func (x *ListBindingsResponse) String() string {
 func (*ListBindingsResponse) ProtoMessage() {}
 
 func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[62]
+	mi := &file_penstock_v1_admin_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3543,7 +3999,7 @@ func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsResponse.ProtoReflect.Descriptor instead.
 func (*ListBindingsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{62}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ListBindingsResponse) GetBindings() []*Binding {
@@ -3563,7 +4019,7 @@ type BindRequest struct {
 
 func (x *BindRequest) Reset() {
 	*x = BindRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[63]
+	mi := &file_penstock_v1_admin_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3575,7 +4031,7 @@ func (x *BindRequest) String() string {
 func (*BindRequest) ProtoMessage() {}
 
 func (x *BindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[63]
+	mi := &file_penstock_v1_admin_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3588,7 +4044,7 @@ func (x *BindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindRequest.ProtoReflect.Descriptor instead.
 func (*BindRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{63}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *BindRequest) GetVhost() string {
@@ -3613,7 +4069,7 @@ type BindResponse struct {
 
 func (x *BindResponse) Reset() {
 	*x = BindResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[64]
+	mi := &file_penstock_v1_admin_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3625,7 +4081,7 @@ func (x *BindResponse) String() string {
 func (*BindResponse) ProtoMessage() {}
 
 func (x *BindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[64]
+	mi := &file_penstock_v1_admin_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3638,7 +4094,7 @@ func (x *BindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResponse.ProtoReflect.Descriptor instead.
 func (*BindResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{64}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{72}
 }
 
 type UnbindRequest struct {
@@ -3651,7 +4107,7 @@ type UnbindRequest struct {
 
 func (x *UnbindRequest) Reset() {
 	*x = UnbindRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[65]
+	mi := &file_penstock_v1_admin_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3663,7 +4119,7 @@ func (x *UnbindRequest) String() string {
 func (*UnbindRequest) ProtoMessage() {}
 
 func (x *UnbindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[65]
+	mi := &file_penstock_v1_admin_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3676,7 +4132,7 @@ func (x *UnbindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbindRequest.ProtoReflect.Descriptor instead.
 func (*UnbindRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{65}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *UnbindRequest) GetVhost() string {
@@ -3701,7 +4157,7 @@ type UnbindResponse struct {
 
 func (x *UnbindResponse) Reset() {
 	*x = UnbindResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[66]
+	mi := &file_penstock_v1_admin_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3713,7 +4169,7 @@ func (x *UnbindResponse) String() string {
 func (*UnbindResponse) ProtoMessage() {}
 
 func (x *UnbindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[66]
+	mi := &file_penstock_v1_admin_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3726,7 +4182,7 @@ func (x *UnbindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbindResponse.ProtoReflect.Descriptor instead.
 func (*UnbindResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{66}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{74}
 }
 
 // What holds for every exchange or queue whose name its pattern finds itself in. Of those that match, the one with the
@@ -3746,7 +4202,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[67]
+	mi := &file_penstock_v1_admin_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3758,7 +4214,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[67]
+	mi := &file_penstock_v1_admin_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3771,7 +4227,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{67}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *Policy) GetName() string {
@@ -3820,7 +4276,7 @@ type ListPoliciesRequest struct {
 
 func (x *ListPoliciesRequest) Reset() {
 	*x = ListPoliciesRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[68]
+	mi := &file_penstock_v1_admin_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3832,7 +4288,7 @@ func (x *ListPoliciesRequest) String() string {
 func (*ListPoliciesRequest) ProtoMessage() {}
 
 func (x *ListPoliciesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[68]
+	mi := &file_penstock_v1_admin_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3845,7 +4301,7 @@ func (x *ListPoliciesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoliciesRequest.ProtoReflect.Descriptor instead.
 func (*ListPoliciesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{68}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ListPoliciesRequest) GetVhost() string {
@@ -3871,7 +4327,7 @@ type ListPoliciesResponse struct {
 
 func (x *ListPoliciesResponse) Reset() {
 	*x = ListPoliciesResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[69]
+	mi := &file_penstock_v1_admin_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3883,7 +4339,7 @@ func (x *ListPoliciesResponse) String() string {
 func (*ListPoliciesResponse) ProtoMessage() {}
 
 func (x *ListPoliciesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[69]
+	mi := &file_penstock_v1_admin_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3896,7 +4352,7 @@ func (x *ListPoliciesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoliciesResponse.ProtoReflect.Descriptor instead.
 func (*ListPoliciesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{69}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ListPoliciesResponse) GetPolicies() []*Policy {
@@ -3917,7 +4373,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[70]
+	mi := &file_penstock_v1_admin_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3929,7 +4385,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[70]
+	mi := &file_penstock_v1_admin_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3942,7 +4398,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{70}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *SetPolicyRequest) GetVhost() string {
@@ -3974,7 +4430,7 @@ type SetPolicyResponse struct {
 
 func (x *SetPolicyResponse) Reset() {
 	*x = SetPolicyResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[71]
+	mi := &file_penstock_v1_admin_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3986,7 +4442,7 @@ func (x *SetPolicyResponse) String() string {
 func (*SetPolicyResponse) ProtoMessage() {}
 
 func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[71]
+	mi := &file_penstock_v1_admin_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3999,7 +4455,7 @@ func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{71}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{79}
 }
 
 type ClearPolicyRequest struct {
@@ -4013,7 +4469,7 @@ type ClearPolicyRequest struct {
 
 func (x *ClearPolicyRequest) Reset() {
 	*x = ClearPolicyRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[72]
+	mi := &file_penstock_v1_admin_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4025,7 +4481,7 @@ func (x *ClearPolicyRequest) String() string {
 func (*ClearPolicyRequest) ProtoMessage() {}
 
 func (x *ClearPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[72]
+	mi := &file_penstock_v1_admin_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4038,7 +4494,7 @@ func (x *ClearPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearPolicyRequest.ProtoReflect.Descriptor instead.
 func (*ClearPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{72}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ClearPolicyRequest) GetVhost() string {
@@ -4070,7 +4526,7 @@ type ClearPolicyResponse struct {
 
 func (x *ClearPolicyResponse) Reset() {
 	*x = ClearPolicyResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[73]
+	mi := &file_penstock_v1_admin_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4082,7 +4538,7 @@ func (x *ClearPolicyResponse) String() string {
 func (*ClearPolicyResponse) ProtoMessage() {}
 
 func (x *ClearPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[73]
+	mi := &file_penstock_v1_admin_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4095,7 +4551,7 @@ func (x *ClearPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearPolicyResponse.ProtoReflect.Descriptor instead.
 func (*ClearPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{73}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{81}
 }
 
 type ExportDefinitionsRequest struct {
@@ -4108,7 +4564,7 @@ type ExportDefinitionsRequest struct {
 
 func (x *ExportDefinitionsRequest) Reset() {
 	*x = ExportDefinitionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[74]
+	mi := &file_penstock_v1_admin_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4120,7 +4576,7 @@ func (x *ExportDefinitionsRequest) String() string {
 func (*ExportDefinitionsRequest) ProtoMessage() {}
 
 func (x *ExportDefinitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[74]
+	mi := &file_penstock_v1_admin_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4133,7 +4589,7 @@ func (x *ExportDefinitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportDefinitionsRequest.ProtoReflect.Descriptor instead.
 func (*ExportDefinitionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{74}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *ExportDefinitionsRequest) GetVhost() string {
@@ -4153,7 +4609,7 @@ type ExportDefinitionsResponse struct {
 
 func (x *ExportDefinitionsResponse) Reset() {
 	*x = ExportDefinitionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[75]
+	mi := &file_penstock_v1_admin_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4165,7 +4621,7 @@ func (x *ExportDefinitionsResponse) String() string {
 func (*ExportDefinitionsResponse) ProtoMessage() {}
 
 func (x *ExportDefinitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[75]
+	mi := &file_penstock_v1_admin_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4178,7 +4634,7 @@ func (x *ExportDefinitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportDefinitionsResponse.ProtoReflect.Descriptor instead.
 func (*ExportDefinitionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{75}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *ExportDefinitionsResponse) GetJson() []byte {
@@ -4192,14 +4648,16 @@ type ImportDefinitionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Json  []byte                 `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`
 	// Into this vhost, for an export of one.
-	Vhost         *string `protobuf:"bytes,2,opt,name=vhost,proto3,oneof" json:"vhost,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Vhost *string `protobuf:"bytes,2,opt,name=vhost,proto3,oneof" json:"vhost,omitempty"`
+	// Leave out what this broker does not support, instead of refusing the whole document.
+	SkipUnsupported bool `protobuf:"varint,3,opt,name=skip_unsupported,json=skipUnsupported,proto3" json:"skip_unsupported,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ImportDefinitionsRequest) Reset() {
 	*x = ImportDefinitionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[76]
+	mi := &file_penstock_v1_admin_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4211,7 +4669,7 @@ func (x *ImportDefinitionsRequest) String() string {
 func (*ImportDefinitionsRequest) ProtoMessage() {}
 
 func (x *ImportDefinitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[76]
+	mi := &file_penstock_v1_admin_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4224,7 +4682,7 @@ func (x *ImportDefinitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportDefinitionsRequest.ProtoReflect.Descriptor instead.
 func (*ImportDefinitionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{76}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *ImportDefinitionsRequest) GetJson() []byte {
@@ -4241,16 +4699,25 @@ func (x *ImportDefinitionsRequest) GetVhost() string {
 	return ""
 }
 
+func (x *ImportDefinitionsRequest) GetSkipUnsupported() bool {
+	if x != nil {
+		return x.SkipUnsupported
+	}
+	return false
+}
+
 type ImportDefinitionsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Added         map[string]uint64      `protobuf:"bytes,1,rep,name=added,proto3" json:"added,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Added map[string]uint64      `protobuf:"bytes,1,rep,name=added,proto3" json:"added,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// What was left out, each with its name and the reason.
+	Skipped       []string `protobuf:"bytes,2,rep,name=skipped,proto3" json:"skipped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ImportDefinitionsResponse) Reset() {
 	*x = ImportDefinitionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[77]
+	mi := &file_penstock_v1_admin_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4262,7 +4729,7 @@ func (x *ImportDefinitionsResponse) String() string {
 func (*ImportDefinitionsResponse) ProtoMessage() {}
 
 func (x *ImportDefinitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[77]
+	mi := &file_penstock_v1_admin_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4275,12 +4742,19 @@ func (x *ImportDefinitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportDefinitionsResponse.ProtoReflect.Descriptor instead.
 func (*ImportDefinitionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{77}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *ImportDefinitionsResponse) GetAdded() map[string]uint64 {
 	if x != nil {
 		return x.Added
+	}
+	return nil
+}
+
+func (x *ImportDefinitionsResponse) GetSkipped() []string {
+	if x != nil {
+		return x.Skipped
 	}
 	return nil
 }
@@ -4295,7 +4769,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[78]
+	mi := &file_penstock_v1_admin_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4307,7 +4781,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[78]
+	mi := &file_penstock_v1_admin_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4320,7 +4794,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{78}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *BackupRequest) GetDirectory() string {
@@ -4341,7 +4815,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[79]
+	mi := &file_penstock_v1_admin_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4353,7 +4827,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[79]
+	mi := &file_penstock_v1_admin_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4366,7 +4840,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{79}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *BackupResponse) GetVhostCount() uint32 {
@@ -4387,7 +4861,36 @@ var File_penstock_v1_admin_proto protoreflect.FileDescriptor
 
 const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x17penstock/v1/admin.proto\x12\vpenstock.v1\x1a\x19penstock/v1/message.proto\"\x12\n" +
+	"\x17penstock/v1/admin.proto\x12\vpenstock.v1\x1a\x19penstock/v1/message.proto\"\x85\x01\n" +
+	"\n" +
+	"Connection\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
+	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x14\n" +
+	"\x05users\x18\x03 \x03(\tR\x05users\x12\x16\n" +
+	"\x06vhosts\x18\x04 \x03(\tR\x06vhosts\x12%\n" +
+	"\x0econsumer_count\x18\x05 \x01(\rR\rconsumerCount\"\x18\n" +
+	"\x16ListConnectionsRequest\"T\n" +
+	"\x17ListConnectionsResponse\x129\n" +
+	"\vconnections\x18\x01 \x03(\v2\x17.penstock.v1.ConnectionR\vconnections\"(\n" +
+	"\x16CloseConnectionRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\"\x19\n" +
+	"\x17CloseConnectionResponse\"\xe2\x01\n" +
+	"\bConsumer\x12\x14\n" +
+	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x14\n" +
+	"\x05queue\x18\x02 \x01(\tR\x05queue\x12!\n" +
+	"\fconsumer_tag\x18\x03 \x01(\tR\vconsumerTag\x12\x12\n" +
+	"\x04user\x18\x04 \x01(\tR\x04user\x12\x1e\n" +
+	"\n" +
+	"connection\x18\x05 \x01(\x04R\n" +
+	"connection\x12\x1a\n" +
+	"\bprefetch\x18\x06 \x01(\rR\bprefetch\x12\x19\n" +
+	"\bauto_ack\x18\a \x01(\bR\aautoAck\x12\x1c\n" +
+	"\texclusive\x18\b \x01(\bR\texclusive\";\n" +
+	"\x14ListConsumersRequest\x12\x19\n" +
+	"\x05vhost\x18\x01 \x01(\tH\x00R\x05vhost\x88\x01\x01B\b\n" +
+	"\x06_vhost\"L\n" +
+	"\x15ListConsumersResponse\x123\n" +
+	"\tconsumers\x18\x01 \x03(\v2\x15.penstock.v1.ConsumerR\tconsumers\"\x12\n" +
 	"\x10GetStatusRequest\"\xac\x06\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x12\n" +
@@ -4499,16 +5002,19 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x04tags\x18\x02 \x03(\tR\x04tags\"\x12\n" +
 	"\x10ListUsersRequest\"<\n" +
 	"\x11ListUsersResponse\x12'\n" +
-	"\x05users\x18\x01 \x03(\v2\x11.penstock.v1.UserR\x05users\"f\n" +
+	"\x05users\x18\x01 \x03(\v2\x11.penstock.v1.UserR\x05users\"\x99\x01\n" +
 	"\x0ePutUserRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
 	"\bpassword\x18\x02 \x01(\tH\x00R\bpassword\x88\x01\x01\x12\x12\n" +
-	"\x04tags\x18\x03 \x03(\tR\x04tagsB\v\n" +
+	"\x04tags\x18\x03 \x03(\tR\x04tags\x12\x1b\n" +
+	"\tkeep_tags\x18\x04 \x01(\bR\bkeepTags\x12\x14\n" +
+	"\x05force\x18\x05 \x01(\bR\x05forceB\v\n" +
 	"\t_password\"+\n" +
 	"\x0fPutUserResponse\x12\x18\n" +
-	"\acreated\x18\x01 \x01(\bR\acreated\"'\n" +
+	"\acreated\x18\x01 \x01(\bR\acreated\"=\n" +
 	"\x11DeleteUserRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\x14\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\"\x14\n" +
 	"\x12DeleteUserResponse\"\x15\n" +
 	"\x13RefreshTokenRequest\":\n" +
 	"\x14RefreshTokenResponse\x12\"\n" +
@@ -4694,13 +5200,15 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x05vhost\x18\x01 \x01(\tH\x00R\x05vhost\x88\x01\x01B\b\n" +
 	"\x06_vhost\"/\n" +
 	"\x19ExportDefinitionsResponse\x12\x12\n" +
-	"\x04json\x18\x01 \x01(\fR\x04json\"S\n" +
+	"\x04json\x18\x01 \x01(\fR\x04json\"~\n" +
 	"\x18ImportDefinitionsRequest\x12\x12\n" +
 	"\x04json\x18\x01 \x01(\fR\x04json\x12\x19\n" +
-	"\x05vhost\x18\x02 \x01(\tH\x00R\x05vhost\x88\x01\x01B\b\n" +
-	"\x06_vhost\"\x9e\x01\n" +
+	"\x05vhost\x18\x02 \x01(\tH\x00R\x05vhost\x88\x01\x01\x12)\n" +
+	"\x10skip_unsupported\x18\x03 \x01(\bR\x0fskipUnsupportedB\b\n" +
+	"\x06_vhost\"\xb8\x01\n" +
 	"\x19ImportDefinitionsResponse\x12G\n" +
-	"\x05added\x18\x01 \x03(\v21.penstock.v1.ImportDefinitionsResponse.AddedEntryR\x05added\x1a8\n" +
+	"\x05added\x18\x01 \x03(\v21.penstock.v1.ImportDefinitionsResponse.AddedEntryR\x05added\x12\x18\n" +
+	"\askipped\x18\x02 \x03(\tR\askipped\x1a8\n" +
 	"\n" +
 	"AddedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -4714,9 +5222,12 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x0fDestinationKind\x12 \n" +
 	"\x1cDESTINATION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16DESTINATION_KIND_QUEUE\x10\x01\x12\x1d\n" +
-	"\x19DESTINATION_KIND_EXCHANGE\x10\x022\xe7\x16\n" +
+	"\x19DESTINATION_KIND_EXCHANGE\x10\x022\xfb\x18\n" +
 	"\fAdminService\x12J\n" +
-	"\tGetStatus\x12\x1d.penstock.v1.GetStatusRequest\x1a\x1e.penstock.v1.GetStatusResponse\x12M\n" +
+	"\tGetStatus\x12\x1d.penstock.v1.GetStatusRequest\x1a\x1e.penstock.v1.GetStatusResponse\x12\\\n" +
+	"\x0fListConnections\x12#.penstock.v1.ListConnectionsRequest\x1a$.penstock.v1.ListConnectionsResponse\x12\\\n" +
+	"\x0fCloseConnection\x12#.penstock.v1.CloseConnectionRequest\x1a$.penstock.v1.CloseConnectionResponse\x12V\n" +
+	"\rListConsumers\x12!.penstock.v1.ListConsumersRequest\x1a\".penstock.v1.ListConsumersResponse\x12M\n" +
 	"\n" +
 	"ListVhosts\x12\x1e.penstock.v1.ListVhostsRequest\x1a\x1f.penstock.v1.ListVhostsResponse\x12P\n" +
 	"\vCreateVhost\x12\x1f.penstock.v1.CreateVhostRequest\x1a .penstock.v1.CreateVhostResponse\x12P\n" +
@@ -4768,203 +5279,219 @@ func file_penstock_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_penstock_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_penstock_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 86)
+var file_penstock_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 94)
 var file_penstock_v1_admin_proto_goTypes = []any{
 	(DestinationKind)(0),                 // 0: penstock.v1.DestinationKind
-	(*GetStatusRequest)(nil),             // 1: penstock.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),            // 2: penstock.v1.GetStatusResponse
-	(*Damage)(nil),                       // 3: penstock.v1.Damage
-	(*Recovery)(nil),                     // 4: penstock.v1.Recovery
-	(*Vhost)(nil),                        // 5: penstock.v1.Vhost
-	(*ListVhostsRequest)(nil),            // 6: penstock.v1.ListVhostsRequest
-	(*ListVhostsResponse)(nil),           // 7: penstock.v1.ListVhostsResponse
-	(*CreateVhostRequest)(nil),           // 8: penstock.v1.CreateVhostRequest
-	(*CreateVhostResponse)(nil),          // 9: penstock.v1.CreateVhostResponse
-	(*DeleteVhostRequest)(nil),           // 10: penstock.v1.DeleteVhostRequest
-	(*DeleteVhostResponse)(nil),          // 11: penstock.v1.DeleteVhostResponse
-	(*VhostLimits)(nil),                  // 12: penstock.v1.VhostLimits
-	(*UserLimits)(nil),                   // 13: penstock.v1.UserLimits
-	(*GetUserLimitsRequest)(nil),         // 14: penstock.v1.GetUserLimitsRequest
-	(*GetUserLimitsResponse)(nil),        // 15: penstock.v1.GetUserLimitsResponse
-	(*SetUserLimitsRequest)(nil),         // 16: penstock.v1.SetUserLimitsRequest
-	(*SetUserLimitsResponse)(nil),        // 17: penstock.v1.SetUserLimitsResponse
-	(*GetVhostLimitsRequest)(nil),        // 18: penstock.v1.GetVhostLimitsRequest
-	(*GetVhostLimitsResponse)(nil),       // 19: penstock.v1.GetVhostLimitsResponse
-	(*SetVhostLimitsRequest)(nil),        // 20: penstock.v1.SetVhostLimitsRequest
-	(*SetVhostLimitsResponse)(nil),       // 21: penstock.v1.SetVhostLimitsResponse
-	(*User)(nil),                         // 22: penstock.v1.User
-	(*ListUsersRequest)(nil),             // 23: penstock.v1.ListUsersRequest
-	(*ListUsersResponse)(nil),            // 24: penstock.v1.ListUsersResponse
-	(*PutUserRequest)(nil),               // 25: penstock.v1.PutUserRequest
-	(*PutUserResponse)(nil),              // 26: penstock.v1.PutUserResponse
-	(*DeleteUserRequest)(nil),            // 27: penstock.v1.DeleteUserRequest
-	(*DeleteUserResponse)(nil),           // 28: penstock.v1.DeleteUserResponse
-	(*RefreshTokenRequest)(nil),          // 29: penstock.v1.RefreshTokenRequest
-	(*RefreshTokenResponse)(nil),         // 30: penstock.v1.RefreshTokenResponse
-	(*Permission)(nil),                   // 31: penstock.v1.Permission
-	(*ListPermissionsRequest)(nil),       // 32: penstock.v1.ListPermissionsRequest
-	(*ListPermissionsResponse)(nil),      // 33: penstock.v1.ListPermissionsResponse
-	(*SetPermissionRequest)(nil),         // 34: penstock.v1.SetPermissionRequest
-	(*SetPermissionResponse)(nil),        // 35: penstock.v1.SetPermissionResponse
-	(*ClearPermissionRequest)(nil),       // 36: penstock.v1.ClearPermissionRequest
-	(*ClearPermissionResponse)(nil),      // 37: penstock.v1.ClearPermissionResponse
-	(*TopicPermission)(nil),              // 38: penstock.v1.TopicPermission
-	(*ListTopicPermissionsRequest)(nil),  // 39: penstock.v1.ListTopicPermissionsRequest
-	(*ListTopicPermissionsResponse)(nil), // 40: penstock.v1.ListTopicPermissionsResponse
-	(*SetTopicPermissionRequest)(nil),    // 41: penstock.v1.SetTopicPermissionRequest
-	(*SetTopicPermissionResponse)(nil),   // 42: penstock.v1.SetTopicPermissionResponse
-	(*ClearTopicPermissionRequest)(nil),  // 43: penstock.v1.ClearTopicPermissionRequest
-	(*ClearTopicPermissionResponse)(nil), // 44: penstock.v1.ClearTopicPermissionResponse
-	(*Exchange)(nil),                     // 45: penstock.v1.Exchange
-	(*ListExchangesRequest)(nil),         // 46: penstock.v1.ListExchangesRequest
-	(*ListExchangesResponse)(nil),        // 47: penstock.v1.ListExchangesResponse
-	(*DeclareExchangeRequest)(nil),       // 48: penstock.v1.DeclareExchangeRequest
-	(*DeclareExchangeResponse)(nil),      // 49: penstock.v1.DeclareExchangeResponse
-	(*DeleteExchangeRequest)(nil),        // 50: penstock.v1.DeleteExchangeRequest
-	(*DeleteExchangeResponse)(nil),       // 51: penstock.v1.DeleteExchangeResponse
-	(*Queue)(nil),                        // 52: penstock.v1.Queue
-	(*ListQueuesRequest)(nil),            // 53: penstock.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),           // 54: penstock.v1.ListQueuesResponse
-	(*DeclareQueueRequest)(nil),          // 55: penstock.v1.DeclareQueueRequest
-	(*DeclareQueueResponse)(nil),         // 56: penstock.v1.DeclareQueueResponse
-	(*DeleteQueueRequest)(nil),           // 57: penstock.v1.DeleteQueueRequest
-	(*DeleteQueueResponse)(nil),          // 58: penstock.v1.DeleteQueueResponse
-	(*PurgeQueueRequest)(nil),            // 59: penstock.v1.PurgeQueueRequest
-	(*PurgeQueueResponse)(nil),           // 60: penstock.v1.PurgeQueueResponse
-	(*Binding)(nil),                      // 61: penstock.v1.Binding
-	(*ListBindingsRequest)(nil),          // 62: penstock.v1.ListBindingsRequest
-	(*ListBindingsResponse)(nil),         // 63: penstock.v1.ListBindingsResponse
-	(*BindRequest)(nil),                  // 64: penstock.v1.BindRequest
-	(*BindResponse)(nil),                 // 65: penstock.v1.BindResponse
-	(*UnbindRequest)(nil),                // 66: penstock.v1.UnbindRequest
-	(*UnbindResponse)(nil),               // 67: penstock.v1.UnbindResponse
-	(*Policy)(nil),                       // 68: penstock.v1.Policy
-	(*ListPoliciesRequest)(nil),          // 69: penstock.v1.ListPoliciesRequest
-	(*ListPoliciesResponse)(nil),         // 70: penstock.v1.ListPoliciesResponse
-	(*SetPolicyRequest)(nil),             // 71: penstock.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),            // 72: penstock.v1.SetPolicyResponse
-	(*ClearPolicyRequest)(nil),           // 73: penstock.v1.ClearPolicyRequest
-	(*ClearPolicyResponse)(nil),          // 74: penstock.v1.ClearPolicyResponse
-	(*ExportDefinitionsRequest)(nil),     // 75: penstock.v1.ExportDefinitionsRequest
-	(*ExportDefinitionsResponse)(nil),    // 76: penstock.v1.ExportDefinitionsResponse
-	(*ImportDefinitionsRequest)(nil),     // 77: penstock.v1.ImportDefinitionsRequest
-	(*ImportDefinitionsResponse)(nil),    // 78: penstock.v1.ImportDefinitionsResponse
-	(*BackupRequest)(nil),                // 79: penstock.v1.BackupRequest
-	(*BackupResponse)(nil),               // 80: penstock.v1.BackupResponse
-	nil,                                  // 81: penstock.v1.GetStatusResponse.ListenersEntry
-	nil,                                  // 82: penstock.v1.Exchange.ArgumentsEntry
-	nil,                                  // 83: penstock.v1.Queue.ArgumentsEntry
-	nil,                                  // 84: penstock.v1.Binding.ArgumentsEntry
-	nil,                                  // 85: penstock.v1.Policy.DefinitionEntry
-	nil,                                  // 86: penstock.v1.ImportDefinitionsResponse.AddedEntry
-	(*Value)(nil),                        // 87: penstock.v1.Value
+	(*Connection)(nil),                   // 1: penstock.v1.Connection
+	(*ListConnectionsRequest)(nil),       // 2: penstock.v1.ListConnectionsRequest
+	(*ListConnectionsResponse)(nil),      // 3: penstock.v1.ListConnectionsResponse
+	(*CloseConnectionRequest)(nil),       // 4: penstock.v1.CloseConnectionRequest
+	(*CloseConnectionResponse)(nil),      // 5: penstock.v1.CloseConnectionResponse
+	(*Consumer)(nil),                     // 6: penstock.v1.Consumer
+	(*ListConsumersRequest)(nil),         // 7: penstock.v1.ListConsumersRequest
+	(*ListConsumersResponse)(nil),        // 8: penstock.v1.ListConsumersResponse
+	(*GetStatusRequest)(nil),             // 9: penstock.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),            // 10: penstock.v1.GetStatusResponse
+	(*Damage)(nil),                       // 11: penstock.v1.Damage
+	(*Recovery)(nil),                     // 12: penstock.v1.Recovery
+	(*Vhost)(nil),                        // 13: penstock.v1.Vhost
+	(*ListVhostsRequest)(nil),            // 14: penstock.v1.ListVhostsRequest
+	(*ListVhostsResponse)(nil),           // 15: penstock.v1.ListVhostsResponse
+	(*CreateVhostRequest)(nil),           // 16: penstock.v1.CreateVhostRequest
+	(*CreateVhostResponse)(nil),          // 17: penstock.v1.CreateVhostResponse
+	(*DeleteVhostRequest)(nil),           // 18: penstock.v1.DeleteVhostRequest
+	(*DeleteVhostResponse)(nil),          // 19: penstock.v1.DeleteVhostResponse
+	(*VhostLimits)(nil),                  // 20: penstock.v1.VhostLimits
+	(*UserLimits)(nil),                   // 21: penstock.v1.UserLimits
+	(*GetUserLimitsRequest)(nil),         // 22: penstock.v1.GetUserLimitsRequest
+	(*GetUserLimitsResponse)(nil),        // 23: penstock.v1.GetUserLimitsResponse
+	(*SetUserLimitsRequest)(nil),         // 24: penstock.v1.SetUserLimitsRequest
+	(*SetUserLimitsResponse)(nil),        // 25: penstock.v1.SetUserLimitsResponse
+	(*GetVhostLimitsRequest)(nil),        // 26: penstock.v1.GetVhostLimitsRequest
+	(*GetVhostLimitsResponse)(nil),       // 27: penstock.v1.GetVhostLimitsResponse
+	(*SetVhostLimitsRequest)(nil),        // 28: penstock.v1.SetVhostLimitsRequest
+	(*SetVhostLimitsResponse)(nil),       // 29: penstock.v1.SetVhostLimitsResponse
+	(*User)(nil),                         // 30: penstock.v1.User
+	(*ListUsersRequest)(nil),             // 31: penstock.v1.ListUsersRequest
+	(*ListUsersResponse)(nil),            // 32: penstock.v1.ListUsersResponse
+	(*PutUserRequest)(nil),               // 33: penstock.v1.PutUserRequest
+	(*PutUserResponse)(nil),              // 34: penstock.v1.PutUserResponse
+	(*DeleteUserRequest)(nil),            // 35: penstock.v1.DeleteUserRequest
+	(*DeleteUserResponse)(nil),           // 36: penstock.v1.DeleteUserResponse
+	(*RefreshTokenRequest)(nil),          // 37: penstock.v1.RefreshTokenRequest
+	(*RefreshTokenResponse)(nil),         // 38: penstock.v1.RefreshTokenResponse
+	(*Permission)(nil),                   // 39: penstock.v1.Permission
+	(*ListPermissionsRequest)(nil),       // 40: penstock.v1.ListPermissionsRequest
+	(*ListPermissionsResponse)(nil),      // 41: penstock.v1.ListPermissionsResponse
+	(*SetPermissionRequest)(nil),         // 42: penstock.v1.SetPermissionRequest
+	(*SetPermissionResponse)(nil),        // 43: penstock.v1.SetPermissionResponse
+	(*ClearPermissionRequest)(nil),       // 44: penstock.v1.ClearPermissionRequest
+	(*ClearPermissionResponse)(nil),      // 45: penstock.v1.ClearPermissionResponse
+	(*TopicPermission)(nil),              // 46: penstock.v1.TopicPermission
+	(*ListTopicPermissionsRequest)(nil),  // 47: penstock.v1.ListTopicPermissionsRequest
+	(*ListTopicPermissionsResponse)(nil), // 48: penstock.v1.ListTopicPermissionsResponse
+	(*SetTopicPermissionRequest)(nil),    // 49: penstock.v1.SetTopicPermissionRequest
+	(*SetTopicPermissionResponse)(nil),   // 50: penstock.v1.SetTopicPermissionResponse
+	(*ClearTopicPermissionRequest)(nil),  // 51: penstock.v1.ClearTopicPermissionRequest
+	(*ClearTopicPermissionResponse)(nil), // 52: penstock.v1.ClearTopicPermissionResponse
+	(*Exchange)(nil),                     // 53: penstock.v1.Exchange
+	(*ListExchangesRequest)(nil),         // 54: penstock.v1.ListExchangesRequest
+	(*ListExchangesResponse)(nil),        // 55: penstock.v1.ListExchangesResponse
+	(*DeclareExchangeRequest)(nil),       // 56: penstock.v1.DeclareExchangeRequest
+	(*DeclareExchangeResponse)(nil),      // 57: penstock.v1.DeclareExchangeResponse
+	(*DeleteExchangeRequest)(nil),        // 58: penstock.v1.DeleteExchangeRequest
+	(*DeleteExchangeResponse)(nil),       // 59: penstock.v1.DeleteExchangeResponse
+	(*Queue)(nil),                        // 60: penstock.v1.Queue
+	(*ListQueuesRequest)(nil),            // 61: penstock.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),           // 62: penstock.v1.ListQueuesResponse
+	(*DeclareQueueRequest)(nil),          // 63: penstock.v1.DeclareQueueRequest
+	(*DeclareQueueResponse)(nil),         // 64: penstock.v1.DeclareQueueResponse
+	(*DeleteQueueRequest)(nil),           // 65: penstock.v1.DeleteQueueRequest
+	(*DeleteQueueResponse)(nil),          // 66: penstock.v1.DeleteQueueResponse
+	(*PurgeQueueRequest)(nil),            // 67: penstock.v1.PurgeQueueRequest
+	(*PurgeQueueResponse)(nil),           // 68: penstock.v1.PurgeQueueResponse
+	(*Binding)(nil),                      // 69: penstock.v1.Binding
+	(*ListBindingsRequest)(nil),          // 70: penstock.v1.ListBindingsRequest
+	(*ListBindingsResponse)(nil),         // 71: penstock.v1.ListBindingsResponse
+	(*BindRequest)(nil),                  // 72: penstock.v1.BindRequest
+	(*BindResponse)(nil),                 // 73: penstock.v1.BindResponse
+	(*UnbindRequest)(nil),                // 74: penstock.v1.UnbindRequest
+	(*UnbindResponse)(nil),               // 75: penstock.v1.UnbindResponse
+	(*Policy)(nil),                       // 76: penstock.v1.Policy
+	(*ListPoliciesRequest)(nil),          // 77: penstock.v1.ListPoliciesRequest
+	(*ListPoliciesResponse)(nil),         // 78: penstock.v1.ListPoliciesResponse
+	(*SetPolicyRequest)(nil),             // 79: penstock.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),            // 80: penstock.v1.SetPolicyResponse
+	(*ClearPolicyRequest)(nil),           // 81: penstock.v1.ClearPolicyRequest
+	(*ClearPolicyResponse)(nil),          // 82: penstock.v1.ClearPolicyResponse
+	(*ExportDefinitionsRequest)(nil),     // 83: penstock.v1.ExportDefinitionsRequest
+	(*ExportDefinitionsResponse)(nil),    // 84: penstock.v1.ExportDefinitionsResponse
+	(*ImportDefinitionsRequest)(nil),     // 85: penstock.v1.ImportDefinitionsRequest
+	(*ImportDefinitionsResponse)(nil),    // 86: penstock.v1.ImportDefinitionsResponse
+	(*BackupRequest)(nil),                // 87: penstock.v1.BackupRequest
+	(*BackupResponse)(nil),               // 88: penstock.v1.BackupResponse
+	nil,                                  // 89: penstock.v1.GetStatusResponse.ListenersEntry
+	nil,                                  // 90: penstock.v1.Exchange.ArgumentsEntry
+	nil,                                  // 91: penstock.v1.Queue.ArgumentsEntry
+	nil,                                  // 92: penstock.v1.Binding.ArgumentsEntry
+	nil,                                  // 93: penstock.v1.Policy.DefinitionEntry
+	nil,                                  // 94: penstock.v1.ImportDefinitionsResponse.AddedEntry
+	(*Value)(nil),                        // 95: penstock.v1.Value
 }
 var file_penstock_v1_admin_proto_depIdxs = []int32{
-	4,  // 0: penstock.v1.GetStatusResponse.recovery:type_name -> penstock.v1.Recovery
-	81, // 1: penstock.v1.GetStatusResponse.listeners:type_name -> penstock.v1.GetStatusResponse.ListenersEntry
-	3,  // 2: penstock.v1.GetStatusResponse.damage:type_name -> penstock.v1.Damage
-	5,  // 3: penstock.v1.ListVhostsResponse.vhosts:type_name -> penstock.v1.Vhost
-	13, // 4: penstock.v1.GetUserLimitsResponse.limits:type_name -> penstock.v1.UserLimits
-	13, // 5: penstock.v1.SetUserLimitsRequest.limits:type_name -> penstock.v1.UserLimits
-	12, // 6: penstock.v1.GetVhostLimitsResponse.limits:type_name -> penstock.v1.VhostLimits
-	12, // 7: penstock.v1.SetVhostLimitsRequest.limits:type_name -> penstock.v1.VhostLimits
-	22, // 8: penstock.v1.ListUsersResponse.users:type_name -> penstock.v1.User
-	31, // 9: penstock.v1.ListPermissionsResponse.permissions:type_name -> penstock.v1.Permission
-	31, // 10: penstock.v1.SetPermissionRequest.permission:type_name -> penstock.v1.Permission
-	38, // 11: penstock.v1.ListTopicPermissionsResponse.permissions:type_name -> penstock.v1.TopicPermission
-	38, // 12: penstock.v1.SetTopicPermissionRequest.permission:type_name -> penstock.v1.TopicPermission
-	82, // 13: penstock.v1.Exchange.arguments:type_name -> penstock.v1.Exchange.ArgumentsEntry
-	45, // 14: penstock.v1.ListExchangesResponse.exchanges:type_name -> penstock.v1.Exchange
-	45, // 15: penstock.v1.DeclareExchangeRequest.exchange:type_name -> penstock.v1.Exchange
-	83, // 16: penstock.v1.Queue.arguments:type_name -> penstock.v1.Queue.ArgumentsEntry
-	52, // 17: penstock.v1.ListQueuesResponse.queues:type_name -> penstock.v1.Queue
-	52, // 18: penstock.v1.DeclareQueueRequest.queue:type_name -> penstock.v1.Queue
-	0,  // 19: penstock.v1.Binding.destination_kind:type_name -> penstock.v1.DestinationKind
-	84, // 20: penstock.v1.Binding.arguments:type_name -> penstock.v1.Binding.ArgumentsEntry
-	61, // 21: penstock.v1.ListBindingsResponse.bindings:type_name -> penstock.v1.Binding
-	61, // 22: penstock.v1.BindRequest.binding:type_name -> penstock.v1.Binding
-	61, // 23: penstock.v1.UnbindRequest.binding:type_name -> penstock.v1.Binding
-	85, // 24: penstock.v1.Policy.definition:type_name -> penstock.v1.Policy.DefinitionEntry
-	68, // 25: penstock.v1.ListPoliciesResponse.policies:type_name -> penstock.v1.Policy
-	68, // 26: penstock.v1.SetPolicyRequest.policy:type_name -> penstock.v1.Policy
-	86, // 27: penstock.v1.ImportDefinitionsResponse.added:type_name -> penstock.v1.ImportDefinitionsResponse.AddedEntry
-	87, // 28: penstock.v1.Exchange.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	87, // 29: penstock.v1.Queue.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	87, // 30: penstock.v1.Binding.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	87, // 31: penstock.v1.Policy.DefinitionEntry.value:type_name -> penstock.v1.Value
-	1,  // 32: penstock.v1.AdminService.GetStatus:input_type -> penstock.v1.GetStatusRequest
-	6,  // 33: penstock.v1.AdminService.ListVhosts:input_type -> penstock.v1.ListVhostsRequest
-	8,  // 34: penstock.v1.AdminService.CreateVhost:input_type -> penstock.v1.CreateVhostRequest
-	10, // 35: penstock.v1.AdminService.DeleteVhost:input_type -> penstock.v1.DeleteVhostRequest
-	18, // 36: penstock.v1.AdminService.GetVhostLimits:input_type -> penstock.v1.GetVhostLimitsRequest
-	20, // 37: penstock.v1.AdminService.SetVhostLimits:input_type -> penstock.v1.SetVhostLimitsRequest
-	14, // 38: penstock.v1.AdminService.GetUserLimits:input_type -> penstock.v1.GetUserLimitsRequest
-	16, // 39: penstock.v1.AdminService.SetUserLimits:input_type -> penstock.v1.SetUserLimitsRequest
-	23, // 40: penstock.v1.AdminService.ListUsers:input_type -> penstock.v1.ListUsersRequest
-	25, // 41: penstock.v1.AdminService.PutUser:input_type -> penstock.v1.PutUserRequest
-	27, // 42: penstock.v1.AdminService.DeleteUser:input_type -> penstock.v1.DeleteUserRequest
-	29, // 43: penstock.v1.AdminService.RefreshToken:input_type -> penstock.v1.RefreshTokenRequest
-	32, // 44: penstock.v1.AdminService.ListPermissions:input_type -> penstock.v1.ListPermissionsRequest
-	34, // 45: penstock.v1.AdminService.SetPermission:input_type -> penstock.v1.SetPermissionRequest
-	36, // 46: penstock.v1.AdminService.ClearPermission:input_type -> penstock.v1.ClearPermissionRequest
-	39, // 47: penstock.v1.AdminService.ListTopicPermissions:input_type -> penstock.v1.ListTopicPermissionsRequest
-	41, // 48: penstock.v1.AdminService.SetTopicPermission:input_type -> penstock.v1.SetTopicPermissionRequest
-	43, // 49: penstock.v1.AdminService.ClearTopicPermission:input_type -> penstock.v1.ClearTopicPermissionRequest
-	46, // 50: penstock.v1.AdminService.ListExchanges:input_type -> penstock.v1.ListExchangesRequest
-	48, // 51: penstock.v1.AdminService.DeclareExchange:input_type -> penstock.v1.DeclareExchangeRequest
-	50, // 52: penstock.v1.AdminService.DeleteExchange:input_type -> penstock.v1.DeleteExchangeRequest
-	53, // 53: penstock.v1.AdminService.ListQueues:input_type -> penstock.v1.ListQueuesRequest
-	55, // 54: penstock.v1.AdminService.DeclareQueue:input_type -> penstock.v1.DeclareQueueRequest
-	57, // 55: penstock.v1.AdminService.DeleteQueue:input_type -> penstock.v1.DeleteQueueRequest
-	59, // 56: penstock.v1.AdminService.PurgeQueue:input_type -> penstock.v1.PurgeQueueRequest
-	62, // 57: penstock.v1.AdminService.ListBindings:input_type -> penstock.v1.ListBindingsRequest
-	64, // 58: penstock.v1.AdminService.Bind:input_type -> penstock.v1.BindRequest
-	66, // 59: penstock.v1.AdminService.Unbind:input_type -> penstock.v1.UnbindRequest
-	69, // 60: penstock.v1.AdminService.ListPolicies:input_type -> penstock.v1.ListPoliciesRequest
-	71, // 61: penstock.v1.AdminService.SetPolicy:input_type -> penstock.v1.SetPolicyRequest
-	73, // 62: penstock.v1.AdminService.ClearPolicy:input_type -> penstock.v1.ClearPolicyRequest
-	75, // 63: penstock.v1.AdminService.ExportDefinitions:input_type -> penstock.v1.ExportDefinitionsRequest
-	77, // 64: penstock.v1.AdminService.ImportDefinitions:input_type -> penstock.v1.ImportDefinitionsRequest
-	79, // 65: penstock.v1.AdminService.Backup:input_type -> penstock.v1.BackupRequest
-	2,  // 66: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
-	7,  // 67: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
-	9,  // 68: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
-	11, // 69: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
-	19, // 70: penstock.v1.AdminService.GetVhostLimits:output_type -> penstock.v1.GetVhostLimitsResponse
-	21, // 71: penstock.v1.AdminService.SetVhostLimits:output_type -> penstock.v1.SetVhostLimitsResponse
-	15, // 72: penstock.v1.AdminService.GetUserLimits:output_type -> penstock.v1.GetUserLimitsResponse
-	17, // 73: penstock.v1.AdminService.SetUserLimits:output_type -> penstock.v1.SetUserLimitsResponse
-	24, // 74: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
-	26, // 75: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
-	28, // 76: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
-	30, // 77: penstock.v1.AdminService.RefreshToken:output_type -> penstock.v1.RefreshTokenResponse
-	33, // 78: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
-	35, // 79: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
-	37, // 80: penstock.v1.AdminService.ClearPermission:output_type -> penstock.v1.ClearPermissionResponse
-	40, // 81: penstock.v1.AdminService.ListTopicPermissions:output_type -> penstock.v1.ListTopicPermissionsResponse
-	42, // 82: penstock.v1.AdminService.SetTopicPermission:output_type -> penstock.v1.SetTopicPermissionResponse
-	44, // 83: penstock.v1.AdminService.ClearTopicPermission:output_type -> penstock.v1.ClearTopicPermissionResponse
-	47, // 84: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
-	49, // 85: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
-	51, // 86: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
-	54, // 87: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
-	56, // 88: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
-	58, // 89: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
-	60, // 90: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
-	63, // 91: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
-	65, // 92: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
-	67, // 93: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
-	70, // 94: penstock.v1.AdminService.ListPolicies:output_type -> penstock.v1.ListPoliciesResponse
-	72, // 95: penstock.v1.AdminService.SetPolicy:output_type -> penstock.v1.SetPolicyResponse
-	74, // 96: penstock.v1.AdminService.ClearPolicy:output_type -> penstock.v1.ClearPolicyResponse
-	76, // 97: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
-	78, // 98: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
-	80, // 99: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse
-	66, // [66:100] is the sub-list for method output_type
-	32, // [32:66] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	1,  // 0: penstock.v1.ListConnectionsResponse.connections:type_name -> penstock.v1.Connection
+	6,  // 1: penstock.v1.ListConsumersResponse.consumers:type_name -> penstock.v1.Consumer
+	12, // 2: penstock.v1.GetStatusResponse.recovery:type_name -> penstock.v1.Recovery
+	89, // 3: penstock.v1.GetStatusResponse.listeners:type_name -> penstock.v1.GetStatusResponse.ListenersEntry
+	11, // 4: penstock.v1.GetStatusResponse.damage:type_name -> penstock.v1.Damage
+	13, // 5: penstock.v1.ListVhostsResponse.vhosts:type_name -> penstock.v1.Vhost
+	21, // 6: penstock.v1.GetUserLimitsResponse.limits:type_name -> penstock.v1.UserLimits
+	21, // 7: penstock.v1.SetUserLimitsRequest.limits:type_name -> penstock.v1.UserLimits
+	20, // 8: penstock.v1.GetVhostLimitsResponse.limits:type_name -> penstock.v1.VhostLimits
+	20, // 9: penstock.v1.SetVhostLimitsRequest.limits:type_name -> penstock.v1.VhostLimits
+	30, // 10: penstock.v1.ListUsersResponse.users:type_name -> penstock.v1.User
+	39, // 11: penstock.v1.ListPermissionsResponse.permissions:type_name -> penstock.v1.Permission
+	39, // 12: penstock.v1.SetPermissionRequest.permission:type_name -> penstock.v1.Permission
+	46, // 13: penstock.v1.ListTopicPermissionsResponse.permissions:type_name -> penstock.v1.TopicPermission
+	46, // 14: penstock.v1.SetTopicPermissionRequest.permission:type_name -> penstock.v1.TopicPermission
+	90, // 15: penstock.v1.Exchange.arguments:type_name -> penstock.v1.Exchange.ArgumentsEntry
+	53, // 16: penstock.v1.ListExchangesResponse.exchanges:type_name -> penstock.v1.Exchange
+	53, // 17: penstock.v1.DeclareExchangeRequest.exchange:type_name -> penstock.v1.Exchange
+	91, // 18: penstock.v1.Queue.arguments:type_name -> penstock.v1.Queue.ArgumentsEntry
+	60, // 19: penstock.v1.ListQueuesResponse.queues:type_name -> penstock.v1.Queue
+	60, // 20: penstock.v1.DeclareQueueRequest.queue:type_name -> penstock.v1.Queue
+	0,  // 21: penstock.v1.Binding.destination_kind:type_name -> penstock.v1.DestinationKind
+	92, // 22: penstock.v1.Binding.arguments:type_name -> penstock.v1.Binding.ArgumentsEntry
+	69, // 23: penstock.v1.ListBindingsResponse.bindings:type_name -> penstock.v1.Binding
+	69, // 24: penstock.v1.BindRequest.binding:type_name -> penstock.v1.Binding
+	69, // 25: penstock.v1.UnbindRequest.binding:type_name -> penstock.v1.Binding
+	93, // 26: penstock.v1.Policy.definition:type_name -> penstock.v1.Policy.DefinitionEntry
+	76, // 27: penstock.v1.ListPoliciesResponse.policies:type_name -> penstock.v1.Policy
+	76, // 28: penstock.v1.SetPolicyRequest.policy:type_name -> penstock.v1.Policy
+	94, // 29: penstock.v1.ImportDefinitionsResponse.added:type_name -> penstock.v1.ImportDefinitionsResponse.AddedEntry
+	95, // 30: penstock.v1.Exchange.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	95, // 31: penstock.v1.Queue.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	95, // 32: penstock.v1.Binding.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	95, // 33: penstock.v1.Policy.DefinitionEntry.value:type_name -> penstock.v1.Value
+	9,  // 34: penstock.v1.AdminService.GetStatus:input_type -> penstock.v1.GetStatusRequest
+	2,  // 35: penstock.v1.AdminService.ListConnections:input_type -> penstock.v1.ListConnectionsRequest
+	4,  // 36: penstock.v1.AdminService.CloseConnection:input_type -> penstock.v1.CloseConnectionRequest
+	7,  // 37: penstock.v1.AdminService.ListConsumers:input_type -> penstock.v1.ListConsumersRequest
+	14, // 38: penstock.v1.AdminService.ListVhosts:input_type -> penstock.v1.ListVhostsRequest
+	16, // 39: penstock.v1.AdminService.CreateVhost:input_type -> penstock.v1.CreateVhostRequest
+	18, // 40: penstock.v1.AdminService.DeleteVhost:input_type -> penstock.v1.DeleteVhostRequest
+	26, // 41: penstock.v1.AdminService.GetVhostLimits:input_type -> penstock.v1.GetVhostLimitsRequest
+	28, // 42: penstock.v1.AdminService.SetVhostLimits:input_type -> penstock.v1.SetVhostLimitsRequest
+	22, // 43: penstock.v1.AdminService.GetUserLimits:input_type -> penstock.v1.GetUserLimitsRequest
+	24, // 44: penstock.v1.AdminService.SetUserLimits:input_type -> penstock.v1.SetUserLimitsRequest
+	31, // 45: penstock.v1.AdminService.ListUsers:input_type -> penstock.v1.ListUsersRequest
+	33, // 46: penstock.v1.AdminService.PutUser:input_type -> penstock.v1.PutUserRequest
+	35, // 47: penstock.v1.AdminService.DeleteUser:input_type -> penstock.v1.DeleteUserRequest
+	37, // 48: penstock.v1.AdminService.RefreshToken:input_type -> penstock.v1.RefreshTokenRequest
+	40, // 49: penstock.v1.AdminService.ListPermissions:input_type -> penstock.v1.ListPermissionsRequest
+	42, // 50: penstock.v1.AdminService.SetPermission:input_type -> penstock.v1.SetPermissionRequest
+	44, // 51: penstock.v1.AdminService.ClearPermission:input_type -> penstock.v1.ClearPermissionRequest
+	47, // 52: penstock.v1.AdminService.ListTopicPermissions:input_type -> penstock.v1.ListTopicPermissionsRequest
+	49, // 53: penstock.v1.AdminService.SetTopicPermission:input_type -> penstock.v1.SetTopicPermissionRequest
+	51, // 54: penstock.v1.AdminService.ClearTopicPermission:input_type -> penstock.v1.ClearTopicPermissionRequest
+	54, // 55: penstock.v1.AdminService.ListExchanges:input_type -> penstock.v1.ListExchangesRequest
+	56, // 56: penstock.v1.AdminService.DeclareExchange:input_type -> penstock.v1.DeclareExchangeRequest
+	58, // 57: penstock.v1.AdminService.DeleteExchange:input_type -> penstock.v1.DeleteExchangeRequest
+	61, // 58: penstock.v1.AdminService.ListQueues:input_type -> penstock.v1.ListQueuesRequest
+	63, // 59: penstock.v1.AdminService.DeclareQueue:input_type -> penstock.v1.DeclareQueueRequest
+	65, // 60: penstock.v1.AdminService.DeleteQueue:input_type -> penstock.v1.DeleteQueueRequest
+	67, // 61: penstock.v1.AdminService.PurgeQueue:input_type -> penstock.v1.PurgeQueueRequest
+	70, // 62: penstock.v1.AdminService.ListBindings:input_type -> penstock.v1.ListBindingsRequest
+	72, // 63: penstock.v1.AdminService.Bind:input_type -> penstock.v1.BindRequest
+	74, // 64: penstock.v1.AdminService.Unbind:input_type -> penstock.v1.UnbindRequest
+	77, // 65: penstock.v1.AdminService.ListPolicies:input_type -> penstock.v1.ListPoliciesRequest
+	79, // 66: penstock.v1.AdminService.SetPolicy:input_type -> penstock.v1.SetPolicyRequest
+	81, // 67: penstock.v1.AdminService.ClearPolicy:input_type -> penstock.v1.ClearPolicyRequest
+	83, // 68: penstock.v1.AdminService.ExportDefinitions:input_type -> penstock.v1.ExportDefinitionsRequest
+	85, // 69: penstock.v1.AdminService.ImportDefinitions:input_type -> penstock.v1.ImportDefinitionsRequest
+	87, // 70: penstock.v1.AdminService.Backup:input_type -> penstock.v1.BackupRequest
+	10, // 71: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
+	3,  // 72: penstock.v1.AdminService.ListConnections:output_type -> penstock.v1.ListConnectionsResponse
+	5,  // 73: penstock.v1.AdminService.CloseConnection:output_type -> penstock.v1.CloseConnectionResponse
+	8,  // 74: penstock.v1.AdminService.ListConsumers:output_type -> penstock.v1.ListConsumersResponse
+	15, // 75: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
+	17, // 76: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
+	19, // 77: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
+	27, // 78: penstock.v1.AdminService.GetVhostLimits:output_type -> penstock.v1.GetVhostLimitsResponse
+	29, // 79: penstock.v1.AdminService.SetVhostLimits:output_type -> penstock.v1.SetVhostLimitsResponse
+	23, // 80: penstock.v1.AdminService.GetUserLimits:output_type -> penstock.v1.GetUserLimitsResponse
+	25, // 81: penstock.v1.AdminService.SetUserLimits:output_type -> penstock.v1.SetUserLimitsResponse
+	32, // 82: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
+	34, // 83: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
+	36, // 84: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
+	38, // 85: penstock.v1.AdminService.RefreshToken:output_type -> penstock.v1.RefreshTokenResponse
+	41, // 86: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
+	43, // 87: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
+	45, // 88: penstock.v1.AdminService.ClearPermission:output_type -> penstock.v1.ClearPermissionResponse
+	48, // 89: penstock.v1.AdminService.ListTopicPermissions:output_type -> penstock.v1.ListTopicPermissionsResponse
+	50, // 90: penstock.v1.AdminService.SetTopicPermission:output_type -> penstock.v1.SetTopicPermissionResponse
+	52, // 91: penstock.v1.AdminService.ClearTopicPermission:output_type -> penstock.v1.ClearTopicPermissionResponse
+	55, // 92: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
+	57, // 93: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
+	59, // 94: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
+	62, // 95: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
+	64, // 96: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
+	66, // 97: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
+	68, // 98: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
+	71, // 99: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
+	73, // 100: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
+	75, // 101: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
+	78, // 102: penstock.v1.AdminService.ListPolicies:output_type -> penstock.v1.ListPoliciesResponse
+	80, // 103: penstock.v1.AdminService.SetPolicy:output_type -> penstock.v1.SetPolicyResponse
+	82, // 104: penstock.v1.AdminService.ClearPolicy:output_type -> penstock.v1.ClearPolicyResponse
+	84, // 105: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
+	86, // 106: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
+	88, // 107: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse
+	71, // [71:108] is the sub-list for method output_type
+	34, // [34:71] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_penstock_v1_admin_proto_init() }
@@ -4973,23 +5500,24 @@ func file_penstock_v1_admin_proto_init() {
 		return
 	}
 	file_penstock_v1_message_proto_init()
-	file_penstock_v1_admin_proto_msgTypes[11].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[12].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[24].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[31].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[38].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[42].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[52].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[61].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[74].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[76].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[6].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[19].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[20].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[32].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[39].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[46].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[50].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[60].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[69].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[82].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[84].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_penstock_v1_admin_proto_rawDesc), len(file_penstock_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   86,
+			NumMessages:   94,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,6 +22,9 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	AdminService_GetStatus_FullMethodName            = "/penstock.v1.AdminService/GetStatus"
+	AdminService_ListConnections_FullMethodName      = "/penstock.v1.AdminService/ListConnections"
+	AdminService_CloseConnection_FullMethodName      = "/penstock.v1.AdminService/CloseConnection"
+	AdminService_ListConsumers_FullMethodName        = "/penstock.v1.AdminService/ListConsumers"
 	AdminService_ListVhosts_FullMethodName           = "/penstock.v1.AdminService/ListVhosts"
 	AdminService_CreateVhost_FullMethodName          = "/penstock.v1.AdminService/CreateVhost"
 	AdminService_DeleteVhost_FullMethodName          = "/penstock.v1.AdminService/DeleteVhost"
@@ -62,6 +65,11 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type AdminServiceClient interface {
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
+	// Administrators and monitoring see all connections and consumers, others their own.
+	ListConnections(ctx context.Context, in *ListConnectionsRequest, opts ...grpc.CallOption) (*ListConnectionsResponse, error)
+	// Administrators may close any connection, others their own. A client that connects again by itself is back soon.
+	CloseConnection(ctx context.Context, in *CloseConnectionRequest, opts ...grpc.CallOption) (*CloseConnectionResponse, error)
+	ListConsumers(ctx context.Context, in *ListConsumersRequest, opts ...grpc.CallOption) (*ListConsumersResponse, error)
 	ListVhosts(ctx context.Context, in *ListVhostsRequest, opts ...grpc.CallOption) (*ListVhostsResponse, error)
 	CreateVhost(ctx context.Context, in *CreateVhostRequest, opts ...grpc.CallOption) (*CreateVhostResponse, error)
 	DeleteVhost(ctx context.Context, in *DeleteVhostRequest, opts ...grpc.CallOption) (*DeleteVhostResponse, error)
@@ -117,6 +125,36 @@ func (c *adminServiceClient) GetStatus(ctx context.Context, in *GetStatusRequest
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetStatusResponse)
 	err := c.cc.Invoke(ctx, AdminService_GetStatus_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ListConnections(ctx context.Context, in *ListConnectionsRequest, opts ...grpc.CallOption) (*ListConnectionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListConnectionsResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListConnections_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) CloseConnection(ctx context.Context, in *CloseConnectionRequest, opts ...grpc.CallOption) (*CloseConnectionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CloseConnectionResponse)
+	err := c.cc.Invoke(ctx, AdminService_CloseConnection_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ListConsumers(ctx context.Context, in *ListConsumersRequest, opts ...grpc.CallOption) (*ListConsumersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListConsumersResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListConsumers_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -458,6 +496,11 @@ func (c *adminServiceClient) Backup(ctx context.Context, in *BackupRequest, opts
 // for forward compatibility.
 type AdminServiceServer interface {
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
+	// Administrators and monitoring see all connections and consumers, others their own.
+	ListConnections(context.Context, *ListConnectionsRequest) (*ListConnectionsResponse, error)
+	// Administrators may close any connection, others their own. A client that connects again by itself is back soon.
+	CloseConnection(context.Context, *CloseConnectionRequest) (*CloseConnectionResponse, error)
+	ListConsumers(context.Context, *ListConsumersRequest) (*ListConsumersResponse, error)
 	ListVhosts(context.Context, *ListVhostsRequest) (*ListVhostsResponse, error)
 	CreateVhost(context.Context, *CreateVhostRequest) (*CreateVhostResponse, error)
 	DeleteVhost(context.Context, *DeleteVhostRequest) (*DeleteVhostResponse, error)
@@ -511,6 +554,15 @@ type UnimplementedAdminServiceServer struct{}
 
 func (UnimplementedAdminServiceServer) GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method GetStatus not implemented")
+}
+func (UnimplementedAdminServiceServer) ListConnections(context.Context, *ListConnectionsRequest) (*ListConnectionsResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method ListConnections not implemented")
+}
+func (UnimplementedAdminServiceServer) CloseConnection(context.Context, *CloseConnectionRequest) (*CloseConnectionResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method CloseConnection not implemented")
+}
+func (UnimplementedAdminServiceServer) ListConsumers(context.Context, *ListConsumersRequest) (*ListConsumersResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method ListConsumers not implemented")
 }
 func (UnimplementedAdminServiceServer) ListVhosts(context.Context, *ListVhostsRequest) (*ListVhostsResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ListVhosts not implemented")
@@ -646,6 +698,60 @@ func _AdminService_GetStatus_Handler(srv interface{}, ctx context.Context, dec f
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServiceServer).GetStatus(ctx, req.(*GetStatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ListConnections_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListConnectionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListConnections(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListConnections_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListConnections(ctx, req.(*ListConnectionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_CloseConnection_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CloseConnectionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).CloseConnection(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_CloseConnection_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).CloseConnection(ctx, req.(*CloseConnectionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ListConsumers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListConsumersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListConsumers(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListConsumers_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListConsumers(ctx, req.(*ListConsumersRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1254,6 +1360,18 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetStatus",
 			Handler:    _AdminService_GetStatus_Handler,
+		},
+		{
+			MethodName: "ListConnections",
+			Handler:    _AdminService_ListConnections_Handler,
+		},
+		{
+			MethodName: "CloseConnection",
+			Handler:    _AdminService_CloseConnection_Handler,
+		},
+		{
+			MethodName: "ListConsumers",
+			Handler:    _AdminService_ListConsumers_Handler,
 		},
 		{
 			MethodName: "ListVhosts",

@@ -806,9 +806,10 @@ func (x *ConsumeOpen) GetExclusive() bool {
 
 // Ranges of sequences that this consumer holds unsettled. A sequence it does not hold is passed over.
 type Settlement struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Ranges        []*Range               `protobuf:"bytes,1,rep,name=ranges,proto3" json:"ranges,omitempty"`
-	Outcome       Outcome                `protobuf:"varint,2,opt,name=outcome,proto3,enum=penstock.v1.Outcome" json:"outcome,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 65,536, none of them empty: sequences begin with 1.
+	Ranges        []*Range `protobuf:"bytes,1,rep,name=ranges,proto3" json:"ranges,omitempty"`
+	Outcome       Outcome  `protobuf:"varint,2,opt,name=outcome,proto3,enum=penstock.v1.Outcome" json:"outcome,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
