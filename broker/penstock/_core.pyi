@@ -442,6 +442,19 @@ class Tls:
     ) -> Self: ...
 
 @final
+class OpenConsumer:
+    """A consumer that is open; `prefetch` is the latest."""
+    connection: int
+    user: str
+    vhost: str
+    queue: str
+    consumer_tag: str
+    prefetch: int
+    auto_ack: bool
+    exclusive: bool
+    def __new__(cls, *, connection: int, user: str, vhost: str, queue: str, consumer_tag: str, prefetch: int, auto_ack: bool, exclusive: bool) -> Self: ...
+
+@final
 class Server:
     """The gRPC listener, on threads of its own. What it cannot decide it queues for `take`, and makes `wake_fd` readable."""
     def __new__(cls, engine: Engine, *, address: str, threads: int, message_bytes_max: int, descriptors: bytes, calls_max: int, connections_max: int, streams_max: int, first_request_ms: int, tls: Tls | None = None) -> Self: ...
@@ -461,6 +474,12 @@ class Server:
     def set_quota(self, name: str, is_user: bool, limits: dict[str, int]) -> None:
         """What a user or a virtual host may use from now on: publish_rate, publish_bytes_rate, in_flight_bytes_max, message_bytes_max,
         streams_max; what is not named has no limit."""
+
+    def consumers(self) -> list[OpenConsumer]:
+        """Return the open consumers, oldest first."""
+
+    def close_connection(self, connection: int) -> bool:
+        """Close a connection at once; return whether there is one of this number."""
 
     def stop(self, grace_ms: int) -> None:
         """GOAWAY, then wait for the streams to end, at most `grace_ms` (blocking, without the GIL)."""

@@ -93,6 +93,9 @@ def _policy(vhost: str) -> admin.SetPolicyRequest:
 # In an order in which each can be done after those before it, and leaves nothing behind in the end.
 METHODS: dict[str, Method] = {
     "GetStatus": Method(Needs.A_NAME, lambda _: admin.GetStatusRequest()),
+    "ListConnections": Method(Needs.A_NAME, lambda _: admin.ListConnectionsRequest()),
+    "CloseConnection": Method(Needs.A_TAG, lambda _: admin.CloseConnectionRequest(id=2**40), grpc.StatusCode.NOT_FOUND),
+    "ListConsumers": Method(Needs.A_NAME, lambda _: admin.ListConsumersRequest()),
     "ListVhosts": Method(Needs.A_NAME, lambda _: admin.ListVhostsRequest()),
     "ListUsers": Method(Needs.A_NAME, lambda _: admin.ListUsersRequest()),
     "ListPermissions": Method(Needs.A_NAME, lambda _: admin.ListPermissionsRequest()),

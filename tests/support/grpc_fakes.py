@@ -13,7 +13,7 @@ from penstock.identity.user_limits import NO_USER_LIMITS, UserLimits
 from penstock.kit.peers import NOWHERE, Source
 from penstock.model.errors import FaultError, NotAuthenticatedError
 from penstock.model.names import VhostName
-from penstock.native import Event, Question, UnaryCall
+from penstock.native import Event, OpenConsumer, Question, UnaryCall
 from penstock.services import Parts, Services, build
 from penstock.services.log_ins import LogIns
 from penstock.services.ports import (
@@ -238,6 +238,8 @@ class FakeListener:
         self.recheck_count = 0
         self.rechecked: list[int] = []
         self.quotas: list[tuple[str, bool, dict[str, int]]] = []
+        self.open_consumers: list[OpenConsumer] = []
+        self.closed: list[int] = []
 
     def put(self, *calls: FakeCall) -> None:
         self._waiting += calls
@@ -257,6 +259,13 @@ class FakeListener:
 
     def recheck_connection(self, connection: int) -> None:
         self.rechecked.append(connection)
+
+    def consumers(self) -> list[OpenConsumer]:
+        return self.open_consumers
+
+    def close_connection(self, connection: int, /) -> bool:
+        self.closed.append(connection)
+        return True
 
     def set_quota(self, name: str, is_user: bool, limits: dict[str, int]) -> None:
         self.quotas.append((name, is_user, limits))

@@ -21,6 +21,7 @@ from penstock.model.errors import (
 )
 from penstock.model.names import ConnectionId, exchange_name, queue_name, routing_key
 from penstock.model.records import Binding, DestinationKind
+from penstock.native import OpenConsumer
 from penstock.services import Connection, DeclareQueue, NoCredentials, Password, Principal, Services
 
 CODES: dict[type[Exception], int] = {
@@ -66,6 +67,12 @@ class LineFrontend:
 
     def recheck_connection(self, connection: int) -> None:
         self._principals.pop(connection, None)
+
+    def consumers(self) -> list[OpenConsumer]:
+        return []
+
+    def close_connection(self, connection: int, /) -> bool:
+        return False
 
     def set_quota(self, name: str, is_user: bool, limits: dict[str, int]) -> None: ...
 

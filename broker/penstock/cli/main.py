@@ -15,6 +15,7 @@ from penstock.cli import (
     backup,
     bindings,
     config,
+    connections,
     contexts,
     definitions,
     exchanges,
@@ -144,6 +145,8 @@ app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
 app.add_typer(config.app, name="config")
 app.add_typer(contexts.app, name="context")
+app.add_typer(connections.connections, name="connection")
+app.add_typer(connections.consumers, name="consumer")
 app.add_typer(queues.app, name="queue")
 app.add_typer(streams.app, name="stream")
 app.add_typer(exchanges.app, name="exchange")

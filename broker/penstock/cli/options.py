@@ -32,6 +32,7 @@ __all__ = [
     "UserName",
     "VhostName",
     "address_of",
+    "complete_connections",
     "complete_exchanges",
     "complete_queues",
     "complete_streams",
@@ -127,6 +128,7 @@ complete_streams = completed(lambda connection: [each.name for each in connectio
 complete_exchanges = completed(lambda connection: [each.name for each in connection.admin.list_exchanges()])
 complete_vhosts = completed(lambda connection: [each.name for each in connection.admin.list_vhosts()])
 complete_users = completed(lambda connection: [each.name for each in connection.admin.list_users()])
+complete_connections = completed(lambda connection: [str(each.id) for each in connection.admin.list_connections()])
 complete_policies = completed(lambda connection: [each.name for each in connection.admin.list_policies()])
 
 QueueName = Annotated[str, typer.Argument(help="The queue.", autocompletion=complete_queues, show_default=False)]

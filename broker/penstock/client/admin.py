@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 from penstock.client import admin_calls, lease_calls, limit_calls, policy_calls, staging, stream_calls
 from penstock.client.records import (
     Binding,
+    Consumer,
     Exchange,
     ImportedDefinitions,
+    OpenConnection,
     Permission,
     Policy,
     Producer,
@@ -79,6 +81,20 @@ class Admin:
         After that, messages that the publisher repeats are stored again.
         """
         return self._run(stream_calls.delete_producer(self._vhost, name))
+
+    def list_consumers(self) -> list[Consumer]:
+        """Return the consumers: all for administrators and monitoring, else the user's own."""
+        return self._run(admin_calls.list_consumers(self._vhost))
+
+    # ------------------------------------------------------------ connections
+
+    def list_connections(self) -> list[OpenConnection]:
+        """Return the connections to the broker: all for administrators and monitoring, else the user's own."""
+        return self._run(admin_calls.list_connections())
+
+    def close_connection(self, number: int) -> None:
+        """Close a connection; raise NotFoundError if it does not exist. Most clients connect again by themselves."""
+        self._run(admin_calls.close_connection(number))
 
     # ------------------------------------------------------------ vhosts and limits
 

@@ -8,10 +8,12 @@ from google.protobuf.message import Message
 from penstock.client.errors import NotFoundError
 from penstock.client.records import (
     Binding,
+    Consumer,
     Damage,
     DeclaredQueue,
     Exchange,
     ImportedDefinitions,
+    OpenConnection,
     Permission,
     Queue,
     Recovery,
@@ -28,6 +30,7 @@ __all__ = [
     "backup",
     "bind",
     "call",
+    "close_connection",
     "create_vhost",
     "declare_exchange",
     "declare_queue",
@@ -41,6 +44,8 @@ __all__ = [
     "get_queue",
     "import_definitions",
     "list_bindings",
+    "list_connections",
+    "list_consumers",
     "list_exchanges",
     "list_permissions",
     "list_queues",
@@ -165,6 +170,37 @@ def list_bindings(vhost: str, source: str | None, destination: str | None) -> St
     request = admin_pb2.ListBindingsRequest(vhost=vhost, source=source, destination=destination)
     answer = yield from call("ListBindings", request, admin_pb2.ListBindingsResponse)
     return [_binding(binding) for binding in answer.bindings]
+
+
+def list_connections() -> Steps[list[OpenConnection]]:
+    answer = yield from call("ListConnections", admin_pb2.ListConnectionsRequest(), admin_pb2.ListConnectionsResponse)
+    return [
+        OpenConnection(each.id, each.peer, tuple(each.users), tuple(each.vhosts), each.consumer_count)
+        for each in answer.connections
+    ]
+
+
+def close_connection(number: int) -> Steps[None]:
+    request = admin_pb2.CloseConnectionRequest(id=number)
+    yield from call("CloseConnection", request, admin_pb2.CloseConnectionResponse)
+
+
+def list_consumers(vhost: str) -> Steps[list[Consumer]]:
+    request = admin_pb2.ListConsumersRequest(vhost=vhost)
+    answer = yield from call("ListConsumers", request, admin_pb2.ListConsumersResponse)
+    return [
+        Consumer(
+            each.queue,
+            each.consumer_tag,
+            each.user,
+            each.connection,
+            each.prefetch,
+            each.auto_ack,
+            each.exclusive,
+            each.vhost,
+        )
+        for each in answer.consumers
+    ]
 
 
 def list_vhosts() -> Steps[list[Vhost]]:

@@ -5,8 +5,10 @@ from collections.abc import Iterable, Mapping
 from penstock.client import admin_calls, lease_calls, limit_calls, policy_calls, staging, stream_calls
 from penstock.client.records import (
     Binding,
+    Consumer,
     Exchange,
     ImportedDefinitions,
+    OpenConnection,
     Permission,
     Policy,
     Producer,
@@ -78,6 +80,20 @@ class AsyncAdmin:
         After that, messages that the publisher repeats are stored again.
         """
         return await self._run(stream_calls.delete_producer(self._vhost, name))
+
+    async def list_consumers(self) -> list[Consumer]:
+        """Return the consumers: all for administrators and monitoring, else the user's own."""
+        return await self._run(admin_calls.list_consumers(self._vhost))
+
+    # ------------------------------------------------------------ connections
+
+    async def list_connections(self) -> list[OpenConnection]:
+        """Return the connections to the broker: all for administrators and monitoring, else the user's own."""
+        return await self._run(admin_calls.list_connections())
+
+    async def close_connection(self, number: int) -> None:
+        """Close a connection; raise NotFoundError if it does not exist. Most clients connect again by themselves."""
+        await self._run(admin_calls.close_connection(number))
 
     # ------------------------------------------------------------ vhosts and limits
 

@@ -10,12 +10,14 @@ from penstock.client.values import Value
 
 __all__ = [
     "Binding",
+    "Consumer",
     "Damage",
     "DeclaredQueue",
     "DeclaredStream",
     "Exchange",
     "Group",
     "ImportedDefinitions",
+    "OpenConnection",
     "PartitionOffsets",
     "Permission",
     "Producer",
@@ -182,6 +184,31 @@ class Binding:
     destination: str
     routing_key: str
     arguments: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenConnection:
+    """A connection: its number, the client's address, who logged in, and the vhosts where it has streams."""
+
+    id: int
+    peer: str
+    users: tuple[str, ...]
+    vhosts: tuple[str, ...]
+    consumer_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A consumer; `connection` is the number of its connection."""
+
+    queue: str
+    consumer_tag: str
+    user: str
+    connection: int
+    prefetch: int
+    auto_ack: bool
+    exclusive: bool
+    vhost: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from penstock.kit.clock import Clock
 from penstock.services.admission import AdmissionVerbs
 from penstock.services.backups import BackupVerbs
+from penstock.services.clients import ClientVerbs
 from penstock.services.connections import Connections
 from penstock.services.definitions import DefinitionVerbs
 from penstock.services.events import Events, TokenChanged
@@ -50,6 +51,7 @@ class Services:
     listeners: Listeners
     connections: Connections
     sessions: SessionVerbs
+    clients: ClientVerbs
     vhosts: VhostVerbs
     topology: TopologyVerbs
     users: UserVerbs
@@ -75,6 +77,7 @@ def build(parts: Parts) -> Services:
         listeners=listeners,
         connections=connections,
         sessions=sessions,
+        clients=ClientVerbs(connections, listeners),
         vhosts=VhostVerbs(vhosts, events),
         topology=TopologyVerbs(vhosts, sessions, events),
         users=UserVerbs(parts.accounts, vhosts, events),

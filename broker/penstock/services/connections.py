@@ -43,6 +43,14 @@ class Connections:
             self._open[number] = connection
         return connection
 
+    def all(self) -> list[Connection]:
+        """Return those on which a user has logged in, oldest first."""
+        return [self._open[number] for number in sorted(self._open) if self._open[number].users]
+
+    def find(self, number: ConnectionId) -> Connection | None:
+        """Return the open connection of a number."""
+        return self._open.get(number)
+
     def end(self, number: ConnectionId) -> None:
         """Count a connection no longer, whatever calls of it are still under way."""
         self._ended[number] = None

@@ -1,8 +1,9 @@
 """Tells listeners what verbs changed: the one subscriber that makes open streams ask again, and applies limits."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from penstock.native import OpenConsumer
 from penstock.services.events import Event, LimitsChanged, PermissionsChanged, TokenChanged, TopologyChanged
 from penstock.services.ports import LimitsOfUsers
 from penstock.services.quotas import QuotaListener, Quotas
@@ -24,6 +25,14 @@ class Listener(QuotaListener, Protocol):
         """Make the open streams of one connection ask again whether they may go on."""
         ...
 
+    def consumers(self) -> Sequence[OpenConsumer]:
+        """Return the open consumers."""
+        ...
+
+    def close_connection(self, connection: int, /) -> bool:
+        """Close a connection at once; return whether it is one of this listener's."""
+        ...
+
 
 class Listeners:
     """The listeners that serve now. Add one before it serves, so that it knows the limits."""
@@ -39,6 +48,14 @@ class Listeners:
 
     def remove(self, listener: Listener) -> None:
         self._quotas.pop(listener, None)
+
+    def consumers(self) -> list[OpenConsumer]:
+        """Return the open consumers of all listeners."""
+        return [consumer for listener in self._quotas for consumer in listener.consumers()]
+
+    def close_connection(self, connection: int) -> bool:
+        """Close a connection at once; return whether a listener has it."""
+        return any(listener.close_connection(connection) for listener in self._quotas)
 
     def take(self, events: frozenset[Event]) -> None:
         """Pass on what one verb changed: each listener hears of it once."""

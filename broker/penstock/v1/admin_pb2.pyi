@@ -17,6 +17,72 @@ DESTINATION_KIND_UNSPECIFIED: DestinationKind
 DESTINATION_KIND_QUEUE: DestinationKind
 DESTINATION_KIND_EXCHANGE: DestinationKind
 
+class Connection(_message.Message):
+    __slots__ = ("id", "peer", "users", "vhosts", "consumer_count")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    USERS_FIELD_NUMBER: _ClassVar[int]
+    VHOSTS_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_COUNT_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    peer: str
+    users: _containers.RepeatedScalarFieldContainer[str]
+    vhosts: _containers.RepeatedScalarFieldContainer[str]
+    consumer_count: int
+    def __init__(self, id: _Optional[int] = ..., peer: _Optional[str] = ..., users: _Optional[_Iterable[str]] = ..., vhosts: _Optional[_Iterable[str]] = ..., consumer_count: _Optional[int] = ...) -> None: ...
+
+class ListConnectionsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListConnectionsResponse(_message.Message):
+    __slots__ = ("connections",)
+    CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+    connections: _containers.RepeatedCompositeFieldContainer[Connection]
+    def __init__(self, connections: _Optional[_Iterable[_Union[Connection, _Mapping]]] = ...) -> None: ...
+
+class CloseConnectionRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    def __init__(self, id: _Optional[int] = ...) -> None: ...
+
+class CloseConnectionResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Consumer(_message.Message):
+    __slots__ = ("vhost", "queue", "consumer_tag", "user", "connection", "prefetch", "auto_ack", "exclusive")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_TAG_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    CONNECTION_FIELD_NUMBER: _ClassVar[int]
+    PREFETCH_FIELD_NUMBER: _ClassVar[int]
+    AUTO_ACK_FIELD_NUMBER: _ClassVar[int]
+    EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    queue: str
+    consumer_tag: str
+    user: str
+    connection: int
+    prefetch: int
+    auto_ack: bool
+    exclusive: bool
+    def __init__(self, vhost: _Optional[str] = ..., queue: _Optional[str] = ..., consumer_tag: _Optional[str] = ..., user: _Optional[str] = ..., connection: _Optional[int] = ..., prefetch: _Optional[int] = ..., auto_ack: bool = ..., exclusive: bool = ...) -> None: ...
+
+class ListConsumersRequest(_message.Message):
+    __slots__ = ("vhost",)
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    def __init__(self, vhost: _Optional[str] = ...) -> None: ...
+
+class ListConsumersResponse(_message.Message):
+    __slots__ = ("consumers",)
+    CONSUMERS_FIELD_NUMBER: _ClassVar[int]
+    consumers: _containers.RepeatedCompositeFieldContainer[Consumer]
+    def __init__(self, consumers: _Optional[_Iterable[_Union[Consumer, _Mapping]]] = ...) -> None: ...
+
 class GetStatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -39,6 +39,21 @@ class AdminServiceStub(object):
                 request_serializer=penstock_dot_v1_dot_admin__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_admin__pb2.GetStatusResponse.FromString,
                 _registered_method=True)
+        self.ListConnections = channel.unary_unary(
+                '/penstock.v1.AdminService/ListConnections',
+                request_serializer=penstock_dot_v1_dot_admin__pb2.ListConnectionsRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_admin__pb2.ListConnectionsResponse.FromString,
+                _registered_method=True)
+        self.CloseConnection = channel.unary_unary(
+                '/penstock.v1.AdminService/CloseConnection',
+                request_serializer=penstock_dot_v1_dot_admin__pb2.CloseConnectionRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_admin__pb2.CloseConnectionResponse.FromString,
+                _registered_method=True)
+        self.ListConsumers = channel.unary_unary(
+                '/penstock.v1.AdminService/ListConsumers',
+                request_serializer=penstock_dot_v1_dot_admin__pb2.ListConsumersRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_admin__pb2.ListConsumersResponse.FromString,
+                _registered_method=True)
         self.ListVhosts = channel.unary_unary(
                 '/penstock.v1.AdminService/ListVhosts',
                 request_serializer=penstock_dot_v1_dot_admin__pb2.ListVhostsRequest.SerializeToString,
@@ -210,6 +225,26 @@ class AdminServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def GetStatus(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListConnections(self, request, context):
+        """Administrators and monitoring see all connections and consumers, others their own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CloseConnection(self, request, context):
+        """Administrators may close any connection, others their own. A client that connects again by itself is back soon.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListConsumers(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -429,6 +464,21 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=penstock_dot_v1_dot_admin__pb2.GetStatusRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_admin__pb2.GetStatusResponse.SerializeToString,
             ),
+            'ListConnections': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListConnections,
+                    request_deserializer=penstock_dot_v1_dot_admin__pb2.ListConnectionsRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_admin__pb2.ListConnectionsResponse.SerializeToString,
+            ),
+            'CloseConnection': grpc.unary_unary_rpc_method_handler(
+                    servicer.CloseConnection,
+                    request_deserializer=penstock_dot_v1_dot_admin__pb2.CloseConnectionRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_admin__pb2.CloseConnectionResponse.SerializeToString,
+            ),
+            'ListConsumers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListConsumers,
+                    request_deserializer=penstock_dot_v1_dot_admin__pb2.ListConsumersRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_admin__pb2.ListConsumersResponse.SerializeToString,
+            ),
             'ListVhosts': grpc.unary_unary_rpc_method_handler(
                     servicer.ListVhosts,
                     request_deserializer=penstock_dot_v1_dot_admin__pb2.ListVhostsRequest.FromString,
@@ -622,6 +672,87 @@ class AdminService(object):
             '/penstock.v1.AdminService/GetStatus',
             penstock_dot_v1_dot_admin__pb2.GetStatusRequest.SerializeToString,
             penstock_dot_v1_dot_admin__pb2.GetStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListConnections(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/ListConnections',
+            penstock_dot_v1_dot_admin__pb2.ListConnectionsRequest.SerializeToString,
+            penstock_dot_v1_dot_admin__pb2.ListConnectionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CloseConnection(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/CloseConnection',
+            penstock_dot_v1_dot_admin__pb2.CloseConnectionRequest.SerializeToString,
+            penstock_dot_v1_dot_admin__pb2.CloseConnectionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListConsumers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/ListConsumers',
+            penstock_dot_v1_dot_admin__pb2.ListConsumersRequest.SerializeToString,
+            penstock_dot_v1_dot_admin__pb2.ListConsumersResponse.FromString,
             options,
             channel_credentials,
             insecure,

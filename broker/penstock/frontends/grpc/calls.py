@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError, Message
 
 from penstock.frontends.grpc import (
     account_calls,
+    client_calls,
     lease_calls,
     limit_calls,
     node_calls,
@@ -44,6 +45,9 @@ def _method(request: type[_Request], handler: Handler[_Request]) -> Method:
 
 METHODS: dict[str, Method] = {
     "GetStatus": _method(admin.GetStatusRequest, node_calls.get_status),
+    "ListConnections": _method(admin.ListConnectionsRequest, client_calls.list_connections),
+    "CloseConnection": _method(admin.CloseConnectionRequest, client_calls.close_connection),
+    "ListConsumers": _method(admin.ListConsumersRequest, client_calls.list_consumers),
     "ListVhosts": _method(admin.ListVhostsRequest, vhost_calls.list_vhosts),
     "CreateVhost": _method(admin.CreateVhostRequest, vhost_calls.create_vhost),
     "DeleteVhost": _method(admin.DeleteVhostRequest, vhost_calls.delete_vhost),

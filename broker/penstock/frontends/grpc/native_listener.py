@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from penstock.frontends.grpc.ports import Call
-from penstock.native import Server
+from penstock.native import OpenConsumer, Server
 
 
 class NativeListener:
@@ -32,3 +32,9 @@ class NativeListener:
 
     def set_quota(self, name: str, is_user: bool, limits: dict[str, int]) -> None:
         self._server.set_quota(name, is_user, limits)
+
+    def consumers(self) -> Sequence[OpenConsumer]:
+        return self._server.consumers()
+
+    def close_connection(self, connection: int, /) -> bool:
+        return self._server.close_connection(connection)

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use penstock_serve::{Certificate, ClientCertificates, Holder, QuotaLimits, Server, ServerOptions, Tls, TlsOptions};
+use penstock_serve::{
+    Certificate, ClientCertificates, Holder, OpenConsumer, QuotaLimits, Server, ServerOptions, Tls, TlsOptions,
+};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -12,7 +14,8 @@ use crate::engine::PyEngine;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyTls>()?;
-    module.add_class::<PyServer>()
+    module.add_class::<PyServer>()?;
+    module.add_class::<PyOpenConsumer>()
 }
 
 #[pyclass(name = "Tls", module = "penstock._core", frozen)]
@@ -131,7 +134,53 @@ impl PyServer {
         Ok(())
     }
 
+    fn consumers(&self) -> Vec<PyOpenConsumer> {
+        self.server.calls().listing().consumers().into_iter().map(PyOpenConsumer::from).collect()
+    }
+
+    fn close_connection(&self, connection: u64) -> bool {
+        self.server.calls().listing().close_connection(connection)
+    }
+
     fn stop(&self, py: Python<'_>, grace_ms: u64) {
         py.detach(|| self.server.stop(Duration::from_millis(grace_ms)));
+    }
+}
+
+#[pyclass(name = "OpenConsumer", module = "penstock._core", frozen, get_all)]
+struct PyOpenConsumer {
+    connection: u64,
+    user: String,
+    vhost: String,
+    queue: String,
+    consumer_tag: String,
+    prefetch: u32,
+    auto_ack: bool,
+    exclusive: bool,
+}
+
+#[pymethods]
+impl PyOpenConsumer {
+    #[new]
+    #[pyo3(signature = (*, connection, user, vhost, queue, consumer_tag, prefetch, auto_ack, exclusive))]
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
+    fn new(
+        connection: u64,
+        user: String,
+        vhost: String,
+        queue: String,
+        consumer_tag: String,
+        prefetch: u32,
+        auto_ack: bool,
+        exclusive: bool,
+    ) -> PyOpenConsumer {
+        PyOpenConsumer { connection, user, vhost, queue, consumer_tag, prefetch, auto_ack, exclusive }
+    }
+}
+
+impl From<OpenConsumer> for PyOpenConsumer {
+    fn from(open: OpenConsumer) -> PyOpenConsumer {
+        let OpenConsumer { connection, user, vhost, queue, consumer_tag, prefetch, auto_ack, exclusive } = open;
+        PyOpenConsumer { connection, user, vhost, queue, consumer_tag, prefetch, auto_ack, exclusive }
     }
 }

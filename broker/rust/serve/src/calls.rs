@@ -14,6 +14,7 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use tonic::{Code, Status};
 
 use crate::connection::Caller;
+use crate::listing::Listing;
 
 /// Streams that ask again at a time whether they may go on.
 const RECHECKS_MAX: usize = 64;
@@ -187,6 +188,7 @@ pub struct Calls {
     generation: AtomicU64,
     changes: watch::Sender<u64>,
     rechecks: Semaphore,
+    listing: Listing,
 }
 
 impl Calls {
@@ -200,6 +202,7 @@ impl Calls {
             generation: AtomicU64::new(0),
             changes: watch::Sender::new(0),
             rechecks: Semaphore::new(RECHECKS_MAX),
+            listing: Listing::default(),
         })
     }
 
@@ -207,6 +210,12 @@ impl Calls {
     #[must_use]
     pub fn wake_fd(&self) -> RawFd {
         self.wake.as_raw_fd()
+    }
+
+    /// What is open of those who call.
+    #[must_use]
+    pub fn listing(&self) -> &Listing {
+        &self.listing
     }
 
     /// All calls that wait and that somebody still wants to be decided, oldest first.

@@ -20,6 +20,7 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::server::Connected;
 
 use crate::calls::{Call, CallRequest, Calls};
+use crate::listing::Closing;
 use crate::pull::Pulls;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -101,6 +102,8 @@ pub(crate) struct Connection {
     counters: Arc<Counters>,
     /// Until the first request.
     deadline: Option<Pin<Box<Sleep>>>,
+    /// Whether an administrator closes it.
+    closing: Arc<Closing>,
     /// Its place among those that may be open.
     _place: OwnedSemaphorePermit,
 }
@@ -123,8 +126,9 @@ impl Connection {
             calls: Arc::default(),
             has_asked: Arc::default(),
         };
+        let closing = calls.listing().connected(peer.connection);
         let deadline = Some(Box::pin(sleep(patience)));
-        Connection { socket, peer, calls, counters, deadline, _place: place }
+        Connection { socket, peer, calls, counters, deadline, closing, _place: place }
     }
 
     /// Whether the time for a first request is over.
@@ -147,6 +151,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.counters.subtract(Metric::Connections, 1);
         self.peer.pulls.clear();
+        self.calls.listing().disconnected(self.peer.connection);
         if !self.peer.has_asked.load(Ordering::Relaxed) {
             return;
         }
@@ -166,6 +171,10 @@ impl Connected for Connection {
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+        if self.closing.poll(cx) {
+            let text = "an administrator closed the connection";
+            return Poll::Ready(Err(std::io::Error::new(std::io::ErrorKind::ConnectionAborted, text)));
+        }
         if self.is_too_late(cx) {
             let text = "no request came in the time that a connection has for its first";
             return Poll::Ready(Err(std::io::Error::new(std::io::ErrorKind::TimedOut, text)));

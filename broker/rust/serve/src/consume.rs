@@ -59,11 +59,14 @@ pub(crate) struct Consumer {
     pub calls: Arc<Calls>,
     pub caller: Caller,
     pub subscription: Subscription,
+    /// Its number among the open consumers.
+    pub listed: u64,
 }
 
 impl Consumer {
     /// Returns what it holds. Leaving twice is leaving once.
     pub fn leave(&self) {
+        self.calls.listing().left(self.listed);
         if let Some(unused) = self.subscription.close() {
             let vhost = self.subscription.shard().name().to_owned();
             let request = CallRequest::QueueUnused { vhost, queue: unused.queue, queue_id: unused.id.0 };
@@ -215,6 +218,7 @@ impl ConsumeStream {
             ConsumeFrame::Flow { prefetch } => {
                 let set = when_free(shard, || subscription.set_prefetch(prefetch.min(PREFETCH_MAX))).await;
                 set.map_err(|error| status::of_engine(&error))?;
+                self.consumer.calls.listing().set_prefetch(self.consumer.listed, prefetch.min(PREFETCH_MAX));
             }
         }
         Ok(true)

@@ -19,6 +19,7 @@ mod flight;
 pub mod fuzz;
 mod gate;
 mod gather;
+mod listing;
 mod messaging;
 mod outcomes;
 mod permits;
@@ -39,6 +40,7 @@ mod workers;
 
 pub use calls::{Admitted, Answer, Call, CallRequest, Calls, Refusal, Reply, StagePlace};
 pub use connection::Caller;
+pub use listing::{Listing, OpenConsumer};
 pub use quotas::{Holder, QuotaLimits, Quotas};
 pub use server::{Server, ServerOptions};
 pub use tls::{Certificate, ClientCertificates, Tls, TlsError, TlsOptions};

@@ -23,6 +23,7 @@ use crate::codec::BytesCodec;
 use crate::connection::{Caller, Peer};
 use crate::consume::{ConsumeStream, Consumer};
 use crate::gate::guard;
+use crate::listing::OpenConsumer;
 use crate::publish::{Opened, PublishStream};
 use crate::pull::{PullContext, Pulls};
 use crate::quotas::{Allowance, Quotas};
@@ -177,7 +178,17 @@ impl Messaging {
             "" => format!("consumer-{}-{queue_id}", caller.connection),
             tag => tag.to_owned(),
         };
-        let consumer = Consumer { calls: Arc::clone(&self.calls), caller, subscription };
+        let listed = self.calls.listing().consumes(OpenConsumer {
+            connection: caller.connection,
+            user: admitted.user,
+            vhost: admitted.vhost,
+            queue: open.queue.to_owned(),
+            consumer_tag: tag.clone(),
+            prefetch: options.prefetch,
+            auto_ack: open.auto_ack,
+            exclusive: open.exclusive,
+        });
+        let consumer = Consumer { calls: Arc::clone(&self.calls), caller, subscription, listed };
         let consumer = Arc::new(Later::new(&shard, consumer));
         let leaving = Arc::downgrade(&consumer);
         let rights = question.watch(move || {

@@ -1,0 +1,70 @@
+"""Who is connected, and what they consume. Administrators and monitoring see all of it, others what is their own."""
+
+from dataclasses import dataclass
+
+from penstock.model.errors import AccessRefusedError, NotFoundError, Thing
+from penstock.model.names import ConnectionId
+from penstock.native import OpenConsumer
+from penstock.services.connections import Connections
+from penstock.services.listeners import Listeners
+from penstock.services.principal import Principal
+from penstock.services.status import CARETAKERS
+from penstock.services.verbs import changing, reading
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionStatus:
+    """A connection, the users that logged in on it, the vhosts in which it has streams, and its consumers."""
+
+    number: ConnectionId
+    peer: str
+    users: list[str]
+    vhosts: list[str]
+    consumer_count: int
+
+
+class ClientVerbs:
+    def __init__(self, connections: Connections, listeners: Listeners) -> None:
+        self._connections = connections
+        self._listeners = listeners
+
+    @reading
+    async def list_connections(self, principal: Principal) -> list[ConnectionStatus]:
+        """Return the connections on which a user has logged in."""
+        counts: dict[int, int] = {}
+        for consumer in self._listeners.consumers():
+            counts[consumer.connection] = counts.get(consumer.connection, 0) + 1
+        return [
+            ConnectionStatus(
+                each.id,
+                each.peer,
+                sorted(each.users),
+                sorted(name for kind, name in each.holders if kind == "vhost"),
+                counts.get(each.id, 0),
+            )
+            for each in self._connections.all()
+            if _sees_all(principal) or principal.name in each.users
+        ]
+
+    @reading
+    async def list_consumers(self, principal: Principal, vhost: str | None = None) -> list[OpenConsumer]:
+        """Return the consumers, or those in one vhost."""
+        return [
+            each
+            for each in self._listeners.consumers()
+            if (vhost is None or each.vhost == vhost) and (_sees_all(principal) or each.user == principal.name)
+        ]
+
+    @changing("CloseConnection", "number")
+    async def close_connection(self, principal: Principal, number: int) -> None:
+        """Close a connection. Administrators may close any, others their own."""
+        found, thing = self._connections.find(ConnectionId(number)), Thing("connection", str(number))
+        is_own = found is not None and principal.name in found.users
+        if not is_own and not principal.is_administrator:
+            raise AccessRefusedError(thing, "is not a connection of yours", "let an administrator close it")
+        if found is None or not self._listeners.close_connection(found.id):
+            raise NotFoundError(thing, "list the connections again")
+
+
+def _sees_all(principal: Principal) -> bool:
+    return bool(CARETAKERS.intersection(principal.tags))

@@ -1,0 +1,104 @@
+//! What is open and may be listed or closed: connections by their numbers, and consumers.
+//!
+//! Nothing on the way of messages looks in here: a connection and a consumer are noted when they open and when they end.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Context;
+
+use futures_util::task::AtomicWaker;
+use rustc_hash::FxHashMap;
+
+/// A consumer as it was opened; `prefetch` is the latest.
+#[derive(Clone, Debug)]
+pub struct OpenConsumer {
+    pub connection: u64,
+    pub user: String,
+    pub vhost: String,
+    pub queue: String,
+    pub consumer_tag: String,
+    pub prefetch: u32,
+    pub auto_ack: bool,
+    pub exclusive: bool,
+}
+
+/// Whether a connection is to be closed.
+#[derive(Debug, Default)]
+pub(crate) struct Closing {
+    is_asked: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Closing {
+    /// Say whether the connection is to be closed; if not, wake the task when it is.
+    pub fn poll(&self, cx: &mut Context<'_>) -> bool {
+        self.waker.register(cx.waker());
+        self.is_asked.load(Ordering::Acquire)
+    }
+
+    fn ask(&self) {
+        self.is_asked.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Listing {
+    connections: Mutex<FxHashMap<u64, Arc<Closing>>>,
+    consumers: Mutex<BTreeMap<u64, OpenConsumer>>,
+    next_consumer: AtomicU64,
+}
+
+impl Listing {
+    /// Make a connection's transport fail at its next read; return whether there is such a connection.
+    pub fn close_connection(&self, connection: u64) -> bool {
+        let found = self.connections.lock().ok().and_then(|connections| connections.get(&connection).cloned());
+        found.inspect(|closing| closing.ask()).is_some()
+    }
+
+    /// Return the open consumers, oldest first.
+    #[must_use]
+    pub fn consumers(&self) -> Vec<OpenConsumer> {
+        self.consumers.lock().map(|consumers| consumers.values().cloned().collect()).unwrap_or_default()
+    }
+
+    pub(crate) fn connected(&self, connection: u64) -> Arc<Closing> {
+        let closing = Arc::<Closing>::default();
+        if let Ok(mut connections) = self.connections.lock() {
+            connections.insert(connection, Arc::clone(&closing));
+        }
+        closing
+    }
+
+    pub(crate) fn disconnected(&self, connection: u64) {
+        if let Ok(mut connections) = self.connections.lock() {
+            connections.remove(&connection);
+        }
+    }
+
+    /// Note a consumer; return its number here.
+    pub(crate) fn consumes(&self, consumer: OpenConsumer) -> u64 {
+        let number = self.next_consumer.fetch_add(1, Ordering::Relaxed);
+        if let Ok(mut consumers) = self.consumers.lock() {
+            consumers.insert(number, consumer);
+        }
+        number
+    }
+
+    pub(crate) fn set_prefetch(&self, number: u64, prefetch: u32) {
+        if let Ok(mut consumers) = self.consumers.lock()
+            && let Some(consumer) = consumers.get_mut(&number)
+        {
+            consumer.prefetch = prefetch;
+        }
+    }
+
+    /// Forget a consumer; a second time nothing happens.
+    pub(crate) fn left(&self, number: u64) {
+        if let Ok(mut consumers) = self.consumers.lock() {
+            consumers.remove(&number);
+        }
+    }
+}
