@@ -25,6 +25,7 @@ __all__ = [
     "NewRoute",
     "Notice",
     "OpenConsume",
+    "OpenConsumer",
     "OpenGet",
     "OpenPublish",
     "OpenRead",
