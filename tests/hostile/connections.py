@@ -124,7 +124,7 @@ def a_hundred_thousand_settings_whose_answers_nobody_reads(target: Target) -> st
 
 def streams_opened_and_reset_at_once(target: Target) -> str:
     """CVE-2023-44487."""
-    answers = set()
+    answers: set[str] = set()
     for _ in range(10):
         with target.wire(KNOWN) as wire:
             block = wire.block("/penstock.v1.AdminService/GetStatus")
@@ -216,7 +216,7 @@ def a_million_messages_whose_confirms_nobody_reads(target: Target) -> str:
 def strangers_with_streams_that_hold_large_messages(target: Target) -> str:
     """Nobody's message is held before it is known who sends it."""
     half = message(b"\0" * (1 << 20), MESSAGE_SIZE)
-    answers = set()
+    answers: set[str] = set()
     with target.wire(STRANGER) as wire:
         streams = [wire.request(PUBLISH, half, flags=0) for _ in range(8)]
         answers.update(wire.answer(stream) for stream in streams[-1:])

@@ -3,7 +3,7 @@ must come."""
 
 import time
 
-from broker import Broker, penstock, run
+from rig import Broker, penstock, run
 
 CONSUMERS, BODY, COUNT = 5, bytes(2_000), 10_000
 SECONDS = 60.0

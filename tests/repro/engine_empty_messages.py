@@ -5,7 +5,7 @@ import contextlib
 import threading
 import time
 
-from broker import GUEST, MIB, Broker, credentials, grpc, penstock, percentile, run, wire
+from rig import GUEST, MIB, Broker, credentials, grpc, penstock, percentile, run, wire
 
 REQUEST_BYTES = 16 * MIB - 64
 MEMORY_MAX = 400 * MIB

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 
-from broker import Broker, free_port, penstock, run
+from rig import Broker, free_port, penstock, run
 
 HELD_SECONDS = 5
 

@@ -2,7 +2,7 @@
 refuses a large response must not lose messages it never saw. The verdict is about the memory and the messages of
 100 kB: one of 10 MB is more than such a client can take alone."""
 
-from broker import GUEST, MIB, Broker, grpc, messaging, penstock, run, wire
+from rig import GUEST, MIB, Broker, grpc, messaging, penstock, run, wire
 
 LARGE_COUNT, LARGE_BYTES = 100, 10_000_000
 SMALL_COUNT, SMALL_BYTES = 200, 100_000

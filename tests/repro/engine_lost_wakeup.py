@@ -5,7 +5,7 @@ import contextlib
 import threading
 import time
 
-from broker import Broker, RawCall, Stream, grpc, messaging, penstock, run, wire
+from rig import Broker, RawCall, Stream, grpc, messaging, penstock, run, wire
 
 PATH = "/penstock.v1.MessagingService/Consume"
 ROUNDS, SECONDS_MAX = 8, 30
@@ -25,7 +25,7 @@ def check():
             connection.publish(bytes(500), routing_key="letters")  # what fills the window
             _wait_for(lambda: connection.admin.get_queue("letters").unsettled_count == 1)
             time.sleep(0.3)
-            arrived = {}
+            arrived: dict[bytes, float] = {}
             idle = Stream(messaging(channel).Consume, opening())
 
             def take():

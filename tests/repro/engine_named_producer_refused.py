@@ -1,7 +1,7 @@
 """A named producer's sequence 5 is refused, 6 is stored, 5 is sent again: it must be stored or refused, never confirmed
 without being stored."""
 
-from broker import Broker, Stream, messaging, penstock, run, wire
+from rig import Broker, Stream, messaging, penstock, run, wire
 
 
 def check():

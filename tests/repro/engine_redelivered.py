@@ -3,7 +3,7 @@ must not count as delivered when the consumer that they were taken for leaves.""
 
 import time
 
-from broker import Broker, RawCall, penstock, run, wire
+from rig import Broker, RawCall, penstock, run, wire
 
 PATH = "/penstock.v1.MessagingService/Consume"
 

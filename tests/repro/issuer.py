@@ -8,7 +8,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs
 
-from broker import admin, administration, free_port, grpc
+from rig import admin, administration, free_port, grpc
 
 EVERYTHING = "mq.configure:*/* mq.write:*/* mq.read:*/*"
 
@@ -18,8 +18,8 @@ class Issuer:
 
     def __init__(self):
         self.keys = {}
-        self.fetched_at = []
-        self.questions = []
+        self.fetched_at: list[float] = []
+        self.questions: list[tuple[str, dict[str, str], str]] = []
         self.hang = threading.Event()
         self.status = 200
         self.add("first")

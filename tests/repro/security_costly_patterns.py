@@ -4,7 +4,7 @@ else is answered meanwhile, the probe of liveness included."""
 import threading
 import time
 
-from broker import Broker, admin, administration, credentials, grpc, run
+from rig import Broker, admin, administration, credentials, grpc, run
 
 # The first needs no queue: the exchanges that every virtual host has are enough.
 PATTERNS = (
@@ -39,7 +39,7 @@ def check():
         ours.PutUser(admin.PutUserRequest(name="polly", password="x", tags=["policymaker"]), metadata=guest)
         permission = admin.Permission(user="polly", vhost="/", configure=".*", write=".*", read=".*")
         ours.SetPermission(admin.SetPermissionRequest(permission=permission), metadata=guest)
-        answers = []
+        answers: list[grpc.StatusCode] = []
         for pattern in PATTERNS:
             if pattern is PATTERNS[1]:
                 for name in NAMES:

@@ -5,8 +5,7 @@ import threading
 import time
 
 from issuer import status_code
-
-from broker import Broker, credentials, run
+from rig import Broker, credentials, run
 
 OUTSTANDING, SECONDS, LINES_MAX = 400, 8.0, 50
 

@@ -7,8 +7,7 @@ import tempfile
 from pathlib import Path
 
 from issuer import EVERYTHING, Issuer
-
-from broker import GUEST, run
+from rig import GUEST, run
 
 FAR = "192.0.2.7:40000"
 

@@ -2,8 +2,7 @@
 for one user must not come back with another's questions."""
 
 from issuer import Issuer
-
-from broker import Broker, credentials, run
+from rig import Broker, credentials, run
 
 
 def check():

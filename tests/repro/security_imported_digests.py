@@ -6,8 +6,7 @@ import statistics
 import time
 
 from issuer import status_code
-
-from broker import GUEST, Broker, admin, administration, credentials, grpc, run
+from rig import GUEST, Broker, admin, administration, credentials, grpc, run
 
 ROUNDS = 15
 BCRYPT_10 = "$2b$10$abcdefghijklmnopqrstuu" + "5s2v8.iXieOjg/.AySBTTZIIVFJeBui"
@@ -33,7 +32,7 @@ def check():
             "bcrypt of cost 16": imported("dear", BCRYPT_16, "bcrypt"),
             "argon2id with 1 GiB and 16 passes": imported("bomb", ARGON2_BOMB, "argon2id"),
         }
-        took = {"unknown": [], "guest": [], "bcrypt": []}
+        took: dict[str, list[float]] = {"unknown": [], "guest": [], "bcrypt": []}
         for number in range(ROUNDS):
             for name, found in took.items():
                 began = time.monotonic()

@@ -5,8 +5,7 @@ import threading
 import time
 
 from issuer import EVERYTHING, Issuer, bearer, status_code
-
-from broker import Broker, run
+from rig import Broker, run
 
 TOKENS, CACHE_SECONDS = 200, 10
 FETCHES_MAX = TOKENS // 4

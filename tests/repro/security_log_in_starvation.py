@@ -6,8 +6,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from issuer import status_code
+from rig import GUEST, Broker, administration, credentials, run
 
-from broker import GUEST, Broker, administration, credentials, run
 from penstock.v1 import admin_pb2 as admin
 
 USERS, OUTSTANDING, LINES_MAX = 20, 300, 50

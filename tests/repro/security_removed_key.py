@@ -3,8 +3,7 @@
 import time
 
 from issuer import EVERYTHING, Issuer, bearer, status_code
-
-from broker import Broker, run
+from rig import Broker, run
 
 CACHE_SECONDS = 10
 

@@ -5,7 +5,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from broker import GUEST, PYTHON, Broker, admin, administration, run
+from rig import GUEST, PYTHON, Broker, admin, administration, run
 
 
 def check():

@@ -4,7 +4,7 @@ it was held against. What a start costs is counted in seconds of the processor, 
 import os
 from pathlib import Path
 
-from broker import Broker, admin, administration, credentials, run
+from rig import Broker, admin, administration, credentials, run
 
 QUEUES, LETTERS, SECONDS_MAX = 3, 34, 4.0
 

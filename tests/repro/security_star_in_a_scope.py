@@ -1,8 +1,7 @@
 """A percent-encoded star in a token's scope must be the letter, not the wildcard."""
 
 from issuer import Issuer, bearer
-
-from broker import Broker, grpc, messaging, penstock, run, wire
+from rig import Broker, grpc, messaging, penstock, run, wire
 
 
 def check():

@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from broker import GUEST, MIB, Broker, CannotRunError, admin, administration, penstock, run
+from rig import GUEST, MIB, Broker, CannotRunError, admin, administration, penstock, run
 
 FREEZE, THAW = 0xC0045877, 0xC0045878
 ROUNDS, MESSAGES, QUEUES = 14, 100_000, 40

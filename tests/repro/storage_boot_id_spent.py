@@ -5,7 +5,7 @@ import json
 import struct
 import uuid
 
-from broker import Broker, penstock, run
+from rig import Broker, penstock, run
 
 RECORD_HEADER, SEGMENT_HEADER = 24, 64
 

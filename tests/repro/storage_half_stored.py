@@ -3,7 +3,7 @@ and the producer sends the message again: a confirm must mean that every queue h
 
 import struct
 
-from broker import GUEST, Broker, Stream, admin, administration, messaging, penstock, run, wire
+from rig import GUEST, Broker, Stream, admin, administration, messaging, penstock, run, wire
 
 QUEUES, TARGETS_MAX, SEGMENT_HEADER = 1_500, 1_024, 64
 BODY = b"for everybody"

@@ -1,7 +1,7 @@
 """A clean stop, then the newest segment's header zeroed (or overwritten): the file may hold confirmed messages and must
 not be removed, nor set aside without a word."""
 
-from broker import Broker, penstock, run
+from rig import Broker, penstock, run
 
 
 def damaged(header):

@@ -1,6 +1,6 @@
 """kill -9, then one byte flipped in the 10th of 1,000 messages confirmed at `disk`: the 990 after it must be there."""
 
-from broker import Broker, penstock, run
+from rig import Broker, penstock, run
 
 
 def check():

@@ -54,7 +54,8 @@ def follow(
     limits: Limits | None = None,
     stopping: Event | None = None,
 ) -> tuple[Summary, list[str]]:
-    summary, told = Summary(), []
+    summary = Summary()
+    told: list[str] = []
     followed(list(queries), summary, told.append, limits or Limits(), stopping or Event())
     return summary, told
 

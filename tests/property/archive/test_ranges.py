@@ -28,7 +28,8 @@ def test_the_archive_and_the_log_together_answer_every_offset_once(archived, liv
     start = data.draw(st.integers(1, 400))
     end = data.draw(st.integers(start, 500))
 
-    found, at = [], start
+    found: list[int] = []
+    at = start
     while at < end:
         # As a reader goes on: what the log has comes from there, the rest from the archive.
         pieces = files_from(archived, at, min(end, live_first)) if at < live_first else ()

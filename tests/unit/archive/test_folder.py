@@ -28,7 +28,7 @@ def test_names_that_differ_have_folders_that_differ(tmp_path):
 
 def test_a_manifest_is_read_as_it_was_written_and_only_for_its_stream(tmp_path):
     assert read_manifest(tmp_path, "/", "e") == Manifest("/", "e")
-    steps = []
+    steps: list[str] = []
 
     write_manifest(tmp_path, MANIFEST, steps.append)
 

@@ -38,7 +38,7 @@ def sample(minute: int, anonymous_mb: float, excess_mb: float = 0) -> Sample:
 
 
 def verdict(**ledger: int) -> Verdict:
-    return Verdict.of([Ledger("jobs", **ledger)], visits=(3, 0), left=0, failures=0)
+    return Verdict.of([Ledger("jobs", **ledger)], visits=(3, 0), left=0, failures=0)  # type: ignore[arg-type]
 
 
 def test_a_run_is_read_as_it_was_written(tmp_path):

@@ -84,7 +84,9 @@ def test_a_number_is_read_from_its_body(number: int, words: int):
 @given(st.lists(st.integers(0, 3), max_size=60))
 def test_a_queue_that_keeps_its_promises_is_never_complained_of(turns: list[int]):
     """Each turn delivers, acknowledges the oldest or newest held, or gives everything back, as a queue would."""
-    ledger, fresh, held, returned = Ledger("jobs"), 0, [], []
+    ledger, fresh = Ledger("jobs"), 0
+    held: list[int] = []
+    returned: list[int] = []
     for turn in turns:
         if turn == 0:
             redelivered = bool(returned)

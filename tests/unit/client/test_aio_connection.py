@@ -185,7 +185,7 @@ def test_no_confirm_in_time_fails_what_waits_and_says_why(
             transport.publishers[0].lost = lost
             futures = [connection.publish(b"a", routing_key="jobs") for _ in range(3)]
             found = await asyncio.gather(*futures, return_exceptions=True)
-            assert [type(error) for error in found] == [kind] * 3
+            assert [type(error) for error in found if error is not None] == [kind] * 3
             assert (lost or "no confirm within 0.01 s") in str(found[0])
             await connection.publish(b"b", routing_key="jobs")
 
@@ -290,7 +290,7 @@ def test_what_did_not_fit_fails_too_and_the_next_message_is_sent(transport: Fake
         found = await asyncio.gather(*futures, return_exceptions=True)
         await asyncio.wait_for(publishing.publish(b"b", "", "jobs", None, False), 60)
         await publishing.close(Grace(60.0))
-        return [type(error) for error in found]
+        return [type(error) for error in found if error is not None]
 
     assert asyncio.run(main()) == [penstock.DeadlineError] * 5
 

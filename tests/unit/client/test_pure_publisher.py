@@ -43,7 +43,7 @@ def bodies(stream: FakeStream, count: int) -> list[bytes]:
 
 
 def confirm(stream: FakeStream, first: int, last: int) -> None:
-    stream.say(messaging_pb2.PublishResponse(confirmed=[{"first": first, "last": last}]))  # type: ignore[list-item]
+    stream.say(messaging_pb2.PublishResponse(confirmed=[{"first": first, "last": last}]))
 
 
 def outcomes(publisher: PurePublisher, count: int) -> list[Outcome]:
@@ -156,7 +156,7 @@ def test_nothing_passes_a_refused_message_of_a_producer_before_it_is_sent_again(
     broken = streams.next_stream()
     publisher.publish_many([b"1", b"2", b"3", b"4"], sequence=101)
     bodies(broken, 4)
-    broken.say(messaging_pb2.PublishResponse(rejected=[{"first": 2, "last": 2, "code": 5, "reason": "no exchange"}]))  # type: ignore[list-item]
+    broken.say(messaging_pb2.PublishResponse(rejected=[{"first": 2, "last": 2, "code": 5, "reason": "no exchange"}]))
     assert outcomes(publisher, 1) == [(2, 2, 5, "no exchange")]
 
     broken.fail(14, "connection reset")

@@ -141,7 +141,7 @@ def test_a_binding_is_made_listed_and_taken_away():
 
 def test_an_unknown_kind_of_destination_is_refused():
     async def scenario(world):
-        binding = admin.Binding(source="amq.direct", destination="q", destination_kind=9)
+        binding = admin.Binding(source="amq.direct", destination="q", destination_kind=9)  # type: ignore[arg-type]
         code, _ = await call(world, "Bind", admin.BindRequest(binding=binding))
         assert code == INVALID_ARGUMENT
 

@@ -15,9 +15,11 @@ async def _serve(guard_of, scenario):
 
     runner = web.AppRunner(_application(answer), access_log=None)
     await runner.setup()
-    guard = guard_of(runner.server)
+    served = runner.server
+    assert served is not None
+    guard = guard_of(served)
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: guard.protocol(len(runner.server.connections)), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: guard.protocol(len(served.connections)), "127.0.0.1", 0)
     try:
         await scenario(server.sockets[0].getsockname()[1])
     finally:

@@ -73,6 +73,7 @@ def test_a_third_part_says_which_routing_keys(scopes, key, is_allowed, is_narrow
     read = Scopes.read(scopes, "mq.")
     allowance = read.in_vhost("shop", {"username": "anna", "evil": "*"})
 
+    assert allowance is not None
     assert allowance.allows_key(Access.WRITE, "logs", key) is is_allowed
     assert allowance.narrows_keys("logs") is is_narrowed
 

@@ -56,6 +56,7 @@ def test_topic_permissions_narrow_what_the_permission_opens_and_go_with_their_vh
     users = Users().put("a", [], DIGEST).set_permission("a", "/", ALL).set_topic("a", "/", "logs", topic)
 
     allowance = users.get("a").allowance("/")
+    assert allowance is not None
     assert allowance.narrows_keys("logs")
     assert not allowance.narrows_keys("others")
     assert allowance.allows_key(Access.WRITE, "logs", "app.error")

@@ -4,6 +4,7 @@ import os
 import sys
 import tracemalloc
 from struct import pack
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from penstock.model.errors import PreconditionFailedError, StorageError
 from support.lavinmq import LavinVhost, bound, exchange, exchange_deleted, message, queue, sha1, write_directory
 
 MIB = 1024 * 1024
-USER = {"name": "anna", "password_hash": "", "hashing_algorithm": None, "tags": "", "permissions": {}}
+USER: dict[str, Any] = {"name": "anna", "password_hash": "", "hashing_algorithm": None, "tags": "", "permissions": {}}
 VHOST, QUEUE = sha1("/"), sha1("q")
 
 

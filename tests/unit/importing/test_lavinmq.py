@@ -101,7 +101,7 @@ def test_damage_can_be_passed_over_a_file_at_a_time(vhost):
     folder = vhost.write_queue("q", stored())
     segment = folder / "msgs.0000000002"
     segment.write_bytes(segment.read_bytes()[:-1])
-    faults = []
+    faults: list[Exception] = []
 
     found = [message.body for message in QueueFolder(Folder(folder)).messages(faults.append)]
 

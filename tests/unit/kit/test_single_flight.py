@@ -15,7 +15,7 @@ class World:
         self.runs = 0
         self.may_end = asyncio.Event()
         self.error = None
-        self.flight = SingleFlight("work", waiting_max, lambda: FULL)
+        self.flight: SingleFlight[str] = SingleFlight("work", waiting_max, lambda: FULL)
 
     async def work(self):
         self.runs += 1

@@ -11,7 +11,7 @@ from penstock.kit.tasks import log_bugs_of_callbacks
 
 
 def test_a_bug_is_handed_to_the_owner_and_logged_once():
-    told = []
+    told: list[BaseException] = []
 
     async def buggy():
         raise AssertionError("impossible")
@@ -27,10 +27,10 @@ def test_a_bug_is_handed_to_the_owner_and_logged_once():
 
 
 def test_a_cancelled_task_is_no_bug():
-    told = []
+    told: list[BaseException] = []
 
     async def run():
-        task = spawn(asyncio.Event().wait(), name="waiting", on_bug=told.append)
+        task = spawn(asyncio.sleep(3_600), name="waiting", on_bug=told.append)
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait([task])

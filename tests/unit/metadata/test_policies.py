@@ -7,7 +7,7 @@ from penstock.metadata.commands import ClearPolicy, SetPolicy
 from penstock.metadata.effects import PersistPolicies, PutExchange, PutQueue
 from penstock.metadata.policies import KEYS, KEYS_LATER, POLICIES_MAX, ApplyTo, Policy, make_policy
 from penstock.model.errors import InvalidArgumentError, NotFoundError, RefusedError, TooLargeError
-from penstock.model.names import VhostName
+from penstock.model.names import QueueName, VhostName
 from support.machine import Machine
 
 
@@ -95,7 +95,7 @@ STREAM = {"x-queue-type": "stream"}
 def bounds(decision):
     """What the engine is told of streams: age in ms and bytes."""
     found = [change.queue for change in decision.changes if isinstance(change, PutQueue)]
-    return {queue.name: (queue.retention.age_ms_max, queue.retention.bytes_max) for queue in found}
+    return {queue.name: (queue.retention.age_ms_max, queue.retention.bytes_max) for queue in found if queue.retention}
 
 
 def test_the_bounds_of_a_stream_change_while_it_is_there(machine):
@@ -184,7 +184,7 @@ def test_policies_are_there_again_after_a_start(machine):
     assert (again.policies, again.operator_policies) == (machine.state.policies, machine.state.operator_policies)
     (queue,) = (change.queue for change in changes_of(again) if isinstance(change, PutQueue))
     assert queue.level == "disk"
-    assert again.queues["q"].level is None, "the declaration stays what it was"
+    assert again.queues[QueueName("q")].level is None, "the declaration stays what it was"
 
 
 def test_every_change_persists_all_of_a_kind(machine):
@@ -251,7 +251,8 @@ def test_a_changed_policy_is_matched_with_names_before_all_policies_are(machine,
         put(machine, f"p{number}", f"^q{number}$", {"level": "disk"})
     looked_up = []
     monkeypatch.setattr(
-        "penstock.metadata.policies.matching", lambda policies, name, target: looked_up.append(name) or None
+        "penstock.metadata.policies.matching",
+        lambda policies, name, target: looked_up.append(name) or None,  # type: ignore[func-returns-value]
     )
 
     put(machine, "p3", "^q4$", {"level": "disk"})

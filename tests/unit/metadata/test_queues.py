@@ -61,7 +61,7 @@ def test_a_mismatch_is_refused_by_the_name_of_the_field(machine: Machine, field:
     machine.queue("a", durable=True, auto_delete=False)
 
     with pytest.raises(PreconditionFailedError, match=f"declared with {field}") as refused:
-        machine.queue("a", **{"durable": True, "auto_delete": False, field: field == "auto_delete"})
+        machine.queue("a", **{"durable": True, "auto_delete": False, field: field == "auto_delete"})  # type: ignore[arg-type]
     assert refused.value.field == field
     assert {refused.value.wanted, refused.value.found} == {"true", "false"}
 

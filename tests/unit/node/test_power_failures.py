@@ -134,7 +134,9 @@ class World:
         for (vhost, name), is_there in self.told.queues.items():
             shard = self.logs.open[vhost]
             assert (name in shard.queues.values()) == is_there, (vhost, name, shard.queues)
-            assert not is_there or any(shard.queues[number] == name for number in shard.retained), "it was deleted"
+            assert not is_there or any(shard.queues[number] == name for number in shard.retained or []), (
+                "it was deleted"
+            )
 
 
 Script = Callable[[World], Awaitable[None]]

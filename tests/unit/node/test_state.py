@@ -30,7 +30,7 @@ def vhost(name, fault=None):
 def state_with(*vhosts):
     clock = Clock()
     state = BrokerState("1.0", "node-1", "/data", clock)
-    state.opened(Engine(), SimpleNamespace(all=lambda: list(vhosts)), {"ms": 1.5, "records": 7.0})
+    state.opened(Engine(), SimpleNamespace(all=lambda: list(vhosts)), {"ms": 1.5, "records": 7.0})  # type: ignore[arg-type]
     return state, clock
 
 

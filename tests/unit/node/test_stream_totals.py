@@ -20,8 +20,8 @@ def test_a_scrape_sees_a_bounded_number_of_partitions_and_groups_and_counts_the_
     async def run() -> None:
         tasks, storage = Tasks(), FakeStorage()
         vhosts = Vhosts(storage, tasks.spawn, lambda: "0123456789abcdefghijkl")
-        state = BrokerState("1.0", "node-1", "/data", CLOCK)  # type: ignore[arg-type]
-        state.opened(SimpleNamespace(metrics=dict), vhosts, {})  # type: ignore[arg-type]
+        state = BrokerState("1.0", "node-1", "/data", CLOCK)
+        state.opened(SimpleNamespace(metrics=dict), vhosts, {})
         await vhosts.make(VhostName("a"))
         await vhosts.make(VhostName("b"))
         for name, count in (("a", PARTITION_SERIES_MAX - 1), ("b", 5)):

@@ -335,7 +335,7 @@ def test_where_clients_show_certificates_the_operator_shows_its_own(world: Opera
 
     world.kubernetes.add(secret("operator-tls", **{"tls.crt": "bXk=", "tls.key": "bXlr"}))
     shown: list[Tls] = []
-    world.world.good_until = lambda host, port, tls: shown.append(tls) or "Jan  1 00:00:00 2030 GMT"
+    world.world.good_until = lambda host, port, tls: shown.append(tls) or "Jan  1 00:00:00 2030 GMT"  # type: ignore[func-returns-value]
     world.look_again()
 
     assert world.condition("Cluster", "mq") == ("True", "Serving")

@@ -20,7 +20,7 @@ class Killed(BaseException):
 
 def archiving(folder: Path, **more: object) -> Archiving:
     options = {"delete": True, "fail_on_data_loss": True, "file_bytes_max": 2**27, "pause_seconds": None, **more}
-    return Archiving("test", "penstock://x", "events", folder, "1h", **options)
+    return Archiving("test", "penstock://x", "events", folder, "1h", **options)  # type: ignore[arg-type]
 
 
 def run(folder: Path, log: FakeLog, step=lambda _: None, **more: object) -> Archived:
@@ -120,7 +120,8 @@ def test_what_went_while_it_was_read_ends_the_run_and_is_not_in_the_manifest(tmp
 
 
 def steps_of_a_run(tmp_path: Path) -> list[str]:
-    log, steps = FakeLog(), []
+    log = FakeLog()
+    steps: list[str] = []
     log.publish([1, 1, DAY, DAY])
     run(tmp_path, log, steps.append)
     return steps

@@ -22,7 +22,9 @@ def test_what_is_no_line_of_cron_is_refused(line: str) -> None:
 
 
 def test_times_that_pass_during_a_run_are_left_out_and_a_failure_ends_nothing() -> None:
-    now, runs, told = [START], [], []
+    now = [START]
+    runs: list[datetime] = []
+    told: list[str] = []
 
     def run() -> None:
         runs.append(now[0])

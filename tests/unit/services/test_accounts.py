@@ -42,7 +42,7 @@ def test_a_new_broker_has_the_default_user_with_every_permission(path):
         assert user.allowance("other") is None
 
     play(path, scenario)
-    assert [user.name for user in read_users(path)] == ["guest"]
+    assert [user.name for user in (read_users(path) or [])] == ["guest"]
 
 
 def test_a_wrong_password_and_an_unknown_user_look_the_same(path):
@@ -100,7 +100,7 @@ def test_changes_at_once_are_all_on_the_disk(path):
         await accounts.set_permission("u7", "/", ALL)
 
     play(path, scenario)
-    found = {user.name: user for user in read_users(path)}
+    found = {user.name: user for user in (read_users(path) or [])}
     assert len(found) == 51
     assert list(found["u7"].permissions) == ["/"]
     assert found["u7"].hashing_algorithm == "argon2id"
@@ -115,7 +115,7 @@ def test_one_refused_change_does_not_hold_up_the_others(path):
         assert isinstance(results[1], InvalidArgumentError)
 
     play(path, scenario)
-    assert [user.name for user in read_users(path)] == ["guest", "good"]
+    assert [user.name for user in (read_users(path) or [])] == ["guest", "good"]
 
 
 def test_a_change_that_cannot_be_written_does_not_count(path):
@@ -153,7 +153,7 @@ def test_another_broker_s_digest_becomes_ours_at_the_first_good_log_in(path):
         await accounts.change(lambda users: users.put("anna", [], digest, algorithm))
         with pytest.raises(NotAuthenticatedError):
             await accounts.log_in("anna", "wrong")
-        assert read_users(path)[1].password_hash == digest
+        assert (read_users(path) or [])[1].password_hash == digest
 
         users = await asyncio.gather(*(accounts.log_in("anna", "secret") for _ in range(50)))
 
@@ -163,8 +163,8 @@ def test_another_broker_s_digest_becomes_ours_at_the_first_good_log_in(path):
         assert accounts.check_count == checks, "the new digest is remembered"
 
     play(path, scenario)
-    assert read_users(path)[1].hashing_algorithm == "argon2id"
-    assert read_users(path)[1].password_hash.startswith("$argon2id$")
+    assert (read_users(path) or [])[1].hashing_algorithm == "argon2id"
+    assert (read_users(path) or [])[1].password_hash.startswith("$argon2id$")
 
 
 def test_a_digest_that_cannot_be_renewed_still_lets_in(path):
@@ -176,7 +176,7 @@ def test_a_digest_that_cannot_be_renewed_still_lets_in(path):
         assert (await accounts.log_in("anna", "secret")).name == "anna"
 
     play(path, scenario)
-    assert read_users(path)[1].password_hash == digest
+    assert (read_users(path) or [])[1].password_hash == digest
 
 
 def test_an_unknown_user_is_checked_as_one_of_those_that_there_are(path, monkeypatch):

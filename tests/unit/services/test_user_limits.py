@@ -62,7 +62,7 @@ class FakeListener:
 def test_the_listener_is_told_what_has_changed_and_nothing_else(tmp_path):
     users, vhost, listener = LimitsOfUsers.open(tmp_path / "limits.json"), FakeVhost("/"), FakeListener()
     vhosts = [vhost, FakeVhost("other")]
-    quotas = Quotas(listener, lambda: vhosts, users)
+    quotas = Quotas(listener, lambda: vhosts, users)  # type: ignore[arg-type, return-value]
 
     vhost.limits = Limits(queues_max=1, publish_rate=7)
     quotas.apply()

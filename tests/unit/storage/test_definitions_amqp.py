@@ -13,14 +13,14 @@ from penstock.model.errors import DiskFullError, FileClosedError, NotWrittenErro
 from penstock.model.names import ExchangeName, QueueId, QueueName, RoutingKey
 from penstock.model.records import Binding, DestinationKind, Exchange, ExchangeKind, Queue
 from penstock.storage import Bound, Declared, DefinitionsFile, Fold, QueueDeleted, definitions_amqp
-from penstock.storage.amqp_frames import encode
+from penstock.storage.amqp_frames import Change, encode
 from penstock.storage.definitions_amqp import create_definitions
 
 HEAD = b"\x01\0\0\0"
 EXCHANGE = Declared(Exchange(ExchangeName("logs"), ExchangeKind.TOPIC))
 QUEUE = Declared(Queue(QueueId(1), QueueName("errors"), arguments={"x-level": "os"}))
 BOUND = Bound(Binding(ExchangeName("logs"), DestinationKind.QUEUE, QueueName("errors"), RoutingKey("#.error")))
-ALL = [EXCHANGE, QUEUE, BOUND]
+ALL: list[Change] = [EXCHANGE, QUEUE, BOUND]
 
 
 def written(path, *changes):
@@ -187,6 +187,7 @@ def test_nothing_is_taken_after_a_failed_write(tmp_path):
     async def run():
         file, _ = DefinitionsFile.open(path)
         reading = os.open(path, os.O_RDONLY)
+        assert file._descriptor is not None
         os.dup2(reading, file._descriptor)  # writing to it fails from here on
         os.close(reading)
         both = await asyncio.gather(file.append([EXCHANGE]), file.append([QUEUE]), return_exceptions=True)
@@ -453,7 +454,7 @@ def test_a_file_that_changed_is_not_rewritten(tmp_path):
 def test_nothing_is_appended_to_a_file_that_was_replaced_when_the_disk_was_full(tmp_path, monkeypatch):
     path = tmp_path / "definitions.amqp"
     append(path, ALL)
-    really = definitions_amqp.write_file
+    really = definitions_amqp.write_file  # type: ignore[attr-defined]
 
     def write_file(target, content):
         really(target, content)

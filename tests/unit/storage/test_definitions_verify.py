@@ -100,7 +100,7 @@ def test_a_file_that_is_missing_is_told(data, file):
 
     sales = next(one for one in verify(data) if one.directory == folder(data).name)
 
-    assert f"{file}' is missing" in sales.error
+    assert f"{file}' is missing" in str(sales.error)
 
 
 def test_a_folder_that_is_missing_is_told(data):

@@ -61,7 +61,7 @@ class World:
 
 
 def queue(name: str, arguments: Arguments | None = None, **flags: bool) -> DeclareQueue:
-    return DeclareQueue(QueueName(name), ConnectionId(0), arguments=arguments or {}, **flags)
+    return DeclareQueue(QueueName(name), ConnectionId(0), arguments=arguments or {}, **flags)  # type: ignore[arg-type]
 
 
 def play(scenario: Callable[[World, World], Awaitable[None]]) -> None:

@@ -54,7 +54,7 @@ def play(scenario: Callable[[World], Awaitable[None]], shard: FakeShard | None =
 
 
 def declare(name: str, **flags: bool) -> DeclareQueue:
-    return DeclareQueue(QueueName(name), ME, **flags)
+    return DeclareQueue(QueueName(name), ME, **flags)  # type: ignore[arg-type]
 
 
 def test_commands_that_wait_together_share_one_sync() -> None:

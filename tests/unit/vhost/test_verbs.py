@@ -64,7 +64,7 @@ def play(scenario: Callable[[Vhost, FakeShard], Awaitable[None]]) -> None:
 
 
 def queue(name: str, **flags: bool) -> DeclareQueue:
-    return DeclareQueue(QueueName(name), ConnectionId(0), **flags)
+    return DeclareQueue(QueueName(name), ConnectionId(0), **flags)  # type: ignore[arg-type]
 
 
 def exchange(name: str, **arguments: str) -> DeclareExchange:

@@ -44,7 +44,7 @@ def play(scenario: Callable[[World], Awaitable[None]], storage: FakeStorage | No
 
 
 def queue(name: str, **flags: bool) -> DeclareQueue:
-    return DeclareQueue(QueueName(name), ConnectionId(0), **flags)
+    return DeclareQueue(QueueName(name), ConnectionId(0), **flags)  # type: ignore[arg-type]
 
 
 def test_a_made_vhost_is_there_and_making_it_again_does_nothing() -> None:

@@ -23,6 +23,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 PROJECT = Path(sys.argv[1]).absolute() if len(sys.argv) > 1 else Path(__file__).resolve().parents[2]
 PYTHON = PROJECT / ".venv" / "bin" / "python"
@@ -72,7 +73,7 @@ class Broker:
         descriptor, path = tempfile.mkstemp(prefix="repro-", suffix=".log")
         os.close(descriptor)
         self.log_path = Path(path)
-        self.process = None
+        self.process: Any = None
 
     @property
     def uri(self):
@@ -195,7 +196,7 @@ class Stream:
     def __init__(self, method, *first, metadata=GUEST):
         from queue import SimpleQueue
 
-        self._requests = SimpleQueue()
+        self._requests: SimpleQueue[object] = SimpleQueue()
         for request in first:
             self.send(request)
         self.call = method(iter(self._requests.get, None), metadata=metadata)
