@@ -10,14 +10,19 @@ PYTEST := $(BIN)/python -m pytest
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
 
-setup: .venv/.built ## make .venv with penstock in it (quick when nothing changed)
+setup: .venv/.built ## make .venv with penstock in it (the quick Cargo profile; nothing to do when nothing changed)
 
-.venv/.installed: requirements.lock
-	@tools/check_machine.sh
-	@tools/make_venv.sh && touch $@
+release: .venv/.release ## the same with the release profile, as in the wheels: for measurements
 
-.venv/.built: .venv/.installed pyproject.toml $(RUST)
-	@tools/build_native.sh && touch $@
+# Either profile serves `setup`; .release is there only when the module in place is of that profile.
+.venv/.built: requirements.lock pyproject.toml $(RUST)
+	@tools/setup.sh quick && rm -f .venv/.release && touch $@
+
+.venv/.release: requirements.lock pyproject.toml $(RUST)
+	@tools/setup.sh release && touch $@ .venv/.built
+
+.venv/.dev: requirements.lock
+	@tools/check_machine.sh && tools/make_venv.sh dev
 
 run: setup ## start a broker on ./data
 	@exec $(BIN)/penstock serve --data-dir ./data
@@ -28,13 +33,13 @@ demo: setup ## send a log file through a topic exchange to two queues
 demo-pipeline: setup .venv/.spark ## run a pipeline on Spark: a stream into a stream and Parquet, and a picture of it
 	@$(BIN)/python -m examples.demo_pipeline
 
-build: setup ## build the wheel into dist/
+build: .venv/.dev ## build the wheel into dist/
 	$(BIN)/maturin build --release --out dist
 
-wheels: setup ## the wheels of broker and operator with all they need, into dist/
+wheels: .venv/.dev ## the wheels of broker and operator with all they need, into dist/
 	@tools/build_wheels.sh dist
 
-client-wheel: .venv/.installed ## the pure wheel of client and Spark connector, into dist/
+client-wheel: .venv/.dev ## the pure wheel of client and Spark connector, into dist/
 	@tools/build_client.sh dist
 
 chaos-spark: setup .venv/.spark ## 28 kills of Spark's drivers and workers and of the broker, in four kinds (SPARK_KILLS=7 each, SPARK_KILL_SEED), every row once
@@ -52,39 +57,42 @@ audit: ## licences, sources and known vulnerabilities of the crates (installs ca
 kind: images ## a kind cluster with a broker in it (needs kind, helm, kubectl and docker)
 	@tools/kind.sh
 
-e2e: setup ## the scenarios on a real Kubernetes (E2E_PROVIDER=harness, kind or existing)
+e2e: setup .venv/.dev ## the scenarios on a real Kubernetes (E2E_PROVIDER=harness, kind or existing)
 	@tools/e2e.sh
 
-crds: .venv/.installed ## generate the kinds in charts/penstock-operator and their tables in docs from the types
+crds: .venv/.dev ## generate the kinds in charts/penstock-operator and their tables in docs from the types
 	@PYTHONPATH=broker:operator $(BIN)/python -m penstock_operator.api.crds charts/penstock-operator/templates/crds
 	@PYTHONPATH=broker:operator $(BIN)/python -m penstock_operator.api.document docs/kubernetes.md
 	@$(BIN)/python tools/document_charts.py
 
-charts-lint: .venv/.installed ## helm lint, and every values file rendered and checked (needs helm)
+charts-lint: .venv/.dev ## helm lint, and every values file rendered and checked (needs helm)
 	@tools/lint_charts.sh
 
 test: test-rust test-python ## all quick tests, Rust and Python
 
+test-fast: setup .venv/.dev ## the tests that start no broker, and the rules about the code (under 3 minutes)
+	$(PYTEST) tests/unit tests/property tests/house --quiet
+
 test-rust: ## the crates' tests
 	cargo test --workspace --features penstock-serve/flight --locked --quiet
 
-test-python: setup ## the quick Python tests
+test-python: setup .venv/.dev ## the quick Python tests
 	$(PYTEST) tests --ignore tests/crash --ignore tests/conformance --ignore tests/spark --ignore tests/hostile --ignore tests/repro
 
 test-spark: setup .venv/.spark ## the Spark connector in one shared session (needs Java 17; installs PySpark)
 	$(PYTEST) tests/spark -s --timeout 500
 
-.venv/.spark: .venv/.installed requirements-spark.lock
+.venv/.spark: .venv/.dev requirements-spark.lock
 	@$(BIN)/pip install --quiet --requirement requirements-spark.lock && touch $@
 
-test-security: setup ## who gets in: every method with every kind of caller, tokens, TLS, first start; prints the table
+test-security: setup .venv/.dev ## who gets in: every method with every kind of caller, tokens, TLS, first start; prints the table
 	$(PYTEST) tests/security tests/broker/test_access.py tests/broker/test_tokens.py tests/broker/test_tls.py \
 		tests/broker/test_rights.py tests/broker/test_topic_permissions.py tests/broker/test_first_start.py --capture=no --timeout 300
 
-test-hostile: setup ## clients that lie, flood and say nothing, beside one that behaves; prints the table (HOSTILE_STRICT=1: its p99 counts)
+test-hostile: release .venv/.dev ## clients that lie, flood and say nothing, beside one that behaves; prints the table (HOSTILE_STRICT=1: its p99 counts)
 	$(PYTEST) tests/hostile --capture=no --timeout 300
 
-test-crash: setup ## 100 kills under load, every crash of recorded runs and starts, every fault of the disk, bytes and files that are lost
+test-crash: setup .venv/.dev ## 100 kills under load, every crash of recorded runs and starts, every fault of the disk, bytes and files that are lost
 	REPLAY_CASES=$${REPLAY_CASES:-12000} cargo test --locked --quiet -p penstock-log --test replay --test faults --test fault_sweep \
 		--test damage --test bad_sectors --test index_files --test gone_segments --test returned_segments --test lost_headers --test damaged_backup --test backup --test reused_space --test interrupted_starts --test many_targets --test reread --test failed_sync
 	cargo test --locked --quiet -p penstock-engine --test faulty_disk --test full_disk --test full_disk_starts --test producers --test dedicated --test stream_damage
@@ -92,13 +100,13 @@ test-crash: setup ## 100 kills under load, every crash of recorded runs and star
 		tests/unit/vhost/test_owner.py tests/unit/vhost/test_owner_commits.py tests/unit/node/test_deletions.py \
 		tests/broker/test_refused_starts.py -s --timeout 1200
 
-test-repro: setup ## five faults of earlier versions, tried again on a real broker (REPRO_COUNT=5, REPRO_SEED)
+test-repro: setup .venv/.dev ## five faults of earlier versions, tried again on a real broker (REPRO_COUNT=5, REPRO_SEED)
 	REPRO_COUNT=$${REPRO_COUNT:-5} $(PYTEST) tests/repro -s --timeout 900
 
-long-repro: setup ## all of them
+long-repro: setup .venv/.dev ## all of them
 	$(PYTEST) tests/repro -s --timeout 900
 
-test-conformance: setup ## foreign clients: reflection, health, the Go example (needs Go)
+test-conformance: setup .venv/.dev ## foreign clients: reflection, health, the Go example (needs Go)
 	$(PYTEST) tests/conformance --timeout 600
 
 long-model: ## the log against its model with many cases (LONG_CASES=20000); seeds that fail are kept beside the test
@@ -117,37 +125,37 @@ long-asan: ## the log's tests, maps and all, under AddressSanitizer (needs night
 long-disk-use: ## measure what a slow queue among fast ones takes on the disk
 	cargo test --release --locked -p penstock-engine --test disk_use -- --ignored --nocapture
 
-long-soak: setup ## an hour of mixed load (SOAK_MINUTES=60), every message checked; samples and graph in target/soak
+long-soak: release .venv/.dev ## an hour of mixed load (SOAK_MINUTES=60), every message checked; samples and graph in target/soak
 	@PYTHONPATH=tests $(BIN)/python -m bench.soak --minutes $${SOAK_MINUTES:-60}
 
-soak-docs: setup ## draw docs/images/soak.svg from the last long-soak
+soak-docs: setup .venv/.dev ## draw docs/images/soak.svg from the last long-soak
 	@PYTHONPATH=tests $(BIN)/python -m bench.soak --draw docs/images/soak.svg
 
-long-faults: setup ## put known faults back one at a time, and see that the tests find each (FAULTS=word: only those)
+long-faults: setup .venv/.dev ## put known faults back one at a time, and see that the tests find each (FAULTS=word: only those)
 	$(BIN)/python -m tools.put_faults_back $(FAULTS)
 
 long-fuzz: ## ten minutes of fuzzing a target (needs nightly Rust and cargo-fuzz)
 	@tools/fuzz_all.sh 600
 
-bench: setup ## the table of docs/benchmarks.md, measured here (BASE=COMMIT: and there, in turn; BENCH_FLAGS="--rows batched --runs 3")
+bench: release .venv/.dev ## the table of docs/benchmarks.md, measured here (BASE=COMMIT: and there, in turn; BENCH_FLAGS="--rows batched --runs 3")
 	@PYTHONPATH=tests $(BIN)/python -m bench $(if $(BASE),--base $(BASE)) $(BENCH_FLAGS)
 
-bench-streams: setup .venv/.spark ## the rows about streams (BACKLOG=1000000 for one of 1 GB); Spark's need Java 17
+bench-streams: release .venv/.dev .venv/.spark ## the rows about streams (BACKLOG=1000000 for one of 1 GB); Spark's need Java 17
 	@PYTHONPATH=tests $(BIN)/python -m bench --backlog $${BACKLOG:-10000000} \
 		--rows stream-append stream-append-read stream-read stream-read-process stream-read-python stream-time \
 		flight-read flight-read-all flight-put spark-read spark-micro-batch
 
-bench-docs: setup ## the same, written to docs/benchmarks.md
+bench-docs: release .venv/.dev ## the same, written to docs/benchmarks.md
 	@PYTHONPATH=tests $(BIN)/python -m bench --update-docs
 
-fmt: setup ## format everything
+fmt: .venv/.dev ## format everything
 	cargo fmt --all
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix --select I --quiet .
 
-lint: setup ## every check that runs nothing
+lint: setup .venv/.dev ## every check that runs nothing
 	@tools/lint.sh
 
-proto: .venv/.installed ## generate broker/penstock/v1 from proto/
+proto: .venv/.dev ## generate broker/penstock/v1 from proto/
 	$(BIN)/python tools/generate_protobuf.py
 
 verbs: .venv/.installed ## generate the client's verbs for threads from those for asyncio

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
-python3 tools/list_requirements.py > "$folder/requirements.txt"
+python3 tools/list_requirements.py all > "$folder/requirements.txt"
 "$folder/venv/bin/pip" install --quiet --requirement "$folder/requirements.txt"
 {
     sed -n '/^#/p' requirements.lock

@@ -1,5 +1,6 @@
 """Holds requirements.lock to pyproject.toml: its pins satisfy the ranges, and it has nothing but names and versions."""
 
+import itertools
 import re
 import tomllib
 from importlib.metadata import distributions
@@ -20,7 +21,8 @@ def pinned() -> dict[str, str]:
 
 def test_every_requirement_is_pinned_within_its_range() -> None:
     pins = pinned()
-    wanted = [Requirement(line) for line in (*PROJECT["project"]["dependencies"], *PROJECT["dependency-groups"]["dev"])]
+    lines = [*PROJECT["project"]["dependencies"], *itertools.chain(*PROJECT["dependency-groups"].values())]
+    wanted = [Requirement(line) for line in lines]
 
     assert [str(each) for each in wanted if pins.get(canonicalize_name(each.name)) is None] == []
     assert [str(each) for each in wanted if not each.specifier.contains(pins[canonicalize_name(each.name)])] == []
