@@ -58,7 +58,7 @@ def play(data_dir: Path, scenario: Callable[[Broker, Connect], Awaitable[None]])
 
     with structlog.testing.capture_logs() as lines:
         asyncio.run(run())
-    return [line for line in lines if line.get("room") == "audit"]
+    return [line for line in lines if line.get("logger_name") == "audit"]
 
 
 def test_a_user_logs_in_declares_binds_and_deletes_and_is_audited(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The process: how it starts, what it leaves in its directory, and how it ends when it cannot start."""
 
 import json
+import os
 import socket
 import subprocess
 import urllib.request
@@ -116,7 +117,8 @@ def test_a_port_in_use_is_named_with_the_way_out(tmp_path: Path, listener: str) 
 
     assert ended.returncode == 1
     told = f"cannot listen for {listener} on {address}: another process listens there; choose another with --{listener}"
-    assert ended.stderr == f"penstock: {told} or `off`\n"
+    line = json.loads(ended.stderr.splitlines()[-1])
+    assert (line["event"], line["reason"]) == ("start failed", f"{told} or `off`")
 
 
 def test_an_unknown_setting_is_refused_by_name(tmp_path: Path) -> None:
@@ -166,3 +168,30 @@ def test_the_metrics_address_lists_its_paths_and_no_versions(broker: Broker) -> 
 
     assert page.splitlines() == ["/health/startup", "/health/ready", "/health/live", "/metrics"]
     assert server is None
+
+
+def test_every_line_that_a_broker_writes_is_json(own: Broker) -> None:
+    with own:
+        assert own.stop() == 0
+
+    lines = [json.loads(line) for line in own.log.splitlines()]
+    assert [line["event"] for line in lines if line["event"] in {"ready", "stopped"}] == ["ready", "stopped"]
+    assert [line for line in lines if list(line)[:4] != ["timestamp", "level", "logger", "event"]] == []
+
+
+def test_a_person_at_a_terminal_gets_lines_to_begin_with(tmp_path: Path) -> None:
+    reading, terminal = os.openpty()
+    command = [penstock_command(), "serve", "--data-dir", str(tmp_path / "data"), "--grpc", "127.0.0.1:0"]
+    off = [*("--metrics", "off"), *("--amqp", "off"), *("--http", "off")]
+    written = b""
+    with subprocess.Popen([*command, *off], stdout=subprocess.PIPE, stderr=terminal) as process:
+        os.close(terminal)
+        while b"consume hello -n 1" not in written:
+            written += os.read(reading, 4_096)
+        process.terminate()
+        assert process.stdout is not None
+        assert process.stdout.read() == b""
+    os.close(reading)
+
+    assert b"is ready after" in written
+    assert b"\x1b[" in written

@@ -1,7 +1,9 @@
-"""Structured logs: coloured lines for a person at a terminal, one JSON object a line for everything else. Logs go to
-stderr, because stdout belongs to what the command was asked to print."""
+"""Structured logs on one stream, stderr: coloured lines on a terminal, one JSON object a line everywhere else. A line
+has `timestamp`, `level`, `logger` and `event`, then fields of its own. What libraries log and Python's warnings have
+the same shape."""
 
 import logging
+import os
 import sys
 from typing import Literal, cast
 
@@ -9,31 +11,66 @@ import structlog
 
 LogFormat = Literal["auto", "console", "json"]
 LEVELS = ("debug", "info", "warning", "error")
+_FIRST = ("timestamp", "level", "logger", "event")
+_NAME = "logger_name"  # structlog's own functions have a parameter `logger`
 
 
 def configure(level: str, log_format: LogFormat) -> None:
-    """Sets level and shape once, before the first line."""
-    is_console = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
-    renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-        if is_console
-        else structlog.processors.JSONRenderer(ensure_ascii=False)
+    """Set level and shape of all later lines."""
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _order_fields,
+    ]
+    renderers: list[structlog.typing.Processor] = (
+        [structlog.dev.ConsoleRenderer(colors=is_terminal() and "NO_COLOR" not in os.environ)]
+        if is_console(log_format)
+        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=False, default=str)]
     )
-    shape: list[structlog.typing.Processor] = [] if is_console else [structlog.processors.format_exc_info]
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *shape,
-            renderer,
-        ],
+        processors=[*shared, *renderers],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
     )
+    _configure_libraries(level, shared, renderers)
 
 
-def logger(room: str) -> structlog.typing.FilteringBoundLogger:
-    """A logger whose lines say which room speaks."""
-    return cast(structlog.typing.FilteringBoundLogger, structlog.get_logger(room=room))
+def logger(name: str) -> structlog.typing.FilteringBoundLogger:
+    """Return a logger whose lines have this name in the field `logger`."""
+    return cast(structlog.typing.FilteringBoundLogger, structlog.get_logger(**{_NAME: name}))
+
+
+def is_console(log_format: LogFormat) -> bool:
+    """Return whether lines are written for people, not as JSON."""
+    return log_format == "console" or (log_format == "auto" and is_terminal())
+
+
+def is_terminal() -> bool:
+    """Return whether a person reads the log as it is written."""
+    return sys.stderr.isatty()
+
+
+def _order_fields(_logger: object, _method: str, fields: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Put the fields that each line has first, under their names."""
+    fields["logger"] = fields.pop(_NAME, None) or fields.pop("logger", "python")
+    ordered = {name: fields.pop(name) for name in _FIRST if name in fields}
+    return {**ordered, **fields}
+
+
+def _configure_libraries(
+    level: str, shared: list[structlog.typing.Processor], renderers: list[structlog.typing.Processor]
+) -> None:
+    """Write what libraries log by the standard module, from warnings up, and Python's warnings in the same shape."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(max(logging.WARNING, getattr(logging, level.upper())))
+    logging.captureWarnings(True)

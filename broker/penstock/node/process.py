@@ -1,12 +1,13 @@
-"""The broker as a process: logs, event loop, what it prints when it is ready, and its exit code. What it starts is the
-launcher's business, which is imported late: reading settings must not load the native module."""
+"""The broker as a process: logs, event loop, the lines for people when it is ready, and its exit code. The launcher is
+imported late, because reading settings must not load the native module."""
 
 import asyncio
 import gc
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from penstock.kit.logging import configure
+from penstock.kit.logging import configure, is_console, is_terminal, logger
 from penstock.kit.memory import return_large_blocks, trim, trim_now_and_then
 from penstock.kit.tasks import log_bugs_of_callbacks, spawn
 from penstock.kit.threads import use_threads
@@ -14,14 +15,19 @@ from penstock.model.errors import FaultError, RefusedError
 from penstock.node.config import Settings
 from penstock.node.files import raise_files_max
 
+if TYPE_CHECKING:
+    from penstock.node.launcher import Broker
+
+_log = logger("broker")
+
 
 class StartError(Exception):
     """The broker cannot start; the text says why and what to do."""
 
 
 def run(settings: Settings, load: Callable[[], Settings] | None = None) -> None:
-    """Runs a broker until a signal stops it; `load` reads its settings again, where they may change. Exits with 1,
-    after one line on stderr, when it cannot start or did not stop cleanly."""
+    """Run a broker until a signal stops it; `load` reads its settings again, where they may change. Exit with 1, after
+    one line on stderr, when it cannot start or did not stop cleanly."""
     import uvloop
 
     return_large_blocks()
@@ -31,14 +37,16 @@ def run(settings: Settings, load: Callable[[], Settings] | None = None) -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             was_clean = runner.run(_serve(settings, load))
     except (StartError, FaultError, RefusedError) as error:
-        sys.stderr.write(f"penstock: {error}\n")
+        if is_console(settings.log_format):
+            sys.stderr.write(f"penstock: {error}\n")
+        else:
+            _log.error("start failed", reason=str(error))
         raise SystemExit(1) from error
     if not was_clean:
         raise SystemExit(1)
 
 
 async def _serve(settings: Settings, load: Callable[[], Settings] | None) -> bool:
-    from penstock.node.greeting import greeting
     from penstock.node.launcher import Broker
     from penstock.node.signals import stop_asked
 
@@ -47,15 +55,7 @@ async def _serve(settings: Settings, load: Callable[[], Settings] | None) -> boo
     gc.disable()  # what a start makes it keeps: with many queues, walking it again and again takes half as long again
     asked = stop_asked()
     async with Broker(settings, load) as broker:
-        sys.stdout.write(
-            greeting(
-                settings,
-                broker.state,
-                has_default_user=broker.has_default_user(),
-                password_file=broker.password_file,
-            )
-        )
-        sys.stdout.flush()
+        _greet(settings, broker)
         _settle_memory()
         trimming = spawn(trim_now_and_then(), name="memory")
         await asked.wait()
@@ -64,8 +64,21 @@ async def _serve(settings: Settings, load: Callable[[], Settings] | None) -> boo
     return broker.was_clean
 
 
+def _greet(settings: Settings, broker: "Broker") -> None:
+    """Print addresses and a first command for a person at a terminal; others find them in the log."""
+    from penstock.node.greeting import greeting
+
+    if is_console(settings.log_format) and is_terminal():
+        has_default_user = broker.has_default_user()
+        sys.stderr.write(
+            greeting(settings, broker.state, has_default_user=has_default_user, password_file=broker.password_file)
+        )
+    elif broker.password_file is not None:
+        _log.info("administrator created", user="admin", password_file=str(broker.password_file))
+
+
 def _settle_memory() -> None:
-    """What lives now lives until the end: the collector need not walk it again, and what the start left over goes."""
+    """Return what the start left over, and exempt from collection what lives until the end."""
     gc.collect()
     gc.freeze()
     gc.enable()

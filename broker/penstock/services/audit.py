@@ -31,7 +31,7 @@ def report(event: str, principal: Principal, about: Mapping[str, object], refusa
         "about": _bounded({name: _plain(value) for name, value in about.items() if value is not None}),
     }
     if refusal:
-        _log.warning(event, outcome="refused", refusal=refusal, **told)
+        _log.info(event, outcome="refused", refusal=refusal, **told)
     else:
         _log.info(event, outcome="done", **told)
 

@@ -134,7 +134,7 @@ def test_a_bug_in_one_call_is_logged_and_answered_and_harms_no_other():
         world.vhosts.get = kept
         assert result[:2] == ("refuse", INTERNAL)
         assert "impossible" not in result[2]
-        assert [line["log_level"] for line in logged if line["room"] != "audit"] == ["error"]
+        assert [line["log_level"] for line in logged if line["logger_name"] != "audit"] == ["error"]
         assert (await world.ask(FakeCall(publish(), authorization=basic("admin"))))[0] == "admit"
 
     play(scenario)
