@@ -2,28 +2,18 @@
 are set. Of those that match one counts, by priority; an operator's counts beside it and cannot be undercut. What a
 declaration says itself goes before a policy. A key that nothing here acts upon is refused by name."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum, StrEnum
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from penstock.metadata.argument_rules import retention_problem
+from penstock.metadata.argument_table import BY_POLICY_KEY, PLANNED_POLICY_KEYS, Target
 from penstock.metadata.commands import ClearPolicy, SetPolicy
 from penstock.metadata.effects import Change, Decision, Done, PersistPolicies, PutExchange, PutQueue
-from penstock.model.ages import age_ms
 from penstock.model.arguments import Arguments, Value, check_arguments, freeze_arguments, show
 from penstock.model.errors import InvalidArgumentError, NotFoundError, Thing, TooLargeError
-from penstock.model.names import DEFAULT_EXCHANGE, check_name, exchange_name
-from penstock.model.records import (
-    ALTERNATE_KEYS,
-    STAGE_PREFIX,
-    X_LEVEL,
-    X_MAX_AGE,
-    X_MAX_LENGTH_BYTES,
-    Exchange,
-    Level,
-    Queue,
-)
+from penstock.model.names import DEFAULT_EXCHANGE, check_name
+from penstock.model.records import ALTERNATE_KEYS, STAGE_PREFIX, Exchange, Level, Queue
 from penstock.native.patterns import Pattern, compile_pattern
 
 if TYPE_CHECKING:
@@ -45,21 +35,15 @@ class ApplyTo(StrEnum):
     QUEUES = "queues"
     EXCHANGES = "exchanges"
     CLASSIC_QUEUES = "classic_queues"
-    QUORUM_QUEUES = "quorum_queues"
     STREAMS = "streams"
 
 
-class Target(Enum):
-    """What a policy is looked up for."""
-
-    EXCHANGE = frozenset({ApplyTo.ALL, ApplyTo.EXCHANGES})
-    CLASSIC = frozenset({ApplyTo.ALL, ApplyTo.QUEUES, ApplyTo.CLASSIC_QUEUES})
-    STREAM = frozenset({ApplyTo.ALL, ApplyTo.QUEUES, ApplyTo.STREAMS})
-
-
-_EXCHANGES: Final = frozenset({Target.EXCHANGE})
-_QUEUES: Final = frozenset({Target.CLASSIC, Target.STREAM})
-_STREAMS: Final = frozenset({Target.STREAM})
+APPLY_TO_PLANNED: Final = frozenset({"quorum_queues"})
+_MEANT_BY: Final[Mapping[Target, frozenset[ApplyTo]]] = {
+    Target.EXCHANGE: frozenset({ApplyTo.ALL, ApplyTo.EXCHANGES}),
+    Target.CLASSIC: frozenset({ApplyTo.ALL, ApplyTo.QUEUES, ApplyTo.CLASSIC_QUEUES}),
+    Target.STREAM: frozenset({ApplyTo.ALL, ApplyTo.QUEUES, ApplyTo.STREAMS}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +65,13 @@ class Policy:
 Policies = Mapping[str, Policy]
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
-    """`stricter` says whether one value holds more than another, for keys that operators may set."""
-
-    argument: str
-    targets: frozenset[Target]
-    check: Callable[[Thing, str, Value], None]
-    stricter: Callable[[Value, Value], bool] | None = None
-
-
 def make_policy(name: str, pattern: str, apply_to: str, priority: int, definition: Mapping[str, object]) -> Policy:
     """From what a file, a document or a client says. Raises InvalidArgumentError; `check_policy` looks at the rest."""
     thing = Thing("policy", name)
     if apply_to not in tuple(ApplyTo):
+        known = ", which is not supported yet" if apply_to in APPLY_TO_PLANNED else ""
         raise InvalidArgumentError(
-            thing, f"applies to '{apply_to[:64]}'", f"use one of {', '.join(ApplyTo)}", field="apply_to"
+            thing, f"applies to '{apply_to[:64]}'{known}", f"use one of {', '.join(ApplyTo)}", field="apply_to"
         )
     values: dict[str, Value] = {}
     for key, value in definition.items():
@@ -120,28 +95,30 @@ def check_policy(vhost: str, policy: Policy, *, is_operator: bool) -> None:
             field="priority",
         )
     if not policy.definition:
-        raise InvalidArgumentError(thing, "sets nothing", f"set some of {', '.join(KEYS)}", field="definition")
+        raise InvalidArgumentError(thing, "sets nothing", f"set some of {', '.join(BY_POLICY_KEY)}", field="definition")
     check_arguments(thing, policy.definition)
     for key, value in policy.definition.items():
         _check_key(thing, key, value, is_operator=is_operator)
-        if KEYS[key].targets == _STREAMS and policy.apply_to is not ApplyTo.STREAMS:
+        if BY_POLICY_KEY[key].applies_to == {Target.STREAM} and policy.apply_to is not ApplyTo.STREAMS:
             rule = f"sets '{key}' for '{policy.apply_to}', and only streams have it"
             raise InvalidArgumentError(thing, rule, f"let it apply to '{ApplyTo.STREAMS}'", field="apply_to")
 
 
 def _check_key(thing: Thing, key: str, value: Value, *, is_operator: bool) -> None:
-    known = KEYS.get(key)
-    if known is None:
-        rule = "is not supported yet" if key in KEYS_LATER else "is unknown"
+    field = f"definition.{key[:64]}"
+    known = BY_POLICY_KEY.get(key)
+    if known is None or known.type is None:
+        rule = "is not supported yet" if key in PLANNED_POLICY_KEYS else "is unknown"
         raise InvalidArgumentError(
-            thing, f"sets '{key[:64]}', which {rule}", f"set only {', '.join(KEYS)}", field=f"definition.{key[:64]}"
+            thing, f"sets '{key[:64]}', which {rule}", f"set only {', '.join(BY_POLICY_KEY)}", field=field
         )
     if is_operator and known.stricter is None:
-        allowed = ", ".join(name for name, each in KEYS.items() if each.stricter is not None)
+        allowed = ", ".join(name for name, each in BY_POLICY_KEY.items() if each.stricter is not None)
         raise InvalidArgumentError(
-            thing, f"sets '{key}', which is not an operator's", f"set only {allowed}", field=f"definition.{key}"
+            thing, f"sets '{key}', which is not an operator's", f"set only {allowed}", field=field
         )
-    known.check(thing, key, value)
+    if value == "" or not known.type.accepts(value):
+        raise InvalidArgumentError(thing, f"sets '{key}' to {show(value)}", known.type.wanted, field=field)
 
 
 def set_policy(state: "VhostTopology", command: SetPolicy) -> Decision:
@@ -229,7 +206,7 @@ def _least_level(state: "VhostTopology", name: str, target: Target) -> Level | N
 
 def matching(policies: Iterable[Policy], name: str, target: Target) -> Policy | None:
     """The one that counts: of the highest priority, and of several such the first by name."""
-    found = [policy for policy in policies if policy.apply_to in target.value and policy.compiled.matches(name)]
+    found = [policy for policy in policies if policy.apply_to in _MEANT_BY[target] and policy.compiled.matches(name)]
     return min(found, key=lambda policy: (-policy.priority, policy.name), default=None)
 
 
@@ -239,84 +216,18 @@ def _added(state: "VhostTopology", name: str, arguments: Arguments, target: Targ
     if policy is None and operator is None:
         return arguments
     merged = dict(arguments)
-    for key, known in KEYS.items():
-        if target not in known.targets:
+    for key, known in BY_POLICY_KEY.items():
+        if target not in known.applies_to:
             continue
-        if policy is not None and key in policy.definition and not _is_declared(arguments, known.argument):
-            merged[known.argument] = policy.definition[key]
+        if policy is not None and key in policy.definition and not _is_declared(arguments, known.name):
+            merged[known.name] = policy.definition[key]
         if operator is not None and key in operator.definition and known.stricter is not None:
             limit = operator.definition[key]
-            if known.argument not in merged or known.stricter(limit, merged[known.argument]):
-                merged[known.argument] = limit
+            if known.name not in merged or known.stricter(limit, merged[known.name]):
+                merged[known.name] = limit
     return merged
 
 
 def _is_declared(arguments: Arguments, argument: str) -> bool:
     names = ALTERNATE_KEYS if argument in ALTERNATE_KEYS else (argument,)
     return any(name in arguments for name in names)
-
-
-def _check_exchange(thing: Thing, key: str, value: Value) -> None:
-    if not isinstance(value, str) or not value:
-        raise InvalidArgumentError(
-            thing, f"sets '{key}' to {show(value)}", "name an exchange", field=f"definition.{key}"
-        )
-    exchange_name(value)
-
-
-def _check_level(thing: Thing, key: str, value: Value) -> None:
-    if not isinstance(value, str) or value not in tuple(Level):
-        raise InvalidArgumentError(
-            thing, f"sets '{key}' to {show(value)}", f"use one of {', '.join(Level)}", field=f"definition.{key}"
-        )
-
-
-def _check_retention(thing: Thing, key: str, value: Value) -> None:
-    problem = retention_problem(f"x-{key}", value)
-    if problem:
-        raise InvalidArgumentError(thing, f"sets '{key}' to {show(value)}", problem, field=f"definition.{key}")
-
-
-def _is_shorter(one: Value, other: Value) -> bool:
-    return (age_ms(str(one)) or 0) < (age_ms(str(other)) or 0)
-
-
-def _is_smaller(one: Value, other: Value) -> bool:
-    return isinstance(one, int) and isinstance(other, int) and one < other
-
-
-# A policy key -> what it sets. `level` is ours: what a confirm of the queue's messages promises.
-KEYS: Final[Mapping[str, _Key]] = {
-    "alternate-exchange": _Key(ALTERNATE_KEYS[0], _EXCHANGES, _check_exchange),
-    LEVEL: _Key(X_LEVEL, _QUEUES, _check_level, lambda one, other: one == Level.DISK and other != Level.DISK),
-    "max-age": _Key(X_MAX_AGE, _STREAMS, _check_retention, _is_shorter),
-    "max-length-bytes": _Key(X_MAX_LENGTH_BYTES, _STREAMS, _check_retention, _is_smaller),
-}
-KEYS_LATER: Final = frozenset(
-    {
-        "consumer-disconnected-timeout",
-        "consumer-timeout",
-        "dead-letter-exchange",
-        "dead-letter-routing-key",
-        "dead-letter-strategy",
-        "delayed-message",
-        "delayed-retry-max",
-        "delayed-retry-min",
-        "delayed-retry-type",
-        "delivery-limit",
-        "expires",
-        "federation-upstream",
-        "federation-upstream-set",
-        "initial-cluster-size",
-        "max-in-memory-bytes",
-        "max-in-memory-length",
-        "max-length",
-        "message-ttl",
-        "overflow",
-        "queue-leader-locator",
-        "queue-mode",
-        "queue-version",
-        "stream-filter-size-bytes",
-        "stream-max-segment-size-bytes",
-    }
-)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from penstock.metadata import streams as rules
-from penstock.metadata.argument_rules import PARTITIONS_MAX
+from penstock.metadata.argument_table import PARTITIONS_MAX
 from penstock.metadata.commands import DeclareStream, DeleteStream
 from penstock.metadata.effects import StreamDeclared
 from penstock.metadata.topology import VhostTopology

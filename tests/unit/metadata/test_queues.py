@@ -104,9 +104,9 @@ def test_the_level_is_understood_and_echoed(machine: Machine) -> None:
         ({"x-spam": 1}, "'x-spam' that is unknown"),
         ({"x-penstock-id": 1}, "'x-penstock-id' that is unknown"),
         ({"x-queue-type": "quorum"}, "'x-queue-type' whose value 'quorum' is not supported yet"),
-        ({"x-queue-type": "spam"}, "'x-queue-type' whose value 'spam' is not known"),
+        ({"x-queue-type": "spam"}, "'x-queue-type' whose value 'spam' is not valid"),
         ({"x-level": "replicated"}, "'x-level' whose value 'replicated' is not supported yet"),
-        ({"x-level": 1}, "'x-level' whose value 1 is not known"),
+        ({"x-level": 1}, "'x-level' whose value 1 is not valid"),
     ],
 )
 def test_an_argument_that_is_not_acted_upon_is_refused(

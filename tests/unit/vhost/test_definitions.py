@@ -215,7 +215,7 @@ def test_what_cannot_be_honoured_is_listed_and_nothing_is_changed() -> None:
             "'e' has an unknown key 'colour'",
             "exchange 'amq.odd' in vhost 'blue' has a name that starts with 'amq.'",
             "exchange 'lost' in vhost 'blue' does not exist",
-            "argument 'x-match' whose value 'some' is not known",
+            "argument 'x-match' whose value 'some' is not valid",
             "object 'amq.topic' has no text for 'destination'",
             "'surprise' is unknown",
         ):

@@ -1,0 +1,235 @@
+"""The arguments of queues, exchanges and bindings, and the keys of policies that set them: one row each. To support an
+argument, write its type into its row and move its targets from `planned` to `applies_to`; the rules of declarations and
+policies and the documentation follow. Arguments without the prefix `x-` that have no row belong to the client."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from penstock.model.ages import age_ms
+from penstock.model.arguments import Value
+from penstock.model.names import exchange_name
+from penstock.model.records import (
+    ALTERNATE_KEYS,
+    X_DEDICATED,
+    X_LEVEL,
+    X_MATCH,
+    X_MAX_AGE,
+    X_MAX_LENGTH_BYTES,
+    X_PARTITIONS,
+    X_QUEUE_TYPE,
+    HeadersMatch,
+    Level,
+    QueueKind,
+)
+
+BYTES_MAX: Final = 2**62
+PARTITIONS_MAX: Final = 1_000
+"""Far more than a machine has use for, and few enough to be declared in one write."""
+
+
+class Target(Enum):
+    """The kinds of things that arguments belong to."""
+
+    CLASSIC = "classic queues"
+    STREAM = "streams"
+    EXCHANGE = "exchanges"
+    PARTITIONED = "partitioned streams"
+    BINDING = "bindings of headers exchanges"
+
+
+@dataclass(frozen=True, slots=True)
+class ValueType:
+    """The values that an argument takes. `wanted` is what to write instead of others; `planned` are values of other
+    brokers that this version does not support."""
+
+    wanted: str
+    accepts: Callable[[Value], bool]
+    planned: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One row. `stricter` returns whether an operator's value (the first) limits another more; without it operators
+    cannot set the key. `engine_field` is the property of a queue or an exchange by which the engine gets the value."""
+
+    name: str
+    applies_to: frozenset[Target] = frozenset()
+    type: ValueType | None = None
+    planned: frozenset[Target] = frozenset()
+    policy_key: str = ""
+    stricter: Callable[[Value, Value], bool] | None = None
+    engine_field: str = ""
+    about: str = ""
+
+
+def choice(values: type[Enum], *planned: str) -> ValueType:
+    names = tuple(str(each.value) for each in values)
+    return ValueType(
+        f"use {' or '.join(names)}", lambda value: isinstance(value, str) and value in names, frozenset(planned)
+    )
+
+
+def is_age(value: Value) -> bool:
+    return isinstance(value, str) and age_ms(value) is not None
+
+
+def is_size(value: Value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= BYTES_MAX
+
+
+def is_partition_count(value: Value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= PARTITIONS_MAX
+
+
+def is_exchange(value: Value) -> bool:
+    """Raise for a text that cannot be a name."""
+    return isinstance(value, str) and exchange_name(value) == value
+
+
+def is_safer(one: Value, other: Value) -> bool:
+    return one == Level.DISK and other != Level.DISK
+
+
+def is_shorter(one: Value, other: Value) -> bool:
+    return (age_ms(str(one)) or 0) < (age_ms(str(other)) or 0)
+
+
+def is_smaller(one: Value, other: Value) -> bool:
+    return isinstance(one, int) and isinstance(other, int) and one < other
+
+
+BOOLEAN: Final = ValueType("send true or false", lambda value: isinstance(value, bool))
+AGE: Final = ValueType("write a number and a unit of Y, M, D, h, m or s, such as '7D' or '12h'", is_age)
+SIZE: Final = ValueType("write a number of bytes, at least 1", is_size)
+PARTITION_COUNT: Final = ValueType(f"send a number from 1 to {PARTITIONS_MAX:,}", is_partition_count)
+EXCHANGE_NAME: Final = ValueType("use the name of an exchange", is_exchange)
+
+_CLASSIC: Final = frozenset({Target.CLASSIC})
+_STREAMS: Final = frozenset({Target.STREAM})
+_QUEUES: Final = _CLASSIC | _STREAMS
+_EXCHANGES: Final = frozenset({Target.EXCHANGE})
+_NONE: Final[frozenset[Target]] = frozenset()
+
+
+def _planned(targets: frozenset[Target], *names: str) -> tuple[Argument, ...]:
+    """Return rows of arguments that other brokers have, with the policy key of the same name."""
+    return tuple(Argument(name, planned=targets, policy_key=name.removeprefix("x-")) for name in names)
+
+
+def _planned_argument(targets: frozenset[Target], *names: str) -> tuple[Argument, ...]:
+    """Return rows of arguments that no policy sets."""
+    return tuple(Argument(name, planned=targets) for name in names)
+
+
+def _planned_key(*keys: str) -> tuple[Argument, ...]:
+    """Return rows of policy keys that no declaration has."""
+    return tuple(Argument("", policy_key=key) for key in keys)
+
+
+ARGUMENTS: Final[tuple[Argument, ...]] = (
+    Argument(
+        X_QUEUE_TYPE,
+        _QUEUES,
+        choice(QueueKind, "quorum", "mqtt"),
+        engine_field="kind",
+        about="consumers empty a classic queue; a stream is read and kept",
+    ),
+    Argument(
+        X_LEVEL,
+        _QUEUES,
+        choice(Level, "replicated"),
+        policy_key="level",
+        stricter=is_safer,
+        engine_field="level",
+        about="durability: what a confirm of the queue's messages promises",
+    ),
+    Argument(X_DEDICATED, _QUEUES, BOOLEAN, engine_field="is_dedicated", about="the queue has a log of its own"),
+    Argument(
+        X_MAX_AGE,
+        _STREAMS,
+        AGE,
+        policy_key="max-age",
+        stricter=is_shorter,
+        engine_field="retention",
+        about="the stream drops older messages",
+    ),
+    Argument(
+        X_MAX_LENGTH_BYTES,
+        _STREAMS,
+        SIZE,
+        planned=_CLASSIC,
+        policy_key="max-length-bytes",
+        stricter=is_smaller,
+        engine_field="retention",
+        about="the stream drops its oldest messages beyond this size",
+    ),
+    *(
+        Argument(
+            name,
+            _EXCHANGES,
+            EXCHANGE_NAME,
+            policy_key="alternate-exchange" if name == ALTERNATE_KEYS[0] else "",
+            engine_field="alternate",
+            about="the exchange for messages that match no binding",
+        )
+        for name in ALTERNATE_KEYS
+    ),
+    Argument(
+        X_PARTITIONS,
+        frozenset({Target.PARTITIONED}),
+        PARTITION_COUNT,
+        engine_field="partition_count",
+        about="the number of partitions; it cannot change",
+    ),
+    Argument(
+        X_MATCH,
+        frozenset({Target.BINDING}),
+        choice(HeadersMatch),
+        about="whether all or any of the binding's arguments must equal the message's headers",
+    ),
+    *_planned(
+        _CLASSIC,
+        *("x-consumer-disconnected-timeout", "x-consumer-timeout", "x-dead-letter-exchange"),
+        *("x-dead-letter-routing-key", "x-dead-letter-strategy", "x-delayed-retry-max", "x-delayed-retry-min"),
+        *("x-delayed-retry-type", "x-delivery-limit", "x-expires", "x-initial-cluster-size"),
+        *("x-max-in-memory-bytes", "x-max-in-memory-length", "x-max-length", "x-message-ttl", "x-overflow"),
+        *("x-queue-leader-locator", "x-queue-mode", "x-queue-version"),
+        *("x-stream-filter-size-bytes", "x-stream-max-segment-size-bytes"),
+    ),
+    *_planned_argument(
+        _CLASSIC,
+        *("x-max-priority", "x-member-placement-tag", "x-queue-master-locator", "x-quorum-initial-group-size"),
+        *("x-quorum-target-group-size", "x-single-active-consumer"),
+    ),
+    *_planned_argument(
+        _CLASSIC | _EXCHANGES, "x-cache-size", "x-cache-ttl", "x-deduplication-header", "x-message-deduplication"
+    ),
+    *_planned_argument(
+        _EXCHANGES,
+        *("x-algorithm", "x-delayed-exchange", "x-delayed-type", "x-hash-on", "x-persist-messages", "x-persist-ms"),
+        *("x-recent-history-length", "x-recent-history-no-store", "x-super-stream"),
+    ),
+    *_planned_key("delayed-message", "federation-upstream", "federation-upstream-set"),
+)
+
+BY_NAME: Final[Mapping[str, Argument]] = {row.name: row for row in ARGUMENTS if row.name}
+BY_POLICY_KEY: Final[Mapping[str, Argument]] = {
+    row.policy_key: row for row in ARGUMENTS if row.policy_key and row.applies_to
+}
+PLANNED_POLICY_KEYS: Final = frozenset(row.policy_key for row in ARGUMENTS if row.policy_key and not row.applies_to)
+
+
+def document() -> str:
+    """Return the supported rows as a table for docs/configuration.md."""
+    lines = ["| argument | of | value | policy key | operators | what it sets |", "|---|---|---|---|---|---|"]
+    for row in ARGUMENTS:
+        if row.type is not None:
+            targets = ", ".join(target.value for target in Target if target in row.applies_to)
+            wanted = row.type.wanted.removeprefix("use ").removeprefix("send ").removeprefix("write ")
+            key = f"`{row.policy_key}`" if row.policy_key else ""
+            lines.append(
+                f"| `{row.name}` | {targets} | {wanted} | {key} | {'yes' if row.stricter else ''} | {row.about} |"
+            )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,114 @@
+"""Walks the table of arguments: each row has a rule, a place in the engine, a policy's key that works, and a line of
+documentation."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from penstock.metadata.argument_rules import check_exchange_arguments, check_queue_arguments
+from penstock.metadata.argument_table import (
+    AGE,
+    ARGUMENTS,
+    BOOLEAN,
+    BY_NAME,
+    BY_POLICY_KEY,
+    EXCHANGE_NAME,
+    PARTITION_COUNT,
+    PLANNED_POLICY_KEYS,
+    SIZE,
+    Argument,
+    Target,
+    document,
+)
+from penstock.metadata.policies import check_policy, make_policy
+from penstock.model.arguments import Arguments, Value
+from penstock.model.errors import InvalidArgumentError, Thing
+from penstock.model.records import Exchange, ExchangeKind, HeadersMatch, Level, Queue, QueueKind
+
+CONFIGURATION = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
+SUPPORTED = [row for row in ARGUMENTS if row.type is not None]
+PLANNED = [row for row in ARGUMENTS if row.planned]
+THING = Thing("queue", "q", "/")
+STREAM: Arguments = {"x-queue-type": "stream"}
+
+
+def name_of(row: Argument) -> str:
+    return row.name or row.policy_key
+
+
+def good(row: Argument) -> Value:
+    by_type: list[tuple[object, Value]] = [
+        (BOOLEAN, True),
+        (AGE, "7D"),
+        (SIZE, 5_000),
+        (EXCHANGE_NAME, "lost"),
+        (PARTITION_COUNT, 4),
+    ]
+    found = [value for type_, value in by_type if row.type is type_]
+    choices = {"x-queue-type": QueueKind.STREAM, "x-level": Level.DISK, "x-match": HeadersMatch.ANY}
+    return found[0] if found else str(choices[row.name].value)
+
+
+def declare(row: Argument, target: Target, value: Value) -> None:
+    if target is Target.STREAM:
+        check_queue_arguments(THING, {**STREAM, row.name: value})
+    elif target is Target.CLASSIC:
+        check_queue_arguments(THING, {row.name: value})
+    else:
+        kind = ExchangeKind.SUPER_STREAM if target is Target.PARTITIONED else ExchangeKind.TOPIC
+        check_exchange_arguments(THING, {row.name: value}, kind)
+
+
+def test_each_name_and_each_key_has_one_row() -> None:
+    names = [row.name for row in ARGUMENTS if row.name]
+    keys = [row.policy_key for row in ARGUMENTS if row.policy_key]
+
+    assert len(BY_NAME) == len(names)
+    assert len(keys) == len(set(keys))
+    assert PLANNED_POLICY_KEYS.isdisjoint(BY_POLICY_KEY)
+
+
+@pytest.mark.parametrize("row", SUPPORTED, ids=name_of)
+def test_a_declaration_takes_good_values_and_refuses_others(row: Argument) -> None:
+    for target in row.applies_to - {Target.BINDING}:
+        declare(row, target, good(row))
+        with pytest.raises(InvalidArgumentError) as refused:
+            declare(row, target, [])
+        assert refused.value.field in (row.name, "partitions")
+
+
+@pytest.mark.parametrize("row", PLANNED, ids=name_of)
+def test_a_planned_argument_is_refused_by_name(row: Argument) -> None:
+    for target in row.planned:
+        with pytest.raises(InvalidArgumentError, match=f"'{row.name}' that is not supported yet"):
+            declare(row, target, 1)
+
+
+@pytest.mark.parametrize("row", [row for row in SUPPORTED if row.engine_field], ids=name_of)
+def test_the_engine_gets_the_value_by_a_property(row: Argument) -> None:
+    owner: type = Queue if row.applies_to & {Target.CLASSIC, Target.STREAM} else Exchange
+
+    assert isinstance(getattr(owner, row.engine_field), property)
+
+
+@pytest.mark.parametrize("row", BY_POLICY_KEY.values(), ids=name_of)
+def test_a_policy_sets_it_and_an_operator_where_values_can_be_compared(row: Argument) -> None:
+    apply_to = "streams" if row.applies_to == {Target.STREAM} else "all"
+    policy = make_policy("p", ".*", apply_to, 0, {row.policy_key: good(row)})
+
+    check_policy("/", policy, is_operator=False)
+    if row.stricter is None:
+        with pytest.raises(InvalidArgumentError, match="is not an operator's"):
+            check_policy("/", policy, is_operator=True)
+    else:
+        check_policy("/", policy, is_operator=True)
+        assert not row.stricter(good(row), good(row))
+    with pytest.raises(InvalidArgumentError) as refused:
+        check_policy("/", replace(policy, definition={row.policy_key: []}), is_operator=False)
+    assert refused.value.field == f"definition.{row.policy_key}"
+
+
+def test_the_documentation_has_each_row() -> None:
+    assert document() in CONFIGURATION.read_text()
+    assert document().count("\n") == len(SUPPORTED) + 2
