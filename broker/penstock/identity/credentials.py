@@ -3,7 +3,8 @@ It holds keyed digests, never passwords; the stored hash is part of the digest, 
 itself."""
 
 import hashlib
-from collections import OrderedDict
+
+from cachetools import LRUCache
 
 KEY_BYTES = 32
 
@@ -15,8 +16,7 @@ class CredentialCache:
         assert len(key) == KEY_BYTES
         assert entries_max > 0
         self._key = key
-        self._entries_max = entries_max
-        self._digests: OrderedDict[bytes, None] = OrderedDict()
+        self._digests: LRUCache[bytes, bool] = LRUCache(entries_max)
 
     def __len__(self) -> int:
         return len(self._digests)
@@ -31,12 +31,7 @@ class CredentialCache:
         return digest.digest()
 
     def knows(self, digest: bytes) -> bool:
-        if digest not in self._digests:
-            return False
-        self._digests.move_to_end(digest)
-        return True
+        return self._digests.get(digest, False)
 
     def remember(self, digest: bytes) -> None:
-        self._digests[digest] = None
-        if len(self._digests) > self._entries_max:
-            self._digests.popitem(last=False)
+        self._digests[digest] = True

@@ -5,10 +5,11 @@ many have at once is asked once. How many may wait for answers is bounded."""
 
 import hashlib
 import os
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
+
+from cachetools import TTLCache
 
 from penstock.identity import Allowance, Person, Tag, UndecidedError
 from penstock.identity.sign_in import NOT_HERE
@@ -40,11 +41,9 @@ class HttpBackend:
 
     def __init__(self, urls: HttpUrls, cache_seconds: float, ask: Ask, clock: Clock) -> None:
         self._urls = urls
-        self._cache_seconds = cache_seconds
         self._ask = ask
-        self._clock = clock
         self._key = os.urandom(32)
-        self._answers: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
+        self._answers: TTLCache[bytes, str] = TTLCache(ANSWERS_MAX, cache_seconds, timer=clock.monotonic)
         self._asking = SingleFlight[str]("http back-end", DECISIONS_WAITING_MAX, _busy)
 
     async def log_in(self, name: str, password: str, *, source: Source = NOWHERE) -> Person:
@@ -98,17 +97,14 @@ class HttpBackend:
         return answer.split()[:1] == ["allow"]
 
     def _known(self, url: str, question: Mapping[str, str]) -> str | None:
-        found = self._answers.get(self._digest(url, question))
-        return found[1] if found is not None and found[0] > self._clock.monotonic() else None
+        return self._answers.get(self._digest(url, question))
 
     async def _asked(self, url: str, question: Mapping[str, str]) -> str:
         digest = self._digest(url, question)
 
         async def ask() -> str:
             answer = (await self._ask(url, question)).strip().lower() or "deny"
-            self._answers[digest] = (self._clock.monotonic() + self._cache_seconds, answer)
-            if len(self._answers) > ANSWERS_MAX:
-                self._answers.popitem(last=False)
+            self._answers[digest] = answer
             return answer
 
         return await self._asking.run(digest, ask)

@@ -3,9 +3,10 @@ password would, as with RabbitMQ and LavinMQ. The signature is checked once for 
 that was checked with an earlier set is checked anew. The time is checked at every call."""
 
 import hashlib
-from collections import OrderedDict
 from dataclasses import replace
 from typing import Any, Final
+
+from cachetools import LRUCache
 
 from penstock.identity import Person, TokenRules, Visitor, visitor_of
 from penstock.identity.sign_in import NOT_HERE
@@ -30,7 +31,7 @@ class TokenBackend:
         self._issuer = issuer
         self._skew_ms = int(skew_seconds * 1_000)
         self._clock = clock
-        self._known: OrderedDict[bytes, Visitor] = OrderedDict()
+        self._known: LRUCache[bytes, Visitor] = LRUCache(TOKENS_MAX)
         self._known_version = keys.version
 
     async def log_in(self, name: str, password: str, *, source: Source = NOWHERE) -> Person:
@@ -46,14 +47,12 @@ class TokenBackend:
         visitor = self._by_digest().get(digest)
         if visitor is None:
             visitor = await self._verified(token)
-            known = self._by_digest()  # nothing has changed the keys since one of them was taken for this token
-            known[digest] = visitor
-            if len(known) > TOKENS_MAX:
-                known.popitem(last=False)
+            # The keys are those that verified this token: nothing has run in between.
+            self._by_digest()[digest] = visitor
         self._check_time(visitor)
         return visitor
 
-    def _by_digest(self) -> OrderedDict[bytes, Visitor]:
+    def _by_digest(self) -> LRUCache[bytes, Visitor]:
         """Return the tokens that were verified by the keys that there are now."""
         if self._known_version != self._keys.version:
             self._known.clear()

@@ -4,12 +4,13 @@ readers."""
 
 import asyncio
 import struct
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
+
+from cachetools import LRUCache
 
 from penstock.archive.errors import ArchiveError
 from penstock.archive.folder import MANIFEST, folder_of, read_manifest
@@ -44,7 +45,7 @@ class Archives:
         self._folder = folder
         self._threads = ThreadPoolExecutor(ARCHIVE_THREADS_MAX, thread_name_prefix="archive")
         # By folder; what a manifest was read from says whether it is still the one that is there.
-        self._manifests: OrderedDict[Path, tuple[Signature, Manifest]] = OrderedDict()
+        self._manifests: LRUCache[Path, tuple[Signature, Manifest]] = LRUCache(ARCHIVE_MANIFESTS_MAX)
 
     def close(self) -> None:
         self._threads.shutdown()
@@ -113,6 +114,4 @@ class Archives:
             return kept[1]
         manifest = read_manifest(folder, part.vhost, part.stream)
         self._manifests[folder] = (signature, manifest)
-        if len(self._manifests) > ARCHIVE_MANIFESTS_MAX:
-            self._manifests.popitem(last=False)
         return manifest

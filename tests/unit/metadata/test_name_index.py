@@ -1,10 +1,10 @@
 """Names in pages."""
 
-from penstock.metadata.name_index import BUCKET_MAX, NameIndex
+from penstock.metadata.name_index import NameIndex
 
 
 def test_pages_follow_each_other_without_gap_or_overlap() -> None:
-    names = [f"n{number:05}" for number in range(BUCKET_MAX * 2 + 7)]
+    names = [f"n{number:05}" for number in range(2_055)]
     index = NameIndex(reversed(names))
 
     seen: list[str] = []
