@@ -3,7 +3,7 @@ connected then, so the user must get in."""
 
 import time
 
-from broker import GUEST, Broker, RawCall, admin, administration, credentials, grpc, messaging, penstock, run, wire
+from rig import GUEST, Broker, RawCall, admin, administration, credentials, grpc, messaging, penstock, run, wire
 
 COUNT = 12
 PATH = "/penstock.v1.MessagingService/Get"

@@ -48,7 +48,7 @@ def check():
             settings = load_settings(None, {**given, "auth_backends": backends}, {})
             sign_in = make_sign_in(settings, accounts, http_client, SystemClock())
             try:
-                person = await authenticate(sign_in, credentials_of(authorization), Connection(1, FAR))
+                person = await authenticate(sign_in, credentials_of(authorization), Connection(1, FAR))  # type: ignore[arg-type]
                 found[name] = f"let in{' as administrator' if person.is_administrator else ''}"
             except (NotAuthenticatedError, FaultError):
                 found[name] = "refused"

@@ -67,7 +67,7 @@ class MachineAgainstModel(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        apply_changes(self.shard, changes_of(self.machine.state))
+        apply_changes(self.shard, changes_of(self.machine.state))  # type: ignore[arg-type]
 
     # ------------------------------------------------------------ rules
 
@@ -174,7 +174,7 @@ class MachineAgainstModel(RuleBasedStateMachine):
         except RefusedError as refusal:
             refused = type(refusal)
         else:
-            apply_changes(self.shard, decision.changes)
+            apply_changes(self.shard, decision.changes)  # type: ignore[arg-type]
         assert refused is expected
 
     def end_refusal(self, source: str, destination: str, connection: int) -> type[RefusedError] | None:

@@ -55,14 +55,14 @@ def perform(machine: Machine, what: str, name: str, number: int) -> None:
 @given(st.lists(commands, max_size=20), st.integers(0, 100))
 def test_streams_come_and_go_in_any_order(asked: list[tuple[str, str, int]], kept_percent: int) -> None:
     machine, shard = Machine(), FakeShard()
-    apply_changes(shard, changes_of(machine.state))
+    apply_changes(shard, changes_of(machine.state))  # type: ignore[arg-type]
     for command in asked:
         before = len(machine.entries), len(machine.changes)
         with suppress(RefusedError):
             perform(machine, *command)
             continue
         assert (len(machine.entries), len(machine.changes)) == before, "a refusal changed something"
-    apply_changes(shard, machine.changes)
+    apply_changes(shard, machine.changes)  # type: ignore[arg-type]
 
     for exchange in machine.state.exchanges:
         for key in KEYS:

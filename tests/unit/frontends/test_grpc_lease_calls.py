@@ -2,6 +2,7 @@
 
 from google.protobuf.message import Message
 
+from penstock.model.names import VhostName
 from penstock.native import QueueCounts
 from penstock.v1 import admin_pb2 as admin
 from penstock.v1 import messaging_pb2 as wire
@@ -22,7 +23,7 @@ async def call(world: World, method: str, request: Message):
 
 async def filled(world: World, name: str, ready_count: int) -> None:
     await ask(world, "DeclareQueue", admin.DeclareQueueRequest(queue=admin.Queue(name=name, durable=True)))
-    world.storage.shards["/"].counts[name] = QueueCounts(ready_count=ready_count)
+    world.storage.shards[VhostName("/")].counts[name] = QueueCounts(ready_count=ready_count)
 
 
 def test_a_lease_is_reserved_listed_and_acknowledged():
@@ -51,7 +52,7 @@ def test_leases_from_a_number_on_are_released():
             wanted = wire.ReserveLeaseRequest(queue="orders", owner="lake", lease=lease, messages_max=3)
             await call(world, "ReserveLease", wanted)
 
-        request = wire.ReleaseLeasesRequest(queue="orders", owner="lake", **{"from": 2})
+        request = wire.ReleaseLeasesRequest(queue="orders", owner="lake", **{"from": 2})  # type: ignore[arg-type]
 
         assert (await call(world, "ReleaseLeases", request)).released_count == 3
 

@@ -26,7 +26,7 @@ def stream(kind, authorization, *, again=False):
         "get": OpenGet(vhost="", queue="jobs"),
         "stage": OpenStage(vhost="", stage="rows", stream="events", exchange="", routing_key=""),
     }[kind]
-    return FakeCall(request, authorization=authorization, again=again)
+    return FakeCall(request, authorization=authorization, again=again)  # type: ignore[arg-type]
 
 
 async def declare(world):
@@ -128,7 +128,7 @@ def test_a_newer_token_counts_in_the_place_of_the_one_a_stream_was_opened_with()
 
         kind, answer = await world.ask(refresh(second))
         assert kind == "answer"
-        assert admin.RefreshTokenResponse.FromString(answer).expires_at_ms == world.clock.ms + 600_000
+        assert admin.RefreshTokenResponse.FromString(answer).expires_at_ms == world.clock.ms + 600_000  # type: ignore[arg-type]
         assert (world.listener.rechecked, world.listener.recheck_count) == ([1], 0)
 
         world.clock.ms += 60_000

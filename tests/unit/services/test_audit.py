@@ -1,6 +1,7 @@
 """The log of administrative actions: who did what to what, and never a secret."""
 
 import json
+from typing import Any
 
 import pytest
 import structlog
@@ -16,7 +17,7 @@ def told(*calls):
 
 
 def all_told(*calls):
-    found = []
+    found: list[Any] = []
 
     async def scenario(world: World) -> None:
         with structlog.testing.capture_logs() as lines:

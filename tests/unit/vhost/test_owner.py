@@ -32,7 +32,7 @@ class World:
         self.shard = shard or FakeShard()
         self.definitions = FakeDefinitions()
         self.tasks = Tasks()
-        self.owner = Owner(VhostTopology(VhostName("/")), self.shard, self.definitions, retry_seconds=0)
+        self.owner = Owner(VhostTopology(VhostName("/")), self.shard, self.definitions, retry_seconds=0)  # type: ignore[arg-type]
 
     def start(self) -> None:
         self.tasks.spawn(self.owner.run(), name="owner")

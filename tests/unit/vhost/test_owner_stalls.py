@@ -15,7 +15,7 @@ from support.vhost_fakes import FakeBackup, FakeDefinitions, FakeShard, Tasks
 class World:
     def __init__(self) -> None:
         self.shard = FakeShard()
-        self.owner = Owner(VhostTopology(VhostName("/")), self.shard, FakeDefinitions(), retry_seconds=0)
+        self.owner = Owner(VhostTopology(VhostName("/")), self.shard, FakeDefinitions(), retry_seconds=0)  # type: ignore[arg-type]
 
 
 def play(scenario: Callable[[World], Awaitable[None]]) -> None:

@@ -22,7 +22,7 @@ ME = ConnectionId(1)
 class World:
     def __init__(self, shard: FakeShard) -> None:
         self.shard = shard
-        self.owner = Owner(VhostTopology(VhostName("/")), shard, FakeDefinitions())
+        self.owner = Owner(VhostTopology(VhostName("/")), shard, FakeDefinitions())  # type: ignore[arg-type]
 
     async def submit_all(self, *commands: Command) -> None:
         await asyncio.gather(*(self.owner.submit(command) for command in commands))

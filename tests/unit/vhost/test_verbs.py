@@ -48,8 +48,8 @@ class World:
         self.tasks = Tasks()
         self.definitions = FakeDefinitions()
         topology = VhostTopology(VhostName("/"))
-        apply_changes(self.shard, changes_of(topology))
-        owner = Owner(topology, self.shard, self.definitions)
+        apply_changes(self.shard, changes_of(topology))  # type: ignore[arg-type]
+        owner = Owner(topology, self.shard, self.definitions)  # type: ignore[arg-type]
         self.vhost = Vhost(owner, lambda: TOKEN)
         self.tasks.spawn(owner.run(), name="owner")
 
