@@ -4,6 +4,9 @@ SHELL := bash
 BIN := .venv/bin
 RUST := $(shell find broker/rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 PYTEST := $(BIN)/python -m pytest
+# Processes that run quick tests; each test file runs in one of them.
+WORKERS ?= 2
+PARALLEL := -n $(WORKERS) --dist loadfile
 
 .PHONY: $(shell sed -n 's|^\([a-z0-9-]*\):.*## .*|\1|p' Makefile)
 
@@ -71,13 +74,13 @@ charts-lint: .venv/.dev ## helm lint, and every values file rendered and checked
 test: test-rust test-python ## all quick tests, Rust and Python
 
 test-fast: setup .venv/.dev ## the tests that start no broker, and the rules about the code (under 3 minutes)
-	$(PYTEST) tests/unit tests/property tests/house --quiet
+	$(PYTEST) $(PARALLEL) tests/unit tests/property tests/house --quiet
 
 test-rust: ## the crates' tests
 	cargo test --workspace --features penstock-serve/flight --locked --quiet
 
-test-python: setup .venv/.dev ## the quick Python tests
-	$(PYTEST) tests --ignore tests/crash --ignore tests/conformance --ignore tests/spark --ignore tests/hostile --ignore tests/repro
+test-python: setup .venv/.dev ## the quick Python tests but those of `lint` (WORKERS=2)
+	$(PYTEST) $(PARALLEL) tests --ignore tests/house --ignore tests/crash --ignore tests/conformance --ignore tests/spark --ignore tests/hostile --ignore tests/repro
 
 test-spark: setup .venv/.spark ## the Spark connector in one shared session (needs Java 17; installs PySpark)
 	$(PYTEST) tests/spark -s --timeout 500

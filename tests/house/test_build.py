@@ -43,3 +43,10 @@ def prerequisites(target: str) -> list[str]:
     found = re.search(rf"^{re.escape(target)}:([^#\n]*)", MAKEFILE, re.MULTILINE)
     assert found is not None, target
     return found[1].split()
+
+
+def test_the_fast_tests_are_those_that_start_no_broker() -> None:
+    recipe = re.search(r"^test-fast:.*\n\t(.*)", MAKEFILE, re.MULTILINE)
+
+    assert recipe is not None
+    assert set(re.findall(r"tests/\w+", recipe[1])) == {"tests/unit", "tests/property", "tests/house"}
