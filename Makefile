@@ -161,7 +161,7 @@ lint: setup .venv/.dev ## every check that runs nothing
 proto: .venv/.dev ## generate broker/penstock/v1 from proto/
 	$(BIN)/python tools/generate_protobuf.py
 
-verbs: .venv/.installed ## generate the client's verbs for threads from those for asyncio
+verbs: .venv/.dev ## generate the client's verbs for threads from those for asyncio
 	$(BIN)/python tools/generate_client.py
 
 lock: ## resolve pyproject.toml into requirements.lock anew

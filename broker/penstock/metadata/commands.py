@@ -3,15 +3,13 @@ randomness, the connection that asks) travels in them. Names are expected to hav
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from penstock.metadata.limits import Limits
+from penstock.metadata.policies import Policy
 from penstock.model.arguments import Arguments
 from penstock.model.names import ConnectionId, ExchangeName, QueueId, QueueName
 from penstock.model.records import Binding
-
-if TYPE_CHECKING:
-    from penstock.metadata.limits import Limits
-    from penstock.metadata.policies import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +112,7 @@ class DeleteStream:
 
 @dataclass(frozen=True, slots=True)
 class SetPolicy:
-    policy: "Policy"
+    policy: Policy
     is_operator: bool = False
 
 
@@ -126,7 +124,7 @@ class ClearPolicy:
 
 @dataclass(frozen=True, slots=True)
 class SetLimits:
-    limits: "Limits"
+    limits: Limits
 
 
 Command: TypeAlias = (

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from penstock.metadata import bindings as binding_rules
-from penstock.metadata import exchanges, limits, policies, queues, streams
+from penstock.metadata import exchanges, limit_rules, policy_rules, queues, streams
 from penstock.metadata.commands import (
     Bind,
     ClearPolicy,
@@ -40,11 +40,11 @@ _RULES: Final[dict[type, _Rule]] = {
     Unbind: binding_rules.unbind,
     ConnectionClosed: queues.connection_closed,
     QueueUnused: queues.unused,
-    SetPolicy: policies.set_policy,
-    ClearPolicy: policies.clear_policy,
+    SetPolicy: policy_rules.set_policy,
+    ClearPolicy: policy_rules.clear_policy,
     DeclareStream: streams.declare,
     DeleteStream: streams.delete,
-    SetLimits: limits.set_limits,
+    SetLimits: limit_rules.set_limits,
 }
 
 

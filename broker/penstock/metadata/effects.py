@@ -5,14 +5,12 @@ Both lists are in the order in which they must happen.
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from penstock.metadata.limits import Limits
+from penstock.metadata.policies import Policy
 from penstock.model.names import ExchangeName, QueueId, QueueName
 from penstock.model.records import Binding, Exchange, Queue, Route
-
-if TYPE_CHECKING:
-    from penstock.metadata.limits import Limits
-    from penstock.metadata.policies import Policy
 
 # ---------------------------------------------------------------- for the definitions file
 
@@ -57,13 +55,13 @@ class PersistUnbound:
 class PersistPolicies:
     """All of them, for a file of their own: they are few and written whole."""
 
-    policies: "tuple[Policy, ...]"
+    policies: tuple[Policy, ...]
     is_operator: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PersistLimits:
-    limits: "Limits"
+    limits: Limits
 
 
 Entry: TypeAlias = (

@@ -9,7 +9,7 @@ from penstock.metadata.effects import (
     PersistExchange,
     PutExchange,
 )
-from penstock.metadata.policies import effective_exchange
+from penstock.metadata.policy_rules import effective_exchange
 from penstock.metadata.removal import remove_exchange
 from penstock.metadata.topology import PREDECLARED_NAMES, VhostTopology
 from penstock.model.arguments import Arguments, difference, show

@@ -3,8 +3,8 @@
 from penstock.metadata.argument_rules import check_queue_arguments
 from penstock.metadata.commands import ConnectionClosed, DeclareQueue, DeleteQueue, PurgeQueue, QueueUnused
 from penstock.metadata.effects import Decision, Done, EmptyQueue, PersistQueue, PutQueue, QueueDeclared
-from penstock.metadata.limits import check_dedicated, check_queues
-from penstock.metadata.policies import effective_queue
+from penstock.metadata.limit_rules import check_dedicated, check_queues
+from penstock.metadata.policy_rules import effective_queue
 from penstock.metadata.removal import remove_queue
 from penstock.metadata.topology import VhostTopology
 from penstock.model.arguments import Arguments, difference, show

@@ -21,7 +21,7 @@ from penstock.metadata.effects import (
     PutQueue,
 )
 from penstock.metadata.limits import NO_LIMITS
-from penstock.metadata.policies import effective_exchange, effective_queue
+from penstock.metadata.policy_rules import effective_exchange, effective_queue
 from penstock.metadata.topology import PREDECLARED_NAMES, VhostTopology
 from penstock.model.arguments import Frozen
 from penstock.model.errors import StorageError, Thing

@@ -13,7 +13,7 @@ from penstock.metadata import bindings, exchanges, queues
 from penstock.metadata.argument_rules import check_partition_count
 from penstock.metadata.commands import Bind, DeclareExchange, DeclareQueue, DeclareStream, DeleteStream
 from penstock.metadata.effects import Decision, Done, StreamDeclared
-from penstock.metadata.limits import check_dedicated, check_queues
+from penstock.metadata.limit_rules import check_dedicated, check_queues
 from penstock.metadata.removal import remove_exchange, remove_queue
 from penstock.metadata.topology import VhostTopology
 from penstock.model.errors import InvalidArgumentError, LimitReachedError, NotFoundError, PreconditionFailedError

@@ -1,6 +1,6 @@
 """The broker's process: settings, launcher, signals. The only room that knows all the others."""
 
-from penstock.node.config import ConfigurationError, Settings, load_settings, load_with_origins
-from penstock.node.process import StartError, run
+from penstock.node.config import ConfigurationError, Settings, StartError, load_settings, load_with_origins
+from penstock.node.process import run
 
 __all__ = ["ConfigurationError", "Settings", "StartError", "load_settings", "load_with_origins", "run"]

@@ -43,6 +43,10 @@ class ConfigurationError(Exception):
     """The settings cannot be used; each line of the text names one of them, the rule and where it was set."""
 
 
+class StartError(Exception):
+    """The broker cannot start; the text says why and what to do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     host: str

@@ -25,11 +25,10 @@ from penstock.kit.tasks import spawn
 from penstock.model.names import DEFAULT_VHOST, SERVER_NAMED_RANDOM_LENGTH
 from penstock.native import Engine, Server, Tls, version
 from penstock.node.backends import make_sign_in
-from penstock.node.config import Settings
+from penstock.node.config import Settings, StartError
 from penstock.node.files import connections_that_fit
 from penstock.node.first_user import choose_first_user, is_beyond_loopback
 from penstock.node.notices import listen
-from penstock.node.process import StartError
 from penstock.node.reloading import Reloading
 from penstock.node.state import BrokerState, Phase
 from penstock.node.tls import TlsFiles, tls_files

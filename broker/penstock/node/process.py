@@ -12,17 +12,13 @@ from penstock.kit.memory import return_large_blocks, trim, trim_now_and_then
 from penstock.kit.tasks import log_bugs_of_callbacks, spawn
 from penstock.kit.threads import use_threads
 from penstock.model.errors import FaultError, RefusedError
-from penstock.node.config import Settings
+from penstock.node.config import Settings, StartError
 from penstock.node.files import raise_files_max
 
 if TYPE_CHECKING:
     from penstock.node.launcher import Broker
 
 _log = logger("broker")
-
-
-class StartError(Exception):
-    """The broker cannot start; the text says why and what to do."""
 
 
 def run(settings: Settings, load: Callable[[], Settings] | None = None) -> None:

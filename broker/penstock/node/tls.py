@@ -10,8 +10,7 @@ from typing import Final
 
 from penstock.kit.logging import logger
 from penstock.native import Tls
-from penstock.node.config import Settings
-from penstock.node.process import StartError
+from penstock.node.config import Settings, StartError
 
 LOOK_SECONDS: Final = 5.0
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.metadata.commands import DeclareStream
 from penstock.metadata.decide import decide
-from penstock.metadata.limits import DEDICATED_MAX
+from penstock.metadata.limit_rules import DEDICATED_MAX
 from penstock.model.arguments import Value
 from penstock.model.errors import InvalidArgumentError, LimitReachedError, PreconditionFailedError
 from support.machine import Machine

@@ -6,7 +6,8 @@ from penstock.metadata import changes_of, entries_of, restore
 from penstock.metadata.argument_table import PLANNED_POLICY_KEYS
 from penstock.metadata.commands import ClearPolicy, SetPolicy
 from penstock.metadata.effects import PersistPolicies, PutExchange, PutQueue
-from penstock.metadata.policies import POLICIES_MAX, ApplyTo, Policy, make_policy
+from penstock.metadata.policies import ApplyTo, Policy, make_policy
+from penstock.metadata.policy_rules import POLICIES_MAX
 from penstock.model.errors import InvalidArgumentError, NotFoundError, RefusedError, TooLargeError
 from penstock.model.names import QueueName, VhostName
 from support.machine import Machine
@@ -236,7 +237,7 @@ def test_a_policy_that_is_not_there_cannot_be_cleared(machine):
 def test_there_is_a_bound_on_the_memory_of_their_patterns(machine, monkeypatch):
     put(machine, "one", r"\w{8}", {"level": "os"})
     size = machine.state.policies["one"].compiled.size
-    monkeypatch.setattr("penstock.metadata.policies.PATTERNS_BYTES_MAX", 2 * size)
+    monkeypatch.setattr("penstock.metadata.policy_rules.PATTERNS_BYTES_MAX", 2 * size)
 
     put(machine, "two", r"\w{8}", {"level": "os"})
     put(machine, "two", r"\w{8}", {"level": "disk"})
@@ -252,7 +253,7 @@ def test_a_changed_policy_is_matched_with_names_before_all_policies_are(machine,
         put(machine, f"p{number}", f"^q{number}$", {"level": "disk"})
     looked_up = []
     monkeypatch.setattr(
-        "penstock.metadata.policies.matching",
+        "penstock.metadata.policy_rules.matching",
         lambda policies, name, target: looked_up.append(name) or None,  # type: ignore[func-returns-value]
     )
 

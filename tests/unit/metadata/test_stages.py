@@ -4,7 +4,8 @@ import pytest
 
 from penstock.metadata import stages
 from penstock.metadata.commands import DeclareStream, SetPolicy
-from penstock.metadata.policies import Policy, effective_queue
+from penstock.metadata.policies import Policy
+from penstock.metadata.policy_rules import effective_queue
 from penstock.metadata.stages import Target
 from penstock.metadata.streams import stream_names
 from penstock.model.errors import InvalidArgumentError, NotFoundError, PreconditionFailedError, TooLargeError

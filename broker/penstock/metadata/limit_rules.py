@@ -1,0 +1,38 @@
+"""Sets the limits of a virtual host and holds declarations to them. Whoever has the connections and moves the messages
+holds the others."""
+
+from typing import Final
+
+from penstock.metadata.commands import SetLimits
+from penstock.metadata.effects import Decision, Done, PersistLimits
+from penstock.metadata.limits import check_limits
+from penstock.metadata.topology import VhostTopology
+from penstock.model.errors import LimitReachedError, Thing
+
+DEDICATED_MAX: Final = 256
+"""Queues with a log of their own, each of which has a thread, files and maps; the engine holds to the same number."""
+
+
+def set_limits(state: VhostTopology, command: SetLimits) -> Decision:
+    """What is above a new limit stays; nothing is added to it."""
+    check_limits(state.vhost, command.limits)
+    if state.limits == command.limits:
+        return Decision(Done(0))
+    state.put_limits(command.limits)
+    return Decision(Done(), [PersistLimits(command.limits)])
+
+
+def check_queues(state: VhostTopology, thing: Thing, new_count: int = 1) -> None:
+    """Before so many are made."""
+    limit = state.limits.queues_max
+    if limit is not None and new_count > 0 and len(state.queues) + new_count > limit:
+        more = "one more" if new_count == 1 else f"{new_count} queues, more"
+        raise LimitReachedError(thing, f"would be {more} than vhost '{state.vhost}' may have", limit=limit)
+
+
+def check_dedicated(state: VhostTopology, thing: Thing, new_count: int = 1) -> None:
+    """Before so many with a log of their own are made."""
+    count = sum(queue.is_dedicated for queue in state.queues.values())
+    if new_count > 0 and count + new_count > DEDICATED_MAX:
+        rule = f"finds {count} queues with a log of their own in vhost '{state.vhost}' already"
+        raise LimitReachedError(thing, rule, limit=DEDICATED_MAX)

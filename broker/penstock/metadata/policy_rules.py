@@ -1,0 +1,139 @@
+"""Sets and clears policies and finds their effect. Of the policies that match a name the one with the highest priority
+counts; an operator's counts beside it, and the stricter value holds. A declaration goes before a policy."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from penstock.metadata.argument_table import BY_POLICY_KEY, Target
+from penstock.metadata.commands import ClearPolicy, SetPolicy
+from penstock.metadata.effects import Change, Decision, Done, PersistPolicies, PutExchange, PutQueue
+from penstock.metadata.policies import ApplyTo, Policies, Policy, check_policy
+from penstock.metadata.topology import VhostTopology
+from penstock.model.arguments import Arguments, freeze_arguments
+from penstock.model.errors import InvalidArgumentError, NotFoundError, Thing, TooLargeError
+from penstock.model.names import DEFAULT_EXCHANGE
+from penstock.model.records import ALTERNATE_KEYS, STAGE_PREFIX, Exchange, Level, Queue
+
+POLICIES_MAX: Final = 1_000
+PATTERNS_BYTES_MAX: Final = 32 * 1024 * 1024
+"""The memory of all compiled patterns of a virtual host's policies, and of its operators' policies. It also bounds the
+time that matching one name with all of them takes."""
+LEVEL: Final = "level"
+_MEANT_BY: Final[Mapping[Target, frozenset[ApplyTo]]] = {
+    Target.EXCHANGE: frozenset({ApplyTo.ALL, ApplyTo.EXCHANGES}),
+    Target.CLASSIC: frozenset({ApplyTo.ALL, ApplyTo.QUEUES, ApplyTo.CLASSIC_QUEUES}),
+    Target.STREAM: frozenset({ApplyTo.ALL, ApplyTo.QUEUES, ApplyTo.STREAMS}),
+}
+
+
+def set_policy(state: VhostTopology, command: SetPolicy) -> Decision:
+    check_policy(state.vhost, command.policy, is_operator=command.is_operator)
+    held = state.operator_policies if command.is_operator else state.policies
+    if held.get(command.policy.name) == command.policy:
+        return Decision(Done(0))
+    if command.policy.name not in held and len(held) >= POLICIES_MAX:
+        raise InvalidArgumentError(
+            state.thing("policy", command.policy.name),
+            f"would be one more than {POLICIES_MAX}",
+            "clear one that is not needed",
+        )
+    left = [policy for name, policy in held.items() if name != command.policy.name]
+    size = sum(policy.compiled.size for policy in (*left, command.policy))
+    if size > PATTERNS_BYTES_MAX:
+        raise TooLargeError(
+            Thing("pattern", command.policy.pattern),
+            f"takes {command.policy.compiled.size} bytes, and all policies of the virtual host {size}",
+            size=size,
+            size_max=PATTERNS_BYTES_MAX,
+        )
+    return _changed(state, {**held, command.policy.name: command.policy}, is_operator=command.is_operator)
+
+
+def clear_policy(state: VhostTopology, command: ClearPolicy) -> Decision:
+    held = state.operator_policies if command.is_operator else state.policies
+    if command.name not in held:
+        raise NotFoundError(state.thing("policy", command.name), "list the policies there are")
+    left = {name: policy for name, policy in held.items() if name != command.name}
+    return _changed(state, left, is_operator=command.is_operator)
+
+
+def _changed(state: VhostTopology, policies: Policies, *, is_operator: bool) -> Decision:
+    """Change the engine where the effect of the policies differs, which is only where a changed policy matches."""
+    held = state.operator_policies if is_operator else state.policies
+    names = [name for name in held.keys() | policies.keys() if held.get(name) != policies.get(name)]
+    patterns = {each[name].compiled for each in (held, policies) for name in names if name in each}
+    concerned = [each for each in _all_things(state) if any(pattern.matches(each.name) for pattern in patterns)]
+    before = [_effective(state, each) for each in concerned]
+    state.put_policies(policies, is_operator=is_operator)
+    changes: list[Change] = []
+    for was, now in zip(before, (_effective(state, each) for each in concerned), strict=True):
+        if _for_engine(was) != _for_engine(now):
+            changes.append(PutExchange(now) if isinstance(now, Exchange) else PutQueue(now))
+    return Decision(Done(), [PersistPolicies(tuple(policies.values()), is_operator=is_operator)], changes)
+
+
+def _for_engine(thing: Exchange | Queue) -> tuple[object, Level | None]:
+    """What of it a policy may change."""
+    return freeze_arguments(thing.arguments), thing.least_level if isinstance(thing, Queue) else None
+
+
+def _all_things(state: VhostTopology) -> list[Exchange | Queue]:
+    exchanges = [each for each in state.exchanges.values() if each.name != DEFAULT_EXCHANGE]
+    return [*exchanges, *state.queues.values()]
+
+
+def _effective(state: VhostTopology, thing: Exchange | Queue) -> Exchange | Queue:
+    return effective_exchange(state, thing) if isinstance(thing, Exchange) else effective_queue(state, thing)
+
+
+def effective_exchange(state: VhostTopology, exchange: Exchange) -> Exchange:
+    """The exchange as the engine shall have it: with what policies add to its arguments."""
+    if not state.has_policies or exchange.name == DEFAULT_EXCHANGE:
+        return exchange
+    added = _added(state, exchange.name, exchange.arguments, Target.EXCHANGE)
+    return replace(exchange, arguments=added) if added is not exchange.arguments else exchange
+
+
+def effective_queue(state: VhostTopology, queue: Queue) -> Queue:
+    if not state.has_policies or queue.name.startswith(STAGE_PREFIX):
+        return queue  # what a stage promises and keeps is the broker's to say
+    target = Target.STREAM if queue.is_stream else Target.CLASSIC
+    added = _added(state, queue.name, queue.arguments, target)
+    least = _least_level(state, queue.name, target)
+    return replace(queue, arguments=added, least_level=least) if added is not queue.arguments else queue
+
+
+def _least_level(state: VhostTopology, name: str, target: Target) -> Level | None:
+    """None for `os`, which every message has."""
+    operator = matching(state.operator_policies.values(), name, target)
+    return Level.DISK if operator is not None and operator.definition.get(LEVEL) == Level.DISK else None
+
+
+def matching(policies: Iterable[Policy], name: str, target: Target) -> Policy | None:
+    """The one that counts: of the highest priority, and of several such the first by name."""
+    found = [policy for policy in policies if policy.apply_to in _MEANT_BY[target] and policy.compiled.matches(name)]
+    return min(found, key=lambda policy: (-policy.priority, policy.name), default=None)
+
+
+def _added(state: VhostTopology, name: str, arguments: Arguments, target: Target) -> Arguments:
+    policy = matching(state.policies.values(), name, target)
+    operator = matching(state.operator_policies.values(), name, target)
+    if policy is None and operator is None:
+        return arguments
+    merged = dict(arguments)
+    for key, known in BY_POLICY_KEY.items():
+        if target not in known.applies_to:
+            continue
+        if policy is not None and key in policy.definition and not _is_declared(arguments, known.name):
+            merged[known.name] = policy.definition[key]
+        if operator is not None and key in operator.definition and known.stricter is not None:
+            limit = operator.definition[key]
+            if known.name not in merged or known.stricter(limit, merged[known.name]):
+                merged[known.name] = limit
+    return merged
+
+
+def _is_declared(arguments: Arguments, argument: str) -> bool:
+    names = ALTERNATE_KEYS if argument in ALTERNATE_KEYS else (argument,)
+    return any(name in arguments for name in names)
