@@ -34,6 +34,7 @@ __all__ = [
     "Pattern",
     "PermitExchange",
     "PermitKeys",
+    "PermitUserId",
     "ProducerState",
     "Publisher",
     "QueueCounts",
@@ -156,12 +157,14 @@ class LeaseOwnerState:
 
 @final
 class ProducerState:
-    """A named producer: the highest sequence, about when it was used, whether a publisher has it open."""
+    """A named producer: the highest sequence, about when it was used, whether a publisher has it open, the user who owns it
+    or None."""
     name: str
     sequence: int
     used_at_ms: int
     is_open: bool
-    def __new__(cls, *, name: str, sequence: int, used_at_ms: int = 0, is_open: bool = False) -> Self: ...
+    owner: str | None
+    def __new__(cls, *, name: str, sequence: int, used_at_ms: int = 0, is_open: bool = False, owner: str | None = None) -> Self: ...
 
 @final
 class StageState:
@@ -208,6 +211,7 @@ class Engine:
         disk_free_bytes_min: int = 0,
         compaction_bytes_per_second: int = 0,
         producer_memory_ms: int = 0,
+        producers_of_user_max: int = 4096,
     ) -> Self: ...
     def open_shard(self, name: str, directory: str, *, page_cache_lost: bool) -> Shard:
         """Opens and recovers the log of a vhost (blocking, without the GIL). `page_cache_lost` when the last stop was not clean and
@@ -287,6 +291,8 @@ class Shard:
         """Return a queue's owners of leases in the order of their names."""
     def producer_sequence(self, name: str) -> int | None:
         """The highest sequence that is stored of a named producer."""
+    def producer_owner(self, name: str) -> str | None:
+        """Return the user who owns a producer's name; None for a name that is not there or has no owner."""
     def producers(self) -> list[ProducerState]:
         """Return the named producers in no order."""
     def delete_producer(self, name: str) -> bool:
@@ -333,6 +339,12 @@ class PermitExchange:
     vhost: str
     exchange: str
     def __new__(cls, *, vhost: str, exchange: str) -> Self: ...
+
+@final
+class PermitUserId:
+    """A publish stream has a message with another user's name as `user_id`: answered with `admit`."""
+    vhost: str
+    def __new__(cls, *, vhost: str) -> Self: ...
 
 @final
 class PermitKeys:
@@ -411,7 +423,7 @@ class QueueUnused:
 class Call:
     """A request of the listener that Python decides; the client waits for the answer. The names in it are the client's, an empty
     virtual host is the default one. `again` says that the stream is open already and goes on if it is admitted."""
-    request: UnaryCall | OpenPublish | PermitExchange | PermitKeys | OpenConsume | OpenRead | OpenGet | OpenSettle | OpenStage | ReadArchive | Enter | Disconnected | QueueUnused
+    request: UnaryCall | OpenPublish | PermitExchange | PermitUserId | PermitKeys | OpenConsume | OpenRead | OpenGet | OpenSettle | OpenStage | ReadArchive | Enter | Disconnected | QueueUnused
     authorization: str
     certificate: bytes
     peer: str
@@ -471,6 +483,9 @@ class Server:
 
     def recheck(self) -> None:
         """Users, permissions or tokens changed: every open stream asks again whether it may go on."""
+
+    def recheck_connection(self, connection: int) -> None:
+        """Make the open streams of one connection ask again whether they may go on: a token of it changed or ended."""
 
     def set_quota(self, name: str, is_user: bool, limits: dict[str, int]) -> None:
         """What a user or a virtual host may use from now on: publish_rate, publish_bytes_rate, in_flight_bytes_max, message_bytes_max,

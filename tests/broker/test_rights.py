@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 import penstock
-from penstock.v1 import messaging_pb2, messaging_pb2_grpc, streams_pb2, streams_pb2_grpc
+from penstock.v1 import message_pb2, messaging_pb2, messaging_pb2_grpc, streams_pb2, streams_pb2_grpc
 from support import Broker, eventually
 
 SECONDS_MAX = 60
@@ -34,6 +34,10 @@ def root(broker: Broker, vhost: str) -> Iterator[penstock.Connection]:
 def counts(connection: penstock.Connection) -> tuple[int, int]:
     (queue,) = (queue for queue in connection.admin.list_queues() if queue.name == "jobs")
     return queue.ready_count, queue.unsettled_count
+
+
+def basic(user: str, password: str) -> list[tuple[str, str]]:
+    return [("authorization", "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode())]
 
 
 def take_permission(root: penstock.Connection, vhost: str) -> None:
@@ -133,6 +137,48 @@ def test_what_a_client_holds_that_reads_no_more_goes_to_others(
         eventually(lambda: counts(root), (42, 0), SECONDS_MAX)
         done.set()
         stream.cancel()
+
+
+@pytest.mark.parametrize("take", [take_permission, take_reading, change_password, delete_user])
+def test_what_get_took_returns_when_its_user_may_not_read_any_more(
+    broker: Broker, vhost: str, root: penstock.Connection, take: Take
+) -> None:
+    """The connection stays open, so only the broker can return the messages."""
+    request = messaging_pb2.GetRequest(vhost=vhost, queue="jobs", count_max=10)
+    with grpc.insecure_channel(broker.address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+        stub = messaging_pb2_grpc.MessagingServiceStub(channel)
+        assert len(stub.Get(request, metadata=basic("clara", "secret"), timeout=30).deliveries) == 2
+        root.admin.set_permission("guest", vhost, ".*", ".*", ".*")
+        assert counts(root) == (0, 2)
+
+        take(root, vhost)
+
+        eventually(lambda: counts(root), (2, 0), SECONDS_MAX)
+        with pytest.raises(grpc.RpcError):
+            stub.Get(request, metadata=basic("clara", "secret"), timeout=30)
+
+
+def test_users_of_one_connection_do_not_share_what_get_took(
+    broker: Broker, vhost: str, root: penstock.Connection
+) -> None:
+    root.admin.put_user("dora", "secret")
+    root.admin.set_permission("dora", vhost, "", "", ".*")
+    request = messaging_pb2.GetRequest(vhost=vhost, queue="jobs", count_max=1)
+    everything = message_pb2.Range(first=0, last=2**64 - 1)
+    settlement = messaging_pb2.Settlement(outcome=messaging_pb2.OUTCOME_ACK, ranges=[everything])
+    settle = messaging_pb2.SettleRequest(vhost=vhost, queue="jobs", settlement=settlement)
+    with grpc.insecure_channel(broker.address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+        stub = messaging_pb2_grpc.MessagingServiceStub(channel)
+        assert len(stub.Get(request, metadata=basic("clara", "secret"), timeout=30).deliveries) == 1
+        assert stub.Settle(settle, metadata=basic("dora", "secret"), timeout=30).settled_count == 0
+        assert len(stub.Get(request, metadata=basic("dora", "secret"), timeout=30).deliveries) == 1
+
+        delete_user(root, vhost)
+
+        eventually(lambda: counts(root), (1, 1), SECONDS_MAX)
+        assert stub.Settle(settle, metadata=basic("dora", "secret"), timeout=30).settled_count == 1
+        assert counts(root) == (1, 0)
+    root.admin.delete_user("dora")
 
 
 def test_a_revoked_reader_that_reads_no_more_gives_up_its_turn(

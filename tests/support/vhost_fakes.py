@@ -63,6 +63,7 @@ class FakeShard:
         self.routes: dict[str, set[Route]] = {}
         self.streams: dict[int, FakeStream] = {}
         self.sequences: dict[str, int] = {}
+        self.producer_owners: dict[str, str] = {}
         self.reserved: dict[int, dict[str, list[LeaseState]]] = {}
         self.dedicated: set[int] = set()
         self.dedicated_max = 256
@@ -234,8 +235,15 @@ class FakeShard:
     def producer_sequence(self, name: str, /) -> int | None:
         return self.sequences.get(name)
 
+    def producer_owner(self, name: str, /) -> str | None:
+        return self.producer_owners.get(name)
+
     def producers(self) -> list[ProducerState]:
-        return [ProducerState(name=name, sequence=sequence) for name, sequence in self.sequences.items()]
+        owners = self.producer_owners
+        return [
+            ProducerState(name=name, sequence=sequence, owner=owners.get(name))
+            for name, sequence in self.sequences.items()
+        ]
 
     def delete_producer(self, name: str, /) -> bool:
         return self.sequences.pop(name, None) is not None

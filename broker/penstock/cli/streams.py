@@ -35,7 +35,7 @@ STAGE_COLUMNS = (
     "is_copying",
     "last_staged",
 )
-PRODUCER_COLUMNS = ("name", "sequence", "used", "is_open")
+PRODUCER_COLUMNS = ("name", "owner", "sequence", "used", "is_open")
 GROUP_COLUMNS = ("name", "partition", "offset", "lag", "reader_count")
 
 
@@ -279,7 +279,7 @@ def producers(
     if output is Format.JSON:
         print_json(found)
         return
-    rows = [(each.name, each.sequence, _time(each.used_at_ms), each.is_open) for each in found]
+    rows = [(each.name, each.owner, each.sequence, _time(each.used_at_ms), each.is_open) for each in found]
     print_rows(rows, PRODUCER_COLUMNS, output)
 
 

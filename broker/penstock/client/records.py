@@ -115,6 +115,8 @@ class Producer:
     sequence: int
     used_at_ms: int
     is_open: bool
+    owner: str = ""
+    """The user who opened the name first."""
 
 
 @dataclass(frozen=True, slots=True)

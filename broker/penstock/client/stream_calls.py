@@ -145,7 +145,9 @@ def list_producers(vhost: str) -> Steps[list[Producer]]:
         answer = yield from _call("ListProducers", request, streams_pb2.ListProducersResponse)
         if not answer.producers:
             return found
-        found += (Producer(each.name, each.sequence, each.used_at_ms, each.open) for each in answer.producers)
+        found += (
+            Producer(each.name, each.sequence, each.used_at_ms, each.open, each.owner) for each in answer.producers
+        )
 
 
 def delete_producer(vhost: str, producer: str) -> Steps[bool]:

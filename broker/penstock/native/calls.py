@@ -11,12 +11,13 @@ from penstock._core import (
     OpenStage,
     PermitExchange,
     PermitKeys,
+    PermitUserId,
     QueueUnused,
     ReadArchive,
     UnaryCall,
 )
 
-Admittable = OpenPublish | PermitExchange | OpenConsume | OpenRead | OpenGet | OpenSettle
+Admittable = OpenPublish | PermitExchange | PermitUserId | OpenConsume | OpenRead | OpenGet | OpenSettle
 """`Call.admit` answers these with a virtual host and a queue."""
 Question = Admittable | UnaryCall | PermitKeys | OpenStage | ReadArchive | Enter
 """These have an answer, or are refused."""

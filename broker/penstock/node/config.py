@@ -107,6 +107,12 @@ class Settings(BaseModel):
         description="Names of producers that nobody used for so long are forgotten, with how far each had published; "
         "0 is off: they never are.",
     )
+    producers_per_user_max: int = Field(
+        4_096,
+        ge=1,
+        le=65_536,
+        description="Names of producers that one user may own in a virtual host, which remembers 65,536 names.",
+    )
     tls_certificate: Path | None = Field(
         None,
         description="The broker's certificate chain, PEM: gRPC is served by TLS. Read again when it changes.",
@@ -150,8 +156,8 @@ class Settings(BaseModel):
         10.0,
         ge=0.1,
         le=600,
-        description="What a TLS handshake may take, then a connection's first request, then a request's first message "
-        "(and a second more for each 64 KiB of it). Who takes longer is closed.",
+        description="How long a TLS handshake may take, then a connection's first log-in, then a request's first "
+        "message (and a second more for each 64 KiB of it). The broker closes a connection that takes longer.",
     )
     drain_seconds: float = Field(
         10.0,

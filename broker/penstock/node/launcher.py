@@ -129,6 +129,7 @@ class Broker:
             disk_free_bytes_min=settings.disk_free_bytes_min,
             compaction_bytes_per_second=settings.compaction_bytes_per_second,
             producer_memory_ms=int(settings.producer_memory_days * 86_400_000),
+            producers_of_user_max=settings.producers_per_user_max,
         )
         self._undo.push_async_callback(self._close_engine)
         self._storage = VhostsStorage(directory, self._engine, self._accounts.forget_vhost)

@@ -5,7 +5,8 @@ already, and asks whether it may go on."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.model.errors import Thing
+from penstock.identity import Tag
+from penstock.model.errors import AccessRefusedError, Thing
 from penstock.model.names import QueueId, VhostName, exchange_name, existing_queue_name, vhost_name
 from penstock.services.connections import Connections
 from penstock.services.principal import Principal
@@ -45,6 +46,17 @@ class AdmissionVerbs:
         found = self._vhosts.get(vhost_name(vhost))
         by_key = await found.admit_publish(principal.in_vhost(found.name), exchange_name(exchange))
         return Admission(found.name, by_key=by_key)
+
+    @reading
+    async def publish_as_another(self, principal: Principal, vhost: str) -> Admission:
+        """Admit a publisher to publish with another user's name as `user_id`."""
+        if Tag.IMPERSONATOR not in principal.tags:
+            raise AccessRefusedError(
+                Thing("user", principal.name),
+                "may not publish with another user's name",
+                "let an administrator give the user the tag impersonator",
+            )
+        return Admission(self._vhosts.get(vhost_name(vhost)).name)
 
     @reading
     async def publish_keys(self, principal: Principal, vhost: str, exchange: str, keys: Sequence[str]) -> list[bool]:

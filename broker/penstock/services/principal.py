@@ -92,5 +92,11 @@ class Principal:
         self.in_broker().require_administrator(thing)
 
     def _rights(self, permissions: Allowance | None) -> Actor:
-        is_policymaker = Tag.POLICYMAKER in self.tags
-        return Actor(UserName(self.name), self.is_administrator, permissions, self.connection_id, is_policymaker)
+        return Actor(
+            UserName(self.name),
+            self.is_administrator,
+            permissions,
+            self.connection_id,
+            Tag.POLICYMAKER in self.tags,
+            Tag.MONITORING in self.tags,
+        )

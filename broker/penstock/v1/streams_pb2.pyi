@@ -349,16 +349,18 @@ class ListProducersResponse(_message.Message):
     def __init__(self, producers: _Optional[_Iterable[_Union[ProducerInfo, _Mapping]]] = ...) -> None: ...
 
 class ProducerInfo(_message.Message):
-    __slots__ = ("name", "sequence", "used_at_ms", "open")
+    __slots__ = ("name", "sequence", "used_at_ms", "open", "owner")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     USED_AT_MS_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     name: str
     sequence: int
     used_at_ms: int
     open: bool
-    def __init__(self, name: _Optional[str] = ..., sequence: _Optional[int] = ..., used_at_ms: _Optional[int] = ..., open: bool = ...) -> None: ...
+    owner: str
+    def __init__(self, name: _Optional[str] = ..., sequence: _Optional[int] = ..., used_at_ms: _Optional[int] = ..., open: bool = ..., owner: _Optional[str] = ...) -> None: ...
 
 class DeleteProducerRequest(_message.Message):
     __slots__ = ("vhost", "producer")

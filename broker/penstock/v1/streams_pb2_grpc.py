@@ -158,21 +158,21 @@ class StreamServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetProducer(self, request, context):
-        """The highest sequence that is stored of a named producer.
+        """The highest sequence that is stored of a named producer. PERMISSION_DENIED for a name of another user.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListProducers(self, request, context):
-        """Names of producers, in pages.
+        """Names of producers, in pages: the caller's own, or all for administrators and monitoring.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteProducer(self, request, context):
-        """Forgets a name: what it sends again is stored again. For administrators, because names have no owners.
+        """Forgets a name and its owner: what the producer sends again is stored again. For administrators.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

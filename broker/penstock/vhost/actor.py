@@ -25,6 +25,11 @@ class Actor:
     permissions: Permissions | None
     connection: ConnectionId
     is_policymaker: bool = False
+    is_monitoring: bool = False
+
+    def sees_all(self) -> bool:
+        """Return whether the user sees what other users own."""
+        return self.is_administrator or self.is_monitoring
 
     def require(self, access: Access, thing: Thing) -> None:
         name = thing.name

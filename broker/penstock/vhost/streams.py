@@ -13,7 +13,7 @@ from penstock.metadata.commands import DeclareStream, DeleteStream
 from penstock.metadata.effects import StreamDeclared
 from penstock.metadata.topology import VhostTopology
 from penstock.model.arguments import Arguments
-from penstock.model.errors import InvalidArgumentError, Thing
+from penstock.model.errors import AccessRefusedError, InvalidArgumentError, Thing
 from penstock.model.names import QueueId, QueueName, check_name
 from penstock.model.records import Access, Queue
 from penstock.native import GroupState, ProducerState, Shard, StreamState
@@ -169,21 +169,31 @@ class Streams:
         return any(deleted)
 
     async def producer_sequence(self, actor: Actor, producer: str) -> int | None:
-        """The highest that is stored."""
+        """Return the highest that is stored. Raises AccessRefusedError for a name of another user."""
         actor.require_entry(Thing("vhost", self._topology.vhost))
         check_name("producer", producer)
-        return await self._owner.read_engine(lambda: self._shard.producer_sequence(producer))
+        owner, sequence = await self._owner.read_engine(
+            lambda: (self._shard.producer_owner(producer), self._shard.producer_sequence(producer))
+        )
+        if owner is not None and owner != actor.user and not actor.sees_all():
+            raise AccessRefusedError(
+                Thing("producer", producer[:64], self._topology.vhost), "belongs to another user", "choose another name"
+            )
+        return sequence
 
     async def producers(self, actor: Actor, after: str, limit: int) -> list[ProducerState]:
-        """A page in the order of names, beginning after the name `after`; at most PRODUCERS_PAGE_MAX."""
+        """Return a page in the order of names, beginning after the name `after`; at most PRODUCERS_PAGE_MAX. It has the
+        user's own names; administrators and monitoring see all."""
         actor.require_entry(Thing("vhost", self._topology.vhost))
         found = await self._owner.apart(self._shard.producers)
         limit = min(limit, PRODUCERS_PAGE_MAX)
-        return heapq.nsmallest(limit, (state for state in found if state.name > after), key=lambda state: state.name)
+        sees_all = actor.sees_all()
+        shown = (state for state in found if state.name > after and (sees_all or state.owner == actor.user))
+        return heapq.nsmallest(limit, shown, key=lambda state: state.name)
 
     async def delete_producer(self, actor: Actor, producer: str) -> bool:
-        """For administrators, because names have no owners: what it published may be stored again. Gives whether it
-        was there."""
+        """Forget a name and its owner, and return whether it was there. Administrators may. The producer's messages are
+        stored again when they are sent again, and another user may take the name."""
         actor.require_administrator(Thing("producer", producer[:64], self._topology.vhost))
         actor.require_entry(Thing("vhost", self._topology.vhost))
         if producer.startswith(OWN_PRODUCER_PREFIX):

@@ -2178,7 +2178,9 @@ type ProducerInfo struct {
 	// When it was last used, in milliseconds since 1970-01-01 UTC; after a start, up to a day too early.
 	UsedAtMs uint64 `protobuf:"varint,3,opt,name=used_at_ms,json=usedAtMs,proto3" json:"used_at_ms,omitempty"`
 	// Whether a publish stream has it.
-	Open          bool `protobuf:"varint,4,opt,name=open,proto3" json:"open,omitempty"`
+	Open bool `protobuf:"varint,4,opt,name=open,proto3" json:"open,omitempty"`
+	// The user who opened the name first: no other user publishes under it. Empty until a user opens it.
+	Owner         string `protobuf:"bytes,5,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2239,6 +2241,13 @@ func (x *ProducerInfo) GetOpen() bool {
 		return x.Open
 	}
 	return false
+}
+
+func (x *ProducerInfo) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
 }
 
 type DeleteProducerRequest struct {
@@ -2496,13 +2505,14 @@ const file_penstock_v1_streams_proto_rawDesc = "" +
 	"\x05after\x18\x02 \x01(\tR\x05after\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\rR\x05limit\"P\n" +
 	"\x15ListProducersResponse\x127\n" +
-	"\tproducers\x18\x01 \x03(\v2\x19.penstock.v1.ProducerInfoR\tproducers\"p\n" +
+	"\tproducers\x18\x01 \x03(\v2\x19.penstock.v1.ProducerInfoR\tproducers\"\x86\x01\n" +
 	"\fProducerInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x1c\n" +
 	"\n" +
 	"used_at_ms\x18\x03 \x01(\x04R\busedAtMs\x12\x12\n" +
-	"\x04open\x18\x04 \x01(\bR\x04open\"I\n" +
+	"\x04open\x18\x04 \x01(\bR\x04open\x12\x14\n" +
+	"\x05owner\x18\x05 \x01(\tR\x05owner\"I\n" +
 	"\x15DeleteProducerRequest\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x1a\n" +
 	"\bproducer\x18\x02 \x01(\tR\bproducer\"2\n" +

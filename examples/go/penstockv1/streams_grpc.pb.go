@@ -56,11 +56,11 @@ type StreamServiceClient interface {
 	DeleteGroup(ctx context.Context, in *DeleteGroupRequest, opts ...grpc.CallOption) (*DeleteGroupResponse, error)
 	// Drops the oldest messages of a partition below an offset: what whole segments of the log hold of them, so that some may stay.
 	TrimStream(ctx context.Context, in *TrimStreamRequest, opts ...grpc.CallOption) (*TrimStreamResponse, error)
-	// The highest sequence that is stored of a named producer.
+	// The highest sequence that is stored of a named producer. PERMISSION_DENIED for a name of another user.
 	GetProducer(ctx context.Context, in *GetProducerRequest, opts ...grpc.CallOption) (*GetProducerResponse, error)
-	// Names of producers, in pages.
+	// Names of producers, in pages: the caller's own, or all for administrators and monitoring.
 	ListProducers(ctx context.Context, in *ListProducersRequest, opts ...grpc.CallOption) (*ListProducersResponse, error)
-	// Forgets a name: what it sends again is stored again. For administrators, because names have no owners.
+	// Forgets a name and its owner: what the producer sends again is stored again. For administrators.
 	DeleteProducer(ctx context.Context, in *DeleteProducerRequest, opts ...grpc.CallOption) (*DeleteProducerResponse, error)
 }
 
@@ -212,11 +212,11 @@ type StreamServiceServer interface {
 	DeleteGroup(context.Context, *DeleteGroupRequest) (*DeleteGroupResponse, error)
 	// Drops the oldest messages of a partition below an offset: what whole segments of the log hold of them, so that some may stay.
 	TrimStream(context.Context, *TrimStreamRequest) (*TrimStreamResponse, error)
-	// The highest sequence that is stored of a named producer.
+	// The highest sequence that is stored of a named producer. PERMISSION_DENIED for a name of another user.
 	GetProducer(context.Context, *GetProducerRequest) (*GetProducerResponse, error)
-	// Names of producers, in pages.
+	// Names of producers, in pages: the caller's own, or all for administrators and monitoring.
 	ListProducers(context.Context, *ListProducersRequest) (*ListProducersResponse, error)
-	// Forgets a name: what it sends again is stored again. For administrators, because names have no owners.
+	// Forgets a name and its owner: what the producer sends again is stored again. For administrators.
 	DeleteProducer(context.Context, *DeleteProducerRequest) (*DeleteProducerResponse, error)
 	mustEmbedUnimplementedStreamServiceServer()
 }

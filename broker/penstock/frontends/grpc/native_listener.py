@@ -26,9 +26,7 @@ class NativeListener:
         self._server.recheck()
 
     def recheck_connection(self, connection: int) -> None:
-        """Make all streams ask again: the server cannot choose those of one connection."""
-        del connection
-        self._server.recheck()
+        self._server.recheck_connection(connection)
 
     def set_quota(self, name: str, is_user: bool, limits: dict[str, int]) -> None:
         self._server.set_quota(name, is_user, limits)

@@ -101,7 +101,11 @@ async def list_producers(
     response = wire.ListProducersResponse()
     for producer in page:
         response.producers.add(
-            name=producer.name, sequence=producer.sequence, used_at_ms=producer.used_at_ms, open=producer.is_open
+            name=producer.name,
+            sequence=producer.sequence,
+            used_at_ms=producer.used_at_ms,
+            open=producer.is_open,
+            owner=producer.owner or "",
         )
     return response
 

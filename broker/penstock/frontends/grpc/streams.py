@@ -11,6 +11,7 @@ from penstock.native import (
     OpenStage,
     PermitExchange,
     PermitKeys,
+    PermitUserId,
 )
 from penstock.services import Admission, OpenedStage, Principal, Services, StageTarget
 
@@ -23,6 +24,8 @@ async def admit(services: Services, principal: Principal, question: Admittable, 
             return await admission.open_publisher(principal, vhost, again=again)
         case PermitExchange(exchange=exchange):
             return await admission.publish(principal, vhost, exchange)
+        case PermitUserId():
+            return await admission.publish_as_another(principal, vhost)
         case OpenConsume(queue=queue):
             return await admission.open_consumer(principal, vhost, queue, again=again)
         case OpenGet(queue=queue):

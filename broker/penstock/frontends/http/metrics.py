@@ -40,7 +40,7 @@ COUNTERS: dict[str, tuple[str, str]] = {
     "delivery_pauses_total": ("penstock_delivery_pauses", "Times that a consumer was paused for a limit."),
     "connections_too_slow_total": (
         "penstock_connections_too_slow",
-        "Connections closed because no request came in first_request_seconds.",
+        "Connections closed because no client logged in on them within first_request_seconds.",
     ),
     "syncs_total": ("penstock_syncs", "Syncs of logs; one commits all that wait."),
     "sync_seconds_total": ("penstock_sync_seconds", "Seconds spent syncing logs."),

@@ -64,6 +64,7 @@ fn main() -> Result<()> {
         disk_free_bytes_min: 0,
         compaction_bytes_per_second: 0,
         producer_memory: Duration::ZERO,
+        producers_of_user_max: 4096,
     };
     let disk = Arc::new(SlowDisk(slow));
     let engine = Engine::on_disk(options, Arc::clone(&disk) as Arc<dyn Disk>)?;

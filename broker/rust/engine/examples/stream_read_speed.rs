@@ -28,6 +28,7 @@ fn main() -> Result<()> {
         disk_free_bytes_min: 0,
         compaction_bytes_per_second: 0,
         producer_memory: Duration::ZERO,
+        producers_of_user_max: 4096,
     };
     let engine = Engine::new(options)?;
     let shard = engine.open_shard("/", &directory, false)?;

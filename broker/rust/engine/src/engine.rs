@@ -30,6 +30,8 @@ pub struct EngineOptions {
     pub compaction_bytes_per_second: u64,
     /// For how long names of producers are kept that nobody uses; zero is for ever.
     pub producer_memory: Duration,
+    /// Names of producers that one user may own in a virtual host.
+    pub producers_of_user_max: usize,
 }
 
 /// The doors to the threads, and the threads.
@@ -107,6 +109,7 @@ impl Engine {
             notices: Arc::clone(&self.notices),
             space: Arc::clone(&self.space),
             producer_memory: self.options.producer_memory,
+            producers_of_user_max: self.options.producers_of_user_max,
         };
         let opener = Opener {
             options: options.clone(),

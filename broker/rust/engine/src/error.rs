@@ -45,6 +45,12 @@ pub enum EngineError {
     TooMany { what: &'static str, max: usize },
     #[error("another publish stream has opened producer '{0}' since; one at a time may use a name")]
     ProducerTaken(String),
+    #[error("producer '{0}' belongs to another user; choose another name, or let an administrator delete this one")]
+    ProducerOwned(String),
+    #[error(
+        "the user has {0} names of producers already, as many as it may have; use one of them, or let an administrator delete some"
+    )]
+    ProducersOfUser(usize),
     #[error("producers whose names begin with '{0}' are the broker's own; choose another name")]
     ProducerReserved(&'static str),
     #[error(

@@ -21,6 +21,7 @@ mod notices;
 mod offsets;
 mod passed_on;
 mod places;
+mod producer_owners;
 mod producers;
 mod publish;
 mod reader;

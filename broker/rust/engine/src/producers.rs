@@ -6,6 +6,8 @@
 //! holds is not forgotten. When a name was used is written down now and then, not with each message: a start may find it used
 //! longer ago than it was. Refusals are not written down: after a start the client must know that what followed a refusal
 //! comes after it again.
+//!
+//! A name belongs to the user who opened it first, and no other user opens it. The names of stages belong to the broker.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -18,6 +20,7 @@ use rustc_hash::FxHashMap;
 
 use crate::background::clock_ms;
 use crate::error::EngineError;
+use crate::producer_owners::Owners;
 use crate::publish::{Fate, Publication};
 use crate::shard::Shard;
 use crate::state::State;
@@ -82,6 +85,8 @@ pub struct ProducerStanding {
     pub used_at_ms: u64,
     /// Whether a publish stream has it.
     pub is_open: bool,
+    /// The user who owns it; empty when none does yet.
+    pub owner: String,
 }
 
 #[derive(Debug, Default)]
@@ -93,6 +98,7 @@ struct Standing {
     used_at_ms: u64,
     noted_at_ms: u64,
     held: Arc<Holder>,
+    owner: Option<Arc<str>>,
 }
 
 impl Standing {
@@ -106,6 +112,7 @@ impl Standing {
 pub(crate) struct Producers {
     ids: FxHashMap<String, NonZeroU64>,
     standing: FxHashMap<NonZeroU64, Standing>,
+    owners: Owners,
     highest_id: u64,
     last_session: u64,
 }
@@ -127,7 +134,9 @@ impl Producers {
             {
                 let used_at_ms =
                     value.get(8..).and_then(<[u8]>::first_chunk).map_or(0, |time| u64::from_le_bytes(*time));
-                let standing = Standing { used_at_ms, noted_at_ms: used_at_ms, ..Standing::default() };
+                let owner = value.get(16..).filter(|owner| !owner.is_empty()).map(String::from_utf8_lossy);
+                let owner = owner.map(|owner| producers.owners.add(&owner));
+                let standing = Standing { used_at_ms, noted_at_ms: used_at_ms, owner, ..Standing::default() };
                 producers.standing.insert(id, standing);
                 producers.ids.insert(String::from_utf8_lossy(name).into_owned(), id);
                 producers.highest_id = producers.highest_id.max(id.get());
@@ -210,7 +219,10 @@ impl Producers {
     fn forget(&mut self, name: &str) -> Option<NonZeroU64> {
         let id = self.ids.remove(name)?;
         // Its messages that are on their way to logs of their own are not stored there.
-        self.standing.remove(&id).iter().for_each(|standing| standing.held.store(0, Ordering::Release));
+        if let Some(standing) = self.standing.remove(&id) {
+            standing.held.store(0, Ordering::Release);
+            standing.owner.iter().for_each(|owner| self.owners.remove(owner));
+        }
         Some(id)
     }
 
@@ -237,41 +249,56 @@ impl Producers {
         changes
     }
 
-    /// The name that was not used for the longest time, and for a while at least.
-    fn longest_idle(&self, now_ms: u64) -> Option<String> {
+    fn owner(&self, id: NonZeroU64) -> Option<&Arc<str>> {
+        self.standing.get(&id)?.owner.as_ref()
+    }
+
+    /// The name that was not used for the longest time, and for a while at least; of one user or of all.
+    fn longest_idle(&mut self, user: Option<&str>, now_ms: u64) -> Option<String> {
+        if !self.owners.may_search(user, now_ms) {
+            return None;
+        }
         let used_at = |(name, id): (&String, &NonZeroU64)| {
             let standing = self.standing.get(id)?;
             let is_idle = !standing.is_open() && now_ms.saturating_sub(standing.used_at_ms) >= IDLE_MS_MIN;
-            (is_idle && !name.starts_with(STAGE_PREFIX)).then(|| (standing.used_at_ms, name.clone()))
+            let is_asked_for = user.is_none() || standing.owner.as_deref() == user;
+            (is_idle && is_asked_for && !name.starts_with(STAGE_PREFIX)).then(|| (standing.used_at_ms, name.clone()))
         };
-        self.ids.iter().filter_map(used_at).min().map(|(_, name)| name)
+        let found = self.ids.iter().filter_map(used_at).min().map(|(_, name)| name);
+        if found.is_none() {
+            self.owners.found_none(user, now_ms);
+        }
+        found
     }
 }
 
 impl Shard {
-    /// Takes a producer's name over from whoever had it; a new name is written down.
+    /// Open a producer's name for a user, and take it over from the user's session that had it. A name without an owner is
+    /// the user's from now on; new names and owners are written down.
     ///
     /// # Errors
-    /// `ProducerReserved`; `TooMany`; `Log` when the name cannot be written; `Stopped` and `Closed`.
-    pub fn open_producer(&self, name: &str) -> Result<ProducerSession, EngineError> {
+    /// `ProducerReserved`; `ProducerOwned`; `ProducersOfUser`; `TooMany`; `Log` when the name cannot be written; `Stopped` and `Closed`.
+    pub fn open_producer(&self, name: &str, user: &str) -> Result<ProducerSession, EngineError> {
         if name.starts_with(STAGE_PREFIX) {
             return Err(EngineError::ProducerReserved(STAGE_PREFIX));
         }
-        self.open_any_producer(name)
+        self.open_after(name, Some(user), || Ok(()))
     }
 
+    /// Open a name of the broker's own.
     pub(crate) fn open_any_producer(&self, name: &str) -> Result<ProducerSession, EngineError> {
-        self.open_after(name, || Ok(()))
+        self.open_after(name, None, || Ok(()))
     }
 
     /// The number that a producer of the vhost has in this log of a queue's own.
     pub(crate) fn id_of_passed(&self, session: &ProducerSession) -> Result<NonZeroU64, EngineError> {
-        self.open_after(session.name(), || session.check()).map(|own| own.id())
+        self.open_after(session.name(), None, || session.check()).map(|own| own.id())
     }
 
     fn open_after(
         &self,
         name: &str,
+        user: Option<&str>,
         check: impl FnOnce() -> Result<(), EngineError>,
     ) -> Result<ProducerSession, EngineError> {
         let now_ms = clock_ms();
@@ -279,24 +306,51 @@ impl Shard {
         guard.check(self.name())?;
         check()?;
         let state = &mut *guard;
-        if let Some(&id) = state.producers.ids.get(name) {
-            return Ok(state.producers.open(name, id, now_ms));
+        let known = state.producers.ids.get(name).copied();
+        let owner =
+            known.and_then(|id| state.producers.owner(id)).map(|owner| user.is_none_or(|user| **owner == *user));
+        match (known, owner) {
+            (Some(_), Some(false)) => return Err(EngineError::ProducerOwned(name.to_owned())),
+            (Some(id), Some(true)) => return Ok(state.producers.open(name, id, now_ms)),
+            (Some(id), None) if user.is_none() => return Ok(state.producers.open(name, id, now_ms)),
+            _ => {}
         }
-        if state.producers.ids.len() >= PRODUCERS_MAX {
-            let idle = if self.producer_memory().is_zero() { None } else { state.producers.longest_idle(now_ms) };
+        self.make_room_for_name(state, user, known.is_none(), now_ms)?;
+        let id = known.unwrap_or(NonZeroU64::MIN.saturating_add(state.producers.highest_id));
+        state.note_producer(name, id, now_ms, user)?;
+        state.write()?;
+        state.producers.highest_id = state.producers.highest_id.max(id.get());
+        state.producers.ids.insert(name.to_owned(), id);
+        let session = state.producers.open(name, id, now_ms);
+        let owner = user.map(|user| state.producers.owners.add(user));
+        if let Some(standing) = state.producers.standing.get_mut(&id) {
+            standing.noted_at_ms = now_ms;
+            standing.owner = owner;
+        }
+        Ok(session)
+    }
+
+    /// Forget idle names when a user, or the shard, has as many as there may be.
+    fn make_room_for_name(
+        &self,
+        state: &mut State,
+        user: Option<&str>,
+        is_new: bool,
+        now_ms: u64,
+    ) -> Result<(), EngineError> {
+        let may_forget = !self.producer_memory().is_zero();
+        let of_user_max = self.producers_of_user_max();
+        let count_of_user = user.map_or(0, |user| state.producers.owners.name_count(user));
+        if user.is_some() && count_of_user >= of_user_max {
+            let idle = if may_forget { state.producers.longest_idle(user, now_ms) } else { None };
+            state.forget_producer(&idle.ok_or(EngineError::ProducersOfUser(of_user_max))?)?;
+        }
+        if is_new && state.producers.ids.len() >= PRODUCERS_MAX {
+            let idle = if may_forget { state.producers.longest_idle(None, now_ms) } else { None };
             let too_many = EngineError::TooMany { what: "names of producers", max: PRODUCERS_MAX };
             state.forget_producer(&idle.ok_or(too_many)?)?;
         }
-        let id = NonZeroU64::MIN.saturating_add(state.producers.highest_id);
-        state.note_producer(name, id, now_ms)?;
-        state.write()?;
-        state.producers.highest_id = id.get();
-        state.producers.ids.insert(name.to_owned(), id);
-        let session = state.producers.open(name, id, now_ms);
-        if let Some(standing) = state.producers.standing.get_mut(&id) {
-            standing.noted_at_ms = now_ms;
-        }
-        Ok(session)
+        Ok(())
     }
 
     /// Holds back what a producer sends with higher sequences, after its message with this one was refused outside the engine.
@@ -313,6 +367,16 @@ impl Shard {
             guard.producers.refused(Producer { id: session.id, sequence });
         }
         Ok(())
+    }
+
+    /// Return the user who owns a producer's name; `None` for a name that is not there or that has no owner.
+    ///
+    /// # Errors
+    /// `Stopped` when a bug poisoned the shard.
+    pub fn producer_owner(&self, name: &str) -> Result<Option<String>, EngineError> {
+        let guard = self.lock()?;
+        let owner = guard.producers.ids.get(name).and_then(|id| guard.producers.owner(*id));
+        Ok(owner.map(|owner| owner.to_string()))
     }
 
     /// The highest sequence stored of a producer; `None` when nothing is.
@@ -335,7 +399,8 @@ impl Shard {
         let told = |(name, id): (&String, &NonZeroU64)| {
             let found = standing.get(id)?;
             let (sequence, used_at_ms) = (found.highest, found.used_at_ms);
-            Some(ProducerStanding { name: name.clone(), sequence, used_at_ms, is_open: found.is_open() })
+            let owner = found.owner.as_deref().unwrap_or_default().to_owned();
+            Some(ProducerStanding { name: name.clone(), sequence, used_at_ms, is_open: found.is_open(), owner })
         };
         Ok(ids.iter().filter(|(name, _)| !name.starts_with(STAGE_PREFIX)).filter_map(told).collect())
     }
@@ -376,7 +441,8 @@ impl Shard {
             let Some(used_at_ms) = state.producers.standing.get(&id).map(|standing| standing.used_at_ms) else {
                 continue;
             };
-            state.note_producer(name, id, used_at_ms)?;
+            let owner = state.producers.owner(id).cloned();
+            state.note_producer(name, id, used_at_ms, owner.as_deref())?;
             if let Some(standing) = state.producers.standing.get_mut(&id) {
                 standing.noted_at_ms = used_at_ms;
             }
@@ -390,10 +456,17 @@ impl Shard {
 }
 
 impl State {
-    /// Writes a producer's number and when it was used.
-    fn note_producer(&mut self, name: &str, id: NonZeroU64, used_at_ms: u64) -> Result<(), EngineError> {
+    /// Write a producer's number, when it was used, and who owns it.
+    fn note_producer(
+        &mut self,
+        name: &str,
+        id: NonZeroU64,
+        used_at_ms: u64,
+        owner: Option<&str>,
+    ) -> Result<(), EngineError> {
         let mut value = id.get().to_le_bytes().to_vec();
         value.extend_from_slice(&used_at_ms.to_le_bytes());
+        value.extend_from_slice(owner.unwrap_or_default().as_bytes());
         self.log.append_mark(marks::PRODUCER_NAMES, name.as_bytes(), &value)?;
         Ok(())
     }
@@ -481,9 +554,9 @@ mod tests {
         producers.ids.insert("young".to_owned(), young);
         producers.stored(Producer { id: young, sequence: 1 }, 2 * DAY);
 
-        assert_eq!(producers.longest_idle(3 * DAY), Some("old".to_owned()));
+        assert_eq!(producers.longest_idle(None, 3 * DAY), Some("old".to_owned()));
         producers.forget("old");
-        assert_eq!(producers.longest_idle(2 * DAY + IDLE_MS_MIN - 1), None);
-        assert_eq!(producers.longest_idle(2 * DAY + IDLE_MS_MIN), Some("young".to_owned()));
+        assert_eq!(producers.longest_idle(None, 2 * DAY + 1), None);
+        assert_eq!(producers.longest_idle(None, 2 * DAY + IDLE_MS_MIN), Some("young".to_owned()));
     }
 }

@@ -49,6 +49,8 @@ pub(crate) struct Surroundings {
     pub space: Arc<Space>,
     /// For how long names of producers are kept that nobody uses; zero is for ever.
     pub producer_memory: Duration,
+    /// Names of producers that one user may own.
+    pub producers_of_user_max: usize,
 }
 
 /// What was damaged in one file, with its queues by name.
@@ -304,6 +306,10 @@ impl Shard {
 
     pub(crate) fn producer_memory(&self) -> Duration {
         self.around.producer_memory
+    }
+
+    pub(crate) fn producers_of_user_max(&self) -> usize {
+        self.around.producers_of_user_max
     }
 
     /// Takes note of messages that were dropped because their records are bad or gone.

@@ -25,6 +25,7 @@ fn open_idle_after(directory: &Path, segment_idle: Duration) -> (Engine, Arc<Sha
         disk_free_bytes_min: 0,
         compaction_bytes_per_second: 0,
         producer_memory: Duration::ZERO,
+        producers_of_user_max: 4096,
     };
     let engine = Engine::new(options).unwrap();
     let shard = engine.open_shard("/", directory, false).unwrap();

@@ -146,13 +146,13 @@ fn a_deleted_queue_takes_its_log_along_and_its_readers_hear_of_it() {
 fn a_producer_is_exact_in_one_log_and_refused_in_a_second() {
     let directory = tempfile::tempdir().unwrap();
     let house = opened(directory.path());
-    let session = house.shard.open_producer("p").unwrap();
+    let session = house.shard.open_producer("p", "anna").unwrap();
     let (fates, _) = send(&house, Some(&session), &[("", "own", "a", 1), ("", "own", "b", 2)]);
     assert_eq!(fates, [Fate::Stored(Level::Disk); 2]);
     house.close();
 
     let house = opened(directory.path());
-    let session = house.shard.open_producer("p").unwrap();
+    let session = house.shard.open_producer("p", "anna").unwrap();
     let sent =
         [("", "own", "b", 2), ("", "own", "c", 3), ("", "s", "d", 4), ("", "other", "e", 5), ("all", "", "f", 6)];
     let (fates, _) = send(&house, Some(&session), &sent);
@@ -279,7 +279,7 @@ fn a_log_that_vanished_is_not_begun_anew_unless_somebody_makes_its_folder() {
 fn what_a_log_of_its_own_refused_holds_back_what_goes_to_the_next_queue_of_that_name() {
     let directory = tempfile::tempdir().unwrap();
     let house = opened(directory.path());
-    let session = house.shard.open_producer("p").unwrap();
+    let session = house.shard.open_producer("p", "anna").unwrap();
     let fates = |sent: &[Sent]| send(&house, Some(&session), sent).0;
     house.shard.shut_empty_queue(OWN).unwrap();
     assert_eq!(fates(&[("", "own", "a", 1)]), [Fate::Shut]);

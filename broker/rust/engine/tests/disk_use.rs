@@ -38,6 +38,7 @@ fn engine(segment_bytes_min: u64, segment_bytes_max: u64, compaction_bytes_per_s
         disk_free_bytes_min: 0,
         compaction_bytes_per_second,
         producer_memory: Duration::ZERO,
+        producers_of_user_max: 4096,
     })
     .unwrap()
 }

@@ -113,6 +113,7 @@ fn options() -> EngineOptions {
         disk_free_bytes_min: 0,
         compaction_bytes_per_second: 64 << 20,
         producer_memory: Duration::ZERO,
+        producers_of_user_max: 4096,
     }
 }
 

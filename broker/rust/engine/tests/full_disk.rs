@@ -28,6 +28,7 @@ fn open_on(directory: &Path, disk_free_bytes_min: u64, disk: Arc<dyn Disk>) -> (
         disk_free_bytes_min,
         compaction_bytes_per_second: 0,
         producer_memory: Duration::ZERO,
+        producers_of_user_max: 4096,
     };
     let engine = Engine::on_disk(options, disk).unwrap();
     let shard = engine.open_shard("/", directory, false).unwrap();

@@ -111,6 +111,7 @@ fn open(disk: &Arc<SmallDisk>, each: Each, sizes: Sizes) -> Result<House, Engine
         disk_free_bytes_min: sizes.kept,
         compaction_bytes_per_second: 0,
         producer_memory: Duration::ZERO,
+        producers_of_user_max: 4096,
     };
     let engine = Engine::on_disk(options, Arc::clone(disk) as Arc<dyn Disk>).unwrap();
     let mut lanes: Vec<Lane> = Vec::new();

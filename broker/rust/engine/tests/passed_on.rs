@@ -109,7 +109,7 @@ fn a_message_that_its_queues_own_log_does_not_take_is_not_confirmed() {
     let sent = [("", "own", "a", 0), ("all", "", "b", 0)];
     assert_eq!(send(&house.shard, None, true, &sent).unwrap(), [Fate::Returned, STORED]);
     assert_eq!(send(&house.shard, None, false, &sent).unwrap(), [Fate::Unroutable, STORED]);
-    let session = house.shard.open_producer("p").unwrap();
+    let session = house.shard.open_producer("p", "anna").unwrap();
     let fates = send(&house.shard, Some(&session), true, &[("", "own", "a", 1)]).unwrap();
     assert_eq!(fates, [Fate::Returned]);
     house.shard.put_queues([own()]).unwrap();
@@ -169,7 +169,7 @@ struct OnItsWay {
 
 /// The second of its publishes, with the sequence 2.
 fn publish_on_its_way(house: &House) -> OnItsWay {
-    let (shard, old) = (Arc::clone(&house.shard), house.shard.open_producer("p").unwrap());
+    let (shard, old) = (Arc::clone(&house.shard), house.shard.open_producer("p", "anna").unwrap());
     assert_eq!(send(&shard, Some(&old), true, &[("", "own", "first", 1)]).unwrap(), [STORED]);
     let (holder, let_go) = put_slowly(&house.shard.home_of(OWN), None);
     let publisher =
@@ -196,7 +196,7 @@ fn a_publish_on_its_way_is_not_stored_after_its_name_was_taken_over() {
     let house = opened(directory.path());
     let on_its_way = publish_on_its_way(&house);
 
-    let new = house.shard.open_producer("p").unwrap();
+    let new = house.shard.open_producer("p", "anna").unwrap();
     assert!(matches!(on_its_way.ends(), Err(EngineError::ProducerTaken(_))));
 
     assert_eq!(house.shard.sequence_in_family("p").unwrap(), Some(1));
@@ -215,7 +215,7 @@ fn a_publish_on_its_way_does_not_bring_a_deleted_name_back() {
     assert!(matches!(on_its_way.ends(), Err(EngineError::ProducerTaken(_))));
 
     assert!(house.shard.home_of(OWN).delete_producer("p").unwrap());
-    let (shard, fresh) = (&house.shard, house.shard.open_producer("p").unwrap());
+    let (shard, fresh) = (&house.shard, house.shard.open_producer("p", "anna").unwrap());
     assert_eq!(send(shard, Some(&fresh), true, &[("", "own", "new", 1)]).unwrap(), [STORED]);
     assert_eq!(bodies(&house, OWN), ["first", "new"]);
     house.close();
@@ -227,7 +227,7 @@ fn what_a_caller_refuses_itself_holds_nothing_back_when_an_own_log_has_it() {
     let directory = tempfile::tempdir().unwrap();
     for first in [1, 3] {
         let house = opened(directory.path());
-        let session = house.shard.open_producer("p").unwrap();
+        let session = house.shard.open_producer("p", "anna").unwrap();
         let fates = |sequence| send(&house.shard, Some(&session), true, &[("", "own", "m", sequence)]).unwrap();
         // What the first round stored is found by the second, after a start.
         if first == 1 {

@@ -13,7 +13,7 @@ use penstock_engine::{
     Destination, EngineError, ExchangeKind, Fate, Level, Payload, Producer, ProducerSession, Publication, QueueId,
     ReadFrom,
 };
-use penstock_log::FaultyDisk;
+use penstock_log::{FaultyDisk, Log, LogOptions, marks};
 
 const STORED: Fate = Fate::Stored(Level::Os);
 
@@ -40,7 +40,7 @@ fn bodies(house: &House) -> Vec<String> {
 fn nothing_overtakes_what_was_refused_until_it_comes_again() {
     let directory = tempfile::tempdir().unwrap();
     let house = open(directory.path());
-    let session = house.shard.open_producer("p").unwrap();
+    let session = house.shard.open_producer("p", "anna").unwrap();
     assert_eq!(send(&house, &session, &[("", "s", 4)]), [STORED]);
 
     let fates = send(&house, &session, &[("late", "", 5), ("", "s", 6)]);
@@ -58,12 +58,12 @@ fn nothing_overtakes_what_was_refused_until_it_comes_again() {
 fn a_refusal_outlives_the_stream_that_met_it() {
     let directory = tempfile::tempdir().unwrap();
     let house = open(directory.path());
-    let session = house.shard.open_producer("p").unwrap();
+    let session = house.shard.open_producer("p", "anna").unwrap();
     assert_eq!(send(&house, &session, &[("", "nobody", 1)]), [Fate::Returned]);
 
-    let session = house.shard.open_producer("p").unwrap();
+    let session = house.shard.open_producer("p", "anna").unwrap();
     assert_eq!(send(&house, &session, &[("", "s", 2)]), [Fate::Behind(1)]);
-    let other = house.shard.open_producer("q").unwrap();
+    let other = house.shard.open_producer("q", "anna").unwrap();
     assert_eq!(send(&house, &other, &[("", "s", 2)]), [STORED], "it is another producer's");
 
     assert_eq!(send(&house, &session, &[("", "s", 1), ("", "s", 2)]), [STORED; 2]);
@@ -74,7 +74,7 @@ fn a_refusal_outlives_the_stream_that_met_it() {
 fn the_lowest_refused_sequence_counts_and_one_below_it_lifts_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let house = open(directory.path());
-    let session = house.shard.open_producer("p").unwrap();
+    let session = house.shard.open_producer("p", "anna").unwrap();
 
     assert_eq!(send(&house, &session, &[("", "nobody", 9), ("", "nobody", 7)]), [Fate::Returned; 2]);
     assert_eq!(send(&house, &session, &[("", "s", 3), ("", "s", 8)]), [STORED, Fate::Behind(7)]);
@@ -88,7 +88,7 @@ fn the_lowest_refused_sequence_counts_and_one_below_it_lifts_nothing() {
 fn what_a_caller_refuses_itself_holds_back_what_follows_too() {
     let directory = tempfile::tempdir().unwrap();
     let house = open(directory.path());
-    let session = house.shard.open_producer("p").unwrap();
+    let session = house.shard.open_producer("p", "anna").unwrap();
     send(&house, &session, &[("", "s", 1)]);
 
     house.shard.refuse(&session, 1).unwrap();
@@ -96,7 +96,7 @@ fn what_a_caller_refuses_itself_holds_back_what_follows_too() {
     house.shard.refuse(&session, 3).unwrap();
 
     assert_eq!(send(&house, &session, &[("", "s", 4)]), [Fate::Behind(3)]);
-    let newer = house.shard.open_producer("p").unwrap();
+    let newer = house.shard.open_producer("p", "anna").unwrap();
     let taken = house.shard.refuse(&session, 2);
     assert!(matches!(taken, Err(EngineError::ProducerTaken(_))));
     assert_eq!(send(&house, &newer, &[("", "s", 3), ("", "s", 4)]), [STORED; 2]);
@@ -119,7 +119,7 @@ fn what_found_no_room_holds_back_what_follows_once_there_is_room_again() {
     let directory = tempfile::tempdir().unwrap();
     let disk = Arc::new(FaultyDisk::default());
     let house = open_on(directory.path(), Arc::clone(&disk) as _);
-    let session = house.shard.open_producer("p").unwrap();
+    let session = house.shard.open_producer("p", "anna").unwrap();
     disk.free_bytes.store(1, Ordering::SeqCst);
     let refused = (1..).find(|&sequence| send_large(&house, &session, sequence).is_none()).unwrap();
     disk.free_bytes.store(0, Ordering::SeqCst);
@@ -177,7 +177,7 @@ fn a_message_for_very_many_queues_is_stored_again_when_the_log_ends_amid_its_rec
     {
         let house = open_queue(directory.path());
         put_wide(&house, 1_500);
-        let session = house.shard.open_producer("p").unwrap();
+        let session = house.shard.open_producer("p", "anna").unwrap();
         assert_eq!(send(&house, &session, &[("all", "", 1_234_567)]), [STORED]);
         for entry in std::fs::read_dir(directory.path()).unwrap() {
             let path = entry.unwrap().path();
@@ -191,7 +191,7 @@ fn a_message_for_very_many_queues_is_stored_again_when_the_log_ends_amid_its_rec
     let house = open_queue(copy.path());
     let queues = put_wide(&house, 1_500);
     assert_eq!(house.shard.totals().unwrap(), (1_024, 0));
-    let session = house.shard.open_producer("p").unwrap();
+    let session = house.shard.open_producer("p", "anna").unwrap();
 
     assert_eq!(send(&house, &session, &[("all", "", 1_234_567)]), [STORED]);
 
@@ -207,7 +207,7 @@ fn a_message_for_very_many_queues_that_comes_again_after_a_start_is_not_stored_a
     for _ in 0..2 {
         let house = open_queue(directory.path());
         let queues = put_wide(&house, 1_500);
-        let session = house.shard.open_producer("p").unwrap();
+        let session = house.shard.open_producer("p", "anna").unwrap();
 
         assert_eq!(send(&house, &session, &[("all", "", 7)]), [STORED]);
 
@@ -251,18 +251,80 @@ fn what_is_stored_already_is_confirmed_also_while_the_disk_is_full() {
     let own = QueueId(7);
     house.shard.dedicate(own).unwrap();
     house.shard.put_queue(own, "own", false, None).unwrap();
-    let [here, there] = ["p", "q"].map(|name| house.shard.open_producer(name).unwrap());
+    let [here, there] = ["p", "q"].map(|name| house.shard.open_producer(name, "anna").unwrap());
     assert_eq!(send(&house, &here, &[("", "s", 1), ("", "s", 2)]), [STORED; 2]);
     assert_eq!(send(&house, &there, &[("", "own", 1), ("", "own", 2)]), [STORED; 2]);
     disk.free_bytes.store(1, Ordering::SeqCst);
-    let filler = house.shard.open_producer("filler").unwrap();
+    let filler = house.shard.open_producer("filler", "anna").unwrap();
     (1..).find(|&sequence| send_large(&house, &filler, sequence).is_none()).unwrap();
 
     // A connection broke before they were confirmed.
-    let [here, there] = ["p", "q"].map(|name| house.shard.open_producer(name).unwrap());
+    let [here, there] = ["p", "q"].map(|name| house.shard.open_producer(name, "anna").unwrap());
     assert_eq!(send(&house, &here, &[("", "s", 1), ("", "s", 2), ("", "s", 3)]), [STORED; 2]);
     assert_eq!(send(&house, &there, &[("", "own", 1), ("", "own", 2)]), [STORED; 2]);
 
     assert_eq!(house.shard.queue_counts(&[own]).unwrap()[0].ready_count, 2);
+    house.close();
+}
+
+#[test]
+fn a_name_belongs_to_the_user_who_opened_it_first_also_after_a_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = house::open(directory.path());
+    let session = house.shard.open_producer("p", "anna").unwrap();
+    assert!(matches!(house.shard.open_producer("p", "bob"), Err(EngineError::ProducerOwned(name)) if name == "p"));
+    assert_eq!(send(&house, &session, &[("", "s", 1)]), [STORED]);
+    house.shard.open_producer("p", "anna").unwrap();
+    house.close();
+
+    for round in 0..2 {
+        let house = house::open(directory.path());
+        assert!(matches!(house.shard.open_producer("p", "bob"), Err(EngineError::ProducerOwned(_))), "start {round}");
+        assert_eq!(house.shard.producer_owner("p").unwrap().as_deref(), Some("anna"));
+        house.shard.open_producer("p", "anna").unwrap();
+        house.close();
+    }
+    let house = house::open(directory.path());
+    assert!(house.shard.delete_producer("p").unwrap());
+    house.shard.open_producer("p", "bob").unwrap();
+    assert_eq!(house.shard.producer_owner("p").unwrap().as_deref(), Some("bob"));
+    house.close();
+}
+
+#[test]
+fn one_user_fills_the_names_of_that_user_and_no_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = house::open_with_few_names(directory.path(), 2);
+    for name in ["a", "b", "a"] {
+        house.shard.open_producer(name, "anna").unwrap();
+    }
+    assert!(matches!(house.shard.open_producer("c", "anna"), Err(EngineError::ProducersOfUser(2))));
+    house.shard.open_producer("c", "bob").unwrap();
+    house.close();
+
+    let house = house::open_with_few_names(directory.path(), 2);
+    assert!(matches!(house.shard.open_producer("d", "anna"), Err(EngineError::ProducersOfUser(2))), "after a start");
+    house.shard.open_producer("d", "bob").unwrap();
+    assert!(house.shard.delete_producer("a").unwrap());
+    house.shard.open_producer("e", "anna").unwrap();
+    house.close();
+}
+
+#[test]
+fn a_name_without_an_owner_belongs_to_the_next_user_who_opens_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = Log::open(directory.path(), LogOptions::default()).unwrap().log;
+    log.append_mark(marks::PRODUCER_NAMES, b"p", &[7_u64.to_le_bytes(), 1_u64.to_le_bytes()].concat()).unwrap();
+    log.close().unwrap();
+    let house = open(directory.path());
+    assert_eq!(house.shard.producer_owner("p").unwrap(), None);
+
+    let session = house.shard.open_producer("p", "anna").unwrap();
+
+    assert_eq!(session.id().get(), 7);
+    assert!(matches!(house.shard.open_producer("p", "bob"), Err(EngineError::ProducerOwned(_))));
+    house.close();
+    let house = open(directory.path());
+    assert_eq!(house.shard.producer_owner("p").unwrap().as_deref(), Some("anna"));
     house.close();
 }

@@ -19,6 +19,7 @@ fn open(directory: &Path) -> (Engine, Arc<Shard>) {
         disk_free_bytes_min: 0,
         compaction_bytes_per_second: 0,
         producer_memory: Duration::ZERO,
+        producers_of_user_max: 4096,
     };
     let engine = Engine::new(options).unwrap();
     let shard = engine.open_shard("/", directory, false).unwrap();

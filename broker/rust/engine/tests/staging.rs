@@ -158,7 +158,7 @@ fn a_stage_that_is_deleted_takes_its_decision_and_its_name_along() {
         let first = stage(&house, 1, 1, &["a"]);
         publish(&house, 1, &[first]).unwrap();
         assert_eq!(house.shard.producers().unwrap(), []);
-        assert!(matches!(house.shard.open_producer("amq.stage/2"), Err(EngineError::ProducerReserved(_))));
+        assert!(matches!(house.shard.open_producer("amq.stage/2", "anna"), Err(EngineError::ProducerReserved(_))));
         house.shard.delete_queue(STAGE).unwrap();
         house.close();
     }

@@ -341,14 +341,14 @@ fn what_a_producer_sends_again_is_confirmed_and_not_stored_again_also_after_a_st
     let directory = tempfile::tempdir().unwrap();
     {
         let house = open(directory.path());
-        let session = house.shard.open_producer("p").unwrap();
+        let session = house.shard.open_producer("p", "anna").unwrap();
         publish_as(&house, &session, &[1, 2, 5]);
         assert_eq!(publish_as(&house, &session, &[2, 5, 6]), [Fate::Stored(Level::Os); 3]);
         assert_eq!(house.shard.producer_sequence("p").unwrap(), Some(6));
         house.close();
     }
     let house = open(directory.path());
-    let session = house.shard.open_producer("p").unwrap();
+    let session = house.shard.open_producer("p", "anna").unwrap();
 
     publish_as(&house, &session, &[5, 6, 7]);
 
@@ -361,9 +361,9 @@ fn what_a_producer_sends_again_is_confirmed_and_not_stored_again_also_after_a_st
 fn a_producers_name_belongs_to_who_opened_it_last() {
     let directory = tempfile::tempdir().unwrap();
     let house = open(directory.path());
-    let first = house.shard.open_producer("p").unwrap();
-    let second = house.shard.open_producer("p").unwrap();
-    let other = house.shard.open_producer("q").unwrap();
+    let first = house.shard.open_producer("p", "anna").unwrap();
+    let second = house.shard.open_producer("p", "anna").unwrap();
+    let other = house.shard.open_producer("q", "anna").unwrap();
     assert_eq!(first.id(), second.id());
     assert_ne!(first.id(), other.id());
 
@@ -380,7 +380,8 @@ fn a_producer_that_nobody_used_for_long_is_forgotten_for_good() {
     let directory = tempfile::tempdir().unwrap();
     let long_ago = {
         let house = house::open_forgetting(directory.path(), week);
-        let (idle, held) = (house.shard.open_producer("idle").unwrap(), house.shard.open_producer("held").unwrap());
+        let (idle, held) =
+            (house.shard.open_producer("idle", "anna").unwrap(), house.shard.open_producer("held", "anna").unwrap());
         publish_as(&house, &idle, &[1, 2]);
         publish_as(&house, &held, &[1]);
         drop(idle);
@@ -396,7 +397,7 @@ fn a_producer_that_nobody_used_for_long_is_forgotten_for_good() {
     assert_eq!(house.shard.producer_sequence("held").unwrap(), Some(1));
     // The one that was held was noted eight days later.
     assert_eq!(house.shard.forget_producers(long_ago + 15 * DAY_MS).unwrap(), 0);
-    let again = house.shard.open_producer("idle").unwrap();
+    let again = house.shard.open_producer("idle", "anna").unwrap();
     publish_as(&house, &again, &[1]);
     assert_eq!(read_all(&mut reader(&house, ReadFrom::First)).len(), 4);
     assert!(house.shard.delete_producer("held").unwrap() && !house.shard.delete_producer("held").unwrap());

@@ -174,6 +174,7 @@ proptest! {
             disk_free_bytes_min: 0,
             compaction_bytes_per_second: 64 << 20,
             producer_memory: Duration::ZERO,
+ producers_of_user_max: 4096,
         }).unwrap();
         let shard = engine.open_shard("/", directory.path(), false).unwrap();
         shard.put_queue(QUEUE, "jobs", false, None).unwrap();

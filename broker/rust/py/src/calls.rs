@@ -13,6 +13,7 @@ use crate::records::records;
 records! {
     OpenPublish { vhost: String }
     PermitExchange { vhost: String, exchange: String }
+    PermitUserId { vhost: String }
     OpenConsume { vhost: String, queue: String }
     OpenRead { vhost: String, partition: String, group: String, single_active: bool = false }
     OpenGet { vhost: String, queue: String }
@@ -77,6 +78,7 @@ fn object(py: Python<'_>, request: CallRequest) -> PyResult<Py<PyAny>> {
         }
         CallRequest::OpenPublish { vhost } => OpenPublish { vhost }.into_py_any(py),
         CallRequest::PermitExchange { vhost, exchange } => PermitExchange { vhost, exchange }.into_py_any(py),
+        CallRequest::PermitUserId { vhost } => PermitUserId { vhost }.into_py_any(py),
         CallRequest::PermitKeys { vhost, exchange, keys } => {
             let keys = keys.iter().map(|key| routing_key(py, key)).collect::<PyResult<_>>()?;
             PermitKeys { vhost, exchange, keys }.into_py_any(py)

@@ -26,8 +26,10 @@ impl PyEngine {
     #[new]
     #[pyo3(signature = (
         *, segment_bytes_min, segment_bytes_max, segment_idle_ms, disk_free_bytes_min = 0, compaction_bytes_per_second = 0,
-        producer_memory_ms = 0
+        producer_memory_ms = 0,
+        producers_of_user_max = 4096
     ))]
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
         py: Python<'_>,
         segment_bytes_min: u64,
@@ -36,6 +38,7 @@ impl PyEngine {
         disk_free_bytes_min: u64,
         compaction_bytes_per_second: u64,
         producer_memory_ms: u64,
+        producers_of_user_max: usize,
     ) -> PyResult<PyEngine> {
         let options = EngineOptions {
             segment_bytes_min,
@@ -44,6 +47,7 @@ impl PyEngine {
             disk_free_bytes_min,
             compaction_bytes_per_second,
             producer_memory: Duration::from_millis(producer_memory_ms),
+            producers_of_user_max,
         };
         let engine = Engine::new(options).map_err(|error| of_engine(py, &error, Doing::RunningEngine))?;
         Ok(PyEngine { engine: Arc::new(engine) })

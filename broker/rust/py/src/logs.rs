@@ -65,6 +65,7 @@ fn repair_log(
         disk_free_bytes_min: 0,
         compaction_bytes_per_second: 0,
         producer_memory: Duration::ZERO,
+        producers_of_user_max: 4096,
     };
     let repaired = py
         .detach(|| Engine::repair(&options, Path::new(directory)))

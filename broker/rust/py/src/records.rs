@@ -81,7 +81,7 @@ records! {
         ready_count: u64,
     }
     LeaseOwnerState { name: String, acked: u64 = 0, leases: Vec<LeaseState> }
-    ProducerState { name: String, sequence: u64, used_at_ms: u64 = 0, is_open: bool = false }
+    ProducerState { name: String, sequence: u64, used_at_ms: u64 = 0, is_open: bool = false, owner: Option<String> = None }
     StageState { last_batch: Option<u64> = None, is_copying: bool = false }
     DamagedFile { file: String, at: u64, record_count: u64, queues: Vec<String> }
     DroppedMessage { queue_id: u32, sequence: u64, error: String }

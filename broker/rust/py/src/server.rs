@@ -116,6 +116,10 @@ impl PyServer {
         self.server.calls().recheck();
     }
 
+    fn recheck_connection(&self, connection: u64) {
+        self.server.calls().recheck_connection(connection);
+    }
+
     fn set_quota(&self, name: &str, is_user: bool, limits: BTreeMap<String, u64>) -> PyResult<()> {
         let holder = if is_user { Holder::User } else { Holder::Vhost };
         let mut quota = QuotaLimits::default();

@@ -229,6 +229,10 @@ impl PyShard {
         self.with(py, |shard| shard.sequence_in_family(name))
     }
 
+    fn producer_owner(&self, py: Python<'_>, name: &str) -> PyResult<Option<String>> {
+        self.with(py, |shard| shard.producer_owner(name))
+    }
+
     fn producers(&self, py: Python<'_>) -> PyResult<Vec<ProducerState>> {
         let producers = self.with(py, |shard| shard.producers_of_family())?;
         let state = |producer: ProducerStanding| ProducerState {
@@ -236,6 +240,7 @@ impl PyShard {
             sequence: producer.sequence,
             used_at_ms: producer.used_at_ms,
             is_open: producer.is_open,
+            owner: Some(producer.owner).filter(|owner| !owner.is_empty()),
         };
         Ok(producers.into_iter().map(state).collect())
     }

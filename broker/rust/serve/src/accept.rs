@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
+use crate::addresses::{AddressPlace, Addresses};
 use crate::calls::Calls;
 use crate::connection::{Connection, Socket};
 use crate::tls::Tls;
@@ -34,14 +35,21 @@ pub(crate) struct Door {
     /// What is served now; nothing is plaintext.
     pub tls: watch::Receiver<Option<Tls>>,
     places: Arc<Semaphore>,
+    addresses: Arc<Addresses>,
     connections_max: usize,
-    /// What a handshake may take, and a first request after it.
+    /// What a handshake may take, and a log-in after it.
     patience: Duration,
     told: watch::Sender<Option<Instant>>,
 }
 
 /// A socket that was accepted, and its place among those that may be open.
-type Accepted = (TcpStream, SocketAddr, OwnedSemaphorePermit);
+type Accepted = (TcpStream, SocketAddr, Place);
+
+/// A connection's place among all, and among those of its address until its client has logged in.
+pub(crate) struct Place {
+    pub of_address: Option<AddressPlace>,
+    _of_all: OwnedSemaphorePermit,
+}
 
 impl Door {
     pub fn new(
@@ -53,21 +61,30 @@ impl Door {
     ) -> Door {
         let connections_max = connections_max.clamp(1, Semaphore::MAX_PERMITS);
         let places = Arc::new(Semaphore::new(connections_max));
-        Door { engine, calls, tls, places, connections_max, patience, told: watch::Sender::new(None) }
+        let addresses = Addresses::new(connections_max);
+        Door { engine, calls, tls, places, addresses, connections_max, patience, told: watch::Sender::new(None) }
     }
 
-    fn connection(&self, socket: Socket, peer: SocketAddr, place: OwnedSemaphorePermit) -> Connection {
+    fn connection(&self, socket: Socket, peer: SocketAddr, place: Place) -> Connection {
         let counters = Arc::clone(self.engine.counters());
         Connection::new((socket, peer), Arc::clone(&self.calls), counters, place, self.patience)
     }
 
     /// A place for one more, or word to its client that there is none.
-    fn place(&self, stream: &TcpStream, peer: SocketAddr, is_plain: bool) -> Option<OwnedSemaphorePermit> {
-        if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
-            return Some(place);
-        }
+    fn place(&self, stream: &TcpStream, peer: SocketAddr, is_plain: bool) -> Option<Place> {
+        let of_address = self.addresses.place(peer.ip());
+        let of_all = Arc::clone(&self.places).try_acquire_owned();
+        let reason = match (of_address, of_all) {
+            (Some(of_address), Ok(of_all)) => return Some(Place { of_address: Some(of_address), _of_all: of_all }),
+            (_, Err(_)) => format!("{} connections are open, as many as connections_max allows", self.connections_max),
+            (None, Ok(_)) => {
+                let max = self.addresses.each_max();
+                format!(
+                    "{max} connections from this address wait for a log-in, half of connections_max; log in on them"
+                )
+            }
+        };
         self.engine.counters().add(Metric::ConnectionsRefused, 1);
-        let reason = format!("{} connections are open, as many as connections_max allows", self.connections_max);
         if is_plain {
             // Its buffer is empty, so this fits; a client that is gone needs no word.
             let _ = stream.try_write(&go_away(&reason));

@@ -6,18 +6,23 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
+use rustc_hash::FxHashMap;
 use rustix::event::{EventfdFlags, eventfd};
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tonic::{Code, Status};
 
 use crate::connection::Caller;
+use crate::connection_state::ConnectionState;
 use crate::listing::Listing;
 
 /// Streams that ask again at a time whether they may go on.
 const RECHECKS_MAX: usize = 64;
+
+/// Permits that publishers ask for at a time.
+const PERMITS_ASKED_MAX: usize = 256;
 
 /// What Python is asked, or hears of: the last two want no answer. Names and keys are those of the client's message, which was
 /// parsed already.
@@ -42,6 +47,10 @@ pub enum CallRequest {
         vhost: String,
         exchange: String,
         keys: Vec<Vec<u8>>,
+    },
+    /// It wants to publish with another user's name as `user_id`.
+    PermitUserId {
+        vhost: String,
     },
     OpenConsume {
         vhost: String,
@@ -152,7 +161,16 @@ pub struct Call {
 #[derive(Debug)]
 pub struct Reply {
     answer: oneshot::Sender<Result<Answer, Refusal>>,
-    _open: [Open; 2],
+    _place: Place,
+}
+
+/// What a call holds while it is open.
+#[derive(Debug)]
+enum Place {
+    /// Of the calls of its connection and of all, which have a bound.
+    Counted { _open: [Open; 2] },
+    /// A turn of those that wait for one.
+    Turn { _permits: Vec<OwnedSemaphorePermit> },
 }
 
 impl Reply {
@@ -187,7 +205,9 @@ pub struct Calls {
     calls_max: usize,
     generation: AtomicU64,
     changes: watch::Sender<u64>,
-    rechecks: Semaphore,
+    rechecks: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
+    connections: Mutex<FxHashMap<u64, Weak<ConnectionState>>>,
     listing: Listing,
 }
 
@@ -201,7 +221,9 @@ impl Calls {
             calls_max,
             generation: AtomicU64::new(0),
             changes: watch::Sender::new(0),
-            rechecks: Semaphore::new(RECHECKS_MAX),
+            rechecks: Arc::new(Semaphore::new(RECHECKS_MAX)),
+            permits: Arc::new(Semaphore::new(PERMITS_ASKED_MAX)),
+            connections: Mutex::default(),
             listing: Listing::default(),
         })
     }
@@ -239,31 +261,81 @@ impl Calls {
         self.changes.send_modify(|count| *count += 1);
     }
 
+    /// Make the open streams of one connection ask again whether they may go on, and its publishers for their exchanges.
+    pub fn recheck_connection(&self, connection: u64) {
+        let state = self.connections.lock().ok().and_then(|connections| connections.get(&connection)?.upgrade());
+        if let Some(state) = state {
+            state.recheck();
+        }
+    }
+
+    /// Remember a connection, to be rechecked.
+    pub(crate) fn connected(&self, connection: u64, state: &Arc<ConnectionState>) {
+        if let Ok(mut connections) = self.connections.lock() {
+            connections.insert(connection, Arc::downgrade(state));
+        }
+    }
+
+    pub(crate) fn disconnected(&self, connection: u64) {
+        if let Ok(mut connections) = self.connections.lock() {
+            connections.remove(&connection);
+        }
+    }
+
     /// Tells of every recheck from now on.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
+    /// Return a number that grows with every change that concerns a caller.
+    pub(crate) fn generation(&self, caller: &Caller) -> u64 {
+        self.generation.load(Ordering::Acquire) + caller.state.generation()
     }
 
-    /// Asks Python and waits for its answer.
-    pub(crate) async fn ask(&self, mut call: Call) -> Result<Answer, Status> {
-        let open = self.enter(&call.caller)?;
-        let (reply, answer) = oneshot::channel();
-        call.reply = Some(Reply { answer: reply, _open: open });
-        self.queue(call);
-        match answer.await {
-            Ok(answer) => Ok(answer?),
-            Err(_) => Err(Status::internal("the broker failed while it decided this call; its log says why")),
+    /// Ask Python and wait for its answer.
+    ///
+    /// # Errors
+    /// Python's refusal, and `RESOURCE_EXHAUSTED` when too many calls wait already.
+    pub(crate) async fn ask(&self, call: Call) -> Result<Answer, Status> {
+        let place = Place::Counted { _open: self.enter(&call.caller)? };
+        self.ask_from(place, call).await
+    }
+
+    /// Ask for a stream that is open whether it may go on, when few enough do.
+    pub(crate) async fn ask_again(&self, call: Call) -> Result<Answer, Status> {
+        let turns = [Arc::clone(&self.rechecks)];
+        self.ask_in_turn(turns, call).await
+    }
+
+    /// Ask for a publisher that is open what it may write, when few enough do: one change may make all of them ask.
+    pub(crate) async fn ask_permit(&self, call: Call) -> Result<Answer, Status> {
+        let turns = [Arc::clone(&call.caller.state.turns), Arc::clone(&self.permits)];
+        self.ask_in_turn(turns, call).await
+    }
+
+    async fn ask_in_turn<const N: usize>(&self, turns: [Arc<Semaphore>; N], call: Call) -> Result<Answer, Status> {
+        let mut permits = Vec::with_capacity(N);
+        for turn in turns {
+            // It is never closed.
+            permits.extend(turn.acquire_owned().await);
         }
+        self.ask_from(Place::Turn { _permits: permits }, call).await
     }
 
-    /// Asks like [`Calls::ask`], when few enough do.
-    pub(crate) async fn ask_in_turn(&self, call: Call) -> Result<Answer, Status> {
-        let _turn = self.rechecks.acquire().await;
-        self.ask(call).await
+    async fn ask_from(&self, place: Place, mut call: Call) -> Result<Answer, Status> {
+        let (reply, answer) = oneshot::channel();
+        let (state, again) = (Arc::clone(&call.caller.state), call.again);
+        let _deciding = state.deciding();
+        call.reply = Some(Reply { answer: reply, _place: place });
+        self.queue(call);
+        let Ok(answer) = answer.await else {
+            return Err(Status::internal("the broker failed while it decided this call; its log says why"));
+        };
+        let answer = answer.map_err(Status::from);
+        if !again {
+            state.decided(answer.as_ref().err().map(Status::code));
+        }
+        answer
     }
 
     /// Asks for admission to a vhost or a queue.
@@ -292,7 +364,7 @@ impl Calls {
 
     fn enter(&self, caller: &Caller) -> Result<[Open; 2], Status> {
         let of_connection_max = self.calls_max / CONNECTION_PART;
-        let (of_connection, own_count) = Open::count(&caller.calls);
+        let (of_connection, own_count) = Open::count(&caller.state.waiting);
         let (of_all, count) = Open::count(&self.open_count);
         if own_count > of_connection_max || count > self.calls_max {
             let (max, whose) = if own_count > of_connection_max {

@@ -1,10 +1,11 @@
-//! A client's connection: its number, where it comes from, and the news of its end. One that brings no request within its time
-//! is closed, whether it says nothing or a byte now and then.
+//! A client's connection: its number, where it comes from, and the news of its end. One whose client does not log in within its
+//! time is closed, whether it says nothing, a byte now and then, or asks what needs no credentials. So is one whose log-ins fail
+//! again and again.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,15 +14,22 @@ use http::header::AUTHORIZATION;
 use penstock_engine::{Counters, Metric};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 use tokio_rustls::server::TlsStream;
 use tonic::metadata::MetadataMap;
 use tonic::transport::server::Connected;
 
+use crate::accept::Place;
 use crate::calls::{Call, CallRequest, Calls};
+use crate::connection_state::ConnectionState;
 use crate::listing::Closing;
 use crate::pull::Pulls;
+
+/// How long a connection goes on at a time while a decision about its client is under way.
+const DECISION_PAUSE: Duration = Duration::from_millis(100);
+
+/// What the last answer has to reach a client whose log-ins failed too often.
+const LAST_ANSWER: Duration = Duration::from_millis(100);
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
@@ -32,18 +40,7 @@ pub(crate) struct Peer {
     pub address: String,
     pub certificate: Option<Arc<[u8]>>,
     pub pulls: Arc<Pulls>,
-    /// Calls of this connection that wait for a decision.
-    pub calls: Arc<AtomicUsize>,
-    has_asked: Arc<AtomicBool>,
-}
-
-impl Peer {
-    /// A request came.
-    pub fn asks(&self) {
-        if !self.has_asked.load(Ordering::Relaxed) {
-            self.has_asked.store(true, Ordering::Relaxed);
-        }
-    }
+    pub state: Arc<ConnectionState>,
 }
 
 /// Who asks: connection, address and credentials as they came.
@@ -54,8 +51,7 @@ pub struct Caller {
     pub authorization: String,
     /// What the client showed at the handshake, DER; an authority that we trust signed it.
     pub certificate: Option<Arc<[u8]>>,
-    /// Calls of the same connection that wait for a decision.
-    pub(crate) calls: Arc<AtomicUsize>,
+    pub(crate) state: Arc<ConnectionState>,
 }
 
 impl Caller {
@@ -75,7 +71,7 @@ impl Caller {
             peer: peer.address.clone(),
             authorization: authorization.to_owned(),
             certificate: peer.certificate.clone(),
-            calls: Arc::clone(&peer.calls),
+            state: Arc::clone(&peer.state),
         }
     }
 }
@@ -100,21 +96,22 @@ pub(crate) struct Connection {
     peer: Peer,
     calls: Arc<Calls>,
     counters: Arc<Counters>,
-    /// Until the first request.
+    /// Until its client has logged in, or the last answer has gone to a client whose log-ins failed too often.
     deadline: Option<Pin<Box<Sleep>>>,
     /// Whether an administrator closes it.
     closing: Arc<Closing>,
+    is_closing: bool,
     /// Its place among those that may be open.
-    _place: OwnedSemaphorePermit,
+    place: Place,
 }
 
 impl Connection {
-    /// It has `patience` for its first request.
+    /// Its client has `patience` to log in.
     pub fn new(
         (socket, peer): (Socket, SocketAddr),
         calls: Arc<Calls>,
         counters: Arc<Counters>,
-        place: OwnedSemaphorePermit,
+        place: Place,
         patience: Duration,
     ) -> Connection {
         counters.add(Metric::Connections, 1);
@@ -123,27 +120,44 @@ impl Connection {
             address: peer.to_string(),
             certificate: socket.certificate(),
             pulls: Arc::default(),
-            calls: Arc::default(),
-            has_asked: Arc::default(),
+            state: Arc::default(),
         };
+        calls.connected(peer.connection, &peer.state);
         let closing = calls.listing().connected(peer.connection);
         let deadline = Some(Box::pin(sleep(patience)));
-        Connection { socket, peer, calls, counters, deadline, closing, _place: place }
+        Connection { socket, peer, calls, counters, deadline, closing, is_closing: false, place }
     }
 
-    /// Whether the time for a first request is over.
-    fn is_too_late(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(deadline) = self.deadline.as_mut() else { return false };
-        if self.peer.has_asked.load(Ordering::Relaxed) {
-            self.deadline = None;
-            return false;
+    /// Fail once the connection has to be closed.
+    fn check(&mut self, cx: &mut Context<'_>) -> std::io::Result<()> {
+        self.end(cx).map_or(Ok(()), |text| Err(std::io::Error::new(std::io::ErrorKind::TimedOut, text)))
+    }
+
+    /// Return why the connection has to be closed, once it has to.
+    fn end(&mut self, cx: &mut Context<'_>) -> Option<&'static str> {
+        let state = &self.peer.state;
+        if !self.is_closing && state.has_failed_too_often() {
+            self.is_closing = true;
+            self.deadline = Some(Box::pin(sleep(LAST_ANSWER)));
         }
-        let is_over = deadline.as_mut().poll(cx).is_ready();
-        if is_over {
+        let deadline = self.deadline.as_mut()?;
+        if !self.is_closing && state.is_known() {
             self.deadline = None;
-            self.counters.add(Metric::ConnectionsTooSlow, 1);
+            self.place.of_address = None;
+            return None;
         }
-        is_over
+        while deadline.as_mut().poll(cx).is_ready() {
+            if self.is_closing {
+                return Some("log-ins failed again and again");
+            }
+            if !state.is_deciding() {
+                self.counters.add(Metric::ConnectionsTooSlow, 1);
+                return Some("its client did not log in within the time that it has for that");
+            }
+            // Each decision comes to its end, and so many failures close the connection.
+            deadline.as_mut().reset(Instant::now() + DECISION_PAUSE);
+        }
+        None
     }
 }
 
@@ -152,7 +166,8 @@ impl Drop for Connection {
         self.counters.subtract(Metric::Connections, 1);
         self.peer.pulls.clear();
         self.calls.listing().disconnected(self.peer.connection);
-        if !self.peer.has_asked.load(Ordering::Relaxed) {
+        self.calls.disconnected(self.peer.connection);
+        if !self.peer.state.has_asked() {
             return;
         }
         let (connection, peer) = (self.peer.connection, self.peer.address.clone());
@@ -175,10 +190,7 @@ impl AsyncRead for Connection {
             let text = "an administrator closed the connection";
             return Poll::Ready(Err(std::io::Error::new(std::io::ErrorKind::ConnectionAborted, text)));
         }
-        if self.is_too_late(cx) {
-            let text = "no request came in the time that a connection has for its first";
-            return Poll::Ready(Err(std::io::Error::new(std::io::ErrorKind::TimedOut, text)));
-        }
+        self.check(cx)?;
         match &mut self.socket {
             Socket::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
             Socket::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
@@ -188,6 +200,7 @@ impl AsyncRead for Connection {
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
+        self.check(cx)?;
         match &mut self.socket {
             Socket::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
             Socket::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
@@ -199,6 +212,7 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bufs: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
+        self.check(cx)?;
         match &mut self.socket {
             Socket::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
             Socket::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),

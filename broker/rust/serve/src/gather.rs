@@ -8,11 +8,11 @@ use std::ops::ControlFlow;
 
 use penstock_engine::{MESSAGES_AT_ONCE, Payload, Producer, ProducerSession, Publication};
 use penstock_wire::WireError;
-use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers_of, properties_to_amqp};
+use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers_of, properties_to_amqp, user_id_of};
 use penstock_wire::grpc::publish::MessageRef;
 use tonic::Status;
 
-use crate::permits::{Denial, Permits, Verdict, key_denial, property_denial};
+use crate::permits::{Denial, Permits, Verdict, key_denial, property_denial, user_id_denial};
 use crate::requests::{End, Incoming, Malformed, Requests};
 use crate::status;
 
@@ -102,6 +102,8 @@ pub(crate) enum Unknown {
     Exchange(Vec<u8>),
     /// Routing keys of this exchange.
     Keys(Vec<u8>),
+    /// Whether the user may publish with another user's name.
+    Impersonation,
 }
 
 /// Why a round could not be gathered.
@@ -133,6 +135,8 @@ pub(crate) struct Limits<'a> {
     pub whose: Option<&'a str>,
     /// There for messages with sequences.
     pub producer: Option<&'a ProducerSession>,
+    /// Who publishes.
+    pub user: &'a [u8],
 }
 
 impl Limits<'_> {
@@ -165,7 +169,7 @@ pub(crate) fn gather<'a>(
                 Some(blocks.and_then(|blocks| blocks.get(block_index - 1)).ok_or(Obstacle::Properties)?)
             }
         };
-        match denial_of(&message, permits, limits)?.or_else(|| block.and_then(property_denial)) {
+        match denial_of(&message, block, permits, limits)?.or_else(|| block.and_then(property_denial)) {
             // The engine has to hear of the denied one first.
             None if has_denied_sequence && sequence.is_some() => return Ok(ControlFlow::Break(())),
             None => {
@@ -188,13 +192,32 @@ pub(crate) fn gather<'a>(
 }
 
 #[inline]
-fn denial_of(message: &MessageRef<'_>, permits: &mut Permits, limits: Limits<'_>) -> Result<Option<Denial>, Obstacle> {
+fn denial_of(
+    message: &MessageRef<'_>,
+    block: Option<&[u8]>,
+    permits: &mut Permits,
+    limits: Limits<'_>,
+) -> Result<Option<Denial>, Obstacle> {
     match permits.look_up(message.exchange, message.routing_key) {
-        Verdict::Admitted => Ok(too_large(message.body.len(), limits)),
+        Verdict::Admitted => match block {
+            Some(block) if let Some(denial) = impersonates(block, permits, limits.user)? => Ok(Some(denial)),
+            _ => Ok(too_large(message.body.len(), limits)),
+        },
         Verdict::Denied(denial) => Ok(Some(denial.clone())),
         Verdict::KeyDenied => Ok(Some(key_denial(message.exchange, message.routing_key))),
         Verdict::UnknownExchange => Err(Obstacle::Unknown(Unknown::Exchange(message.exchange.to_vec()))),
         Verdict::UnknownKey => Err(Obstacle::Unknown(Unknown::Keys(message.exchange.to_vec()))),
+    }
+}
+
+/// Return why a message with another user's name as `user_id` is denied.
+#[inline]
+fn impersonates(block: &[u8], permits: &Permits, user: &[u8]) -> Result<Option<Denial>, Obstacle> {
+    let Some(user_id) = user_id_of(block)?.filter(|user_id| *user_id != user) else { return Ok(None) };
+    match permits.impersonation() {
+        Some(true) => Ok(None),
+        Some(false) => Ok(Some(user_id_denial(user_id, user))),
+        None => Err(Obstacle::Unknown(Unknown::Impersonation)),
     }
 }
 

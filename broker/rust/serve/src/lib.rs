@@ -5,11 +5,13 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod addresses;
 mod admin;
 mod bucket;
 mod calls;
 mod codec;
 mod connection;
+mod connection_state;
 mod consume;
 mod deliveries;
 #[cfg(feature = "flight")]
@@ -23,6 +25,7 @@ mod listing;
 mod messaging;
 mod outcomes;
 mod permits;
+mod public;
 mod publish;
 mod pull;
 mod quotas;

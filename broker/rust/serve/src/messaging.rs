@@ -145,12 +145,13 @@ impl Messaging {
         let producer = match producer {
             "" => None,
             name => {
-                let opened = when_free(&shard, || shard.open_producer(name)).await;
+                let opened = when_free(&shard, || shard.open_producer(name, &admitted.user)).await;
                 Some(opened.map_err(|error| status::of_engine(&error))?)
             }
         };
         let (rights, message_bytes_max) = (question.watch(|| ()), self.message_bytes_max);
-        let opened = Opened { rights, shard, allowance, level, producer, message_bytes_max };
+        let user = admitted.user;
+        let opened = Opened { rights, shard, allowance, level, producer, user, message_bytes_max };
         Ok(PublishStream::new(input, self.calls, caller, self.stopping, opened))
     }
 

@@ -71,6 +71,8 @@ pub(crate) struct Permits {
     last_admitted: Option<Vec<u8>>,
     known: FxHashMap<Vec<u8>, Permit>,
     key_count: usize,
+    /// Whether the user may publish with another user's name.
+    impersonation: Option<bool>,
 }
 
 impl Permits {
@@ -109,6 +111,11 @@ impl Permits {
         }
     }
 
+    /// Say whether the user may publish with another user's name, when that is known.
+    pub fn impersonation(&self) -> Option<bool> {
+        self.impersonation
+    }
+
     pub fn learn(&mut self, exchange: Vec<u8>, permit: Permit) {
         self.known.insert(exchange, permit);
     }
@@ -133,7 +140,7 @@ impl Asker<'_> {
     pub async fn exchange(&self, permits: &mut Permits, exchange: Vec<u8>) -> Result<(), Status> {
         let (vhost, name) = (self.vhost.to_owned(), text(&exchange));
         let call = Call::new(CallRequest::PermitExchange { vhost, exchange: name }, self.caller);
-        let permit = match self.calls.ask(call).await {
+        let permit = match self.calls.ask_permit(call).await {
             Ok(Answer::Admitted(Admitted { by_key: true, .. })) => Permit::ByKey(HashMap::new()),
             Ok(_) => Permit::Open,
             Err(refused) if ends_stream(&refused) => return Err(refused),
@@ -150,12 +157,34 @@ impl Asker<'_> {
         for keys in keys.chunks(KEYS_ASKED_MAX) {
             let (vhost, name) = (self.vhost.to_owned(), text(exchange));
             let request = CallRequest::PermitKeys { vhost, exchange: name, keys: keys.to_vec() };
-            match self.calls.ask(Call::new(request, self.caller)).await? {
+            match self.calls.ask_permit(Call::new(request, self.caller)).await? {
                 Answer::Keys(answers) if answers.len() == keys.len() => permits.learn_keys(exchange, keys, &answers),
                 _ => return Err(Status::internal("the broker did not answer for every routing key")),
             }
         }
         Ok(())
+    }
+
+    /// Ask whether the user may publish with another user's name. An error concerns the caller, not the name.
+    pub async fn impersonation(&self, permits: &mut Permits) -> Result<(), Status> {
+        let call = Call::new(CallRequest::PermitUserId { vhost: self.vhost.to_owned() }, self.caller);
+        let may = match self.calls.ask_permit(call).await {
+            Ok(_) => true,
+            Err(refused) if ends_stream(&refused) => return Err(refused),
+            Err(_) => false,
+        };
+        permits.impersonation = Some(may);
+        Ok(())
+    }
+
+    /// Ask whether the user may publish with this name as `user_id`, for rows that are not published by a stream.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn admit_user_id(&self, user_id: &[u8], user: &[u8]) -> Result<(), Status> {
+        let mut permits = Permits::default();
+        self.impersonation(&mut permits).await?;
+        if permits.impersonation == Some(true) { Ok(()) } else { Err(user_id_denial(user_id, user).to_status()) }
     }
 
     /// Asks until it is known whether the caller may write all these routing keys to one exchange. Forgets what it knew when
@@ -166,7 +195,7 @@ impl Asker<'_> {
     pub async fn admit(&self, permits: &mut Permits, exchange: &[u8], keys: &[&[u8]]) -> Result<(), Status> {
         permits.begin_round();
         loop {
-            permits.refresh(self.calls.generation());
+            permits.refresh(self.calls.generation(self.caller));
             let mut unknown = Vec::new();
             let mut is_known = true;
             for key in keys {
@@ -197,6 +226,15 @@ impl Asker<'_> {
 
 fn text(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
+}
+
+pub(crate) fn user_id_denial(user_id: &[u8], user: &[u8]) -> Denial {
+    let (user_id, user) = (String::from_utf8_lossy(user_id), String::from_utf8_lossy(user));
+    let reason = format!(
+        "user_id property set to '{user_id}' but authenticated user was '{user}'; leave the property out, or let an \
+         administrator give the user the tag 'impersonator'"
+    );
+    Denial { code: Code::FailedPrecondition as i32, reason }
 }
 
 pub(crate) fn key_denial(exchange: &[u8], key: &[u8]) -> Denial {
@@ -258,8 +296,41 @@ mod tests {
             _ = decider => panic!("it asks for ever"),
         }
         permits.begin_round();
-        permits.refresh(calls.generation());
+        permits.refresh(calls.generation(&caller));
         assert_eq!(permits.look_up(b"logs", b""), Verdict::UnknownExchange, "the next round asks again");
+    }
+
+    /// Those above the bound of waiting calls were refused, which ended their streams.
+    #[tokio::test]
+    async fn publishers_that_all_ask_at_once_wait_for_their_turn() {
+        const PUBLISHERS: usize = 5_000;
+        let calls = Arc::new(Calls::new(8).unwrap());
+        let callers: Vec<_> = (0..50).map(|connection| Caller { connection, ..Caller::default() }).collect();
+        let asking: Vec<_> = (0..PUBLISHERS)
+            .map(|number| {
+                let (calls, caller) = (Arc::clone(&calls), callers[number % callers.len()].clone());
+                tokio::spawn(async move {
+                    let asker = Asker { calls: &calls, caller: &caller, vhost: "/" };
+                    asker.admit(&mut Permits::default(), b"logs", &[b"key"]).await
+                })
+            })
+            .collect();
+
+        let (mut decided, mut most) = (0, 0);
+        while decided < PUBLISHERS {
+            tokio::task::yield_now().await;
+            let waiting = calls.take();
+            most = most.max(waiting.len());
+            for call in waiting {
+                decided += 1;
+                call.reply.unwrap().send(Ok(Answer::Admitted(Admitted::default())));
+            }
+        }
+
+        for asked in asking {
+            asked.await.unwrap().unwrap();
+        }
+        assert!(most <= 256, "{most} asked at a time");
     }
 
     #[test]

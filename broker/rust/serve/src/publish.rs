@@ -45,6 +45,7 @@ pub(crate) struct PublishStream {
     shard: Arc<Shard>,
     level: Option<Level>,
     producer: Option<ProducerSession>,
+    user: String,
     message_bytes_max: usize,
     allowance: Allowance,
     next_number: u64,
@@ -73,6 +74,8 @@ pub(crate) struct Opened {
     pub allowance: Allowance,
     pub level: Option<Level>,
     pub producer: Option<ProducerSession>,
+    /// Who publishes.
+    pub user: String,
     pub message_bytes_max: usize,
 }
 
@@ -94,7 +97,7 @@ impl PublishStream {
         stopping: watch::Receiver<bool>,
         opened: Opened,
     ) -> PublishStream {
-        let Opened { rights, shard, allowance, level, producer, message_bytes_max } = opened;
+        let Opened { rights, shard, allowance, level, producer, user, message_bytes_max } = opened;
         PublishStream {
             input,
             calls,
@@ -104,6 +107,7 @@ impl PublishStream {
             shard,
             level,
             producer,
+            user,
             message_bytes_max,
             allowance,
             next_number: 1,
@@ -231,7 +235,7 @@ impl PublishStream {
         self.permits.begin_round();
         loop {
             until_free(&self.shard).await;
-            self.permits.refresh(self.calls.generation());
+            self.permits.refresh(self.calls.generation(&self.caller));
             match self.store() {
                 Ok(()) => break,
                 Err(Obstacle::Malformed(failed)) => return Err(failed),
@@ -254,6 +258,7 @@ impl PublishStream {
         let asker = Asker { calls: &self.calls, caller: &self.caller, vhost: self.shard.name() };
         match unknown {
             Unknown::Exchange(exchange) => asker.exchange(&mut self.permits, exchange).await,
+            Unknown::Impersonation => asker.impersonation(&mut self.permits).await,
             Unknown::Keys(exchange) => {
                 let keys = unknown_keys(&self.requests, self.bounds, &mut self.permits, &exchange)?;
                 asker.keys(&mut self.permits, &exchange, &keys).await
@@ -267,7 +272,7 @@ impl PublishStream {
         }
         let blocks = self.has_properties.then_some(&self.blocks);
         let (message_bytes_max, whose) = self.allowance.message_bytes_max(self.message_bytes_max);
-        let limits = Limits { message_bytes_max, whose, producer: self.producer.as_ref() };
+        let limits = Limits { message_bytes_max, whose, producer: self.producer.as_ref(), user: self.user.as_bytes() };
         let round = gather(&self.requests, self.bounds, &mut self.permits, blocks, limits)?;
         self.fates.clear();
         let producer = self.producer.as_ref();

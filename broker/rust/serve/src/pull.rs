@@ -1,17 +1,18 @@
-//! Get and Settle: messages taken without a stream belong to the client's connection until they are settled or it ends.
+//! Get and Settle: messages taken without a stream belong to the user on the client's connection until they are settled, the
+//! connection ends, or the user may not get messages of the queue any more.
 //!
 //! What must stay true:
 //! * a response to Get takes about as many bytes as a client accepts that was told nothing, and memory once; a larger message
 //!   goes alone. The responses of one connection that are on their way are bounded together, as a consumer's window is;
 //! * what a response holds is the client's only once the response was handed to the transport. One that is cancelled, times out
 //!   or is refused by the client before that returns its messages as delivered once more; with auto-ack it settles nothing;
-//! * a connection holds no more messages of a queue than a consumer may: settling costs by what is held;
+//! * a user of a connection holds no more messages of a queue than a consumer may: settling costs by what is held;
 //! * nobody waits for a decision or a client while it holds what another call of the connection needs: a turn belongs to one
 //!   queue, waits for nothing but its shard, and lasts as long as taking or settling.
 //!
 //! Limits: a response that reached the client's machine and was not read there has arrived.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
 use penstock_engine::{Engine, QueueId, SequenceRange, Settle, Subscription, SubscriptionOptions};
@@ -27,6 +28,7 @@ use crate::deliveries::Pending;
 use crate::messaging::PREFETCH_MAX;
 use crate::quotas::{Allowance, Quotas};
 use crate::responses::{FramedMessage, Responder};
+use crate::rights::{Question, Rights};
 use crate::stalls::{Later, when_free};
 use crate::status;
 
@@ -39,13 +41,24 @@ const RESPONSE_BYTES_MAX: usize = (4 << 20) - (64 << 10);
 /// What of one connection's responses may be on its way, as large as its window for publishing.
 const WINDOW_KIB: usize = 16 << 10;
 
-type Key = (String, u32);
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    user: String,
+    vhost: String,
+    queue: u32,
+}
 
-/// What a connection holds of one queue. Who takes or settles has the turn, so that none lets go of a subscription that another
-/// is about to use.
-type Place = Arc<tokio::sync::Mutex<Option<Arc<Later<Subscription>>>>>;
+/// What a user of a connection holds of one queue. Who takes or settles has the turn, so that none lets go of a subscription
+/// that another is about to use.
+type Place = Arc<tokio::sync::Mutex<Option<Held>>>;
 
-/// What a connection holds: a subscription per queue.
+/// Messages that a user took, and the user's right to hold them.
+struct Held {
+    subscription: Arc<Later<Subscription>>,
+    _rights: Rights,
+}
+
+/// What a connection holds: a subscription per user and queue.
 pub(crate) struct Pulls {
     places: Mutex<FxHashMap<Key, Place>>,
     window: Arc<Semaphore>,
@@ -74,11 +87,38 @@ impl Pulls {
     fn release_empty(&self, key: &Key) {
         let place = self.place(key);
         let unused = place.try_lock().ok().and_then(|mut held| {
-            held.take_if(|subscription| Arc::strong_count(subscription) == 1 && subscription.unsettled_count() == 0)
+            held.take_if(|held| Arc::strong_count(&held.subscription) == 1 && held.subscription.unsettled_count() == 0)
         });
         drop(unused);
+        self.forget_empty(key, &place);
+    }
+
+    /// Keep a subscription until it holds nothing, or its user's right to it is gone.
+    fn hold(self: &Arc<Self>, key: &Key, subscription: &Arc<Later<Subscription>>, question: Question) -> Held {
+        let (pulls, key, revoked) = (Arc::downgrade(self), key.clone(), Arc::downgrade(subscription));
+        let rights = question.watch(move || {
+            tokio::spawn(async move {
+                if let Some(pulls) = pulls.upgrade() {
+                    pulls.revoke(&key, &revoked).await;
+                }
+            });
+        });
+        Held { subscription: Arc::clone(subscription), _rights: rights }
+    }
+
+    /// Return to the queue what a subscription holds, as soon as no response is on its way with messages of it.
+    async fn revoke(&self, key: &Key, revoked: &Weak<Later<Subscription>>) {
+        let found = self.places.lock().ok().and_then(|places| places.get(key).map(Arc::clone));
+        let Some(place) = found else { return };
+        let held = place.lock().await.take_if(|held| std::ptr::eq(Arc::as_ptr(&held.subscription), revoked.as_ptr()));
+        drop(held);
+        self.forget_empty(key, &place);
+    }
+
+    /// Forget the place of a queue of which nothing is held and that no call uses.
+    fn forget_empty(&self, key: &Key, place: &Place) {
         if let Ok(mut places) = self.places.lock()
-            && Arc::strong_count(&place) == 2
+            && Arc::strong_count(place) == 2
             && place.try_lock().is_ok_and(|held| held.is_none())
         {
             places.remove(key);
@@ -109,9 +149,11 @@ impl PullContext {
         let request = parse_get_request(&payload).map_err(|error| status::of_wire(&error))?;
         let mut room = self.pulls.room_for(RESPONSE_BYTES_MAX).await?;
         let (vhost, queue) = (request.vhost.to_owned(), request.queue.to_owned());
-        let admitted = self.admit(CallRequest::OpenGet { vhost, queue }).await?;
+        let call = Call::new(CallRequest::OpenGet { vhost, queue }, &self.caller);
+        let question = Question::of(&self.calls, &call);
+        let admitted = self.calls.admit(call).await?;
         let mut allowance = self.check_room(&admitted)?;
-        let (mut passage, mut pending, mut ready_count) = self.take(admitted, &request).await?;
+        let (mut passage, mut pending, mut ready_count) = self.take(admitted, question, &request).await?;
         let held = Arc::clone(&passage.subscription);
         let mut subscription = &**held;
         if let Some(bytes) = pending.next_bytes(&mut subscription).await?.filter(|bytes| *bytes > RESPONSE_BYTES_MAX) {
@@ -127,31 +169,32 @@ impl PullContext {
         Ok(GetAnswer { response, passage, _room: room, _allowance: allowance })
     }
 
-    /// Takes messages into what the connection holds; with auto-ack into what only the response holds.
+    /// Takes messages into what the user holds; with auto-ack into what only the response holds.
     async fn take(
         &self,
         admitted: Admitted,
+        question: Question,
         request: &GetRequest<'_>,
     ) -> Result<(Later<Passage>, Pending, u64), Status> {
-        let Admitted { vhost, queue_id, .. } = admitted;
+        let Admitted { vhost, queue_id, user, .. } = admitted;
         let shard = self.engine.shard(&vhost).ok_or_else(|| Status::not_found(format!("no virtual host '{vhost}'")))?;
         let queue = QueueId(queue_id);
         let home = shard.home_of(queue);
         let options = SubscriptionOptions { prefetch: 0, auto_ack: false, exclusive: false, pull: true };
-        let key = (vhost, queue_id);
+        let key = Key { user, vhost, queue: queue_id };
         // Made first, so that on a failure it goes last.
         let release = (!request.auto_ack).then(|| Later::new(&home, Release { pulls: Arc::clone(&self.pulls), key }));
         let place = release.as_ref().map_or_else(Place::default, |release| release.pulls.place(&release.key));
         let mut held = place.lock().await;
         let subscription = match &*held {
-            Some(subscription) => Arc::clone(subscription),
+            Some(held) => Arc::clone(&held.subscription),
             None => {
                 let subscribed = when_free(&home, || home.subscribe(queue, options)).await;
                 Arc::new(Later::new(&home, subscribed.map_err(|error| status::of_engine(&error))?))
             }
         };
-        if !request.auto_ack {
-            *held = Some(Arc::clone(&subscription));
+        if let (Some(release), None) = (&release, &*held) {
+            *held = Some(self.pulls.hold(&release.key, &subscription, question));
         }
         let auto_ack = request.auto_ack;
         let passage = Passage { subscription, auto_ack, taken: Vec::new(), arrived: false, _release: release };
@@ -175,14 +218,17 @@ impl PullContext {
     pub async fn settle(&self, payload: Bytes) -> Result<Vec<u8>, Status> {
         let request = parse_settle_request(&payload).map_err(|error| status::of_wire(&error))?;
         let (vhost, queue) = (request.vhost.to_owned(), request.queue.to_owned());
-        let Admitted { vhost, queue_id, .. } = self.admit(CallRequest::OpenSettle { vhost, queue }).await?;
-        let key = (vhost, queue_id);
-        let shard =
-            self.engine.shard(&key.0).ok_or_else(|| Status::not_found(format!("no virtual host '{}'", key.0)))?;
+        let call = Call::new(CallRequest::OpenSettle { vhost, queue }, &self.caller);
+        let Admitted { vhost, queue_id, user, .. } = self.calls.admit(call).await?;
+        let key = Key { user, vhost, queue: queue_id };
+        let shard = self
+            .engine
+            .shard(&key.vhost)
+            .ok_or_else(|| Status::not_found(format!("no virtual host '{}'", key.vhost)))?;
         let home = shard.home_of(QueueId(queue_id));
         let place = self.pulls.place(&key);
         let settled = match &*place.lock().await {
-            Some(subscription) => apply_settlement(subscription, &request.settlement).await.map(|(count, _)| count),
+            Some(held) => apply_settlement(&held.subscription, &request.settlement).await.map(|(count, _)| count),
             None => Ok(0),
         };
         drop(place);
@@ -203,10 +249,6 @@ impl PullContext {
                 "as many bytes are delivered and not settled as max-in-flight-bytes allows; settle some",
             )),
         }
-    }
-
-    async fn admit(&self, request: CallRequest) -> Result<Admitted, Status> {
-        self.calls.admit(Call::new(request, &self.caller)).await
     }
 }
 
@@ -331,6 +373,7 @@ mod tests {
             disk_free_bytes_min: 0,
             compaction_bytes_per_second: 0,
             producer_memory: Duration::ZERO,
+            producers_of_user_max: 4096,
         };
         let engine = Engine::new(options).unwrap();
         let shard = engine.open_shard("v", directory.path(), false).unwrap();

@@ -33,11 +33,14 @@ pub(crate) struct Question {
     calls: Arc<Calls>,
     call: Call,
     changes: watch::Receiver<u64>,
+    /// Those of the stream's connection.
+    own_changes: watch::Receiver<u64>,
 }
 
 impl Question {
     pub fn of(calls: &Arc<Calls>, call: &Call) -> Question {
-        Question { calls: Arc::clone(calls), call: call.again(), changes: calls.changes() }
+        let (changes, own_changes) = (calls.changes(), call.caller.state.changes());
+        Question { calls: Arc::clone(calls), call: call.again(), changes, own_changes }
     }
 
     /// Watches over the stream that was admitted. `at_end` is called when its right is gone, whether or not anybody looks at
@@ -52,18 +55,27 @@ impl Question {
     }
 
     async fn ask_after_changes(mut self, end: impl FnOnce(Status)) {
-        while self.changes.changed().await.is_ok() {
+        while self.changed().await {
             if let Some(refused) = self.ask().await {
                 return end(refused);
             }
         }
     }
 
+    /// Wait for a change; say whether there can be another one.
+    async fn changed(&mut self) -> bool {
+        let changed = tokio::select! {
+            changed = self.changes.changed() => changed,
+            changed = self.own_changes.changed() => changed,
+        };
+        changed.is_ok()
+    }
+
     /// Why the stream has to end, or nothing.
     async fn ask(&self) -> Option<Status> {
         let asked_at = Instant::now();
         loop {
-            let Err(refused) = self.calls.ask_in_turn(self.call.again()).await else { return None };
+            let Err(refused) = self.calls.ask_again(self.call.again()).await else { return None };
             match refused.code() {
                 Code::Unauthenticated | Code::PermissionDenied => return Some(refused),
                 Code::Unavailable | Code::ResourceExhausted | Code::Internal => {}
@@ -155,6 +167,35 @@ mod tests {
         refuse(next(&calls).await, Code::Unauthenticated);
 
         assert_eq!(rights.until_refused().await.code(), Code::Unauthenticated);
+    }
+
+    #[tokio::test]
+    async fn a_change_of_one_connection_concerns_its_streams_alone() {
+        let calls = Arc::new(Calls::new(8).unwrap());
+        let mut asked = [0, 0];
+        let callers: Vec<_> = (0..2).map(|connection| Caller { connection, ..Caller::default() }).collect();
+        callers.iter().for_each(|caller| calls.connected(caller.connection, &caller.state));
+        let watch = |caller| Question::of(&calls, &Call::new(CallRequest::Enter, caller)).watch(|| ());
+        let _rights: Vec<_> = callers.iter().map(watch).collect();
+        let generations: Vec<_> = callers.iter().map(|caller| calls.generation(caller)).collect();
+
+        calls.recheck_connection(1);
+        let call = next(&calls).await;
+        asked[usize::try_from(call.caller.connection).unwrap()] += 1;
+        call.reply.unwrap().send(Ok(Answer::Payload(Vec::new())));
+        let after: Vec<_> = callers.iter().map(|caller| calls.generation(caller)).collect();
+        assert_eq!(after, [generations[0], generations[1] + 1]);
+        calls.recheck();
+        for _ in 0..2 {
+            let call = next(&calls).await;
+            asked[usize::try_from(call.caller.connection).unwrap()] += 1;
+            call.reply.unwrap().send(Ok(Answer::Payload(Vec::new())));
+        }
+
+        assert_eq!(asked, [1, 2]);
+        calls.disconnected(1);
+        calls.recheck_connection(1);
+        assert_eq!(calls.generation(&callers[1]), after[1] + 1, "a connection that ended is not rechecked");
     }
 
     #[tokio::test]

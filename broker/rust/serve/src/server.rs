@@ -20,6 +20,7 @@ use crate::admin::Admin;
 use crate::calls::Calls;
 use crate::connection::Peer;
 use crate::messaging::Messaging;
+use crate::public::Public;
 use crate::quotas::Quotas;
 use crate::staging::Staging;
 use crate::streams::Streams;
@@ -65,7 +66,7 @@ pub struct ServerOptions {
     pub connections_max: usize,
     /// Of one connection, at a time.
     pub streams_max: u32,
-    /// What a TLS handshake may take, a connection's first request after it, and a request's first message.
+    /// What a TLS handshake may take, a connection's log-in after it, and a request's first message.
     pub first_request: Duration,
     /// Plaintext without.
     pub tls: Option<Tls>,
@@ -115,7 +116,7 @@ impl Server {
         let staging = Staging { messaging: messaging.clone() };
         let routes = add_flight(Routes::default(), &messaging).add_service(Noted(staging));
         let routes = routes.add_service(Noted(messaging)).add_service(Noted(streams)).add_service(Noted(admin));
-        let routes = routes.add_service(Noted(health_service));
+        let routes = routes.add_service(Noted(Public(health_service)));
         let routes = add_reflection(routes, &options.descriptors)?;
         let (tls, served) = watch::channel(options.tls.clone());
         let (connections_max, patience) = (options.connections_max, options.first_request);
@@ -217,7 +218,7 @@ fn add_reflection(routes: Routes, descriptors: &[u8]) -> std::io::Result<Routes>
     let v1alpha = builder().build_v1alpha().map_err(std::io::Error::other)?;
     let v1 = v1.max_decoding_message_size(PUBLIC_BYTES_MAX);
     let v1alpha = v1alpha.max_decoding_message_size(PUBLIC_BYTES_MAX);
-    Ok(routes.add_service(Noted(v1)).add_service(Noted(v1alpha)))
+    Ok(routes.add_service(Noted(Public(v1))).add_service(Noted(Public(v1alpha))))
 }
 
 /// A service whose requests are noted by their connections, which are closed when none comes.
@@ -239,7 +240,7 @@ impl<S: Service<http::Request<Body>>> Service<http::Request<Body>> for Noted<S> 
 
     fn call(&mut self, request: http::Request<Body>) -> S::Future {
         if let Some(peer) = request.extensions().get::<Peer>() {
-            peer.asks();
+            peer.state.asks();
         }
         self.0.call(request)
     }

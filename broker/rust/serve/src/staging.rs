@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use penstock_engine::{EngineError, MESSAGES_AT_ONCE, Payload, QueueId, Shard, StageTag, StagedAttempt, StagedBatch};
-use penstock_wire::amqp::properties::{PERSISTENT_ONLY, properties_to_amqp};
+use penstock_wire::amqp::properties::{PERSISTENT_ONLY, properties_to_amqp, user_id_of};
 use penstock_wire::grpc::publish::MessageRef;
 use penstock_wire::grpc::staging::{
     DecideRequest, StageRequest, StageTarget, encode_discard_staged_response, encode_publish_staged_response,
@@ -157,14 +157,18 @@ async fn stage(messaging: &Messaging, caller: &Caller, payload: &Bytes) -> Resul
     while let Some(pause) = allowance.publish_pause() {
         sleep(pause).await;
     }
+    let (bytes_max, whose) = allowance.message_bytes_max(messaging.message_bytes_max);
+    let limit = whose.map_or("message_bytes_max".to_owned(), |whose| format!("max-message-bytes of {whose}"));
+    if let Some(user_id) = foreign_user_id(&request, place.user.as_bytes(), (bytes_max, &limit))? {
+        let asker = Asker { calls: &messaging.calls, caller, vhost: place.shard.name() };
+        asker.admit_user_id(&user_id, place.user.as_bytes()).await?;
+    }
     let Place { shard, queue, .. } = place;
     let of_engine = |error: EngineError| status::of_engine(&error);
     let attempt = match request.attempt {
         0 => when_free(&shard, || shard.new_attempt()).await.map_err(of_engine)?,
         attempt => attempt,
     };
-    let (bytes_max, whose) = allowance.message_bytes_max(messaging.message_bytes_max);
-    let limit = whose.map_or("message_bytes_max".to_owned(), |whose| format!("max-message-bytes of {whose}"));
     let (count, end) = store(&shard, queue, &request, attempt, (bytes_max, &limit)).await?;
     allowance.published(count, payload.len() as u64, None);
     if let Some(end) = end.filter(|end| *end > shard.synced()) {
@@ -204,8 +208,24 @@ fn rows_of<'a>(request: &StageRequest<'a>) -> impl Iterator<Item = Result<Messag
 
 type Stored = (u64, Option<penstock_engine::Position>);
 
-/// Stores all rows or, but for a full disk, none: all are looked at before the first is stored. A round of them is taken apart at
-/// a time, as a request may hold millions.
+/// Look at all rows before the first is stored; return a `user_id` among them that is not the user's name.
+fn foreign_user_id(request: &StageRequest<'_>, user: &[u8], largest: (usize, &str)) -> Result<Option<Vec<u8>>, Status> {
+    let mut found = None;
+    let tag = StageTag { batch: u64::MAX, attempt: u64::MAX }.to_text();
+    for message in rows_of(request) {
+        let message = message?;
+        let block = block_of(&message, largest)?;
+        payload_of(&message, tag.as_bytes(), &block)?;
+        let user_id = user_id_of(&block).map_err(|error| status::of_wire(&error))?;
+        if let Some(user_id) = user_id.filter(|user_id| *user_id != user) {
+            found.get_or_insert(user_id.to_vec());
+        }
+    }
+    Ok(found)
+}
+
+/// Stores all rows or, but for a full disk, none: all were looked at before. A round of them is taken apart at a time, as a
+/// request may hold millions.
 async fn store(
     shard: &Shard,
     queue: QueueId,
@@ -214,10 +234,6 @@ async fn store(
     largest: (usize, &str),
 ) -> Result<Stored, Status> {
     let tag = StageTag { batch: request.batch, attempt }.to_text();
-    for message in rows_of(request) {
-        let message = message?;
-        payload_of(&message, tag.as_bytes(), &block_of(&message, largest)?)?;
-    }
     let (mut count, mut end) = (0, None);
     let mut rows = rows_of(request).peekable();
     while rows.peek().is_some() {
@@ -329,6 +345,7 @@ mod tests {
             disk_free_bytes_min: 0,
             compaction_bytes_per_second: 0,
             producer_memory: Duration::ZERO,
+            producers_of_user_max: 4096,
         };
         let engine = Engine::new(options).unwrap();
         let shard = engine.open_shard("v", directory.path(), false).unwrap();

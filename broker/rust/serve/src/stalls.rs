@@ -188,6 +188,7 @@ mod tests {
             disk_free_bytes_min: 0,
             compaction_bytes_per_second: 0,
             producer_memory: Duration::ZERO,
+            producers_of_user_max: 4096,
         };
         Engine::new(options).unwrap()
     }
@@ -278,7 +279,9 @@ mod tests {
             let opening: Vec<_> = (0..WAITERS)
                 .map(|number| {
                     let slow = Arc::clone(&slow);
-                    tokio::spawn(async move { when_free(&slow, || slow.open_producer(&number.to_string())).await })
+                    tokio::spawn(
+                        async move { when_free(&slow, || slow.open_producer(&number.to_string(), "anna")).await },
+                    )
                 })
                 .collect();
             let confirmed = Arc::clone(&slow);

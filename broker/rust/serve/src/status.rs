@@ -20,8 +20,10 @@ pub(crate) fn of_engine(error: &EngineError) -> Status {
         | EngineError::LeaseOwner { .. }
         | EngineError::LeasePart { .. }
         | EngineError::ProducerReserved(_) => Status::invalid_argument(text),
+        EngineError::ProducerOwned(_) => Status::permission_denied(text),
         EngineError::TooMany { .. } => Status::resource_exhausted(text),
         EngineError::ProducerTaken(_)
+        | EngineError::ProducersOfUser(_)
         | EngineError::ProducerBehind(_)
         | EngineError::QueueShut
         | EngineError::LeaseNumber { .. } => Status::failed_precondition(text),

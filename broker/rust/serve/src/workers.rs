@@ -187,6 +187,7 @@ mod tests {
             disk_free_bytes_min: 0,
             compaction_bytes_per_second: 0,
             producer_memory: Duration::ZERO,
+            producers_of_user_max: 4096,
         };
         let engine = Arc::new(Engine::new(options).unwrap());
         (Workers::start(1, Arc::clone(&engine)).unwrap(), engine)

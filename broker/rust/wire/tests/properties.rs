@@ -9,7 +9,7 @@ use contract::*;
 use penstock_wire::WireError;
 use penstock_wire::amqp::properties::{
     PERSISTENT_ONLY, PROPERTIES_BYTES_MAX, amqp_to_properties, delivery_mode_of, headers_of, properties_to_amqp,
-    without_effect,
+    user_id_of, without_effect,
 };
 use penstock_wire::amqp::table::{ValueRef, entries};
 use proptest::prelude::*;
@@ -73,6 +73,8 @@ proptest! {
 
         let mode = if properties.delivery_mode == 1 { 1 } else { 2 };
         prop_assert_eq!(u32::from(delivery_mode_of(&block).unwrap()), mode);
+        let user_id = Some(properties.user_id.as_bytes()).filter(|user_id| !user_id.is_empty());
+        prop_assert_eq!(user_id_of(&block).unwrap(), user_id);
         let expected_mode = if block == PERSISTENT_ONLY { 0 } else { mode };
         prop_assert_eq!(properties_of(&block), Properties { delivery_mode: expected_mode, ..properties });
     }
@@ -93,6 +95,7 @@ proptest! {
         let _ = properties_to_amqp(Some(&bytes), &mut out);
         let _ = headers_of(&bytes);
         let _ = delivery_mode_of(&bytes);
+        let _ = user_id_of(&bytes);
         out.clear();
         if amqp_to_properties(&bytes, &mut out).is_ok() {
             prop_assert!(Properties::decode(&*out).is_ok());

@@ -40,6 +40,7 @@ impl Broker {
             disk_free_bytes_min: 0,
             compaction_bytes_per_second: 0,
             producer_memory: Duration::ZERO,
+            producers_of_user_max: 4096,
         };
         let engine = Arc::new(Engine::new(options).unwrap());
         let shard = engine.open_shard("/", directory.path(), false).unwrap();

@@ -11,6 +11,7 @@ use penstock_engine::{
 };
 use penstock_log::{Disk, RealDisk};
 
+const PRODUCERS_OF_USER_MAX: usize = 4096;
 pub const STREAM: QueueId = QueueId(1);
 
 pub struct House {
@@ -52,14 +53,24 @@ pub fn open_on(directory: &Path, disk: Arc<dyn Disk>) -> House {
 
 /// One that forgets names of producers.
 pub fn open_forgetting(directory: &Path, producer_memory: Duration) -> House {
-    open_for(directory, Some(StreamSettings::default()), Arc::new(RealDisk), producer_memory)
+    open_for(directory, Some(StreamSettings::default()), Arc::new(RealDisk), (producer_memory, PRODUCERS_OF_USER_MAX))
+}
+
+/// One in which a user may own so many names of producers.
+pub fn open_with_few_names(directory: &Path, of_user_max: usize) -> House {
+    open_for(directory, Some(StreamSettings::default()), Arc::new(RealDisk), (Duration::ZERO, of_user_max))
 }
 
 fn open_as(directory: &Path, stream: Option<StreamSettings>, disk: Arc<dyn Disk>) -> House {
-    open_for(directory, stream, disk, Duration::ZERO)
+    open_for(directory, stream, disk, (Duration::ZERO, PRODUCERS_OF_USER_MAX))
 }
 
-fn open_for(directory: &Path, stream: Option<StreamSettings>, disk: Arc<dyn Disk>, producer_memory: Duration) -> House {
+fn open_for(
+    directory: &Path,
+    stream: Option<StreamSettings>,
+    disk: Arc<dyn Disk>,
+    (producer_memory, producers_of_user_max): (Duration, usize),
+) -> House {
     let options = EngineOptions {
         segment_bytes_min: 64 << 10,
         segment_bytes_max: 256 << 10,
@@ -67,6 +78,7 @@ fn open_for(directory: &Path, stream: Option<StreamSettings>, disk: Arc<dyn Disk
         disk_free_bytes_min: 0,
         compaction_bytes_per_second: 64 << 20,
         producer_memory,
+        producers_of_user_max,
     };
     let engine = Engine::on_disk(options, disk).unwrap();
     let shard = engine.open_shard("/", directory, false).unwrap();

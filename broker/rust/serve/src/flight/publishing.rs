@@ -10,7 +10,7 @@ use penstock_engine::{
     Fate, Level, Metric, Payload, Places, Producer, ProducerSession, Publication, QueueId, Shard, StageTag,
 };
 use penstock_wire::NAME_BYTES_MAX;
-use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers_of, properties_to_amqp};
+use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers_of, properties_to_amqp, user_id_of};
 use penstock_wire::grpc::staging::StageTarget;
 use tokio::time::sleep;
 use tonic::{Code, Status};
@@ -22,7 +22,7 @@ use super::put::Progress;
 use crate::calls::{Call, CallRequest};
 use crate::connection::Caller;
 use crate::messaging::Messaging;
-use crate::permits::{Asker, Permits, property_denial};
+use crate::permits::{Asker, Permits, property_denial, user_id_denial};
 use crate::publish::{SEVERAL_LOGS, now_ms};
 use crate::quotas::Allowance;
 use crate::rights::{Question, Rights};
@@ -42,6 +42,8 @@ pub(super) struct Publishing {
     messaging: Messaging,
     caller: Caller,
     shard: Arc<Shard>,
+    /// Who publishes.
+    user: String,
     allowance: Allowance,
     exchange: String,
     routing_key: String,
@@ -93,7 +95,7 @@ impl Publishing {
                 return Err(Status::invalid_argument("a producer's name has at most 255 bytes; choose a shorter one"));
             }
             name => {
-                let opened = when_free(&shard, || shard.open_producer(name)).await;
+                let opened = when_free(&shard, || shard.open_producer(name, &admitted.user)).await;
                 Some(opened.map_err(|error| status::of_engine(&error))?)
             }
         };
@@ -101,6 +103,7 @@ impl Publishing {
             messaging,
             caller,
             shard,
+            user: admitted.user,
             allowance,
             exchange,
             routing_key,
@@ -125,7 +128,7 @@ impl Publishing {
         let question = Question::of(&messaging.calls, &staging::call(&caller, &target));
         let place = Place::find(&messaging, &caller, &target).await?;
         let allowance = place.allowance(&messaging)?;
-        let Place { shard, queue, exchange, routing_key, .. } = place;
+        let Place { shard, queue, exchange, routing_key, user } = place;
         let attempt = when_free(&shard, || shard.new_attempt()).await.map_err(|error| status::of_engine(&error))?;
         let batch = put.batch.unwrap_or_default();
         let tag = StageTag { batch, attempt }.to_text();
@@ -133,6 +136,7 @@ impl Publishing {
             messaging,
             caller,
             shard,
+            user,
             exchange,
             routing_key,
             level: None,
@@ -170,7 +174,11 @@ impl Publishing {
                 sleep(pause).await;
             }
             until_free(&self.shard).await;
-            let stored = self.store(&rows, from)?;
+            let Some(stored) = self.store(&rows, from)? else {
+                let asker = Asker { calls: &self.messaging.calls, caller: &self.caller, vhost: self.shard.name() };
+                asker.impersonation(&mut self.permits).await?;
+                continue;
+            };
             from += stored.row_count;
             unroutable += stored.unroutable;
             stored.wait_for.iter().for_each(|places| wait_for.add_all(places));
@@ -197,14 +205,18 @@ impl Publishing {
         asker.admit(&mut self.permits, self.exchange.as_bytes(), &keys).await
     }
 
-    /// Stores a round of rows from one on.
-    fn store(&mut self, rows: &PutRows<'_>, from: usize) -> Result<Stored, Status> {
+    /// Store a round of rows from one on; return nothing when it has to be asked first whether the user may publish with
+    /// another user's name.
+    fn store(&mut self, rows: &PutRows<'_>, from: usize) -> Result<Option<Stored>, Status> {
         let limits = (rows.row_count() - from).min(ROUND_ROWS_MAX);
         let mut round: Vec<(PutRow<'_>, Vec<u8>)> = Vec::with_capacity(limits);
         let mut bytes = 0;
         for at in from..from + limits {
             let row = rows.row(at).map_err(|error| of_arrow(&error))?;
             let block = self.block_of(rows, at, &row)?;
+            if !self.knows_user_id(&block)? {
+                return Ok(None);
+            }
             bytes += row.body.len() + block.len();
             round.push((row, block));
             if bytes >= ROUND_BYTES_MAX {
@@ -212,7 +224,7 @@ impl Publishing {
             }
         }
         if let Some(attempt) = &self.staging {
-            return self.stage(attempt, &round);
+            return self.stage(attempt, &round).map(Some);
         }
         let mut publications = Vec::with_capacity(round.len());
         for ((row, block), sequence) in round.iter().zip(self.next_sequence..) {
@@ -239,7 +251,7 @@ impl Publishing {
         self.allowance.published(round.len() as u64, bytes as u64, None);
         let unroutable = fates.iter().filter(|fate| matches!(fate, Fate::Unroutable | Fate::Returned)).count() as u64;
         let wait_for = fates.contains(&Fate::Stored(Level::Disk)).then(|| published.places(&self.shard));
-        Ok(Stored { row_count: round.len(), unroutable, wait_for })
+        Ok(Some(Stored { row_count: round.len(), unroutable, wait_for }))
     }
 
     /// Stores a round of rows in the stage.
@@ -255,6 +267,17 @@ impl Publishing {
         let mut places = Places::default();
         places.add(&self.shard, end);
         Ok(Stored { row_count: round.len(), unroutable: 0, wait_for: Some(places) })
+    }
+
+    /// Say whether it is known that a row's `user_id` is the user's name, or that the user may use another.
+    fn knows_user_id(&self, block: &[u8]) -> Result<bool, Status> {
+        let user = self.user.as_bytes();
+        let user_id = user_id_of(block).map_err(|error| status::of_wire(&error))?;
+        let Some(user_id) = user_id.filter(|user_id| *user_id != user) else { return Ok(true) };
+        match self.permits.impersonation() {
+            Some(false) => Err(user_id_denial(user_id, user).to_status()),
+            known => Ok(known.is_some()),
+        }
     }
 
     /// The properties of a row as they are stored. What is too large is refused here.

@@ -279,6 +279,25 @@ pub fn headers_of(block: &[u8]) -> Result<Option<&[u8]>, WireError> {
     Ok(None)
 }
 
+/// Return the user's name in a block; `None` when it has none.
+#[inline]
+pub fn user_id_of(block: &[u8]) -> Result<Option<&[u8]>, WireError> {
+    // The flags come first: most messages have no such property.
+    if block.first_chunk().is_some_and(|flags| u16::from_be_bytes(*flags) & block::USER_ID == 0) {
+        return Ok(None);
+    }
+    for field in block::fields(block)? {
+        let (flag, field) = field?;
+        if let (block::USER_ID, Field::Text(user)) = (flag, field) {
+            return Ok(Some(user));
+        }
+        if flag < block::USER_ID {
+            break;
+        }
+    }
+    Ok(None)
+}
+
 /// 1 (transient) or 2 (persistent). An empty block is persistent; one that names no mode is transient.
 pub fn delivery_mode_of(block: &[u8]) -> Result<u8, WireError> {
     if block.is_empty() || block == PERSISTENT_ONLY {

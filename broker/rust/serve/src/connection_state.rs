@@ -1,0 +1,207 @@
+//! What the listener knows of one connection: whether its client has logged in, how often that failed, and what it asks.
+//!
+//! What must stay true: a client counts as known once a call of the connection passed authentication, and not before. Every
+//! other answer to a client that is not known counts as a failure, so that nobody stays by asking again and again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use tokio::sync::{Semaphore, watch};
+use tonic::{Code, Status};
+
+/// Log-ins that may fail one after another before the connection is closed.
+const FAILURES_MAX: usize = 10;
+
+/// Requests to public services that a connection may have open before its client has logged in.
+const PUBLIC_MAX: usize = 4;
+
+/// Permits of one connection that are asked for at a time.
+const PERMITS_ASKED_MAX: usize = 64;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct ConnectionState {
+    has_asked: AtomicBool,
+    is_known: AtomicBool,
+    failure_count: AtomicUsize,
+    public_count: AtomicUsize,
+    /// Calls that wait for a decision, also those whose client has gone.
+    pub waiting: Arc<AtomicUsize>,
+    /// Decisions that the client waits for.
+    deciding_count: AtomicUsize,
+    /// The turns of publishers that ask for permits.
+    pub turns: Arc<Semaphore>,
+    generation: AtomicU64,
+    changes: watch::Sender<u64>,
+}
+
+impl Default for ConnectionState {
+    fn default() -> ConnectionState {
+        ConnectionState {
+            has_asked: AtomicBool::new(false),
+            is_known: AtomicBool::new(false),
+            failure_count: AtomicUsize::new(0),
+            public_count: AtomicUsize::new(0),
+            waiting: Arc::default(),
+            deciding_count: AtomicUsize::new(0),
+            turns: Arc::new(Semaphore::new(PERMITS_ASKED_MAX)),
+            generation: AtomicU64::new(0),
+            changes: watch::Sender::new(0),
+        }
+    }
+}
+
+impl ConnectionState {
+    /// Note that a request came.
+    pub fn asks(&self) {
+        if !self.has_asked() {
+            self.has_asked.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub fn has_asked(&self) -> bool {
+        self.has_asked.load(Ordering::Relaxed)
+    }
+
+    /// Say whether the client has logged in.
+    pub fn is_known(&self) -> bool {
+        self.is_known.load(Ordering::Acquire)
+    }
+
+    /// Say whether the client waits for a decision.
+    pub fn is_deciding(&self) -> bool {
+        self.deciding_count.load(Ordering::Acquire) > 0
+    }
+
+    /// Note that a decision is under way until the answer is dropped, which is after `decided`.
+    pub fn deciding(self: &Arc<Self>) -> Deciding {
+        self.deciding_count.fetch_add(1, Ordering::AcqRel);
+        Deciding(Arc::clone(self))
+    }
+
+    /// Say whether so many log-ins have failed that the connection has to be closed.
+    pub fn has_failed_too_often(&self) -> bool {
+        self.failure_count.load(Ordering::Relaxed) >= FAILURES_MAX
+    }
+
+    /// Note that a call was decided: with a refusal's code, or admitted.
+    pub fn decided(&self, refused: Option<Code>) {
+        if refused.is_none_or(is_after_log_in) {
+            self.failure_count.store(0, Ordering::Relaxed);
+            if !self.is_known() {
+                self.is_known.store(true, Ordering::Release);
+            }
+        } else if refused == Some(Code::Unauthenticated) || !self.is_known() {
+            self.failure_count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Make the streams of this connection ask again whether they may go on, and its publishers for their exchanges.
+    pub fn recheck(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Return a receiver of every recheck of this connection from now on.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Take a place for a request to a public service.
+    ///
+    /// # Errors
+    /// When the client has not logged in and has as many open as it may.
+    pub fn public_place(self: &Arc<Self>) -> Result<PublicPlace, Status> {
+        let place = PublicPlace(Arc::clone(self));
+        let count = self.public_count.fetch_add(1, Ordering::AcqRel) + 1;
+        if count > PUBLIC_MAX && !self.is_known() {
+            let text =
+                format!("{PUBLIC_MAX} requests without credentials are open on this connection; close one, or log in");
+            return Err(Status::resource_exhausted(text));
+        }
+        Ok(place)
+    }
+}
+
+/// Refusals that only callers with valid credentials get.
+fn is_after_log_in(code: Code) -> bool {
+    matches!(code, Code::PermissionDenied | Code::NotFound | Code::AlreadyExists | Code::FailedPrecondition)
+}
+
+/// A decision that the client waits for until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Deciding(Arc<ConnectionState>);
+
+impl Drop for Deciding {
+    fn drop(&mut self) {
+        self.0.deciding_count.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A request to a public service that is open until this is dropped.
+#[derive(Debug)]
+pub(crate) struct PublicPlace(Arc<ConnectionState>);
+
+impl Drop for PublicPlace {
+    fn drop(&mut self) {
+        self.0.public_count.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tonic::Code;
+
+    use super::{ConnectionState, FAILURES_MAX, PUBLIC_MAX};
+
+    #[test]
+    fn a_client_is_known_after_a_decision_that_needs_valid_credentials() {
+        for (refused, is_known) in [
+            (None, true),
+            (Some(Code::PermissionDenied), true),
+            (Some(Code::NotFound), true),
+            (Some(Code::Unauthenticated), false),
+            (Some(Code::Unavailable), false),
+            (Some(Code::ResourceExhausted), false),
+        ] {
+            let state = ConnectionState::default();
+            state.decided(refused);
+            assert_eq!(state.is_known(), is_known, "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn log_ins_that_fail_one_after_another_are_counted_until_one_succeeds() {
+        let state = ConnectionState::default();
+        (1..FAILURES_MAX).for_each(|_| state.decided(Some(Code::Unauthenticated)));
+        assert!(!state.has_failed_too_often());
+        state.decided(None);
+        (1..FAILURES_MAX).for_each(|_| state.decided(Some(Code::Unauthenticated)));
+        assert!(!state.has_failed_too_often());
+
+        state.decided(Some(Code::Unauthenticated));
+
+        assert!(state.has_failed_too_often());
+    }
+
+    #[test]
+    fn a_client_that_did_not_log_in_has_few_public_requests_open() {
+        let state = Arc::new(ConnectionState::default());
+        let mut places: Vec<_> = (0..PUBLIC_MAX).map(|_| state.public_place()).collect();
+        assert!(places.iter().all(Result::is_ok));
+        assert!(state.public_place().is_err());
+
+        places.pop();
+        places.push(state.public_place());
+        assert!(places.iter().all(Result::is_ok));
+
+        state.decided(None);
+        assert!(state.public_place().is_ok());
+    }
+}
