@@ -218,7 +218,7 @@ impl ConsumeStream {
             ConsumeFrame::Flow { prefetch } => {
                 let set = when_free(shard, || subscription.set_prefetch(prefetch.min(PREFETCH_MAX))).await;
                 set.map_err(|error| status::of_engine(&error))?;
-                self.consumer.calls.listing().set_prefetch(self.consumer.listed, prefetch.min(PREFETCH_MAX));
+                self.consumer.calls.listing().note_prefetch(self.consumer.listed, prefetch.min(PREFETCH_MAX));
             }
         }
         Ok(true)

@@ -87,7 +87,7 @@ impl Listing {
         number
     }
 
-    pub(crate) fn set_prefetch(&self, number: u64, prefetch: u32) {
+    pub(crate) fn note_prefetch(&self, number: u64, prefetch: u32) {
         if let Ok(mut consumers) = self.consumers.lock()
             && let Some(consumer) = consumers.get_mut(&number)
         {
