@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from penstock.cli.options import QueueName, Uri, complete_exchanges, connected, read_fields
+from penstock.cli.options import Level, QueueName, Uri, complete_exchanges, connected, read_fields
 from penstock.cli.output import Format, Output, print_done, print_json, print_note, progress
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def publish(
         bool | None,
         typer.Option("--mandatory/--no-mandatory", help="Fail if no queue gets it; default without exchange."),
     ] = None,
-    level: Annotated[str | None, typer.Option("--level", help="What a confirm promises: os or disk.")] = None,
+    level: Level = None,
     uri: Uri = None,
     output: Output = None,
 ) -> None:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -26,6 +27,8 @@ __all__ = [
     "ExchangeName",
     "IfEmpty",
     "IfUnused",
+    "Level",
+    "LevelName",
     "PolicyName",
     "QueueName",
     "Uri",
@@ -60,6 +63,16 @@ Arguments = Annotated[
     list[str] | None,
     typer.Option("--argument", "-a", help="NAME=VALUE; repeatable. JSON values are parsed."),
 ]
+
+
+class LevelName(StrEnum):
+    """What a confirm promises: the message is in the page cache, or on the disk."""
+
+    OS = "os"
+    DISK = "disk"
+
+
+Level = Annotated[LevelName | None, typer.Option("--level", help="What a confirm promises.")]
 IfUnused = Annotated[bool, typer.Option("--if-unused", help="Only if nothing uses it.")]
 IfEmpty = Annotated[bool, typer.Option("--if-empty", help="Only if it holds no messages.")]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.group import Commands
-from penstock.cli.options import Uri, address_of, connected_to
+from penstock.cli.options import LevelName, Uri, address_of, connected_to
 from penstock.cli.output import Format, Output, print_fields, print_json, progress
 
 if TYPE_CHECKING:
@@ -23,13 +23,12 @@ __all__ = ["app"]
 
 app = Commands(help="Measure a broker's performance.")
 
-LEVELS = ("os", "disk")
 STEP_SECONDS = 0.1
 
 Size = Annotated[int, typer.Option("--size", min=0, max=512 * 1024 * 1024, help="Bytes of a message body.")]
 Seconds = Annotated[float, typer.Option("--seconds", min=0.1, max=86_400, help="How long to measure.")]
 SECONDS = 5.0
-Level = Annotated[str, typer.Option("--level", help="What a confirm promises: os or disk.")]
+Level = Annotated[LevelName, typer.Option("--level", help="What a confirm promises.")]
 
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the queues and their messages.")]
 
@@ -58,7 +57,7 @@ def throughput(
     messages: Annotated[int | None, typer.Option("--messages", min=1, help="End after this many messages.")] = None,
     until_empty: Annotated[bool, typer.Option("--until-empty", help="Consume until the queues are empty.")] = False,
     stream: Annotated[bool, typer.Option("--stream", help="Use streams instead of queues.")] = False,
-    level: Level = "os",
+    level: Level = LevelName.OS,
     keeps: Keep = False,
     uri: Uri = None,
     output: Output = None,
@@ -67,7 +66,7 @@ def throughput(
 
     Each publisher and consumer has a connection of its own.
     """
-    options = {
+    options: dict[str, Any] = {
         "size": size,
         "batch": batch,
         "publishers": publishers,
@@ -77,7 +76,7 @@ def throughput(
         "prefetch": prefetch,
         "until_empty": until_empty,
         "stream": stream,
-        "level": _level(level),
+        "level": level.value,
     }
     if messages is not None:
         options["messages"] = messages
@@ -93,13 +92,13 @@ def latency(
     size: Size = 100,
     rate: Annotated[float, typer.Option("--rate", min=0.1, max=1_000_000, help="Messages per second.")] = 1_000,
     seconds: Seconds = SECONDS,
-    level: Level = "os",
+    level: Level = LevelName.OS,
     keeps: Keep = False,
     uri: Uri = None,
     output: Output = None,
 ) -> None:
     """Measure how long confirms and deliveries take."""
-    options = {"size": size, "rate": rate, "queues": 1, "seconds": seconds, "level": _level(level)}
+    options: dict[str, Any] = {"size": size, "rate": rate, "queues": 1, "seconds": seconds, "level": level.value}
     _measure(context, uri, output, "measure_latency", options, keeps)
 
 
@@ -189,12 +188,6 @@ def _watched(
     if not found:
         raise ValueError("the load generator ended without figures; its message is above")
     return found[0]
-
-
-def _level(level: str) -> str:
-    if level not in LEVELS:
-        raise typer.BadParameter(f"'{level}' is not one of {', '.join(LEVELS)}", param_hint="--level")
-    return level
 
 
 def _native(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:

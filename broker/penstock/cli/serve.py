@@ -3,6 +3,7 @@
 The only command that enters the broker's own process rooms, and only when asked.
 """
 
+from enum import StrEnum
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -11,6 +12,13 @@ from typing import Annotated
 import typer
 
 __all__ = ["serve"]
+
+
+class LogLevel(StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
 
 
 def serve(
@@ -28,7 +36,7 @@ def serve(
     metrics: Annotated[
         str | None, typer.Option("--metrics", help="HOST:PORT or off; default: 127.0.0.1:15692", metavar="HOST:PORT")
     ] = None,
-    log_level: Annotated[str | None, typer.Option("--log-level", help="debug, info, warning or error.")] = None,
+    log_level: Annotated[LogLevel | None, typer.Option("--log-level", help="Minimum log level.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Validate the settings and exit.")] = False,
 ) -> None:
     """Start a broker.
@@ -42,7 +50,7 @@ def serve(
         "amqp": amqp,
         "http": http,
         "metrics": metrics,
-        "log_level": log_level,
+        "log_level": None if log_level is None else log_level.value,
     }
     load = partial(node.load_settings, config, flags)
     settings = load()

@@ -12,7 +12,7 @@ import typer
 
 from penstock.cli.group import Commands
 from penstock.cli.messages import INTERRUPTED, advance, chunks, described_properties, lines
-from penstock.cli.options import Arguments, Uri, complete_streams, connected, read_fields
+from penstock.cli.options import Arguments, Level, Uri, complete_streams, connected, read_fields
 from penstock.cli.output import Format, Output, print_done, print_json, print_note, print_records, print_rows, progress
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def publish(
     producer: Annotated[
         str | None, typer.Option("--producer", help="Deduplicate by this name and the line number.")
     ] = None,
-    level: Annotated[str | None, typer.Option("--level", help="What a confirm promises: os or disk.")] = None,
+    level: Level = None,
     uri: Uri = None,
     output: Output = None,
 ) -> None:

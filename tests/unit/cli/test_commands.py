@@ -486,4 +486,19 @@ def test_a_command_that_is_interrupted_says_so_in_its_status(
 
     result = invoke(*command)
 
-    assert (result.exit_code, result.stderr) == (130, "interrupted\n")
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (130, "interrupted")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("publish", "x", "-r", "jobs", "--level", "memory"),
+        ("stream", "publish", "events", "x", "--level", "memory"),
+        ("perf", "throughput", "--level", "memory"),
+        ("serve", "--log-level", "loud"),
+        ("publish", "x", "-r", "jobs", "--property", "foo=bar"),
+        ("queue", "list", "--output", "xml"),
+    ],
+)
+def test_a_value_that_an_option_does_not_take_is_wrong_use(invoke: Invoke, arguments: tuple[str, ...]) -> None:
+    assert invoke(*arguments).exit_code == 2

@@ -1,7 +1,6 @@
 """What perf does around the load generator: queues, the cost of a message, and errors."""
 
 import pytest
-import typer
 
 from penstock.cli import perf
 from penstock.cli.output import Format
@@ -34,11 +33,6 @@ def test_an_error_of_the_load_generator_is_raised() -> None:
 
     with pytest.raises(PenstockError, match="no connection"):
         perf._watched(measure, {"seconds": 1.0}, Format.JSON)
-
-
-def test_an_unknown_level_is_a_mistake_in_use() -> None:
-    with pytest.raises(typer.BadParameter, match="memory"):
-        perf._level("memory")
 
 
 def test_a_run_that_ends_by_itself_is_not_cut_short() -> None:

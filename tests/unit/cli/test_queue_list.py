@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from penstock.cli import output, queue_list
+from penstock.cli import output
 from penstock.cli.main import app
 from penstock.client.sync import Connection
 from support.fake_transport import FakeBroker, FakeTransport, connect_to
@@ -98,8 +98,8 @@ def test_rates_come_from_two_samples(invoke: Invoke, broker: FakeBroker, monkeyp
         connection.declare_queue("new")
         now[0] += seconds
 
-    monkeypatch.setattr(queue_list.time, "sleep", sleep)
-    monkeypatch.setattr(queue_list.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("penstock.cli.queue_list.time.sleep", sleep)
+    monkeypatch.setattr("penstock.cli.queue_list.time.monotonic", lambda: now[0])
     with connection:
         shown = json.loads(invoke("--rates", "-o", "json").stdout)
     found = {row["name"]: row["change_per_second"] for row in shown}
@@ -115,7 +115,7 @@ def test_watching_goes_on_until_it_is_interrupted(invoke: Invoke, monkeypatch: p
         if len(slept) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(queue_list.time, "sleep", sleep)
+    monkeypatch.setattr("penstock.cli.queue_list.time.sleep", sleep)
     result = invoke("--watch", "--interval", "0.5")
 
     assert result.exit_code == 130
