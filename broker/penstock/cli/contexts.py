@@ -3,67 +3,21 @@
 A context is a URI, and perhaps a file with the password. `--context NAME` uses one for a command, `context use` always.
 """
 
-import json
-import os
 import re
-import tomllib
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from penstock.cli.group import Commands, complete_contexts
+from penstock.cli.context_file import Context, complete_contexts, find, load, save
+from penstock.cli.group import Commands
 from penstock.cli.output import Format, Output, print_done, print_json, print_rows
 
-__all__ = ["Context", "app", "find", "load"]
+__all__ = ["app"]
 
 app = Commands(help="Manage named brokers.")
 COLUMNS = ("name", "current", "uri", "password_file")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """A named broker."""
-
-    uri: str
-    password_file: str | None = None
-
-
-@dataclass(slots=True)
-class Contexts:
-    """What the file holds; `current` is the context that commands use if none is named."""
-
-    current: str | None = None
-    named: dict[str, Context] = field(default_factory=dict)
-
-
-def find(name: str | None) -> Context | None:
-    """Return the context of a name, or for None the current one if there is one; raise ValueError."""
-    contexts = load()
-    chosen = contexts.current if name is None else name
-    if chosen is None:
-        return None
-    if chosen not in contexts.named:
-        known = ", ".join(sorted(contexts.named)) or "none"
-        raise ValueError(f"no context '{chosen}' in {_file()}; known contexts: {known}")
-    return contexts.named[chosen]
-
-
-def load() -> Contexts:
-    """Read the file; raise ValueError if it cannot be understood."""
-    try:
-        document = tomllib.loads(_file().read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return Contexts()
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{_file()} is not TOML: {error}; correct or delete it") from error
-    try:
-        named = {name: Context(each["uri"], each.get("password_file")) for name, each in _tables(document)}
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{_file()} has a context without a uri; correct or delete it") from error
-    return Contexts(document.get("current"), named)
 
 
 Name = Annotated[str, typer.Argument(help="The context.", autocompletion=complete_contexts)]
@@ -89,7 +43,7 @@ def add(
     contexts.named[name] = Context(uri, None if password_file is None else str(password_file.absolute()))
     if use or contexts.current is None:
         contexts.current = name
-    _save(contexts)
+    save(contexts)
     is_current = contexts.current == name
     print_done(
         f"context '{name}' added{' and in use' if is_current else ''}", {"name": name, "current": is_current}, output
@@ -102,7 +56,7 @@ def use(name: Name, output: Output = None) -> None:
     find(name)
     contexts = load()
     contexts.current = name
-    _save(contexts)
+    save(contexts)
     print_done(f"context '{name}' in use", {"name": name}, output)
 
 
@@ -128,38 +82,8 @@ def remove(name: Name, output: Output = None) -> None:
     del contexts.named[name]
     if contexts.current == name:
         contexts.current = None
-    _save(contexts)
+    save(contexts)
     print_done(f"context '{name}' removed", {"name": name}, output)
-
-
-def _tables(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    return list(document.get("contexts", {}).items())
-
-
-def _file() -> Path:
-    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(base) / "penstock" / "contexts.toml"
-
-
-def _save(contexts: Contexts) -> None:
-    """Replace the file as a whole; nobody else may read it at any time."""
-    file = _file()
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    new = file.with_suffix(".new")
-    new.unlink(missing_ok=True)
-    new.touch(mode=0o600, exist_ok=False)
-    new.write_text(_written(contexts), encoding="utf-8")
-    new.replace(file)
-
-
-def _written(contexts: Contexts) -> str:
-    """Return the file's TOML; its strings are written as those of JSON."""
-    lines = [] if contexts.current is None else [f"current = {json.dumps(contexts.current)}"]
-    for name, each in sorted(contexts.named.items()):
-        lines += ["", f'[contexts."{name}"]', f"uri = {json.dumps(each.uri)}"]
-        if each.password_file is not None:
-            lines.append(f"password_file = {json.dumps(each.password_file)}")
-    return "\n".join(lines).lstrip("\n") + "\n"
 
 
 def _hidden(uri: str) -> str:

@@ -9,7 +9,9 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-__all__ = ["BROKER_OPTIONS", "Commands", "complete_contexts"]
+from penstock.cli.context_file import complete_contexts
+
+__all__ = ["BROKER_OPTIONS", "Commands"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,16 +32,6 @@ class Commands(typer.Typer):
             return function
 
         return keep
-
-
-def complete_contexts(incomplete: str) -> list[str]:
-    """Return the names of contexts that begin like this."""
-    from penstock.cli.contexts import load
-
-    try:
-        return [name for name in sorted(load().named) if name.startswith(incomplete)]
-    except (OSError, ValueError):
-        return []
 
 
 BROKER_OPTIONS = {

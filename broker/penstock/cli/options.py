@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import typer
 
 import penstock
-from penstock.cli import contexts
+from penstock.cli import context_file
 
 if TYPE_CHECKING:
     from penstock import Connection
@@ -99,7 +99,7 @@ def address_of(context: typer.Context, uri: str | None) -> str:
     if named and source is not None and source.name == "COMMANDLINE":
         raise typer.BadParameter("cannot be combined with --uri", param_hint="--context")
     if uri is None or named:
-        found = contexts.find(named or os.environ.get("PENSTOCK_CONTEXT") or None)
+        found = context_file.find(named or os.environ.get("PENSTOCK_CONTEXT") or None)
         uri = DEFAULT_URI if found is None else found.uri
         password_file = password_file or (found.password_file if found else None)
     return _with_password(uri, password_file, asks=bool(context.params.get("asks_password")))

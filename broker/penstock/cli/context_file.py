@@ -1,0 +1,91 @@
+"""The file of contexts: named brokers in $XDG_CONFIG_HOME/penstock/contexts.toml, which only its owner may read."""
+
+import json
+import os
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Context", "Contexts", "complete_contexts", "find", "load", "save"]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A named broker."""
+
+    uri: str
+    password_file: str | None = None
+
+
+@dataclass(slots=True)
+class Contexts:
+    """What the file holds; `current` is the context that commands use if none is named."""
+
+    current: str | None = None
+    named: dict[str, Context] = field(default_factory=dict)
+
+
+def find(name: str | None) -> Context | None:
+    """Return the context of a name, or for None the current one if there is one; raise ValueError."""
+    contexts = load()
+    chosen = contexts.current if name is None else name
+    if chosen is None:
+        return None
+    if chosen not in contexts.named:
+        known = ", ".join(sorted(contexts.named)) or "none"
+        raise ValueError(f"no context '{chosen}' in {path()}; known contexts: {known}")
+    return contexts.named[chosen]
+
+
+def load() -> Contexts:
+    """Read the file; raise ValueError if it cannot be understood."""
+    try:
+        document = tomllib.loads(path().read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return Contexts()
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path()} is not TOML: {error}; correct or delete it") from error
+    try:
+        named = {name: Context(each["uri"], each.get("password_file")) for name, each in _tables(document)}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path()} has a context without a uri; correct or delete it") from error
+    return Contexts(document.get("current"), named)
+
+
+def complete_contexts(incomplete: str) -> list[str]:
+    """Return the names of contexts that begin like this."""
+    try:
+        return [name for name in sorted(load().named) if name.startswith(incomplete)]
+    except (OSError, ValueError):
+        return []
+
+
+def _tables(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return list(document.get("contexts", {}).items())
+
+
+def path() -> Path:
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base) / "penstock" / "contexts.toml"
+
+
+def save(contexts: Contexts) -> None:
+    """Replace the file as a whole; nobody else may read it at any time."""
+    file = path()
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new = file.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    new.touch(mode=0o600, exist_ok=False)
+    new.write_text(_written(contexts), encoding="utf-8")
+    new.replace(file)
+
+
+def _written(contexts: Contexts) -> str:
+    """Return the file's TOML; its strings are written as those of JSON."""
+    lines = [] if contexts.current is None else [f"current = {json.dumps(contexts.current)}"]
+    for name, each in sorted(contexts.named.items()):
+        lines += ["", f'[contexts."{name}"]', f"uri = {json.dumps(each.uri)}"]
+        if each.password_file is not None:
+            lines.append(f"password_file = {json.dumps(each.password_file)}")
+    return "\n".join(lines).lstrip("\n") + "\n"
