@@ -1,6 +1,7 @@
-"""Archives: what was moved out of streams, as Parquet files and a manifest that says which offsets they hold.
+"""Archives: messages moved out of streams, as Parquet files and a manifest that says which offsets they hold.
 
-Written by a pipeline outside the broker and read inside it, so this room knows neither: no wire, no vhost, no settings.
+A pipeline outside the broker writes archives and the broker reads them, so this package knows neither: no wire, no
+vhost, no settings.
 """
 
 from penstock.archive.errors import ArchiveError

@@ -1,6 +1,6 @@
-"""The columns of an archive's files: those of Arrow Flight, all of them, to the letter.
+"""The columns of an archive's files: exactly those of Arrow Flight.
 
-They are a contract twice: a file that has others was written by somebody else, and is not read as if it were ours.
+They are a contract in both directions: a file with other columns was not written by Penstock and is not read.
 """
 
 import pyarrow as pa

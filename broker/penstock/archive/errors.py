@@ -1,4 +1,4 @@
-"""What is wrong with an archive, in a sentence that names the file, the rule and the way out."""
+"""Errors of archives: a sentence that names the file, the rule and the remedy."""
 
 __all__ = ["ArchiveError"]
 

@@ -1,7 +1,7 @@
-"""Where an archive lies, and how its files come into being: whole or not at all, also when the machine goes down.
+"""The folder of an archive, and how its files are created: whole or not at all, even after a power failure.
 
 What must stay true: the manifest is replaced in one step, after everything that it names is on the disk. One process at
-a time writes an archive; any number read it meanwhile.
+a time writes an archive; any number can read it meanwhile.
 """
 
 import fcntl
@@ -16,24 +16,24 @@ from penstock.archive.manifest import Manifest, parse_manifest
 
 __all__ = ["MANIFEST", "Step", "folder_of", "hold", "read_manifest", "remove_strays", "replace_file", "write_manifest"]
 
-# Its first letter hides it from whoever takes the folder for a data set.
+# The underscore hides it from tools that read the folder as a data set.
 MANIFEST = "_manifest.json"
 MANIFEST_BYTES_MAX = 256 * 2**20
-# What is not yet whole, hidden too.
+# Folder of unfinished files, also hidden.
 UNFINISHED = ".unfinished"
 NAME_BYTES_MAX = 200
 
-# Called with the name of a step that was taken: tests end the process there.
+# Called with the name of each step that was taken: tests end the process there.
 Step = Callable[[str], None]
 
 
 def folder_of(archive: Path, vhost: str, stream: str) -> Path:
-    """A stream's folder. Names come from users: whatever they hold, this is two levels below the archive."""
+    """Return a stream's folder: always two levels below the archive, whatever the names, which come from users."""
     return archive / file_name(vhost) / file_name(stream)
 
 
 def file_name(name: str) -> str:
-    """A name as that of a file; hidden ones, and those that data sets pass over, become plain. Raises ArchiveError."""
+    """Return a name as a file name that is neither hidden nor skipped by data set readers. Raises ArchiveError."""
     quoted = quote(name, safe="")
     if quoted[:1] in {".", "_"}:
         quoted = f"%{ord(quoted[0]):02X}{quoted[1:]}"
@@ -43,7 +43,7 @@ def file_name(name: str) -> str:
 
 
 def read_manifest(folder: Path, vhost: str, stream: str) -> Manifest:
-    """An empty one when there is none yet. Raises ArchiveError and OSError."""
+    """Read the manifest; return an empty one when there is none yet. Raises ArchiveError and OSError."""
     path = folder / MANIFEST
     try:
         with path.open("rb") as file:
@@ -62,7 +62,7 @@ def read_manifest(folder: Path, vhost: str, stream: str) -> Manifest:
 
 
 def write_manifest(folder: Path, manifest: Manifest, step: Step) -> None:
-    """Returns when it is on the disk."""
+    """Write the manifest. Returns when it is on the disk."""
     unfinished = folder / (UNFINISHED + MANIFEST)
     with unfinished.open("wb") as file:
         file.write(manifest.to_json())
@@ -74,13 +74,13 @@ def write_manifest(folder: Path, manifest: Manifest, step: Step) -> None:
 
 
 def replace_file(unfinished: Path, path: Path) -> None:
-    """Gives a file that is on the disk its name, durably."""
+    """Rename a synced file to its final name, durably."""
     unfinished.replace(path)
     sync_folder(path.parent)
 
 
 def make_folder(folder: Path) -> None:
-    """With those above it, durably."""
+    """Make a folder and its parents, durably."""
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for each in missing:
@@ -88,7 +88,7 @@ def make_folder(folder: Path) -> None:
 
 
 def remove_strays(folder: Path, manifest: Manifest) -> list[Path]:
-    """What an earlier writer left and the manifest does not name. To be called while it is held."""
+    """Remove files that an earlier writer left and the manifest does not name. Call it while the folder is held."""
     named = manifest.paths()
     strays = [
         *folder.glob(f"{UNFINISHED}*"),
@@ -102,7 +102,7 @@ def remove_strays(folder: Path, manifest: Manifest) -> list[Path]:
 
 @contextmanager
 def hold(folder: Path) -> Iterator[None]:
-    """Makes the folder and keeps other writers away; a writer that is killed lets go. Raises ArchiveError."""
+    """Make the folder and lock out other writers; a killed writer releases the lock. Raises ArchiveError."""
     make_folder(folder)
     descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
     try:

@@ -1,7 +1,7 @@
-"""The manifest: which files an archive consists of, and which offsets each holds. A file that it does not name is none.
+"""The manifest: the files of an archive and the offsets of each. Files that it does not name are not part of it.
 
 What must stay true: a partition's files are in the order of their offsets and never overlap. Where one ends and the
-next begins later, the stream had nothing. Pure: it does not know where manifests lie.
+next begins later, the stream had no messages. Pure: it does not know where manifests are stored.
 """
 
 import json
@@ -27,15 +27,15 @@ __all__ = [
 ]
 
 VERSION: Final = 1
-# Beneath the stream's folder: no way out of it, and nothing hidden.
+# A path below the stream's folder: it cannot leave the folder and names no hidden file.
 PATH: Final = re.compile(r"date=[0-9]{4}-[0-9]{2}-[0-9]{2}/[^/\\\0.][^/\\\0]*\.parquet")
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedFile:
-    """One file holds everything that the stream had from `first` on and before `next`.
+    """A file with all messages that the stream had from `first` up to `next` (exclusive).
 
-    `size` is the file's, `bytes` that of the bodies in it; times are the least and the greatest, in ms since 1970.
+    `size` is the file's size, `bytes` the size of its bodies; times are the least and the greatest, in ms since 1970.
     """
 
     path: str
@@ -50,14 +50,14 @@ class ArchivedFile:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedPartition:
-    """`id` is the broker's number of the partition: another one of the same name is another partition."""
+    """An archived partition; `id` is the broker's number: another partition can have the same name."""
 
     id: int
     files: tuple[ArchivedFile, ...] = ()
 
     @property
     def next(self) -> int:
-        """Behind the last offset; 1, where numbers begin, when nothing is archived."""
+        """Return the offset after the last archived one; 1, the first offset, when nothing is archived."""
         return self.files[-1].next if self.files else 1
 
     def with_file(self, file: ArchivedFile) -> "ArchivedPartition":
@@ -87,7 +87,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """How a partition's log stands: its first offset, its end, and when that first message was stored (or 0)."""
+    """The state of a partition's log: its first offset, its end, and when the first message was stored (or 0)."""
 
     first: int
     next: int
@@ -95,10 +95,10 @@ class Live:
 
 
 def belongs(partition: ArchivedPartition, partition_id: int, live: Live) -> bool:
-    """Whether the archive and the log are of the same partition, and not of two that had the same name.
+    """Return whether the archive and the log are of the same partition, and not of two with the same name.
 
-    Numbers may begin anew with a virtual host, so that time is looked at as well: what both have was stored before the
-    last of the archive was, and a later stream only after it.
+    Numbers may start again with a virtual host, so times are compared as well: messages that both have were stored
+    before the archive's last, and a later stream's only after it.
     """
     if partition.id != partition_id or live.next < partition.next:
         return False
@@ -107,19 +107,19 @@ def belongs(partition: ArchivedPartition, partition_id: int, live: Live) -> bool
 
 
 def files_from(files: Sequence[ArchivedFile], start: int, end: int) -> Sequence[ArchivedFile]:
-    """Those that hold something from `start` on and before `end`."""
+    """Return the files that hold offsets from `start` up to `end` (exclusive)."""
     at = bisect_right(files, start, key=lambda file: file.next)
     below = bisect_right(files, end - 1, key=lambda file: file.first)
     return files[at:below]
 
 
 def file_since(files: Sequence[ArchivedFile], timestamp_ms: int) -> ArchivedFile | None:
-    """The file with the first message that was stored at this time or later."""
+    """Return the file with the first message stored at this time or later."""
     return next((file for file in files if file.timestamp_ms_max >= timestamp_ms), None)
 
 
 def rows_below(files: Sequence[ArchivedFile], end: int) -> tuple[int | None, int]:
-    """Messages before an offset, None when that cannot be told without looking; and about how many bytes they have."""
+    """Return the messages before an offset, None when the manifest cannot say, and about how many bytes they have."""
     rows: int | None = 0
     total = 0
     for file in files_from(files, 0, end):
@@ -133,7 +133,7 @@ def rows_below(files: Sequence[ArchivedFile], end: int) -> tuple[int | None, int
 
 
 def parse_manifest(content: bytes, name: str) -> Manifest:
-    """`name` is told in errors. Raises ArchiveError."""
+    """Parse a manifest; errors name it `name`. Raises ArchiveError."""
     try:
         document = json.loads(content)
         if document["version"] != VERSION:

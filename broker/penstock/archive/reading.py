@@ -1,7 +1,7 @@
-"""Reads an archive's files a row group at a time: rows of a range as Arrow's messages, and where a time lies.
+"""Reads an archive's files one row group at a time: rows of a range as Arrow messages, and offsets by time.
 
-What is read is checked as bytes from outside: the size that the manifest told, checksums, the columns' types. It keeps
-nothing open between two calls.
+Files are untrusted input: the size in the manifest, checksums and column types are checked. No file stays open between
+two calls.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,15 +19,17 @@ from penstock.archive.manifest import ArchivedFile
 
 __all__ = ["offset_since", "read_piece"]
 
-# A message on the way to the client; a row group is cut into so many.
+# The size of a message to the client; a row group is cut into such pieces.
 MESSAGE_BYTES = 2 * 2**20
 
 
 def read_piece(
     folder: Path, file: ArchivedFile, start: int, end: int, columns: Sequence[str] | None
 ) -> tuple[int, list[bytes]]:
-    """The rows of the first row group that has any from `start` on and before `end`, as encapsulated messages; and the
-    offset to go on from. Raises ArchiveError and OSError."""
+    """Return the rows of the first row group with any from `start` up to `end`, encapsulated, and the next offset.
+
+    Raises ArchiveError and OSError.
+    """
     wanted = SCHEMA.names if columns is None else list(columns)
     with opened(folder, file) as parquet:
         for number in range(parquet.num_row_groups):
@@ -42,7 +44,7 @@ def read_piece(
 
 
 def offset_since(folder: Path, file: ArchivedFile, timestamp_ms: int) -> int | None:
-    """The first offset in the file that was stored at this time or later. Raises ArchiveError and OSError."""
+    """Return the first offset in the file stored at this time or later. Raises ArchiveError and OSError."""
     time = pa.scalar(timestamp_ms * 1000, pa.int64()).cast(SCHEMA.field("timestamp").type)
     with opened(folder, file) as parquet:
         for number in range(parquet.num_row_groups):
@@ -58,7 +60,7 @@ def offset_since(folder: Path, file: ArchivedFile, timestamp_ms: int) -> int | N
 
 @contextmanager
 def opened(folder: Path, file: ArchivedFile) -> Iterator[pq.ParquetFile]:
-    """Errors of whatever is done with it name the file."""
+    """Open a file; errors raised in the block name it."""
     path = folder / file.path
     try:
         with path.open("rb") as source:
@@ -71,7 +73,7 @@ def opened(folder: Path, file: ArchivedFile) -> Iterator[pq.ParquetFile]:
     except pa.ArrowException as error:
         raise ArchiveError(f"{path} cannot be read: {error}; put a copy of it back") from error
     except OSError as error:
-        # pyarrow raises it without a number for what is damaged.
+        # pyarrow raises it without an errno for corrupt data.
         raise ArchiveError(f"{path} cannot be read: {error.strerror or error}; put a copy of it back") from error
 
 
@@ -89,12 +91,12 @@ def bounds(parquet: pq.ParquetFile, number: int, column: str) -> tuple[Any, Any]
 
 
 def read_group(parquet: pq.ParquetFile, number: int, columns: list[str]) -> pa.Table:
-    # One thread: a broker has other things to do.
+    # One thread only: the broker has other work.
     return parquet.read_row_group(number, columns=columns, use_threads=False)
 
 
 def between(rows: pa.Table, start: int, end: int) -> pa.Table:
-    """Offsets ascend, so that what is wanted is one slice."""
+    """Return the rows in range: one slice, because offsets ascend."""
     offsets = rows["offset"]
     low = pc.sum(pc.less(offsets, start)).as_py() or 0
     high = pc.sum(pc.less(offsets, end)).as_py() or 0

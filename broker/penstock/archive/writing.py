@@ -1,6 +1,6 @@
-"""Writes one file of an archive: row groups as batches come, so that memory holds one of them, however large the file.
+"""Writes one file of an archive: a row group at a time, so that memory holds only one, however large the file.
 
-The file has its name only when it is whole and on the disk. It belongs to the archive only once the manifest names it.
+The file gets its name only when it is whole and on the disk. It belongs to the archive only once the manifest names it.
 """
 
 import contextlib
@@ -17,17 +17,17 @@ from penstock.archive.manifest import ArchivedFile
 
 __all__ = ["FileWriter"]
 
-# A row group is what a reader takes at a time: about this much before it is compressed.
+# A reader takes a whole row group: about this size before compression.
 GROUP_BYTES = 8 * 2**20
 GROUP_ROWS = 128 * 1024
 LEVEL = 3
 
 
 class FileWriter:
-    """Rows of one partition and one day, in the order of their offsets."""
+    """Writer of the rows of one partition and one day, in the order of their offsets."""
 
     def __init__(self, folder: Path, date: str, partition: str, first: int) -> None:
-        """`first` is where what it holds begins, also when the first row comes later."""
+        """Open a file whose range begins at `first`, even when the first row comes later."""
         self._folder = folder
         self._day = folder / f"date={date}"
         self._partition = partition
@@ -51,11 +51,11 @@ class FileWriter:
 
     @property
     def size(self) -> int:
-        """What is written of it; what waits to be a row group is not."""
+        """Return the bytes written; rows that wait for a full row group do not count."""
         return self._sink.tell()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Raises OSError."""
+        """Add rows. Raises OSError."""
         self._waiting.append(batch)
         self._waiting_rows += batch.num_rows
         self._waiting_bytes += batch.nbytes
@@ -63,7 +63,7 @@ class FileWriter:
             self._write_group()
 
     def finish(self, end: int, step: Step) -> ArchivedFile:
-        """It holds everything before `end`. Returns when it is on the disk under its name."""
+        """Finish the file, which holds everything before `end`. Returns when it is on the disk under its name."""
         if self._waiting:
             self._write_group()
         self._writer.close()
@@ -73,7 +73,7 @@ class FileWriter:
         size = self._sink.tell()
         self._sink.close()
         step("file synced")
-        # As wide as any offset that is ever reached, so that names sort as offsets do.
+        # Wide enough for any offset, so that names sort as offsets do.
         name = f"{file_name(self._partition)}-{self._first:016}-{end - 1:016}.parquet"
         replace_file(self._unfinished, self._day / name)
         step("file named")
@@ -81,7 +81,7 @@ class FileWriter:
         return ArchivedFile(path, self._first, end, self._rows, size, self._bytes, min(self._times), max(self._times))
 
     def abandon(self) -> None:
-        """The next run removes what is there of it."""
+        """Abandon the file; the next run removes its remains."""
         with contextlib.suppress(OSError, pa.ArrowException):
             self._writer.close()
         self._sink.close()

@@ -1,6 +1,6 @@
-"""Pipelines: a source, a transformation in SQL or Python, sinks; declared in YAML and run on Spark.
+"""Pipelines: a source, a transformation in SQL or Python, and sinks, declared in YAML and run on Spark.
 
-Outside the broker, like the connector that it is made with. A document is read and checked whole before Spark starts.
+They run outside the broker, on the Spark connector. A document is read and checked whole before Spark starts.
 """
 
 from penstock.pipeline.document import Pipeline, Sink, Table, read_pipeline

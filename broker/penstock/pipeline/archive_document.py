@@ -1,6 +1,6 @@
-"""The document of a pipeline that archives a stream: what may stand in it, checked whole before anything runs.
+"""The document of a pipeline that archives a stream, checked whole before anything runs.
 
-It is told from other pipelines by its key `archive`, needs neither Spark nor Java, and knows no wire.
+Its key `archive` distinguishes it from other pipelines. It needs neither Spark nor Java. This module knows no wire.
 """
 
 import re
@@ -59,17 +59,20 @@ class Archiving:
     uri: str
     stream: str
     folder: Path
-    # As the client takes it: the first message stored within this age is the first that stays. None: none does.
+    # In the client's syntax: messages stored within this age stay. None: all are archived.
     older_than: str | None
     delete: bool
     fail_on_data_loss: bool
     file_bytes_max: int
-    # Between two runs; None for one run.
+    # Pause between two runs; None for one run.
     pause_seconds: float | None
 
 
 def is_archive(file: Path) -> bool:
-    """Whether the document is one of these; what is no document at all is left to whoever reads the others."""
+    """Return whether the document is an archive's.
+
+    A file that is no document is left to the reader of other pipelines.
+    """
     if not file.is_file():
         return False
     try:
@@ -80,7 +83,7 @@ def is_archive(file: Path) -> bool:
 
 
 def read_archive(file: Path, environment: Mapping[str, str]) -> Archiving:
-    """The folder is looked for beside the document. Raises PipelineError and OSError."""
+    """Read the document; a relative folder is beside it. Raises PipelineError and OSError."""
     document = mapping(yaml.safe_load(file.read_text(encoding="utf-8")), "the document")
     refuse_unknown(document, KEYS, "the document of an archive")
     mode = word(document, "mode", MODES, "triggered")
@@ -101,7 +104,7 @@ def read_archive(file: Path, environment: Mapping[str, str]) -> Archiving:
 
 
 def write_archive_template(file: Path) -> None:
-    """Raises FileExistsError rather than to write over something."""
+    """Write a template. Raises FileExistsError instead of overwriting."""
     with file.open("x", encoding="utf-8") as out:
         out.write(TEMPLATE.format(name=file.stem, file=file))
 

@@ -1,7 +1,7 @@
-"""Moves what is old of a stream into an archive, every message exactly once, whenever and wherever it is killed.
+"""Moves old messages of a stream into an archive, each exactly once, even when the process is killed at any point.
 
 What must stay true: a file is on the disk before the manifest names it, the manifest is on the disk before the broker
-drops what it names, and a run begins where the manifest ends. So a run that died is simply run again.
+drops what it names, and a run begins where the manifest ends. A run that died is simply repeated.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +33,7 @@ DAY_US = 86_400_000_000
 
 
 class Rows(Protocol):
-    """Where rows come from: `Wire` is one."""
+    """A source of rows, such as `Wire`."""
 
     vhost: str
 
@@ -41,7 +41,7 @@ class Rows(Protocol):
 
 
 class Log(Protocol):
-    """The stream as the broker has it: the client's `Stream` is one."""
+    """The stream as the broker has it, such as the client's `Stream`."""
 
     def offsets(self, at: str | None = None) -> list[PartitionOffsets]: ...
     def trim(self, before: int, partition: str | None = None) -> int: ...
@@ -49,7 +49,7 @@ class Log(Protocol):
 
 @dataclass
 class Archived:
-    """What a run did."""
+    """The result of a run."""
 
     rows: int = 0
     files: int = 0
@@ -58,7 +58,10 @@ class Archived:
 
 
 def run_archive(archiving: Archiving, note: Note, step: Step = lambda _: None) -> Archived:
-    """Once, or on and on until interrupted. `step` hears of each step that can be the last. Raises PipelineError."""
+    """Run once, or until interrupted.
+
+    `step` is called at each step after which a kill can come. Raises PipelineError.
+    """
     done, begun = Archived(), monotonic()
     try:
         while True:
@@ -80,7 +83,7 @@ def run_once(archiving: Archiving, done: Archived, note: Note, step: Step) -> No
 
 
 def archive_stream(archiving: Archiving, wire: Rows, stream: Log, done: Archived, told: tuple[Note, Step]) -> None:
-    """What is due of all partitions, one after another. Raises ArchiveError."""
+    """Archive the due range of all partitions, one after another. Raises ArchiveError."""
     note, step = told
     folder = folder_of(archiving.folder, wire.vhost, archiving.stream)
     with hold(folder):
@@ -91,15 +94,15 @@ def archive_stream(archiving: Archiving, wire: Rows, stream: Log, done: Archived
             run = PartitionRun(archiving, folder, wire, stream, offsets)
             manifest = run.archive(manifest, done, note, step)
             if archiving.delete:
-                # What an earlier run archived and did not come to drop goes as well.
+                # Also drop messages that an earlier run archived and did not drop.
                 stream.trim(manifest.partitions[offsets.partition].next, offsets.partition)
                 step("trimmed")
 
 
 def due(partition: ArchivedPartition, offsets: PartitionOffsets, fail_on_data_loss: bool) -> tuple[int, int]:
-    """From where and up to where a partition is to be archived now; pure. Raises ArchiveError.
+    """Return the range of a partition to archive now; pure. Raises ArchiveError.
 
-    What lies between the archive and the log went before it was archived.
+    Offsets between the archive and the log were removed before they were archived.
     """
     live = Live(offsets.first, offsets.next, offsets.first_timestamp_ms)
     if not belongs(partition, offsets.id, live):
@@ -122,7 +125,7 @@ def lost(partition: str, start: int, end: int) -> str:
 
 
 class PartitionRun:
-    """One partition, in one run."""
+    """One partition in one run."""
 
     def __init__(self, archiving: Archiving, folder: Path, wire: Rows, stream: Log, offsets: PartitionOffsets) -> None:
         self._archiving = archiving
@@ -132,7 +135,7 @@ class PartitionRun:
         self._offsets = offsets
 
     def archive(self, manifest: Manifest, done: Archived, note: Note, step: Step) -> Manifest:
-        """Writes file after file, the manifest behind each; gives the last one."""
+        """Write file after file, and the manifest after each; return the last manifest."""
         name = self._offsets.partition
         partition = manifest.partitions.get(name, ArchivedPartition(self._offsets.id))
         start, end = due(partition, self._offsets, self._archiving.fail_on_data_loss)
@@ -149,7 +152,7 @@ class PartitionRun:
         return manifest
 
     def _written(self, start: int, end: int) -> Iterator[tuple[FileWriter, int]]:
-        """Files that are to be finished, each with where it ends. A day begins another file, and so does a full one."""
+        """Yield files to finish, each with its end offset. A new day begins another file, and so does a full one."""
         writer, day, at = None, "", start
         try:
             for date, rows in self._days(start, end):
@@ -167,7 +170,7 @@ class PartitionRun:
                 writer.abandon()
 
     def _days(self, start: int, end: int) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Rows as they come, cut where another day begins."""
+        """Yield the rows, cut where another day begins."""
         for batch in self._read(start, end):
             days = pc.run_end_encode(pc.divide(batch["timestamp"].cast(pa.int64()), DAY_US))
             begin = 0
@@ -177,7 +180,7 @@ class PartitionRun:
                 begin = run_end
 
     def _read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """The range as the stream has it. Raises ArchiveError when retention took some of it meanwhile."""
+        """Read the range from the stream. Raises ArchiveError when retention removed some of it meanwhile."""
         at = start
         for batch in self._wire.read(OffsetRange(self._offsets.partition, start, end), SCHEMA.names):
             if not batch.num_rows:
@@ -187,7 +190,7 @@ class PartitionRun:
             yield batch
 
     def _check(self, at: int, batch: pa.RecordBatch) -> None:
-        """Numbers may be skipped; what is gone from the lower end was there."""
+        """Check for removed rows: offsets may have gaps, but the lower end must be there."""
         first = batch["offset"][0].as_py()
         if first == at or not self._archiving.fail_on_data_loss:
             return

@@ -1,7 +1,7 @@
-"""Runs a project of Spark Declarative Pipelines by PySpark's own command, and reads off what its flows did.
+"""Runs a project of Spark Declarative Pipelines with PySpark's command and reads the progress of its flows.
 
-The project is run as it is: what this adds comes by a folder of Spark's settings that lives as long as the run. There
-Spark is told to log its events, which say how many rows each micro-batch had.
+The project is run unchanged. A folder of Spark settings, which lives as long as the run, makes Spark log its events;
+they say how many rows each micro-batch had.
 """
 
 import json
@@ -25,7 +25,7 @@ from penstock.spark.interpreter import write_interpreter
 __all__ = ["progress_of", "run_project"]
 
 PROGRESS = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent"
-# What Spark says by itself fills screens; the command's own lines say what matters.
+# Spark's own log fills screens; the command's lines have the important information.
 QUIET = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -35,13 +35,13 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %p %c{1}: %m%n
 """
-# Lines of the output that a failure is told with.
+# Lines of output that a failure's error includes.
 SHOWN_MAX = 30
 STOP_SECONDS_MAX = 30
 
 
 def run_project(project: Project, master: str, note: Note) -> Summary:
-    """Returns when every flow is at the end of what there was. Raises PipelineError."""
+    """Run until every flow has read all available input. Raises PipelineError."""
     with tempfile.TemporaryDirectory(prefix="penstock-pipeline-") as folder:
         events = Path(folder) / "events"
         events.mkdir()
@@ -66,7 +66,7 @@ def pipelines_command() -> str:
 
 
 def surroundings(folder: Path, events: Path) -> dict[str, str]:
-    """The environment of the command: this Python, and the user's settings of Spark with ours behind them."""
+    """Return the command's environment: this Python, and the user's Spark settings with ours after them."""
     settings = folder / "conf"
     own = os.environ.get("SPARK_CONF_DIR")
     if own is None:
@@ -85,7 +85,7 @@ def surroundings(folder: Path, events: Path) -> dict[str, str]:
 
 
 def followed(command: list[str], environment: Mapping[str, str], note: Note) -> None:
-    """Tells what the command says of its flows as it says it, and all of its last words when it fails."""
+    """Report the command's lines about flows as they come, and its last lines when it fails."""
     said: list[str] = []
     with group(command, environment) as process:
         assert process.stdout is not None
@@ -102,7 +102,7 @@ def followed(command: list[str], environment: Mapping[str, str], note: Note) -> 
 
 @contextmanager
 def group(command: list[str], environment: Mapping[str, str]) -> Iterator["subprocess.Popen[str]"]:
-    """A process whose children end with it, however the block is left."""
+    """Start a process whose children end with it, however the block is left."""
     process = subprocess.Popen(
         command,
         env=environment,
@@ -132,7 +132,7 @@ def ended(process: "subprocess.Popen[str]") -> None:
 
 
 def progress_of(lines: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """Rows read and batches that had any, by flow, from the lines of Spark's log of events."""
+    """Return the rows read and non-empty batches of each flow, from the lines of Spark's event log."""
     found: dict[str, tuple[int, int]] = {}
     for line in lines:
         if PROGRESS not in line:
@@ -147,7 +147,7 @@ def progress_of(lines: Iterable[str]) -> dict[str, tuple[int, int]]:
 
 
 def progress_in(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Some versions of Spark write it as an object, others as text."""
+    """Return the progress, which some versions of Spark write as an object and others as text."""
     progress = event.get("progress", {})
     found: Mapping[str, Any] = json.loads(progress) if isinstance(progress, str) else progress
     return found

@@ -1,6 +1,6 @@
-"""A pipeline's document: what may stand in it, and everything that can be wrong with it found before Spark starts.
+"""A pipeline's document, checked for all errors before Spark starts.
 
-Every error names the place in the document, the rule and the way out. It knows no Spark.
+Every error names the place in the document, the rule and the remedy. This module knows no Spark.
 """
 
 import re
@@ -37,7 +37,7 @@ KEYS = (
     "checkpoint",
     "spark",
 )
-# Formats of sinks. Spark writes jdbc in batches only, and deltalake does, so there each micro-batch is one.
+# Formats of sinks. Spark writes jdbc in batches only, and so does deltalake: their sinks write each micro-batch as one.
 SINK_FORMATS = ("penstock", "parquet", "delta", "jdbc")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 INTERVAL = re.compile(r"[1-9][0-9]* (millisecond|second|minute|hour)s?")
@@ -45,7 +45,7 @@ INTERVAL = re.compile(r"[1-9][0-9]* (millisecond|second|minute|hour)s?")
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A static table that the transformation may join."""
+    """A static table that the transformation can join."""
 
     name: str
     format: str
@@ -67,10 +67,10 @@ class Pipeline:
     name: str
     mode: str
     interval: str
-    # A line of cron, or nothing.
+    # A cron line, or empty.
     schedule: str
     source: Mapping[str, str]
-    # Column and delay, or None: what an aggregate over time needs to be finished.
+    # Column and delay, or None: an aggregate over time needs it to finish.
     watermark: tuple[str, str] | None
     tables: tuple[Table, ...]
     sql: str
@@ -81,7 +81,7 @@ class Pipeline:
 
 
 def read_pipeline(file: Path) -> Pipeline:
-    """Files that the document names are looked for beside it. Raises PipelineError and OSError."""
+    """Read a pipeline; relative file names are beside the document. Raises PipelineError and OSError."""
     try:
         found = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -120,7 +120,7 @@ def source(document: Mapping[str, Any], folder: Path) -> dict[str, str]:
 
 
 def found_files(options: dict[str, str], folder: Path) -> dict[str, str]:
-    """Options that name a file, with its whole path."""
+    """Return the options with the full paths of files that they name."""
     found = dict(options)
     if found.get("parsedSchema", "").startswith("@"):
         found["parsedSchema"] = "@" + beside(folder, found["parsedSchema"][1:])
@@ -130,7 +130,7 @@ def found_files(options: dict[str, str], folder: Path) -> dict[str, str]:
 
 
 def transformation(document: Mapping[str, Any], folder: Path) -> tuple[str, Path | None]:
-    """SQL, or the file of a Python function."""
+    """Return the SQL, or the file of a Python function."""
     if ("sql" in document) == ("python" in document):
         raise PipelineError("give 'sql' (a query over the table source, or the name of a .sql file) or 'python'")
     if "python" in document:
@@ -227,7 +227,7 @@ def schedule(document: Mapping[str, Any], mode: str) -> str:
 
 
 def beside(folder: Path, path: str) -> str:
-    """A path as seen from the document; a URI as it is."""
+    """Return a path relative to the document; a URI unchanged."""
     return path if "://" in path else str((folder / path).resolve())
 
 
@@ -238,7 +238,7 @@ def mapping(value: Any, where: str) -> Mapping[str, Any]:
 
 
 def texts(value: Any, where: str) -> dict[str, str]:
-    """Names and plain values, the values as Spark takes them."""
+    """Return names and plain values, the values in Spark's syntax."""
     found = {}
     for name, each in mapping(value, where).items():
         if isinstance(each, bool):

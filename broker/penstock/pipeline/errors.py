@@ -1,4 +1,4 @@
-"""What this room refuses: one sentence for whoever wrote the document or started the run."""
+"""Errors of pipelines: one sentence for the author of the document or the user who started the run."""
 
 __all__ = ["PipelineError"]
 

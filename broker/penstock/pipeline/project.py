@@ -1,7 +1,7 @@
-"""A pipeline as a project of Spark Declarative Pipelines: a folder that `spark-pipelines run` takes as it is.
+"""A pipeline as a project of Spark Declarative Pipelines: a folder that `spark-pipelines run` accepts unchanged.
 
-It is written from a document, whole or not at all, or found as its user made it. Pure but for the files; it knows no
-Spark, so that what is wrong with a project's specification is told before anything starts.
+It is written from a document, whole or not at all, or read as its user made it. This module does no I/O except on the
+files and knows no Spark, so errors in a project's specification are reported before anything starts.
 """
 
 import re
@@ -19,7 +19,7 @@ __all__ = ["Project", "as_stream", "is_project", "project_files", "read_project"
 
 SPECIFICATIONS = ("spark-pipeline.yml", "spark-pipeline.yaml")
 KEYS = ("name", "storage", "catalog", "database", "schema", "configuration", "libraries")
-# Formats that can be a sink there: those whose streaming writers Spark calls by itself.
+# Formats that can be a sink in a project: Spark itself calls their streaming writers.
 SINK_FORMATS = ("penstock", "parquet")
 QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|--[^\n]*|/\*.*?\*/"
 
@@ -72,7 +72,7 @@ dp.create_sink("sink_{number}", {format!r}, {options})
 def into_sink_{number}() -> DataFrame:
     return {rows}
 """
-# Behind the file of a transformation, which stays as it was.
+# Appended to the file of a transformation, which stays as it was.
 BY_PYTHON = """
 
 from pyspark import pipelines  # noqa: E402
@@ -89,7 +89,7 @@ def result() -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A folder with a specification; what its files do is Spark's to find out."""
+    """A folder with a specification. Spark checks its files."""
 
     name: str
     specification: Path
@@ -100,7 +100,7 @@ def is_project(path: Path) -> bool:
 
 
 def read_project(folder: Path) -> Project:
-    """Raises PipelineError and OSError."""
+    """Read a project. Raises PipelineError and OSError."""
     found = [folder / name for name in SPECIFICATIONS if (folder / name).is_file()]
     if len(found) != 1:
         raise PipelineError(f"{folder} has {'both' if found else 'neither'} of {' and '.join(SPECIFICATIONS)}")
@@ -127,7 +127,7 @@ def check_library(library: Any, folder: Path) -> None:
 
 
 def write_project(pipeline: Pipeline, folder: Path) -> None:
-    """Raises PipelineError when the pipeline cannot be one, FileExistsError rather than to write over something."""
+    """Write a project. Raises PipelineError when the pipeline cannot be one, FileExistsError instead of overwriting."""
     files = project_files(pipeline, folder)
     folder.mkdir(parents=True)
     for name, content in files.items():
@@ -137,7 +137,7 @@ def write_project(pipeline: Pipeline, folder: Path) -> None:
 
 
 def project_files(pipeline: Pipeline, folder: Path) -> dict[str, str]:
-    """The files by name; raises PipelineError."""
+    """Return the files by name. Raises PipelineError."""
     if pipeline.mode != "triggered":
         raise PipelineError("mode: Spark's own pipelines run to the end of what is there; only triggered ones can be")
     settings = {"spark.sql.shuffle.partitions": "2", **pipeline.spark}
@@ -188,7 +188,7 @@ def sink_parts(sinks: Iterable[Sink]) -> Iterable[str]:
 
 
 def as_stream(sql: str, table: str) -> str:
-    """The query with STREAM before the table wherever it is read: there Spark wants it said. Raises PipelineError."""
+    """Return the query with STREAM before the table wherever it is read, as Spark requires. Raises PipelineError."""
     place = rf"(?P<verb>\b(?:FROM|JOIN)\s+)(?P<stream>STREAM\b\s*\(?\s*)?(?P<table>{table}\b)(?!\s*[.(])"
     count = 0
 

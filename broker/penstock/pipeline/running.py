@@ -1,6 +1,6 @@
-"""Runs a pipeline: a Structured Streaming query for each sink, with a checkpoint each, and what they did at the end.
+"""Runs a pipeline: a Structured Streaming query with its own Spark checkpoint for each sink, and a summary at the end.
 
-Nothing here decides what is right: the document was checked before.
+This module does not validate: the document was checked before.
 """
 
 import atexit
@@ -28,13 +28,13 @@ from penstock.spark.interpreter import write_interpreter
 
 __all__ = ["run_pipeline"]
 
-# How often progress is looked at; Spark keeps that of the last 100 batches.
+# The interval of progress checks; Spark keeps the progress of the last 100 batches.
 LOOK_SECONDS = 0.5
 
 
 @dataclass
 class Count:
-    """What was seen of one query."""
+    """Progress seen of one query."""
 
     rows: int = 0
     batches: int = 0
@@ -42,15 +42,17 @@ class Count:
 
 
 def run_pipeline(pipeline: Pipeline, master: str, note: Note, limits: Limits, stopping: Event) -> Summary:
-    """Returns when a triggered pipeline is at the end of its stream, a continuous one at its limits, either when
-    `stopping` is set. Raises PipelineError."""
+    """Run until a triggered pipeline has read its stream, a continuous one reaches its limits, or `stopping` is set.
+
+    Raises PipelineError.
+    """
     note(f"starting Spark ({master})")
     spark = session(pipeline, master)
     try:
         result = transformed(spark, pipeline)
         numbers = list(range(len(pipeline.sinks)))
-        # Those that end are run one after another: Spark gives each of a query's Python processes ten seconds to start,
-        # which a small machine does not have for several queries at once.
+        # Triggered queries run one after another: Spark allows each of a query's Python processes ten seconds to start,
+        # which is too short on a small machine for several queries at once.
         together = [numbers] if pipeline.mode == "continuous" else [[number] for number in numbers]
         summary = Summary()
         for some in together:
@@ -63,7 +65,7 @@ def run_pipeline(pipeline: Pipeline, master: str, note: Note, limits: Limits, st
 
 
 def session(pipeline: Pipeline, master: str) -> SparkSession:
-    """Its workers are this Python, with what this process can import."""
+    """Return a Spark session whose workers run this Python, with this process's import path."""
     if master.startswith("local"):
         os.environ["PYSPARK_PYTHON"] = interpreter()
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, sys.path)))
@@ -71,13 +73,13 @@ def session(pipeline: Pipeline, master: str) -> SparkSession:
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # The rows of one machine's micro-batches are few; each partition of a shuffle is a task.
+        # A micro-batch on one machine has few rows, and each partition of a shuffle is a task.
         "spark.sql.shuffle.partitions": "2",
         **pipeline.spark,
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
-    # Spark puts a handler of its own in the place of whoever decides what an interruption means.
+    # Spark replaces the process's handler of interruptions by its own.
     before = signal.getsignal(signal.SIGINT)
     spark = builder.getOrCreate()
     if current_thread() is main_thread():
@@ -88,7 +90,7 @@ def session(pipeline: Pipeline, master: str) -> SparkSession:
 
 @cache
 def interpreter() -> str:
-    """One for the process: a second session has the first one's JVM, and that one's environment."""
+    """Return the interpreter, one per process: a second session shares the first one's JVM and its environment."""
     folder = tempfile.mkdtemp(prefix="penstock-pipeline-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return write_interpreter(Path(folder))
@@ -107,7 +109,10 @@ def transformed(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
 
 
 def watermarked(source: DataFrame, column: str, delay: str) -> DataFrame:
-    """Spark takes columns only: a field of one becomes a column of its own name."""
+    """Return the source with a watermark.
+
+    Spark takes columns only: a field of one becomes a column with its own name.
+    """
     _, is_field, name = column.rpartition(".")
     return (source.withColumn(name, source[column]) if is_field else source).withWatermark(name, delay)
 
@@ -138,9 +143,9 @@ def started(spark: SparkSession, pipeline: Pipeline, result: DataFrame, number: 
 
 
 def followed(queries: list[StreamingQuery], summary: Summary, note: Note, limits: Limits, stopping: Event) -> None:
-    """Tells of every batch once and adds it up; raises what a query failed with, its text alone.
+    """Report every batch once and add it up; raise the plain text of a query's failure.
 
-    A batch that is cut short when it is stopped is not counted: the next run has it again.
+    A batch that is cut short by a stop is not counted: the next run repeats it.
     """
     counts = [Count() for _ in queries]
     begun = monotonic()
@@ -170,12 +175,12 @@ def followed(queries: list[StreamingQuery], summary: Summary, note: Note, limits
 
 
 def reason(error: object) -> str:
-    """What a query failed with, without the plans that Spark adds."""
+    """Return the cause of a query's failure, without the plans that Spark adds."""
     return str(error).partition("=== Streaming Query ===")[0].strip()
 
 
 def look(query: StreamingQuery, count: Count, note: Note) -> None:
-    """What is new of a query since the last look."""
+    """Report a query's progress since the last call."""
     for progress in query.recentProgress:
         if progress.batchId > count.newest and progress.numInputRows:
             count.rows += progress.numInputRows

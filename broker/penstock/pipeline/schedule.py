@@ -1,7 +1,6 @@
-"""Runs of a triggered pipeline at the times of a cron line, for machines without a scheduler of their own.
+"""Runs a triggered pipeline at the times of a cron line, for machines without a scheduler.
 
-Times are UTC. A time that comes while a run is not over is passed by; a run that fails is told and the next one comes
-all the same.
+Times are UTC. A time that comes during a run is skipped. A run that fails is reported, and the next one still comes.
 """
 
 from collections.abc import Callable
@@ -16,7 +15,7 @@ __all__ = ["checked_schedule", "next_time", "run_on_schedule"]
 
 
 def checked_schedule(line: str) -> str:
-    """Raises PipelineError. Five fields, as cron and Kubernetes have them."""
+    """Return the line: five fields, as in cron and Kubernetes. Raises PipelineError."""
     try:
         CronSim(line, datetime(2026, 1, 1, tzinfo=UTC))
     except CronSimError as error:
@@ -33,7 +32,7 @@ def next_time(line: str, now: datetime) -> datetime:
 def run_on_schedule(
     line: str, run: Callable[[], None], now: Callable[[], datetime], wait: Callable[[float], bool], note: Note
 ) -> None:
-    """`wait` takes seconds and says whether it was told to stop meanwhile."""
+    """Run at each time of the schedule. `wait` takes seconds and returns whether it was told to stop meanwhile."""
     while True:
         moment, at = now(), next_time(line, now())
         note(f"next run at {at:%Y-%m-%d %H:%M} UTC")

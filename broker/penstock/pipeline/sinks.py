@@ -1,7 +1,7 @@
-"""Sinks as Spark has them: those that its streaming writers know, and those that take a micro-batch at a time.
+"""Sinks: those that Spark's streaming writers know, and those that take one micro-batch at a time.
 
-A table of Delta Lake keeps, with every batch, which batch of which query it was: one that comes again is passed over. A
-JDBC sink keeps nothing of the kind.
+A Delta Lake table stores with every batch the query and the batch's number, so a repeated batch is skipped. A JDBC sink
+stores nothing of the kind.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from penstock.pipeline.errors import PipelineError
 
 __all__ = ["into", "source_options"]
 
-# A batch for Delta is in the driver's memory, whole, more than once.
+# The driver holds a whole batch for Delta in memory, more than once.
 DELTA_BYTES_MAX = 64 * 2**20
 LIMITS = ("maxoffsetspertrigger", "maxbytespertrigger")
 
@@ -24,7 +24,7 @@ Append = Callable[[DataFrame, int], None]
 
 
 def source_options(pipeline: Pipeline) -> dict[str, str]:
-    """With a bound of each batch where a sink needs one and the document gives none."""
+    """Return the source's options, with a limit per batch where a sink needs one and the document sets none."""
     options = dict(pipeline.source)
     is_bounded = any(name.lower() in LIMITS for name in options)
     if not is_bounded and any(sink.format == "delta" for sink in pipeline.sinks):
@@ -48,7 +48,10 @@ def jdbc(options: Mapping[str, str]) -> Append:
 
 
 def delta(options: Mapping[str, str]) -> Append:
-    """Without Delta's own Java package, whose versions follow Spark's late. Other options go to the object store."""
+    """Return a writer that needs no Delta Java package, whose releases lag behind Spark's.
+
+    Other options go to the object store.
+    """
     from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
     path = options["path"]
@@ -70,7 +73,7 @@ def delta(options: Mapping[str, str]) -> Append:
 
 
 def in_utc(rows: pa.Table) -> pa.Table:
-    """Delta knows no other zone, and needs none: the moments are the same."""
+    """Return the rows with times in UTC, the only zone of Delta; the moments are the same."""
     schema = pa.schema(
         [
             field.with_type(pa.timestamp("us", "UTC"))

@@ -1,4 +1,4 @@
-"""What a run did and when it has done enough; pure, for whatever runs it."""
+"""Result of a run, and when it has done enough; pure, shared by all runners."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ Note = Callable[[str], None]
 
 @dataclass
 class Summary:
-    """Rows read and batches that had any, for each sink or flow; seconds with Spark's own start left out."""
+    """Rows read and non-empty batches of each sink or flow, and seconds without Spark's own start."""
 
     names: list[str] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
@@ -25,7 +25,7 @@ class Summary:
 
     @property
     def most(self) -> tuple[int, int]:
-        """Rows and batches of the one that read most: each reads the source by itself, so it stands for the run."""
+        """Return rows and batches of the sink that read most: each reads the whole source, so it stands for the run."""
         return max(zip(self.rows, self.batches, strict=True), default=(0, 0))
 
     def told(self, name: str) -> str:
@@ -46,7 +46,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """After how many batches of every sink, or seconds, a continuous pipeline ends; None for never."""
+    """Number of batches of every sink, or seconds, after which a continuous pipeline ends; None for never."""
 
     batches: int | None = None
     seconds: float | None = None

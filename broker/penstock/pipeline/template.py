@@ -1,4 +1,4 @@
-"""What `penstock pipeline init` writes, a document or a project: runs as it is once its streams are there."""
+"""Templates of `penstock pipeline init`, a document or a project: they run unchanged once their streams exist."""
 
 import tempfile
 from dataclasses import replace
@@ -38,13 +38,13 @@ checkpoint: checkpoints/{name}
 
 
 def write_template(file: Path) -> None:
-    """Raises FileExistsError rather than to write over something."""
+    """Write a template. Raises FileExistsError instead of overwriting."""
     with file.open("x", encoding="utf-8") as out:
         out.write(TEMPLATE.format(name=file.stem, file=file))
 
 
 def write_template_project(folder: Path) -> None:
-    """The same pipeline as a project, which keeps how far it has come in itself. Raises FileExistsError."""
+    """Write the same pipeline as a project, which stores its progress itself. Raises FileExistsError."""
     with tempfile.TemporaryDirectory() as elsewhere:
         file = Path(elsewhere) / f"{folder.resolve().name}.yaml"
         write_template(file)

@@ -1,6 +1,6 @@
-"""Spark's way in: `spark.read|readStream|write|writeStream.format("penstock")`.
+"""Spark data source: `spark.read|readStream|write|writeStream.format("penstock")`.
 
-Outside the broker, which it meets over Arrow Flight only. Nothing of PySpark is imported before `source` is.
+It runs outside the broker and reaches it over Arrow Flight only. Only `source` imports PySpark.
 """
 
 from penstock.spark.errors import DataLossError, OptionError, SchemaError, SparkConnectorError

@@ -1,7 +1,7 @@
-"""Bodies that are one Avro datum each, plain binary: no header and no file around it.
+"""Decoder for bodies that are one Avro datum each, plain binary without a header or file around it.
 
-Types become those of Spark's own `from_avro`, but for unions of several types, which are refused when the reading is
-planned. A body is bounded by its schema: every item takes a byte at least, so that a few bytes cannot become many rows.
+Types map as in Spark's own `from_avro`, except unions of several types, which are refused when the read is planned. The
+schema bounds a body: every item takes at least a byte, so a few bytes cannot become many rows.
 """
 
 import json
@@ -35,15 +35,15 @@ LOGICAL = {
     "local-timestamp-millis": "TIMESTAMP_NTZ",
     "local-timestamp-micros": "TIMESTAMP_NTZ",
 }
-# Unions that are one type to Spark.
+# Unions that Spark treats as one type.
 WIDENED = {frozenset({"int", "long"}): "BIGINT", frozenset({"float", "double"}): "DOUBLE"}
 PRECISION_MAX = 38
-# What fastavro raises for bytes that its schema does not describe.
+# Exceptions that fastavro raises for bytes that do not match the schema.
 BAD = (EOFError, IndexError, KeyError, TypeError, ValueError, ArithmeticError, MemoryError)
 
 
 def avro_fields(text: str) -> str:
-    """The fields of a record's schema as Spark parses them; raises SchemaError."""
+    """Return the fields of a record's schema in Spark's syntax; raise SchemaError."""
     schema = parsed(text)
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise SchemaError("parsedSchema: an Avro schema must be a record; its fields become columns")
@@ -51,7 +51,7 @@ def avro_fields(text: str) -> str:
 
 
 def avro_decoder(text: str) -> Decode:
-    """Raises SchemaError; what it gives raises BodyError."""
+    """Return a decoder, which raises BodyError; raise SchemaError."""
     from fastavro import schemaless_reader
 
     schema = parsed(text)
@@ -72,7 +72,7 @@ def avro_decoder(text: str) -> Decode:
 
 
 def parsed(text: str) -> Schema:
-    """With the names of types replaced by what they stand for."""
+    """Return the schema with named types resolved."""
     try:
         from fastavro.schema import SchemaParseException, UnknownType, parse_schema
     except ModuleNotFoundError as error:
@@ -84,7 +84,7 @@ def parsed(text: str) -> Schema:
 
 
 def without_other_logic(schema: dict[str, Any]) -> dict[str, Any]:
-    """Logical types that Spark has no type for stay what they are stored as: a time of day a number, a UUID text."""
+    """Replace logical types that Spark lacks by their stored type: a time of day by a number, a UUID by a text."""
     logical = schema.get("logicalType")
     return schema if logical is None or logical in (*LOGICAL, "decimal") else without(schema, "logicalType")
 
@@ -100,7 +100,7 @@ def fields(record: Schema, separator: str) -> list[str]:
 
 
 def type_of(schema: Schema, place: str) -> str:
-    """Spark's type; `place` is the field's name, for errors."""
+    """Return Spark's type; `place` is the field's name, for errors."""
     if isinstance(schema, list):
         return union_of(schema, place)
     kind = schema if isinstance(schema, str) else schema["type"]
@@ -148,7 +148,7 @@ def decimal_of(schema: dict[str, Any], place: str) -> str:
 
 
 def shape_of(schema: Schema) -> Shape:
-    """What makes Arrow's values of fastavro's: maps as pairs, wherever there are some."""
+    """Return a function that turns fastavro's values into Arrow's: maps become pairs."""
     if isinstance(schema, list):
         choices = [each for each in schema if each != "null"]
         inner = shape_of(choices[0]) if len(choices) == 1 else same

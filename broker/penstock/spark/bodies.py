@@ -1,7 +1,6 @@
-"""What all decoders of single bodies share: a reason for each body that is bad, and Arrow's arrays of the others.
+"""Shared parts of all body decoders: a reason for each bad body, and Arrow arrays of the others.
 
-Values are Python objects on their way: a codec gives one for each body, and what does not fit its type is a bad body
-like any other.
+A codec returns a Python object per body. A value that does not fit its type makes the body bad like any other fault.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +11,7 @@ import pyarrow as pa
 __all__ = ["REASON_LENGTH_MAX", "BodyError", "Decode", "decoded_bodies", "quoted"]
 
 REASON_LENGTH_MAX = 300
-# What Arrow raises for a value that its type has no place for.
+# Exceptions that Arrow raises for a value that does not fit its type.
 UNFIT = (pa.ArrowException, OverflowError, ValueError, TypeError)
 
 
@@ -24,7 +23,7 @@ Decode = Callable[[bytes], dict[str, Any]]
 
 
 def decoded_bodies(bodies: pa.Array, kind: pa.StructType, decode: Decode) -> tuple[pa.Array, dict[int, str]]:
-    """A struct for each body, and by row why there is none where there is null."""
+    """Return a struct for each body, and the reason by row where there is a null instead."""
     values: list[dict[str, Any] | None] = []
     reasons: dict[int, str] = {}
     for row, body in enumerate(bodies.to_pylist()):
@@ -42,7 +41,7 @@ def decoded_bodies(bodies: pa.Array, kind: pa.StructType, decode: Decode) -> tup
 def one_by_one(
     values: Sequence[dict[str, Any] | None], kind: pa.StructType, reasons: dict[int, str]
 ) -> tuple[pa.Array, dict[int, str]]:
-    """The same for a batch that has a value in it that does not fit."""
+    """Decode a batch row by row, because it has a value that does not fit."""
     pieces, found = [], dict(reasons)
     for row, value in enumerate(values):
         try:
@@ -54,5 +53,5 @@ def one_by_one(
 
 
 def quoted(name: str) -> str:
-    """A field's name in a schema as Spark parses it."""
+    """Return a field's name, quoted for Spark's schema parser."""
     return "`" + name.replace("`", "``") + "`"

@@ -1,7 +1,7 @@
-"""Columns of a stream as Spark and Arrow have them, and the way from one to the other.
+"""Columns of a stream as Spark and Arrow have them, and the conversion between the two.
 
-Spark takes record batches only in exactly the schema that it derives from its own types, so every batch passes here.
-Nothing is copied where types agree.
+Spark accepts record batches only in exactly the schema that it derives from its own types, so every batch is converted
+here. Columns whose types agree are not copied.
 """
 
 from collections.abc import Sequence
@@ -34,13 +34,13 @@ COLUMNS = {
     "headers": "MAP<STRING, STRING>",
 }
 WITH_HEADERS = ("properties", "headers")
-# Beside the parsed column, where no other columns are asked for.
+# Columns beside the parsed one, unless others are asked for.
 WITH_PARSED = ("partition", "offset", "timestamp", "key", "routing_key")
 PARSED = "value"
 
 TEXT = (pa.types.is_string, pa.types.is_large_string)
 BYTES = (*TEXT, pa.types.is_binary, pa.types.is_large_binary)
-# What may be published, and the Arrow types that it may have.
+# Columns that can be published, and the Arrow types that they may have.
 PUBLISHED: dict[str, tuple[Any, ...]] = {
     "body": BYTES,
     "key": BYTES,
@@ -61,7 +61,7 @@ PUBLISHED: dict[str, tuple[Any, ...]] = {
 
 
 def ddl_of(options: ReadOptions) -> str:
-    """The schema of a reading, as Spark parses it; raises SchemaError."""
+    """Return the schema of a read in Spark's syntax; raise SchemaError."""
     columns = [f"{name} {COLUMNS[name]}" for name in wanted(options)]
     if options.decoding.format != "none":
         columns.append(f"{PARSED} STRUCT<{fields_of(options.decoding)}>")
@@ -88,23 +88,23 @@ def wanted(options: ReadOptions) -> tuple[str, ...]:
 
 
 def needed(schema: Sequence[str], options: ReadOptions) -> tuple[str, ...]:
-    """What the broker must send for these columns of the answer: theirs, and those that are decoded or filtered by."""
+    """Return the columns that the broker must send: the requested ones, and those needed to decode and filter."""
     names = [name for name in schema if name != PARSED or options.decoding.format == "none"]
     unknown = [name for name in names if name not in COLUMNS]
     if unknown:
         raise SchemaError(f"there is no column '{unknown[0]}' in a stream; there are: {', '.join(COLUMNS)}")
     if options.decoding.format != "none":
         names.append("body")
-        # A dead letter goes with its key.
+        # A dead letter keeps its key.
         names += ["key"] if options.decoding.dead_letter_stream else []
     names += ["key"] if options.key is not None else []
     names += ["routing_key"] if options.routing_key is not None else []
-    # Where a reading that broke off goes on.
+    # The offset says where an interrupted read goes on.
     return tuple(dict.fromkeys([*names, "offset"]))
 
 
 def picked(batch: pa.RecordBatch, options: ReadOptions) -> pa.RecordBatch:
-    """The rows that the options ask for."""
+    """Return the rows that the options ask for."""
     if options.key is not None:
         batch = batch.filter(pc.equal(batch["key"], pa.scalar(options.key.encode(), pa.binary())))
     if options.routing_key is not None:
@@ -113,7 +113,7 @@ def picked(batch: pa.RecordBatch, options: ReadOptions) -> pa.RecordBatch:
 
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of `schema` in its order and types; raises SchemaError."""
+    """Return the columns of `schema` in its order and types; raise SchemaError."""
     columns = []
     for field in schema:
         column = batch[field.name]
@@ -127,7 +127,7 @@ def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def published_schema(schema: pa.Schema) -> pa.Schema:
-    """What is published of rows with `schema`; raises SchemaError when something cannot be."""
+    """Return the schema that is published for rows with `schema`; raise SchemaError for a column that cannot be."""
     for field in schema:
         kinds = PUBLISHED.get(field.name)
         if kinds is None:

@@ -1,7 +1,7 @@
-"""From bodies to columns, and bad records out of the way.
+"""Decodes bodies into columns and moves bad records to the dead-letter stream.
 
-A body that cannot be decoded never stops a reading: with a dead-letter stream it goes there, with the reason in its
-headers, once however often its task is repeated; without one its `value` is null. It knows Arrow, not Spark.
+A body that cannot be decoded never stops a read. With a dead-letter stream it is published there, with the reason in
+its headers, once, even when its task is repeated. Without one its `value` is null. This module knows Arrow, not Spark.
 """
 
 import queue
@@ -26,13 +26,13 @@ from penstock.spark.wire import Wire
 
 __all__ = ["Decoder", "decoded_json"]
 
-# Bad records on their way to the dead-letter stream; beyond it the task waits for the broker.
+# Batches of bad records that wait for the dead-letter stream; beyond this the task waits for the broker.
 DEAD_BATCHES_MAX = 4
 DEAD_SCHEMA = pa.schema([("body", pa.binary()), ("key", pa.binary()), ("headers", pa.map_(pa.string(), pa.string()))])
 
 
 class Decoder:
-    """Decodes the bodies of one range. Leave it as a context manager: only then bad records are stored."""
+    """Decoder for the bodies of one range. Leave it as a context manager: bad records are stored only then."""
 
     def __init__(self, wire: Wire, decoding: Decoding, wanted: OffsetRange, origin: str) -> None:
         self._decoding = decoding
@@ -40,7 +40,7 @@ class Decoder:
         self._dead = DeadLetters(wire, decoding.dead_letter_stream, wanted, origin)
 
     def decode(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-        """The batch with the decoded column; without the bad rows when those have a stream to go to."""
+        """Return the batch with the decoded column, without the bad rows when they go to a dead-letter stream."""
         if self._decoding.format == "none" or batch.num_rows == 0 or PARSED not in schema.names:
             return batch
         values, reasons = self._decoded(batch["body"], schema.field(PARSED).type)
@@ -61,7 +61,7 @@ class Decoder:
 
 
 def bodies_decoder(decoding: Decoding) -> Callable[[pa.Array, pa.StructType], tuple[pa.Array, dict[int, str]]]:
-    """What gives a struct for each body, and by row why there is none."""
+    """Return a function that returns a struct for each body, and the reason by row where it could not."""
     if decoding.format == "avro":
         return partial(decoded_bodies, decode=avro_decoder(decoding.schema))
     if decoding.format == "protobuf":
@@ -70,10 +70,10 @@ def bodies_decoder(decoding: Decoding) -> Callable[[pa.Array, pa.StructType], tu
 
 
 class DeadLetters:
-    """Publishes bad records as they are found, through one call for the whole range.
+    """Publisher of bad records as they are found, through one call for the whole range.
 
-    The i-th bad record of a range has the sequence start + 1 + i, which is never above its offset + 1: a range that is
-    read again repeats its sequences, and the next range of the same origin begins above them.
+    The i-th bad record of a range has the producer sequence start + 1 + i, which is never above its offset + 1. A range
+    that is read again repeats its sequences, and the next range of the same origin starts above them.
     """
 
     def __init__(self, wire: Wire, stream: str, wanted: OffsetRange, origin: str) -> None:
@@ -100,7 +100,7 @@ class DeadLetters:
         self._waiting.put(pa.RecordBatch.from_arrays(columns, schema=DEAD_SCHEMA))
 
     def close(self) -> None:
-        """Returns when the broker confirmed all; raises what it raised."""
+        """Wait until the broker has confirmed all records; raise what it raised."""
         if self._thread is None:
             return
         self._waiting.put(None)
@@ -114,14 +114,15 @@ class DeadLetters:
             self._wire.put(self._command, DEAD_SCHEMA, rows)
         except (pa.ArrowException, OSError, KeyError) as error:
             self._error = error
-        # Rows that still come must not wait for a put that is gone; an iterator at its end stays there.
+        # Consume the remaining rows, so that they do not wait for a put that has ended. An exhausted iterator stays
+        # exhausted.
         for _ in rows:
             pass
 
 
 def decoded_json(bodies: pa.Array, kind: pa.StructType) -> tuple[pa.Array, dict[int, str]]:
-    """A struct for each body, and by row why there is none where there is null."""
-    # A raw line break is only white space in JSON; the parser takes a line for a record.
+    """Return a struct for each body, and the reason by row where there is a null instead."""
+    # A raw line break is only white space in JSON, but the parser reads one record per line.
     lines = pc.replace_substring_regex(bodies, rb"[\r\n]", b" ")
     is_object = pc.match_substring_regex(lines, rb"^\s*\{.*\}\s*$")
     reasons: dict[int, str] = {}
@@ -138,9 +139,9 @@ def decoded_json(bodies: pa.Array, kind: pa.StructType) -> tuple[pa.Array, dict[
 def parsed_pieces(
     lines: pa.Array, is_object: list[bool], kind: pa.StructType
 ) -> Iterator[tuple[int, int, pa.Array | str]]:
-    """Runs of rows with their values or with the reason for having none, in order.
+    """Yield runs of rows in order, with their values or with the reason for having none.
 
-    All rows are tried together; what fails is halved until the row is found that fails alone.
+    All rows are tried together. A run that fails is halved until the row that fails alone is found.
     """
     waiting = [(0, len(lines))]
     while waiting:

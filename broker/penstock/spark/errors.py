@@ -1,22 +1,22 @@
-"""What the connector refuses or cannot do, each a sentence that names the thing, the rule and the way out.
+"""Errors of the connector; each message names the thing, the rule and the remedy.
 
-Spark shows these texts to whoever started the query, so they must make sense without a traceback.
+Spark shows these messages to the user who started the query, so they must make sense without a traceback.
 """
 
 __all__ = ["DataLossError", "OptionError", "SchemaError", "SparkConnectorError"]
 
 
 class SparkConnectorError(Exception):
-    """Anything that this room raises by itself."""
+    """Base of all errors that this package raises."""
 
 
 class OptionError(SparkConnectorError):
-    """An option that is not known, missing or not what it should be."""
+    """An option that is unknown, missing or invalid."""
 
 
 class SchemaError(SparkConnectorError):
-    """Columns that are not there or have another type."""
+    """Columns that are missing or have another type."""
 
 
 class DataLossError(SparkConnectorError):
-    """Offsets that were asked for are no longer in the stream."""
+    """Requested offsets that are no longer in the stream."""

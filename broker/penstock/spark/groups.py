@@ -1,6 +1,6 @@
-"""Tells the broker how far a query has come, as the stored offsets of a group, so that its lag is a metric there.
+"""Reports a query's progress to the broker as a group's stored offsets, so that its lag is a metric there.
 
-Only told, never read: where a query goes on is what its checkpoint says.
+The offsets are never read back: the Spark checkpoint says where a query goes on.
 """
 
 from penstock.client.sync import connect
@@ -11,7 +11,7 @@ __all__ = ["store_progress"]
 
 
 def store_progress(options: ReadOptions, offsets: Offsets) -> None:
-    """The group is done with everything before these offsets."""
+    """Store these offsets: the group has processed everything before them."""
     with connect(options.uri, native=False) as connection:
         stream = connection.stream(options.stream)
         for partition, offset in offsets.items():

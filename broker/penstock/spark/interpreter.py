@@ -1,8 +1,9 @@
-"""The Python that Spark starts for a data source and for its tasks, made to start quickly.
+"""A Python interpreter for Spark's data source and tasks that starts quickly.
 
-Spark puts its own archive of modules first on the path of every Python that it starts. Python keeps no compiled form of
-what comes from an archive, so each of them compiles PySpark anew: three times the processor time of the installed
-modules, and on a busy machine more than the ten seconds after which Spark gives up waiting. It knows no Spark.
+Spark puts its own archive of modules first on the path of every Python that it starts. Python does not cache compiled
+modules from an archive, so each process compiles PySpark again. That costs three times the processor time of the
+installed modules, and on a busy machine more than the ten seconds after which Spark gives up. This module does not
+import Spark.
 """
 
 import os
@@ -22,7 +23,7 @@ exec {python} "$@"
 
 
 def write_interpreter(folder: Path) -> str:
-    """For PYSPARK_PYTHON: a script in `folder`, which must outlive Spark; or whatever other Python is named there."""
+    """Return PYSPARK_PYTHON: a script in `folder`, which must outlive Spark, or the Python already set there."""
     named = os.environ.get("PYSPARK_PYTHON", sys.executable)
     if named != sys.executable:
         return named

@@ -1,7 +1,7 @@
-"""The options of `format("penstock")`, from Spark's texts to values.
+"""Options of `format("penstock")`, parsed from Spark's texts.
 
-Names are those of the Kafka source where they mean the same. Spark writes option names in lower case, so case does not
-count; a name that is not known, or that does nothing where it was given, is refused. It knows neither Spark nor the
+Names follow the Kafka source where they mean the same. Spark lower-cases option names, so case does not matter. An
+option that is unknown, or that has no effect where it was given, is refused. This module knows neither Spark nor the
 wire.
 """
 
@@ -39,14 +39,14 @@ DECODERS = ("none", "json", "avro", "protobuf")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place in each partition: its end, or times or offsets, for all partitions or by name."""
+    """A start or end in each partition: its end, or times or offsets, for all partitions or by name."""
 
     kind: str
     everywhere: int | None = None
     by_partition: Mapping[str, int] | None = None
 
     def of(self, partition: str) -> int:
-        """The number for a partition; raises OptionError when a mapping leaves it out."""
+        """Return the number for a partition; raise OptionError when a mapping omits it."""
         if self.everywhere is not None:
             return self.everywhere
         values = self.by_partition or {}
@@ -57,25 +57,25 @@ class Place:
 
 EARLIEST = Place("earliest")
 LATEST = Place("latest")
-# In a mapping of offsets, as in the Kafka source.
+# Special offsets in a mapping, as in the Kafka source.
 LATEST_OFFSET, EARLIEST_OFFSET = -1, -2
 
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How bodies become columns, and where those go that do not."""
+    """How bodies become columns, and where bad ones are sent."""
 
     format: str = "none"
-    # Fields as in CREATE TABLE for json, a schema of Avro for avro.
+    # For json: fields as in CREATE TABLE. For avro: an Avro schema.
     schema: str = ""
     dead_letter_stream: str = ""
-    # For protobuf: a set of descriptors as bytes, and a message in it.
+    # For protobuf: a descriptor set as bytes, and the name of a message in it.
     descriptors: bytes = b""
     message: str = ""
 
     @property
     def identity(self) -> bytes:
-        """Readings that decode otherwise have other dead letters."""
+        """Return a digest of these settings: reads that decode differently have different dead letters."""
         return self.schema.encode() + self.descriptors + self.message.encode()
 
 
@@ -110,7 +110,7 @@ class WriteOptions:
 
 
 class Given:
-    """The options as they came; each is taken once, and what nobody took is refused."""
+    """The options as passed by Spark. Each is taken once; one that is left over is refused."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._left = {name.lower(): (name, str(value)) for name, value in options.items()}
@@ -132,7 +132,7 @@ class Given:
 
 
 def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
-    """Raises OptionError."""
+    """Parse the options of a read; raise OptionError."""
     given = Given(options)
     stream = given.take("stream", text, "") or given.take("path", text, "")
     parsed = ReadOptions(
@@ -159,7 +159,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
 
 
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
-    """Raises OptionError."""
+    """Parse the options of a write; raise OptionError."""
     given = Given(options)
     parsed = WriteOptions(
         uri=taken_uri(given),
@@ -170,7 +170,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         producer=given.take("producer", text, ""),
         staged=given.take("staged", boolean, False),
     )
-    # Spark hands what is its own to the sink as well.
+    # Spark passes its own option to the sink as well.
     given.take("checkpointLocation", text, "")
     given.take("queryName", text, "")
     given.refuse_rest("write to")
@@ -192,7 +192,7 @@ def taken_uri(given: Given) -> str:
 
 
 def taken_place(given: Given, prefix: str) -> Place | None:
-    """At most one of the three ways to say where to begin or end."""
+    """Take at most one of the three options that set a start or an end."""
     places = {
         f"{prefix}Offsets": given.take(f"{prefix}Offsets", offsets, None),
         f"{prefix}Timestamp": given.take(f"{prefix}Timestamp", time, None),
@@ -227,12 +227,12 @@ def taken_decoding(given: Given) -> Decoding:
 
 
 def text_or_file(value: str) -> str:
-    """`@` and a path stand for what is in the file."""
+    """Return the value, or the content of the file when it is `@` and a path."""
     return content(value[1:]).decode() if value.startswith("@") else text(value)
 
 
 def content(path: str) -> bytes:
-    """Read where the query is made, so that nothing but its bytes has to be where it runs."""
+    """Return the file's content. It is read where the query is built, so executors do not need the file."""
     try:
         file = Path(path)
         if file.stat().st_size > SCHEMA_BYTES_MAX:
@@ -303,7 +303,7 @@ def times(value: str) -> Place:
 
 
 def numbers(value: str, least: int, other_words: str) -> dict[str, int]:
-    """A JSON object of partitions and numbers."""
+    """Parse a JSON object that maps partitions to numbers."""
     wanted = f'it must be {other_words}JSON such as {{"events-0": 23}}, no number below {least}'
     try:
         found: Any = json.loads(value)

@@ -1,7 +1,7 @@
-"""Bodies that are one Protobuf message each, by the descriptors that `protoc --descriptor_set_out` writes.
+"""Decoder for bodies that are one Protobuf message each, by the output of `protoc --descriptor_set_out`.
 
-Types become those of Spark's own `from_protobuf`, but that unsigned numbers keep their values in wider types and the
-well-known wrappers are what they wrap. A field that was not set is null where the message can tell, else its default.
+Types map as in Spark's own `from_protobuf`, except that unsigned numbers keep their values in wider types and the
+well-known wrappers become what they wrap. A field that is not set is null where the message can tell, else its default.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ MICROSECONDS = 1_000_000
 
 
 class Column(NamedTuple):
-    """Spark's type, and what makes Arrow's value of Protobuf's."""
+    """Spark's type, and a function that turns a Protobuf value into an Arrow value."""
 
     ddl: str
     convert: Convert
@@ -34,7 +34,7 @@ def same(value: Any) -> Any:
 
 
 def microseconds(value: Any) -> int:
-    """A Timestamp or Duration; what is finer is cut off."""
+    """Return a Timestamp or Duration in microseconds, truncated."""
     return int(value.seconds * MICROSECONDS + value.nanos // 1_000)
 
 
@@ -66,12 +66,12 @@ WRAPPERS = {
 
 
 def protobuf_fields(descriptors: bytes, message: str) -> str:
-    """The fields of a message as Spark parses them; raises SchemaError."""
+    """Return the fields of a message in Spark's syntax; raise SchemaError."""
     return fields_of(described(descriptors, message), ())[0]
 
 
 def protobuf_decoder(descriptors: bytes, message: str) -> Decode:
-    """Raises SchemaError; what it gives raises BodyError."""
+    """Return a decoder, which raises BodyError; raise SchemaError."""
     descriptor = described(descriptors, message)
     make: Callable[[], Any] = message_factory.GetMessageClass(descriptor)
     _, convert = fields_of(descriptor, ())
@@ -113,7 +113,7 @@ def described(descriptors: bytes, message: str) -> Descriptor:
 
 
 def fields_of(message: Descriptor, holders: tuple[str, ...]) -> tuple[str, Convert]:
-    """All fields of a message with their types, and what makes a dictionary of one."""
+    """Return all fields of a message with their types, and a function that turns a message into a dictionary."""
     if message.full_name in holders:
         raise SchemaError(f"Protobuf message '{message.full_name}' holds itself; Spark has no type for that")
     if not message.fields:
@@ -151,7 +151,7 @@ def column_of(field: FieldDescriptor, holders: tuple[str, ...]) -> Column:
 def one_of_field(field: FieldDescriptor, holders: tuple[str, ...]) -> Column:
     if field.enum_type is not None:
         names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
-        # A number that these descriptors do not know yet stays what it is.
+        # A number that these descriptors do not know stays a number.
         return Column("STRING", lambda number: names.get(number, str(number)))
     if field.message_type is None:
         return SCALARS[field.type]

@@ -1,5 +1,6 @@
-"""The options of reading a queue, which are fewer than those of a stream: a queue has no places to begin or end at, and
-what a filter passed over would be gone from it.
+"""Options of reading a queue, fewer than those of a stream.
+
+A queue has no start or end to choose, and a message that a filter skipped would be lost from it.
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,7 @@ __all__ = ["QueueOptions", "is_queue", "parse_queue_options"]
 
 @dataclass(frozen=True, slots=True)
 class QueueOptions:
-    """`rows` says what becomes of the rows, as for a stream; `lease` is for a batch only."""
+    """Options of a queue; `rows` are those shared with streams, `lease` is for a batch only."""
 
     queue: str
     owner: str
@@ -39,7 +40,7 @@ def is_queue(options: Mapping[str, str]) -> bool:
 
 
 def parse_queue_options(options: Mapping[str, str]) -> QueueOptions:
-    """Raises OptionError."""
+    """Parse the options of a queue; raise OptionError."""
     given = Given(options)
     queue = given.take("queue", text, "")
     owner = given.take("owner", text, "")

@@ -1,8 +1,8 @@
-"""Reading a queue: every micro-batch is a lease, so that a batch that is repeated has the same rows.
+"""Reads a queue: every micro-batch is a lease, so a repeated batch has the same rows.
 
-An offset of Spark names the last lease that is read, with its owner and the number of parts it is read in: whatever the
-options say after a restart, a repeated batch is cut as it was. What is acknowledged, and when, follows from the offsets
-alone.
+An offset of Spark names the last lease that is read, its owner and the number of parts it is read in. A repeated batch
+is therefore cut as before, whatever the options say after a restart. Offsets alone decide what is acknowledged, and
+when.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,13 +40,13 @@ T = TypeVar("T")
 LeaseOffset: TypeAlias = dict[str, Any]
 
 POLL_PAUSE_SECONDS = 0.02
-# Above what a lease may hold: the dead letters of one have numbers of their own.
+# More than a lease can hold: each lease's dead letters get a range of sequences of their own.
 NUMBERS_OF_A_LEASE = 2**21
 
 
 @dataclass
 class LeasePartition(InputPartition):  # type: ignore[misc]
-    """What one task reads; `origin` names the reading for whatever it publishes on the way."""
+    """The part of a lease that one task reads; `origin` names the read, for messages that it publishes."""
 
     lease: int
     part: int
@@ -61,12 +61,12 @@ class QueueMicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._options = options
         self._schema = schema
         self._desk: LeaseDesk | None = None
-        # Messages that an AvailableNow run is still to see: those that are there now, reserved or not.
+        # Messages that an AvailableNow run still has to read: those in the queue at its start, reserved or not.
         self._left: int | None = None
         self._given = 0
 
     def initialOffset(self) -> LeaseOffset:  # noqa: N802 (named by Spark)
-        """Behind what the owner has acknowledged: what it had reserved comes again."""
+        """Return the last lease that the owner acknowledged: messages it had reserved are delivered again."""
         return self._offset(self._at_desk().acked())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -79,12 +79,14 @@ class QueueMicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._left = self._at_desk().message_count()
 
     def latestOffset(self, start: LeaseOffset, limit: ReadLimit) -> LeaseOffset:  # noqa: N802
-        """Acknowledges what lies before `start`, whose batch is committed, and reserves the next lease; waits a while
-        when there is nothing: Spark would only ask again at once."""
+        """Acknowledge the leases before `start`, whose batch is committed, and reserve the next lease.
+
+        Wait a while when the queue is empty: Spark would ask again at once.
+        """
         self._check(start)
-        # Here and not in `commit`, which never comes for the last batch of an AvailableNow run.
+        # Acknowledge here and not in `commit`, which Spark never calls for the last batch of an AvailableNow run.
         settled_count = self._at_desk().ack(start["lease"])
-        if start["lease"] > self._given:  # of a run before: what this one gave was counted then
+        if start["lease"] > self._given:  # of an earlier run; those of this run were counted when reserved
             self._count_down(settled_count)
         give_up = monotonic() + self._options.rows.poll_timeout_ms / 1_000
         while self._left is None or self._left > 0:
@@ -118,7 +120,7 @@ class QueueMicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return read_lease(partition, f"{query}/{partition.origin}", self._options, self._schema)
 
     def commit(self, end: LeaseOffset) -> None:
-        """Nothing: see `latestOffset`."""
+        """Do nothing; `latestOffset` acknowledges."""
 
     def stop(self) -> None:
         if self._desk is not None:
@@ -136,7 +138,7 @@ class QueueMicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             )
 
     def _limits(self, limit: ReadLimit) -> tuple[int, int]:
-        """Messages and bytes, 0 for no limit."""
+        """Return the limits in messages and bytes, 0 for no limit."""
         rows = self._options.rows
         if isinstance(limit, ReadAllAvailable):
             messages, bytes_ = 0, 0
@@ -151,7 +153,7 @@ class QueueMicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._left -= count
 
     def _at_desk(self) -> "LeaseDesk":
-        """Made where it is first used: Spark pickles this reader for its executors before."""
+        """Return the lease desk, made at first use: Spark pickles this reader for its executors before."""
         if self._desk is None:
             self._desk = LeaseDesk(self._options)
         return self._desk
@@ -161,8 +163,10 @@ class QueueMicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
 
 class QueueBatchReader(DataSourceReader):  # type: ignore[misc]
-    """Reads one lease that somebody reserved and will acknowledge: a batch may run any number of times, and never knows
-    whether it was the last one."""
+    """Reader of one lease that the user reserved and will acknowledge.
+
+    A batch may run any number of times and cannot tell whether a run was the last.
+    """
 
     def __init__(self, options: QueueOptions, schema: StructType) -> None:
         rows = options.rows
@@ -181,13 +185,13 @@ class QueueBatchReader(DataSourceReader):  # type: ignore[misc]
 
     def partitions(self) -> list[InputPartition]:
         parts = self._options.rows.min_partitions
-        # Another reading of the same lease that decodes otherwise has other dead letters.
+        # A read of the same lease that decodes differently has different dead letters.
         schema_text = self._options.rows.decoding.schema.encode()
         origin = f"{crc32(schema_text):08x}/{self._options.queue}/{self._options.owner}"
         return [LeasePartition(self._lease, part, parts, f"{origin}/{part}of{parts}") for part in range(parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark makes a partition of its own when there is none.
+        # Spark makes its own partition when there is none.
         if not isinstance(partition, LeasePartition):
             return iter(())
         return read_lease(partition, partition.origin, self._options, self._schema)
@@ -196,7 +200,7 @@ class QueueBatchReader(DataSourceReader):  # type: ignore[misc]
 def read_lease(
     partition: LeasePartition, origin: str, options: QueueOptions, schema: StructType
 ) -> Iterator[pa.RecordBatch]:
-    """Record batches as Spark wants them. Runs in an executor."""
+    """Yield record batches in Spark's schema. Runs in an executor."""
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
     columns = needed(arrow_schema.names, options.rows)
     ticket = {"queue": options.queue, "owner": options.owner, "lease": partition.lease}
@@ -212,32 +216,34 @@ def read_lease(
 
 
 class LeaseDesk:
-    """Where the driver reserves and acknowledges. Both may be repeated, so they are tried again while the broker cannot
-    be reached."""
+    """The driver's side of leases: it reserves and acknowledges.
+
+    Both are idempotent, so they are retried while the broker cannot be reached.
+    """
 
     def __init__(self, options: QueueOptions) -> None:
         self._options = options
         self._connection: Connection | None = None
 
     def acked(self) -> int:
-        """The highest lease that the owner has acknowledged."""
+        """Return the highest lease that the owner has acknowledged."""
         owner = self._options.owner
         found = self._tried(lambda connection: connection.admin.list_leases(self._options.queue, owner))
         return next((each.acked for each in found.owners), 0)
 
     def message_count(self) -> int:
-        """What is ready in the queue, and what the owner has reserved."""
+        """Return the number of messages that are ready or reserved by the owner."""
         owner = self._options.owner
         found = self._tried(lambda connection: connection.admin.list_leases(self._options.queue, owner))
         return found.ready_count + sum(lease.message_count for each in found.owners for lease in each.leases)
 
     def ack(self, up_to: int) -> int:
-        """Gives the number of messages that were settled."""
+        """Acknowledge leases; return the number of messages that were settled."""
         queue, owner = self._options.queue, self._options.owner
         return self._tried(lambda connection: connection.ack_leases(queue, owner, up_to))
 
     def reserve(self, lease: int, limits: tuple[int, int]) -> Lease:
-        """One without messages is none."""
+        """Reserve a lease; one without messages counts as none."""
         queue, owner = self._options.queue, self._options.owner
 
         def reserve(connection: Connection) -> ReservedLease:

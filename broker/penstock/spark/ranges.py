@@ -1,4 +1,4 @@
-"""Arithmetic of offsets: which ranges a batch reads, how they are split over tasks, how far a trigger goes.
+"""Arithmetic of offsets: the ranges of a batch, how they are split over tasks, how far a trigger reads.
 
 Ranges of one partition never overlap and leave no gap, from the first micro-batch to the last. Pure: no wire, no clock,
 no Spark.
@@ -14,13 +14,13 @@ from penstock.spark.options import EARLIEST_OFFSET, LATEST_OFFSET, Place
 
 __all__ = ["OffsetRange", "Offsets", "admitted", "bytes_to_rows", "ranges_between", "resolved", "split"]
 
-# A place in each partition, by the partition's name: the first offset that is not yet read.
+# The first unread offset of each partition, by the partition's name.
 Offsets: TypeAlias = dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """What one task reads: `start` is read, `end` is not. The number and count of its siblings name it."""
+    """A range that one task reads, from `start` up to `end` (exclusive), numbered among its siblings."""
 
     partition: str
     start: int
@@ -34,7 +34,7 @@ class OffsetRange:
 
 
 def resolved(place: Place, first: Offsets, end: Offsets, at_time: Mapping[str, int]) -> Offsets:
-    """Offsets for a place; `at_time` has those of its times already."""
+    """Return the offsets of a place; `at_time` already has those of its times."""
     if place.kind == "earliest":
         return dict(first)
     if place.kind == "latest":
@@ -58,9 +58,10 @@ def ranges_between(
     fail_on_data_loss: bool,
     gone: Mapping[str, tuple[int, int]] | None = None,
 ) -> list[OffsetRange]:
-    """What lies between, for each partition that has something; raises DataLossError.
+    """Return the ranges of all partitions that have something to read; raise DataLossError.
 
-    A partition that `start` does not know begins with its first message. `gone` is what one lacks in the middle.
+    A partition that `start` does not name starts with its first message. `gone` has the ranges that are missing in the
+    middle.
     """
     ranges = []
     for partition, stop in sorted(end.items()):
@@ -80,7 +81,7 @@ def ranges_between(
 
 
 def split(ranges: Sequence[OffsetRange], splits_min: int) -> list[OffsetRange]:
-    """At least `splits_min` ranges where there are so many offsets, the larger ones split into more."""
+    """Split into at least `splits_min` ranges where there are enough offsets, large ranges into more parts."""
     total = sum(each.size for each in ranges)
     found = []
     for each in ranges:
@@ -93,9 +94,9 @@ def split(ranges: Sequence[OffsetRange], splits_min: int) -> list[OffsetRange]:
 
 
 def admitted(start: Offsets, end: Offsets, rows_max: int) -> Offsets:
-    """How far a trigger goes when it may read so many rows: every partition advances by its share, at least by one.
+    """Return how far a trigger reads with this row limit: every partition advances by its share, at least by one.
 
-    One row for each partition that has any is the least: with less, a partition could wait for ever.
+    The minimum is one row for each partition that has any: with less, a partition could wait for ever.
     """
     behind = {partition: max(0, stop - start.get(partition, stop)) for partition, stop in end.items()}
     total = sum(behind.values())
@@ -109,7 +110,7 @@ def admitted(start: Offsets, end: Offsets, rows_max: int) -> Offsets:
 
 
 def bytes_to_rows(bytes_max: int, stream_bytes: int, stream_rows: int) -> int:
-    """Rows that have about so many bytes, by the stream's mean; one at least."""
+    """Return the number of rows that have about so many bytes by the stream's mean, at least one."""
     if stream_bytes <= 0 or stream_rows <= 0:
         return bytes_max
     return max(1, bytes_max * stream_rows // stream_bytes)

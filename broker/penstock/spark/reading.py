@@ -1,4 +1,4 @@
-"""Batch reading, and what a task does to read a range: both readers share it.
+"""Batch reads, and the task code that both readers share.
 
 The offsets of a DataFrame are fixed when Spark plans it: every action on it and every retry of a task reads the same
 rows.
@@ -25,7 +25,7 @@ __all__ = ["BatchReader", "RangePartition", "offsets_of", "read_range"]
 
 @dataclass
 class RangePartition(InputPartition):  # type: ignore[misc]
-    """What one task reads; `origin` names the reading for whatever it publishes on the way."""
+    """The range that one task reads; `origin` names the read, for messages that it publishes."""
 
     wanted: OffsetRange
     origin: str
@@ -45,10 +45,10 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
             there = wire.describe(options.stream)
             start = offsets_of(wire, options.stream, options.starting or EARLIEST, there)
             end = offsets_of(wire, options.stream, options.ending or LATEST, there)
-        # What was written meanwhile, or never, is not waited for.
+        # Do not wait for rows that were written meanwhile, or never.
         end = {partition: min(offset, there.end[partition]) for partition, offset in end.items()}
         ranges = ranges_between(start, end, there.first, options.fail_on_data_loss, there.gone)
-        # Another reading of the same range that decodes otherwise has other dead letters.
+        # A read of the same range that decodes differently has different dead letters.
         decoding = options.decoding.identity
         return [
             RangePartition(each, f"{crc32(decoding):08x}/{each.partition}/{each.start}-{each.end}")
@@ -56,14 +56,14 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark makes a partition of its own when there is none.
+        # Spark makes its own partition when there is none.
         if not isinstance(partition, RangePartition):
             return iter(())
         return read_range(partition, self._options, self._schema)
 
 
 def offsets_of(wire: Wire, stream: str, place: Place, there: Described) -> Offsets:
-    """Where a place lies in each partition; each time that is named is looked up once."""
+    """Return the offset of a place in each partition; look each time up once."""
     at_time: Offsets = {}
     if place.kind == "times":
         times = {partition: place.of(partition) for partition in there.end}
@@ -73,7 +73,7 @@ def offsets_of(wire: Wire, stream: str, place: Place, there: Described) -> Offse
 
 
 def read_range(partition: RangePartition, options: ReadOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Record batches as Spark wants them. Runs in an executor."""
+    """Yield record batches in Spark's schema. Runs in an executor."""
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
     columns = needed(arrow_schema.names, options)
     with Wire(options.uri) as wire, Decoder(wire, options.decoding, partition.wanted, partition.origin) as decoder:

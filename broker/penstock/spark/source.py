@@ -1,6 +1,6 @@
-"""`format("penstock")`: what Spark asks for a reader or a writer, from the options that it was given.
+"""`format("penstock")`: makes Spark's readers and writers from options.
 
-Options are parsed where Spark can still show what is wrong with them, before anything runs.
+Options are parsed where Spark can still show an error, before anything runs.
 """
 
 from pyspark.sql.datasource import DataSource

@@ -1,8 +1,7 @@
-"""Writing with `staged`: tasks stage their rows, and the driver's commit publishes one attempt of each, in one
-decision of the broker.
+"""Writes with `staged`: tasks stage their rows, and the driver's commit publishes one attempt of each in one step.
 
-What a repeated task brings may differ from the first time: nobody reads it before the driver has chosen. A batch that
-the broker has decided is never decided again, so a driver that died after that finds its batch published.
+A repeated task may stage other rows than before: consumers see none until the driver has chosen. The broker never
+decides a batch twice, so a driver that died after the commit finds its batch published.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass
 class Staged(WriterCommitMessage):  # type: ignore[misc]
-    """What a task staged; no stage when it had no rows."""
+    """The result of a task; its stage is empty when it had no rows."""
 
     stage: str
     attempt: int
@@ -38,7 +37,7 @@ class Staged(WriterCommitMessage):  # type: ignore[misc]
 
 
 def stage_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions, stage: str, batch: int) -> Staged:
-    """All rows of a task, as one attempt. Returns when they are on the broker's disk."""
+    """Stage all rows of a task as one attempt. Returns when they are on the broker's disk."""
     first = next(batches, None)
     if first is None:
         return Staged("", 0, 0)
@@ -54,15 +53,17 @@ def stage_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions, stage: 
 
 
 def publish_staged(options: WriteOptions, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
-    """Publishes what the tasks of a batch staged. The broker carries on by itself when the answer takes long or gets
-    lost; asking again is how one hears of the end."""
+    """Publish the rows that the tasks of a batch staged.
+
+    The broker carries on by itself when the answer takes long or is lost; ask again to learn the result.
+    """
     attempts, name = attempts_of(messages)
     if attempts:
         asked_again(options, lambda connection: stage_of(connection, options, name).publish(batch, attempts))
 
 
 def discard_staged(options: WriteOptions, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
-    """Drops what the tasks of a failed batch staged. What is left the next batch takes along."""
+    """Drop the rows that the tasks of a failed batch staged. The next batch drops the remainder."""
     attempts, name = attempts_of(messages)
     if attempts:
         with suppress(PenstockError), connect(options.uri, native=False) as connection:
@@ -70,7 +71,7 @@ def discard_staged(options: WriteOptions, messages: Sequence[WriterCommitMessage
 
 
 def delete_stage(options: WriteOptions, name: str) -> None:
-    """Of a job that is over and that nobody can repeat."""
+    """Delete the stage of a job that is over and cannot be repeated."""
 
     def delete(connection: Connection) -> None:
         with suppress(NotFoundError):  # no task had rows
@@ -80,7 +81,7 @@ def delete_stage(options: WriteOptions, name: str) -> None:
 
 
 def attempts_of(messages: Sequence[WriterCommitMessage | None]) -> tuple[list[Attempt], str]:
-    """Those with rows, and their stage."""
+    """Return the attempts that have rows, and their stage."""
     staged = [message for message in messages if isinstance(message, Staged) and message.rows]
     return [Attempt(message.attempt, message.rows) for message in staged], staged[0].stage if staged else ""
 
@@ -92,7 +93,7 @@ def stage_of(connection: Connection, options: WriteOptions, name: str) -> Stage:
 
 
 def asked_again(options: WriteOptions, call: Callable[[Connection], T]) -> T:
-    """Tries again while the broker cannot be reached, for a while, and as long as it is at work."""
+    """Retry for a while when the broker cannot be reached, and as long as it is still working."""
     give_up = monotonic() + UNAVAILABLE_SECONDS_MAX
     while True:
         try:

@@ -1,7 +1,7 @@
-"""Streaming reading: what the driver's process decides for a query, micro-batch by micro-batch.
+"""Streaming reads: the decisions of the driver for each micro-batch of a query.
 
-An offset of Spark is, for each partition, the first offset of the stream that is not yet read. It knows no query: the
-checkpoint is Spark's.
+An offset of Spark is the first unread offset of each partition of the stream. This module keeps no state of a query:
+the Spark checkpoint does.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ from penstock.spark.wire import Described, Wire
 
 __all__ = ["MicroBatchReader"]
 
-# What a message waits for at most before an idle query sees it. Spark itself asks every 11 ms.
+# The longest time before an idle query sees a message. Spark itself asks every 11 ms.
 POLL_PAUSE_SECONDS = 0.02
 
 
@@ -41,7 +41,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         self._options = options
         self._schema = schema
         self._wire: Wire | None = None
-        # Where an AvailableNow run ends.
+        # The end of an AvailableNow run.
         self._target: Offsets | None = None
         self._stored: Offsets = {}
 
@@ -60,8 +60,8 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         self._target = self._described().end
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
-        """Waits a while when there is nothing new: Spark would only ask again at once."""
-        # Also the end of a batch that Spark never commits, which is the last one of an AvailableNow run.
+        """Return the end of the next batch. Wait a while when there is nothing new: Spark would ask again at once."""
+        # This includes the last batch of an AvailableNow run, which Spark never commits.
         self._store(start)
         give_up = monotonic() + self._options.poll_timeout_ms / 1_000
         while True:
@@ -77,7 +77,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         there = self._described()
         ranges = ranges_between(start, end, there.first, self._options.fail_on_data_loss, there.gone)
-        # A split has the same number in every batch, so its dead letters carry ascending sequences.
+        # A split has the same number in every batch, so its dead letters have ascending sequences.
         return [
             RangePartition(each, f"{each.partition}/{each.number}of{each.count}")
             for each in split(ranges, self._options.min_partitions)
@@ -126,7 +126,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return self._connected().describe(self._options.stream)
 
     def _connected(self) -> Wire:
-        """Made where it is first used: Spark pickles this reader for its executors before."""
+        """Return the connection, made at first use: Spark pickles this reader for its executors before."""
         if self._wire is None:
             self._wire = Wire(self._options.uri)
         return self._wire

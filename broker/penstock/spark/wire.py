@@ -1,8 +1,8 @@
-"""The broker as the connector sees it: Arrow Flight and nothing else.
+"""The connector's client of the broker, over Arrow Flight only.
 
-Ranges are answered by the partition's name and offsets, so that what a task reads does not depend on when it reads. A
-connection is made where it is used, in the driver and in each task: Spark's workers are forks, and gRPC does not
-survive one.
+A range is requested by the partition's name and offsets, so the rows of a task do not depend on when it reads.
+Connections are made where they are used, in the driver and in each task: Spark's workers are forks, and gRPC does not
+survive a fork.
 """
 
 import json
@@ -25,27 +25,27 @@ __all__ = ["Described", "Wire"]
 
 T = TypeVar("T")
 
-# A broker that restarts is back within this, on the machines that were tried.
+# A restarting broker was back within this time on all machines tried.
 UNAVAILABLE_SECONDS_MAX = 30.0
 UNAVAILABLE_PAUSE_SECONDS = 0.25
-# A batch that is put may have 64 MiB; the broker holds it whole.
+# A batch may have 64 MiB, but the broker holds it whole in memory.
 PUT_BYTES_MAX = 8 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A stream at a moment: where each partition begins and ends, and what all hold; -1 where that is not known."""
+    """A stream at a moment: the start and end of each partition, and totals; -1 where unknown."""
 
     first: Offsets
     end: Offsets
     rows: int
     bytes: int
-    # What retention took before it was archived, from the first offset to behind the last one.
+    # Ranges that retention removed before they were archived: the first offset and the one after the last.
     gone: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 class Wire:
-    """Use it as a context manager."""
+    """A connection; use it as a context manager."""
 
     def __init__(self, uri: str) -> None:
         address = parse_uri(uri)
@@ -65,7 +65,7 @@ class Wire:
         self._options = flight.FlightCallOptions(headers=[(b"authorization", address.authorization.encode())])
 
     def describe(self, stream: str) -> Described:
-        """Raises what Flight raises: KeyError when there is no such stream."""
+        """Return the stream's state. Raises Flight's errors: KeyError when the stream does not exist."""
         info = self._info({"stream": stream})
         ranges = ranges_of(info)
         return Described(
@@ -77,12 +77,15 @@ class Wire:
         )
 
     def offsets_at(self, stream: str, timestamp_ms: int) -> Offsets:
-        """The first offsets stored at this time or later; the end of a partition that has none."""
+        """Return the first offset stored at this time or later, or the end of a partition that has none."""
         info = self._info({"stream": stream, "from_timestamp_ms": timestamp_ms})
         return {partition: parts[0][0] for partition, parts in ranges_of(info).items()}
 
     def read(self, wanted: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """`columns` must hold the offset: when the broker goes away, the reading goes on behind the last one."""
+        """Read a range.
+
+        `columns` must have the offset: after a lost connection the read goes on behind the last one.
+        """
         start, give_up = wanted.start, monotonic() + UNAVAILABLE_SECONDS_MAX
         while True:
             try:
@@ -98,8 +101,10 @@ class Wire:
                 sleep(UNAVAILABLE_PAUSE_SECONDS)
 
     def read_lease(self, wanted: dict[str, Any], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """A part of a lease, whose offsets ascend and may skip; `columns` must hold the offset, as for `read`. Raises
-        DataLossError when there is no such lease."""
+        """Read a part of a lease, whose offsets ascend and may have gaps.
+
+        `columns` must have the offset, as for `read`. Raises DataLossError when the lease does not exist.
+        """
         ticket = json.dumps({"vhost": self.vhost, **wanted, "columns": list(columns)})
         last, give_up = -1, monotonic() + UNAVAILABLE_SECONDS_MAX
         while True:
@@ -120,7 +125,7 @@ class Wire:
                 ) from error
 
     def put(self, command: dict[str, Any], schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
-        """Publishes a row a message; gives the broker's last word, which counts all rows."""
+        """Publish a message per row; return the broker's final answer, which counts all rows."""
         descriptor = flight.FlightDescriptor.for_command(json.dumps({"vhost": self.vhost, **command}))
         writer, results = retried(lambda: self._client.do_put(descriptor, schema, self._options))
         answers = Answers(results)
@@ -152,7 +157,7 @@ class Wire:
 
 
 class Answers:
-    """Takes results as they come, on a thread of its own: unread ones would stop the broker from reading rows."""
+    """Reader of results on its own thread: unread results would stop the broker from reading rows."""
 
     def __init__(self, results: Any) -> None:
         self._results = results
@@ -162,7 +167,7 @@ class Answers:
         self._thread.start()
 
     def last(self) -> dict[str, int]:
-        """Once the broker has said it; raises what it raised."""
+        """Return the broker's final answer; raise what it raised."""
         self._thread.join()
         if self._error is not None:
             raise self._error
@@ -177,7 +182,7 @@ class Answers:
 
 
 def ranges_of(info: flight.FlightInfo) -> dict[str, list[tuple[int, int]]]:
-    """The ranges of each partition in their order: two where something between archive and log is gone."""
+    """Return the ranges of each partition in order: two where rows between archive and log are missing."""
     found: dict[str, list[tuple[int, int]]] = {}
     for endpoint in info.endpoints:
         ticket = json.loads(endpoint.ticket.ticket)
@@ -186,14 +191,14 @@ def ranges_of(info: flight.FlightInfo) -> dict[str, list[tuple[int, int]]]:
 
 
 def parts_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The batch in pieces of about PUT_BYTES_MAX."""
+    """Yield the batch in pieces of about PUT_BYTES_MAX."""
     rows = max(1, batch.num_rows * PUT_BYTES_MAX // max(batch.nbytes, 1))
     for start in range(0, batch.num_rows, rows):
         yield batch.slice(start, rows)
 
 
 def retried(call: Callable[[], T]) -> T:
-    """Tries again while the broker cannot be reached, for a while. Only for calls that store nothing."""
+    """Retry for a while when the broker cannot be reached. Use it only for calls that store nothing."""
     give_up = monotonic() + UNAVAILABLE_SECONDS_MAX
     while True:
         try:

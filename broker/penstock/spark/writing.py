@@ -1,8 +1,8 @@
-"""Batch and streaming writing: a row becomes a message, and a task that is repeated stores nothing twice.
+"""Batch and streaming writes: a row becomes a message, and a repeated task stores nothing twice.
 
-Every task publishes under a name of its own and numbers its rows; the broker keeps the highest number that it stored of
-each name. A repeated task repeats its numbers, so it must have the same rows in the same order: true when the query has
-no shuffle, or one that gives the same order each time. With the option `staged` that does not matter; see `staging`.
+Every task publishes under its own producer name and numbers its rows; the broker keeps the highest sequence of each
+name. A repeated task repeats its sequences, so it must have the same rows in the same order. That holds when the query
+has no shuffle, or one that keeps the order. With the option `staged` it is not needed; see `staging`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ from penstock.spark.wire import Wire
 
 __all__ = ["BatchWriter", "MicroBatchWriter"]
 
-# A batch's rows are numbered within 32 bits: so many rows a task.
+# Rows of a batch have 32-bit numbers, which bounds the rows of a task.
 SEQUENCE_SHIFT = 32
 # A batch write is the only batch of its stage.
 ONLY_BATCH = 1
@@ -40,7 +40,7 @@ class Written(WriterCommitMessage):  # type: ignore[misc]
 
 
 class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
-    """Its name is drawn when Spark plans the writing, unless `producer` gives one that is kept for the next try."""
+    """Batch writer. Spark's planning draws its name, unless `producer` sets one that is kept for a retry."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
@@ -64,13 +64,13 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
                 self._forget_drawn()
 
     def _forget_drawn(self) -> None:
-        """A name that was given is kept: the job may be sent again."""
+        """Forget a drawn name. A name from the options is kept: the job may be repeated."""
         if not self._options.producer:
             delete_stage(self._options, self._producer)
 
 
 class MicroBatchWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """Named by the query's id, which its checkpoint keeps; numbered by the batch's."""
+    """Streaming writer, named by the query's id from its Spark checkpoint and numbered by batch."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
@@ -104,7 +104,7 @@ def task() -> Any:
 
 
 def publish(batches: Iterator[pa.RecordBatch], options: WriteOptions, producer: str, sequence: int) -> Written:
-    """All batches of a task, once however often it is called. Returns when the broker confirmed the last."""
+    """Publish all batches of a task once, even when called again. Returns when the broker confirmed the last."""
     first = next(batches, None)
     if first is None:
         return Written(0, 0)
