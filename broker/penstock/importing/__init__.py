@@ -1,1 +1,1 @@
-"""Brings what another broker stored into a data directory of ours."""
+"""Imports the data of other brokers into a data directory."""

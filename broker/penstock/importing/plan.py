@@ -1,6 +1,8 @@
-"""What of a LavinMQ directory this broker takes, decided before anything is written: users with their permissions, and
-per vhost what its topology's machine lets through. What it refuses is left out and named; nothing is forgotten in
-silence. Messages are not looked at here, but for counting those that nobody will have."""
+"""Plans the import of a LavinMQ directory before anything is written.
+
+The plan has the users with their permissions, and per vhost everything that its topology accepts. Refused parts are
+left out and listed by name, never dropped silently. Messages are only counted here, where they are left out.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -32,18 +34,18 @@ from penstock.vhost.policies_json import read_policy
 
 NO_CONNECTION: Final = ConnectionId(0)
 THEIRS: Final = frozenset({"", "mqtt.default", "amq.lavinmq.log"})
-"""Exchanges that every LavinMQ has of itself."""
+"""Exchanges that every LavinMQ declares by itself."""
 Check: TypeAlias = Callable[[Thing, Arguments], None]
 
 
 def check_ordinary_arguments(thing: Thing, arguments: Arguments) -> None:
-    """Those of an exchange of LavinMQ, which has no partitioned streams."""
+    """Check the arguments of an exchange of LavinMQ, which has no partitioned streams."""
     check_exchange_arguments(thing, arguments, ExchangeKind.DIRECT)
 
 
 @dataclass(slots=True)
 class VhostPlan:
-    """`folders` are those of the queues that come along, by the numbers they get here."""
+    """The plan of a vhost; `folders` are those of the imported queues, by their numbers here."""
 
     name: VhostName
     entries: list[Entry] = field(default_factory=list)
@@ -61,7 +63,7 @@ class Plan:
 
 
 def make_plan(source: LavinDirectory) -> Plan:
-    """Raises StorageError for what cannot be read."""
+    """Make the plan; raise StorageError for files that cannot be read."""
     plan = Plan()
     for user in source.users():
         _plan_user(plan, user)
@@ -105,7 +107,7 @@ def _permission(patterns: Any) -> Permission:
 
 
 class _VhostPlanner:
-    """One vhost: tries every declaration on an empty topology, in the order of dependence."""
+    """Planner of one vhost: tries every declaration on an empty topology, in the order of dependence."""
 
     def __init__(self, found: FoundVhost, name: VhostName, left_out: list[str]) -> None:
         self._found = found
@@ -157,11 +159,11 @@ class _VhostPlanner:
 
     def _declare_queue(self, thing: Thing, found: FoundQueue) -> int:
         if not found.name:
-            self._left_out.append(f"{thing} has an empty name")  # to a topology it would ask for one
+            self._left_out.append(f"{thing} has an empty name")  # a topology would take it as a request for a name
             return 0
         arguments = dict(found.arguments)
         if arguments.get(X_QUEUE_TYPE) == "quorum":
-            del arguments[X_QUEUE_TYPE]  # to LavinMQ a quorum queue is an ordinary one
+            del arguments[X_QUEUE_TYPE]  # in LavinMQ a quorum queue is an ordinary one
         is_stream = arguments.get(X_QUEUE_TYPE) == QueueKind.STREAM
         kind: Arguments = {X_QUEUE_TYPE: QueueKind.STREAM.value} if is_stream else NO_ARGUMENTS
 
@@ -177,8 +179,10 @@ class _VhostPlanner:
         return self._declare(thing, self._taken(thing, arguments, check), command)
 
     def _declare(self, thing: Thing, arguments: Arguments, command: Callable[[Arguments], Command]) -> int:
-        """Return 1 when it is taken and new. Arguments that are refused only together are left out together, so that
-        messages and bindings still have their place."""
+        """Return 1 when it is accepted and new.
+
+        Arguments that are refused only together are left out together, so that messages and bindings keep their queue.
+        """
         try:
             return self._decided(command(arguments))
         except RefusedError as refusal:
@@ -216,7 +220,7 @@ class _VhostPlanner:
             self._plan_policy(item, is_operator=True)
 
     def _plan_policy(self, item: dict[str, Any], *, is_operator: bool) -> None:
-        """A policy with one key that does not exist here is left out whole: what is left might be the opposite."""
+        """Plan a policy. One with an unknown key is left out whole: the remainder might mean the opposite."""
         try:
             command = read_policy(self._plan.name, item, is_operator=is_operator)
         except RefusedError as refusal:
@@ -225,7 +229,7 @@ class _VhostPlanner:
         self._decide(command)
 
     def _plan_limits(self) -> None:
-        """After the queues: more than a limit allows may be there."""
+        """Plan limits after the queues: there may be more queues than a limit allows."""
         try:
             limits = read_limits(self._plan.name, self._found.limits())
         except RefusedError as refusal:
@@ -234,11 +238,11 @@ class _VhostPlanner:
         self._decide(SetLimits(limits))
 
     def _taken(self, thing: Thing, arguments: Arguments, check: Check) -> dict[str, Value]:
-        """Return the arguments that this broker acts upon. A queue that loses one still comes along."""
+        """Return the arguments that this broker supports. A queue that loses one is still imported."""
         taken: dict[str, Value] = {}
         for key, value in arguments.items():
             if key == X_DEDICATED:
-                # What is imported lies in the vhost's log.
+                # Imported messages are in the vhost's log.
                 self._left_out.append(f"{thing} has an argument '{key}' that an import does not take")
                 continue
             try:
@@ -250,7 +254,7 @@ class _VhostPlanner:
         return taken
 
     def _decide(self, command: Command) -> int:
-        """Return 1 when it is taken and new."""
+        """Return 1 when it is accepted and new."""
         try:
             return self._decided(command)
         except RefusedError as refusal:

@@ -1,5 +1,8 @@
-"""Makes a data directory of a LavinMQ's: plans, then writes users, definitions and messages into a directory that is
-new or empty, and names the virtual hosts last, so that an import that was interrupted is no data directory at all."""
+"""Makes a data directory from a LavinMQ's.
+
+It plans, then writes users, definitions and messages into a directory that is new or empty. The virtual hosts are named
+last, so an interrupted import leaves no valid data directory.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -24,7 +27,7 @@ from penstock.storage.user_records import records_of
 from penstock.storage.vhost_files import DEFINITIONS, create_vhost_directory, unmark_deleted
 
 Progress = Callable[[int, int], None]
-"""Bytes read, of how many."""
+"""Bytes read, and their total."""
 
 FIRST_SEQUENCE: Final = 1
 MESSAGES_A_STEP: Final = 4_096
@@ -32,7 +35,7 @@ MESSAGES_A_STEP: Final = 4_096
 
 @dataclass(slots=True)
 class Imported:
-    """What an import came to. `acked_count` are messages that LavinMQ was done with and still had on its disk."""
+    """Result of an import. `acked_count` are acknowledged messages that LavinMQ still had on its disk."""
 
     user_count: int = 0
     vhost_count: int = 0
@@ -46,8 +49,10 @@ class Imported:
 
 
 def import_lavinmq(source: Path, target: Path | None, *, is_partial: bool, on_progress: Progress) -> Imported:
-    """Without a target everything is read and nothing written. Raises StorageError and refusals; unless `is_partial`,
-    also for anything that would be left out. Blocks."""
+    """Import a directory; without a target read everything and write nothing.
+
+    Raises StorageError and refusals; unless `is_partial`, also for anything that would be left out. Blocks.
+    """
     with LavinDirectory.opened(source) as found:
         plan = make_plan(found)
         reading = _Reading(plan, on_progress, is_lenient=is_partial or target is None)
@@ -66,7 +71,7 @@ def import_lavinmq(source: Path, target: Path | None, *, is_partial: bool, on_pr
 
 
 class _Reading:
-    """Goes through the messages that come along, counts them and tells how far it is."""
+    """Reads the imported messages, counts them and reports progress."""
 
     def __init__(self, plan: Plan, on_progress: Progress, *, is_lenient: bool) -> None:
         self.report = Imported(
@@ -119,7 +124,7 @@ class _Reading:
 
 
 def _as_text(name: bytes) -> bytes:
-    """Clients read a response's names as text, and none of the response when one of them is not."""
+    """Return a name as text: clients decode names as text and reject a whole response with one that is not."""
     try:
         name.decode()
     except UnicodeDecodeError:
@@ -145,7 +150,7 @@ def _write(plan: Plan, reading: _Reading, target: Path) -> None:
 
 
 def _write_policies(vhost: VhostPlan, path: Path) -> None:
-    """The last entry of each kind has all of them."""
+    """Write the policies. The last entry of each kind has all of them."""
     for entry in vhost.entries:
         if isinstance(entry, PersistPolicies):
             file = path / (OPERATOR_POLICIES if entry.is_operator else POLICIES)

@@ -1,4 +1,4 @@
-"""The kit: what touches the running world on behalf of all rooms: time, tasks, logs and the bounds they share."""
+"""Clock, tasks, threads, logs and bounds that all packages share."""
 
 from penstock.kit.clock import Clock, SystemClock
 from penstock.kit.tasks import spawn

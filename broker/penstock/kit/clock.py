@@ -1,19 +1,21 @@
-"""The clock as a port: rooms that need the time take a `Clock`, so that tests turn its hands. Wall time may jump;
-only `monotonic` may be subtracted."""
+"""The clock as a port: code that needs the time takes a `Clock`, so that tests control it.
+
+Wall time may jump; only differences of `monotonic` are meaningful.
+"""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """What a room may ask about time."""
+    """A source of the time."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970-01-01 UTC; may jump."""
+        """Return milliseconds since 1970-01-01 UTC; may jump."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some fixed moment; never goes back."""
+        """Return seconds since some fixed moment; never goes back."""
         ...
 
 

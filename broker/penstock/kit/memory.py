@@ -1,7 +1,10 @@
-"""Keeps the broker small. Large blocks come from the system one by one and go back when they are freed: without this
-glibc keeps, after the first large block was freed, tens of megabytes per thread that once checked a password. Small
-ones it keeps: ten thousand connections leave a hundred megabytes, and the next ten thousand fifty more. So what a burst
-left is given back soon after."""
+"""Limits the broker's memory.
+
+Large blocks come from the system one by one and are returned when they are freed. Otherwise glibc keeps, after the
+first large block was freed, tens of megabytes per thread that once checked a password. It keeps small blocks: ten
+thousand connections leave a hundred megabytes, and the next ten thousand fifty more. So memory left by a burst is
+returned soon after it.
+"""
 
 import asyncio
 import ctypes
@@ -12,14 +15,14 @@ from typing import Final
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _STATM = Path("/proc/self/statm")
-LARGE_BYTES = 4 * 1024 * 1024  # above what the message path allocates and frees all the time
+LARGE_BYTES = 4 * 1024 * 1024  # above the block sizes that the message path allocates and frees all the time
 TRIM_BYTES = 8 * 1024 * 1024
 LOOK_SECONDS: Final = 10.0
 ROOM_BYTES: Final = 32 * 1024 * 1024
 
 
 def return_large_blocks() -> None:
-    """To be called once, before threads start. Where there is no glibc it does nothing."""
+    """Make glibc return large blocks. Call it once, before threads start. Without glibc it does nothing."""
     try:
         set_option = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
@@ -29,7 +32,7 @@ def return_large_blocks() -> None:
 
 
 def trim() -> None:
-    """Gives back what was freed."""
+    """Return freed memory to the system."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError):
@@ -37,7 +40,7 @@ def trim() -> None:
 
 
 def private_bytes() -> int:
-    """What the process holds that is no file's: mapped segments are the page cache's."""
+    """Return the bytes that the process holds without those of files: mapped segments are page cache."""
     _, resident, of_files, *_ = _STATM.read_text().split()
     return (int(resident) - int(of_files)) * mmap.PAGESIZE
 
@@ -45,8 +48,11 @@ def private_bytes() -> int:
 async def trim_now_and_then(
     held: Callable[[], int] = private_bytes, give_back: Callable[[], None] = trim, look_seconds: float = LOOK_SECONDS
 ) -> None:
-    """Until it is cancelled. From outside what was freed looks like what is in use, so a broker that holds `ROOM_BYTES`
-    more than when this began is trimmed at each look: less than a millisecond where there is nothing to give back."""
+    """Trim until cancelled.
+
+    Freed memory cannot be told from used memory from outside. So a broker that holds `ROOM_BYTES` more than at the
+    start is trimmed at each check, which takes less than a millisecond when there is nothing to return.
+    """
     small = held() + ROOM_BYTES
     while True:
         await asyncio.sleep(look_seconds)

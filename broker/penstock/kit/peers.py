@@ -1,11 +1,14 @@
-"""Where a connection comes from, read from the text of its address. Anything that cannot be read counts as far away."""
+"""The origin of a connection, parsed from the text of its address.
+
+An address that cannot be parsed counts as remote.
+"""
 
 import ipaddress
 from typing import NamedTuple
 
 
 class Source(NamedTuple):
-    """Where a call comes from: an address without its port, and the number of the connection."""
+    """The origin of a call: an address without its port, and the number of the connection."""
 
     address: str = ""
     connection: int = 0
@@ -19,7 +22,7 @@ NOWHERE = Source()
 
 
 def is_loopback(peer: str) -> bool:
-    """Whether `host:port`, `[host]:port` or a bare host is this machine."""
+    """Return whether `host:port`, `[host]:port` or a bare host is this machine."""
     try:
         address = ipaddress.ip_address(_host(peer))
     except ValueError:

@@ -1,14 +1,16 @@
-"""Bounds that several rooms share: every queue, cache and retry has its limit here, with the reason for the number.
-They are not configuration; a bound that people should change belongs in `node.config`."""
+"""Bounds that several packages share: the limit of every queue, cache and retry, with the reason for the number.
+
+They are not configuration; a bound that users should change belongs in `node.config`.
+"""
 
 # Calls that may be under way at a time; the listener refuses one more. A call waits for a sync at most, so this is how
 # many can share one, and the bound on the tasks that decide them.
 CALLS_MAX = 4_096
 
-# Password checks at the same time: each takes 19 MiB and some 30 ms of a core, and a flood must not starve the broker.
+# Concurrent password checks: each takes 19 MiB and some 30 ms of a core, and a flood must not starve the broker.
 PASSWORD_CHECKS_MAX = 4
 
-# Password checks that may wait; one more is refused at once rather than after minutes.
+# Waiting password checks; one more is refused at once rather than after minutes.
 PASSWORD_CHECKS_WAITING_MAX = 256
 
 # Of these, those of one connection and of one address. More wait for these, so that guesses from one place leave room

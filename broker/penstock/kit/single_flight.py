@@ -1,6 +1,8 @@
-"""One run of a piece of work for all who want its result at the same time. The work is a task of its own: it goes on
-when a waiter is cancelled, and all the others hear of its end. How many may wait, and for how many runs, is
-bounded."""
+"""Runs a piece of work once for all callers that want its result at the same time.
+
+The work is a task of its own: it goes on when a waiter is cancelled, and all others get its result. The numbers of
+waiters and of runs are bounded.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
@@ -14,10 +16,10 @@ Work = Callable[[], Awaitable[Result]]
 
 
 class SingleFlight(Generic[Result]):
-    """Work under way, by what it is about."""
+    """Work under way, by key."""
 
     def __init__(self, name: str, waiting_max: int, full: Callable[[], FaultError]) -> None:
-        """`full` makes the error that one waiter more than `waiting_max`, or one run more, gets."""
+        """Make a group; `full` makes the error of a waiter above `waiting_max`, or of one run too many."""
         self._name = name
         self._waiting_max = waiting_max
         self._full = full
@@ -25,8 +27,10 @@ class SingleFlight(Generic[Result]):
         self._under_way: dict[Hashable, asyncio.Future[Result]] = {}
 
     async def run(self, key: Hashable, work: Work[Result]) -> Result:
-        """Return the result of the work under way for the key, or else of this one. Raises what the work raises, and
-        the fault of `full` at once when too many wait."""
+        """Return the result of the work under way for the key, or else of this one.
+
+        Raises the errors of the work, and the fault of `full` at once when too many wait.
+        """
         if self._waiting_count >= self._waiting_max or self._is_one_too_many(key):
             raise self._full()
         self._waiting_count += 1
@@ -45,7 +49,10 @@ class SingleFlight(Generic[Result]):
         return future
 
     def _is_one_too_many(self, key: Hashable) -> bool:
-        """Runs whose waiters have left count too, or leaving at once would make any number of them."""
+        """Return whether a limit is reached.
+
+        Runs without waiters count, or leaving at once would start any number of them.
+        """
         return key not in self._under_way and len(self._under_way) >= self._waiting_max
 
     async def _do(self, key: Hashable, work: Work[Result], future: "asyncio.Future[Result]") -> None:
@@ -63,4 +70,4 @@ class SingleFlight(Generic[Result]):
 def _fail(future: "asyncio.Future[Result]", error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
-        future.exception()  # it counts as seen also when all who waited have left
+        future.exception()  # counts as retrieved even when all waiters have left

@@ -1,5 +1,8 @@
-"""Tasks that cannot fail in silence: a bug ends the task that owns the state, is logged once, and is handed to the
-owner's `on_bug`. This is the one place that catches everything and the one place that starts tasks."""
+"""Tasks that cannot fail silently.
+
+A bug ends the task that owns the state, is logged once, and is passed to the owner's `on_bug`. Only this module catches
+everything and starts tasks.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -14,17 +17,17 @@ _running: set[asyncio.Task[None]] = set()  # asyncio itself holds tasks only wea
 def spawn(
     work: Coroutine[Any, Any, None], *, name: str, on_bug: Callable[[Exception], None] | None = None
 ) -> asyncio.Task[None]:
-    """Runs a coroutine as a task of its own. Cancelling it is no bug; anything it raises is."""
+    """Run a coroutine as a task. Cancelling it is no bug; any exception is."""
     task = asyncio.get_running_loop().create_task(_supervised(work, name, on_bug), name=name)
     _running.add(task)
     task.add_done_callback(_running.discard)
-    # A task that is cancelled before its first step never awaits it, which Python would complain about.
+    # A task that is cancelled before its first step never awaits it, which makes Python warn.
     task.add_done_callback(lambda _: work.close())
     return task
 
 
 def log_bugs_of_callbacks(loop: asyncio.AbstractEventLoop) -> None:
-    """A callback has no owner to tell: what it raises is logged like any other bug."""
+    """Log errors of callbacks, which have no owner, like any other bug."""
 
     def log(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         _log.error("a callback failed", message=context.get("message"), exc_info=context.get("exception"))

@@ -1,5 +1,4 @@
-"""Bounds on how much of something is under way for each key at a time. Later callers wait in order. A key that is
-not in use takes no memory."""
+"""Bounds on concurrent work for each key. Later callers wait in order. An unused key takes no memory."""
 
 import asyncio
 from collections.abc import AsyncIterator, Hashable
@@ -7,7 +6,7 @@ from contextlib import asynccontextmanager
 
 
 class Turns:
-    """At most `most` at a time for each key."""
+    """At most `most` turns at a time for each key."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -15,7 +14,7 @@ class Turns:
         self._counts: dict[Hashable, int] = {}
 
     def __len__(self) -> int:
-        """How many keys are in use."""
+        """Return how many keys are in use."""
         return len(self._counts)
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Where a message goes, as pure functions: the reference for the native tables, and what turns routes into them."""
+"""Routing of messages as pure functions: the reference for the native tables, and the compiler of routes for them."""
 
 from penstock.routing.router import Routable, route
 

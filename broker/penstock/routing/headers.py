@@ -1,7 +1,7 @@
-"""How a headers binding's arguments are held against a message's headers.
+"""Matches a headers binding's arguments against a message's headers.
 
 `x-match` says whether all must match or any, and whether arguments whose name starts with `x-` count; it never counts
-itself. An argument without a value asks only that the header is there. Types must agree, widths of integers need not.
+itself. An argument without a value requires only that the header exists. Types must agree, widths of integers need not.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ ANY: Final = frozenset({HeadersMatch.ANY, HeadersMatch.ANY_WITH_X})
 
 
 def matches(arguments: Arguments, headers: Arguments) -> bool:
-    """All of no arguments match everything; any of none matches nothing."""
+    """Return whether the headers match: all of no arguments match everything, any of none matches nothing."""
     how = _how(arguments)
     wanted = {key: value for key, value in arguments.items() if _counts(key, how)}
     met = (key in headers and _is_met(value, headers[key]) for key, value in wanted.items())

@@ -1,5 +1,6 @@
-"""murmur3, 32 bits of the x86 kind: what places a key among the partitions of a stream. Its results are for ever,
-because messages lie where it said.
+"""murmur3, 32 bits of the x86 kind: assigns a key to a partition of a stream.
+
+Its results must never change, because stored messages are in the partitions that it chose.
 """
 
 from typing import Final

@@ -1,9 +1,11 @@
-"""The pure router: which queues a message reaches. It is the reference for the native tables, so it is written to be
-read, not to be fast: it looks at every binding of every exchange on the way.
+"""The pure router: the queues that a message reaches.
 
-Each exchange matches with its own bindings; an exchange is visited once, so cycles end; an exchange that matched
-nothing itself hands the message to its alternate exchange, whatever others matched. Only an x-super-stream exchange
-looks at the message's own key: its hash chooses one of the partitions in the order of their numbers.
+It is the reference for the native tables, so it is written for clarity, not speed: it checks every binding of every
+exchange on the way.
+
+Each exchange matches with its own bindings; an exchange is visited once, so cycles end. An exchange that matched
+nothing itself passes the message to its alternate exchange, whatever others matched. Only an x-super-stream exchange
+uses the message's own key: its hash selects one of the partitions in the order of their numbers.
 """
 
 from collections.abc import Iterable
@@ -18,7 +20,7 @@ from penstock.routing.murmur3 import murmur3
 
 
 class Routable(Protocol):
-    """What the router must see of a vhost."""
+    """The router's view of a vhost."""
 
     def exchange(self, name: ExchangeName) -> Exchange | None: ...
     def has_queue(self, name: QueueName) -> bool: ...
@@ -32,7 +34,7 @@ def route(
     headers: Arguments = NO_ARGUMENTS,
     message_key: bytes | None = None,
 ) -> list[QueueName]:
-    """The names of the queues, sorted, each once. An exchange that is not there leads nowhere."""
+    """Return the names of the queues, sorted and unique. A missing exchange leads nowhere."""
     hashed = murmur3(key.encode() if message_key is None else message_key)
     queues: set[QueueName] = set()
     visited = {exchange}

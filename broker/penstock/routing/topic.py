@@ -1,6 +1,7 @@
-"""Topic patterns: `*` stands for exactly one word, `#` for any number of words, none included; dots part the words.
+"""Topic patterns: `*` stands for exactly one word, `#` for zero or more words; dots separate the words.
 
-Row by row over the pattern's words, so that no pattern, however many `#` it has, takes more than words times words.
+The match goes row by row over the pattern's words, so no pattern takes more than words times words, however many `#` it
+has.
 """
 
 

@@ -1,5 +1,8 @@
-"""Reads the data directory of a stopped LavinMQ, to the byte, and changes nothing in it. What cannot be read is named
-by its file and byte. It knows LavinMQ's files and not what of them this broker can honour."""
+"""Reads the data directory of a stopped LavinMQ exactly, and changes nothing in it.
+
+Errors name the file and the byte. This package knows LavinMQ's files, but not which of their features this broker
+supports.
+"""
 
 from penstock.importing.lavinmq.definitions import FoundBinding, FoundExchange, FoundQueue, FoundTopology
 from penstock.importing.lavinmq.directory import FoundVhost, LavinDirectory

@@ -1,5 +1,8 @@
-"""Which messages of a segment were acknowledged. LavinMQ appends their positions to a file in no order; here they are
-bits, one for each byte of the segment, so that a file of many positions takes an eighth of its segment at most."""
+"""Acknowledged messages of a segment.
+
+LavinMQ appends their positions to a file in no order. Here they are bits, one for each byte of the segment, so a file
+of many positions takes at most an eighth of its segment.
+"""
 
 from collections.abc import Container, Iterator
 from typing import Final
@@ -13,7 +16,10 @@ MESSAGE_BYTES_MIN: Final = 21
 
 
 class Acks:
-    """Invariant: a bit is set for each position that was acknowledged and not taken yet."""
+    """Set of acknowledged positions.
+
+    Invariant: a bit is set for each position that was acknowledged and not taken yet.
+    """
 
     def __init__(self, folder: Folder, name: str, segment_bytes: int, files: Container[str]) -> None:
         self._folder = folder
@@ -32,7 +38,7 @@ class Acks:
         return True
 
     def check_all_taken(self) -> None:
-        """Raises StorageError when a position is left, at which no message begins."""
+        """Check that no position is left; raise StorageError when no message begins at one."""
         left = self._bits.lstrip(b"\0")
         if not left:
             return

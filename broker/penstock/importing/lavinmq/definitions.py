@@ -1,6 +1,8 @@
-"""`definitions.amqp` of a LavinMQ vhost: what is left of exchanges, queues and bindings once all frames are read in
-order. The frames are those of the wire, but for their integers, which are little-endian outside of field tables. The
-time that it takes grows as the file does, also where much was deleted."""
+"""Reads `definitions.amqp` of a LavinMQ vhost: the exchanges, queues and bindings that exist after all frames.
+
+The frames are those of the wire, but for their integers, which are little-endian outside of field tables. The time
+grows linearly with the file, even when much was deleted.
+"""
 
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -14,7 +16,7 @@ FRAME_END: Final = 0xCE
 FILE_BYTES_MAX: Final = 256 * 1024 * 1024
 FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
 End: TypeAlias = tuple[bool, str]
-"""Of a binding: whether it is an exchange, and its name."""
+"""One end of a binding: whether it is an exchange, and its name."""
 _FRAME_HEAD_BYTES: Final = 7
 _METHOD_FRAME: Final = 1
 _DURABLE, _EXCHANGE_AUTO_DELETE, _INTERNAL, _EXCLUSIVE, _QUEUE_AUTO_DELETE = 2, 4, 8, 4, 8
@@ -22,7 +24,7 @@ _DURABLE, _EXCHANGE_AUTO_DELETE, _INTERNAL, _EXCLUSIVE, _QUEUE_AUTO_DELETE = 2, 
 
 @dataclass(frozen=True, slots=True)
 class FoundExchange:
-    """`kind` is text: not every kind there is one here."""
+    """An exchange; `kind` is text, because not every kind exists in this broker."""
 
     name: str
     kind: str
@@ -60,7 +62,7 @@ class FoundBinding:
 
 @dataclass(slots=True)
 class FoundTopology:
-    """Invariant: `_by_end` has each binding at both its ends, whether an exchange and its name, and nothing else."""
+    """A vhost's topology. Invariant: `_by_end` has each binding at both of its ends and nothing else."""
 
     exchanges: dict[str, FoundExchange] = field(default_factory=dict)
     queues: dict[str, FoundQueue] = field(default_factory=dict)
@@ -82,7 +84,7 @@ class FoundTopology:
                 del self._by_end[end]
 
     def forget(self, name: str, *, is_exchange: bool) -> None:
-        """Bindings go with either of their ends."""
+        """Forget an exchange or queue, and the bindings at either of its ends."""
         (self.exchanges if is_exchange else self.queues).pop(name, None)
         for identity in tuple(self._by_end.get((is_exchange, name), ())):
             self.unbind(identity)
@@ -107,7 +109,7 @@ def _read_frames(place: FileBytes, found: FoundTopology) -> None:
         raise damaged(place.path, 0, f"the version is {version}, not {VERSION}")
     while place.at < place.end:
         if place.is_zero_ahead() and place.next_not_zero() is None:
-            break  # the file was made longer than what was written into it
+            break  # the file was extended beyond the bytes written
         _read_frame(_next_frame(place), found)
 
 
@@ -171,7 +173,7 @@ def _declare_queue(place: Bytes, found: FoundTopology) -> None:
 def _change_binding(place: Bytes, found: FoundTopology, method: tuple[int, int]) -> None:
     destination, source, key = place.name("a destination"), place.name("a source"), place.name("a routing key")
     if method != (50, 50):
-        place.octet("bits")  # queue.unbind alone has none
+        place.octet("bits")  # only queue.unbind has none
     binding = FoundBinding(source, destination, method[0] == 40, key, place.table("a binding's arguments"))
     if method in ((40, 30), (50, 20)):
         found.bind(binding)

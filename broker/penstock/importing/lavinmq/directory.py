@@ -1,5 +1,7 @@
-"""A LavinMQ data directory from above: its schema, users, vhosts, and what else lies in it. It is only read, and only
-while no LavinMQ uses it."""
+"""A LavinMQ data directory: its schema, users, vhosts, and other files.
+
+It is only read, and only while no LavinMQ uses it.
+"""
 
 import fcntl
 from collections.abc import Iterator
@@ -16,9 +18,9 @@ from penstock.model.errors import PreconditionFailedError, StorageError, Thing
 from penstock.storage.directory import directory_name
 
 DIRECT_USER: Final = "__direct"
-"""LavinMQ's own, for its shovels."""
+"""LavinMQ's internal user, for its shovels."""
 SMALL_BYTES_MAX: Final = 4_096
-"""Of the lock and the schema's number."""
+"""The size limit of the lock and the schema's number."""
 
 Objects = list[dict[str, Any]]
 
@@ -32,7 +34,7 @@ class FoundVhost:
         return read_topology(self.folder)
 
     def folders(self) -> dict[str, QueueFolder]:
-        """Return queues by name, as their folders say: also those that the definitions do not name."""
+        """Return queues by name from their folders, including queues that the definitions do not name."""
         found: dict[str, QueueFolder] = {}
         for name in self.folder.folders():
             folder = self.folder.folder(name)
@@ -70,7 +72,7 @@ class FoundVhost:
 
 
 class LavinDirectory:
-    """Use `opened`: it keeps a LavinMQ that starts meanwhile away."""
+    """A data directory. Use `opened`: it keeps out a LavinMQ that starts meanwhile."""
 
     def __init__(self, path: Path) -> None:
         self._folder = Folder(path)
@@ -78,7 +80,7 @@ class LavinDirectory:
     @classmethod
     @contextmanager
     def opened(cls, path: Path) -> Iterator["LavinDirectory"]:
-        """Raises PreconditionFailedError for what is none, is too old, or is in use."""
+        """Open a directory; raise PreconditionFailedError when it is no data directory, too old or in use."""
         if not (path / "vhosts.json").exists() and not (path / "users.json").exists():
             raise PreconditionFailedError(
                 Thing("directory", str(path)),
@@ -137,7 +139,7 @@ def _check_schema(folder: Folder) -> None:
 
 
 def _objects(folder: Folder, name: str) -> Objects:
-    """Return a file's list of objects; one that is not there is empty."""
+    """Return a file's list of objects, empty when the file does not exist."""
     try:
         items = folder.read_json(name)
     except FileNotFoundError:

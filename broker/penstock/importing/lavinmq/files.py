@@ -1,6 +1,9 @@
-"""Opens what lies in a LavinMQ data directory. The directory itself may be named by a symbolic link; below it none is
-followed, also when one is put there meanwhile: every step is opened from the step before. Only regular files are
-read, and none that is longer than files of its kind can be."""
+"""Opens files in a LavinMQ data directory.
+
+The directory itself may be named by a symbolic link. Below it no link is followed, even one that appears meanwhile:
+every step is opened from the step before. Only regular files are read, and none that is longer than files of its kind
+can be.
+"""
 
 import errno
 import os
@@ -23,14 +26,14 @@ _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A regular file. It is read by position, never beyond the size that it had when it was opened."""
+    """A regular file, read by position and never beyond the size that it had when it was opened."""
 
     path: Path
     descriptor: int
     size: int
 
     def read_at(self, position: int, count: int) -> bytes:
-        """Return the bytes there: fewer only where the file has become shorter."""
+        """Return the bytes at a position: fewer only where the file has become shorter."""
         parts: list[bytes] = []
         while count:
             part = os.pread(self.descriptor, count, position)
@@ -42,7 +45,7 @@ class OpenFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def next_data(self, position: int) -> int:
-        """Return where the next byte may lie that is no hole of a sparse file; the size when there is none."""
+        """Return the next byte that is not in a hole of a sparse file; the size when there is none."""
         try:
             return os.lseek(self.descriptor, position, os.SEEK_DATA)
         except OSError as error:
@@ -80,15 +83,18 @@ class Folder:
         return [name for name, is_directory in self._entries() if not is_directory and name.startswith(prefix)]
 
     def disk_bytes(self, name: str) -> int:
-        """Return what a file takes on the disk; a sparse one takes less than its size."""
+        """Return a file's size on the disk; a sparse file takes less than its size."""
         with self._opened() as directory:
             status = os.stat(name, dir_fd=directory, follow_symlinks=False)
         return min(status.st_size, status.st_blocks * 512)
 
     @contextmanager
     def file(self, name: str, bytes_max: int) -> Iterator[OpenFile]:
-        """Open a file. Raises FileNotFoundError, StorageError for one that is too long, PreconditionFailedError for
-        what is no regular file."""
+        """Open a file.
+
+        Raises FileNotFoundError, StorageError for one that is too long, PreconditionFailedError for one that is not
+        regular.
+        """
         path = self.path / name
         with self._opened() as directory:
             try:

@@ -1,7 +1,9 @@
-"""The messages of one LavinMQ queue, in their order, without those that were acknowledged. A file may be longer than
-what was written into it: the rest is zeros. What is read is held against what the queue's other files say of it, so
-that a hole in a file is not taken for its end. One message at a time is in memory, and a bit for each byte at which an
-acknowledged one may begin."""
+"""Reads the messages of one LavinMQ queue in order, without the acknowledged ones.
+
+A file may be longer than the bytes written to it: the rest is zeros. Messages are checked against the queue's other
+files, so that a hole in a file is not taken for its end. Memory holds one message at a time, and a bit for each byte at
+which an acknowledged one may begin.
+"""
 
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from penstock.model.names import NAME_BYTES_MAX
 
 SCHEMA: Final = 4
 TIME_MS_MAX: Final = 1 << 47
-"""Some time in the year 6429: a later one is no time."""
+"""Some time in the year 6429: a later time is invalid."""
 SEGMENT_BYTES_MAX: Final = 2**32
 """LavinMQ acknowledges a message by its position in 32 bits."""
 BODY_BYTES_MAX: Final = 512 * 1024 * 1024
@@ -25,7 +27,7 @@ META_BYTES_MAX: Final = 4_096
 _HEADERS: Final = 0x2000
 _TIMESTAMP: Final = 0x0040
 _UNKNOWN: Final = 0x0003
-# Flag -> whether it is a text of one length byte; else one octet. In the order in which they stand.
+# Flag -> whether it is a text of one length byte; else one octet. In the order of the file.
 _BEFORE_HEADERS: Final = (0x8000, 0x4000)
 _OCTETS: Final = (0x1000, 0x0800)
 _BEFORE_TIMESTAMP: Final = (0x0400, 0x0200, 0x0100, 0x0080)
@@ -34,7 +36,7 @@ _AFTER_TIMESTAMP: Final = (0x0020, 0x0010, 0x0008, 0x0004)
 
 @dataclass(frozen=True, slots=True)
 class FoundMessage:
-    """`properties` are as on the wire: big-endian."""
+    """A message; `properties` are as on the wire: big-endian."""
 
     stored_at_ms: int
     exchange: bytes
@@ -59,20 +61,22 @@ class QueueFolder:
 
     @property
     def is_paused(self) -> bool:
-        """Whether LavinMQ was told to deliver nothing from it."""
+        """Return whether LavinMQ has paused delivery from it."""
         return "paused" in self._files
 
     @property
     def has_consumer_offsets(self) -> bool:
-        """Whether it is a stream that remembers how far consumers have read. Room that was not used is zeros."""
+        """Return whether it is a stream with stored consumer offsets. Unused space is zeros."""
         if "consumer_offsets" not in self._files:
             return False
         with self._folder.file("consumer_offsets", SEGMENT_BYTES_MAX) as file:
             return file.read_at(0, min(1, file.size)) not in (b"", b"\0")
 
     def messages(self, on_damage: Callable[[StorageError], None] | None = None) -> Iterator[FoundMessage]:
-        """Read those of a priority queue from the highest priority down. Raises StorageError with file and byte; or
-        calls `on_damage` and goes on with the next file."""
+        """Read the messages, of a priority queue from the highest priority down.
+
+        Raises StorageError with file and byte; or calls `on_damage` and goes on with the next file.
+        """
         self.acked_count = 0
         for folder in self._stores():
             files = dict.fromkeys(folder.files())
@@ -120,7 +124,7 @@ def _name(folder: Folder) -> str:
 
 
 def _is_at_end(place: FileBytes) -> bool:
-    """A time of zero ends a file, when nothing but zeros follows."""
+    """Return whether the file ends here: a time of zero, and only zeros after it."""
     if not place.is_zero_ahead():
         return False
     behind = place.next_not_zero()
@@ -131,7 +135,7 @@ def _is_at_end(place: FileBytes) -> bool:
 
 
 def _check_count(folder: Folder, segment: OpenFile, count: int, files: Container[str]) -> None:
-    """A segment that LavinMQ was done with has a file that says how many messages it holds."""
+    """Check the message count of a segment that LavinMQ has closed against the file that states it."""
     name = segment.path.name.replace("msgs.", "meta.")
     if name not in files:
         return
@@ -185,5 +189,5 @@ def _headers(place: Bytes) -> bytes:
 
 
 def count_messages(folder: QueueFolder) -> int:
-    """How many a queue holds, as far as they can be read: for telling what is left behind."""
+    """Return how many messages a queue holds, as far as they can be read, to report what is left out."""
     return sum(1 for _ in folder.messages(lambda _: None))

@@ -1,6 +1,8 @@
-"""Walks over the bytes of one file of LavinMQ and names the byte where something is wrong. Integers are little-endian,
-but for those inside a field table, which is stored as it came over the wire, in network order, behind a length that is
-little-endian again. Lengths come from outside and are held against what is there before anything is taken."""
+"""Parser for one file of LavinMQ that names the byte of each error.
+
+Integers are little-endian, except inside a field table, which is stored in network order as it came over the wire,
+behind a little-endian length. Lengths are untrusted and checked against the bytes left before anything is read.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,8 +32,10 @@ def damaged(path: Path, at: int, rule: str) -> StorageError:
 
 
 class Bytes:
-    """`at` is where the next thing is taken from, and never goes back; `end` is where they must stop. Both count from
-    the file's first byte; `start` is where `content` lies in it."""
+    """Bytes of a file. `at` is the next position and never goes back; `end` is the limit.
+
+    Both count from the file's first byte; `start` is the position of `content` in it.
+    """
 
     __slots__ = ("_content", "_start", "_stop", "at", "end", "path")
 
@@ -53,7 +57,7 @@ class Bytes:
         return self._content[start - self._start : stop - self._start]
 
     def _fill(self, count: int) -> None:
-        """Have at least so many bytes from `at` on in `_content`. Here everything is there."""
+        """Load at least so many bytes from `at` on into `_content`. Here all bytes are loaded."""
 
     def number(self, shape: Struct, what: str) -> int:
         value: int = shape.unpack(self.take(shape.size, what))[0]
@@ -76,7 +80,7 @@ class Bytes:
         return self._decoded(decode_table, what)
 
     def wire_table(self, what: str) -> bytes:
-        """Return a table as bytes that this broker reads, without its length."""
+        """Return a table in a form that this broker reads, without its length."""
         return self._decoded(readable_table, what)
 
     def _decoded(self, decode: Callable[[bytes], T], what: str) -> T:
@@ -90,7 +94,7 @@ class Bytes:
 
 
 class FileBytes(Bytes):
-    """The bytes of an open file, of which a window is in memory: as much as one thing that is taken, or a chunk."""
+    """The bytes of an open file, with a window in memory: one value, or a chunk."""
 
     __slots__ = ("_file",)
 
@@ -100,7 +104,7 @@ class FileBytes(Bytes):
         self.end = file.size
 
     def is_zero_ahead(self) -> bool:
-        """Whether the next eight bytes, or all that are left, are zeros."""
+        """Return whether the next eight bytes, or all that are left, are zeros."""
         count = min(8, self.end - self.at)
         if self.at + count > self._stop:
             self._fill(count)
@@ -108,7 +112,7 @@ class FileBytes(Bytes):
         return not self._content[offset : offset + count].strip(b"\0")
 
     def next_not_zero(self) -> int | None:
-        """Return where the next byte lies that is not zero; None when only zeros are left. Holes are skipped."""
+        """Return the position of the next byte that is not zero, None when only zeros are left. Holes are skipped."""
         position = self._file.next_data(self.at)
         while position < self.end:
             chunk = self._file.read_at(position, min(CHUNK_BYTES, self.end - position))

@@ -1,13 +1,15 @@
-"""Headers of messages as LavinMQ stores them: field tables in network order, exactly as a client sent them. They are
-copied and not encoded anew, so that every width, order and repeated name stays. Two tags that other clients write are
-replaced by tags with the same bytes behind them that this broker reads."""
+"""Headers of messages as LavinMQ stores them: field tables in network order, exactly as a client sent them.
+
+They are copied and not encoded again, so that every width, order and repeated name stays. Two tags that other clients
+write are replaced by tags that this broker reads and that have the same bytes behind them.
+"""
 
 from typing import Final
 
 from penstock.model.field_table import FieldTableError
 
 DEPTH_MAX: Final = 64
-"""How many tables and arrays may lie inside each other, the outermost included, for the native reader of a log."""
+"""The nesting limit of tables and arrays, the outermost included, for the native reader of a log."""
 _SIZES: Final = {
     ord(tag): size for tag, size in zip("VtbBsUuIiflLdTD", (0, 1, 1, 1, 2, 2, 2, 4, 4, 4, 8, 8, 8, 8, 5), strict=True)
 }
