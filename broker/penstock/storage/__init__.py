@@ -1,5 +1,7 @@
-"""What is on the disk beside the logs' bytes: the data directory and its lock, users, vhosts, definitions. It keeps
-them whole through every interruption and does not know what they mean to a client."""
+"""Files beside the logs: the data directory and its lock, users, vhosts, definitions.
+
+The package keeps them whole through every interruption and does not know their meaning to a client.
+"""
 
 from penstock.model.errors import StorageError
 from penstock.storage.amqp_frames import Bound, Change, Declared, ExchangeDeleted, QueueDeleted, Unbound

@@ -1,6 +1,9 @@
-"""Declarations as AMQP 0-9-1 method frames, to the byte as a client would send them: type, channel, size, class,
-method, arguments, end octet, all big-endian. It knows how a change is written and read, not what it changes. A
-queue's id travels as one more argument of its declaration, and no client ever sees it."""
+"""Declarations as AMQP 0-9-1 method frames, exactly as a client would send them.
+
+A frame has type, channel, size, class, method, arguments and end octet, all big-endian. This module knows how a change
+is written and read, not what it changes. A queue's id is one more argument of its declaration, and no client ever sees
+it.
+"""
 
 import struct
 from collections.abc import Callable
@@ -55,7 +58,7 @@ Change = Declared | ExchangeDeleted | QueueDeleted | Bound | Unbound
 
 
 class FrameError(ValueError):
-    """These bytes are no frame of ours. `offset` counts from the frame's first byte."""
+    """Bytes that are no frame of ours. `offset` counts from the frame's first byte."""
 
     def __init__(self, reason: str, offset: int) -> None:
         super().__init__(reason)
@@ -63,7 +66,7 @@ class FrameError(ValueError):
 
 
 def encode(change: Change) -> bytes:
-    """One frame."""
+    """Return the change as one frame."""
     if isinstance(change, Declared):
         thing = change.thing
         return _declared_exchange(thing) if isinstance(thing, Exchange) else _declared_queue(thing)
@@ -101,7 +104,7 @@ def _bound(binding: Binding, *, is_bind: bool) -> bytes:
         return _frame(_EXCHANGE_BIND if is_bind else _EXCHANGE_UNBIND, ends + key + b"\0" + table)
     if is_bind:
         return _frame(_QUEUE_BIND, ends + key + b"\0" + table)
-    return _frame(_QUEUE_UNBIND, ends + key + table)  # queue.unbind alone has no no-wait bit
+    return _frame(_QUEUE_UNBIND, ends + key + table)  # only queue.unbind has no no-wait bit
 
 
 def _short(text: str) -> bytes:
@@ -115,8 +118,10 @@ def _table(arguments: Arguments) -> bytes:
 
 
 def frame_size(content: bytes, offset: int) -> int | None:
-    """Bytes of the frame that begins here, or None when its end lies past the content. Raises FrameError for a head
-    that no frame of ours has; a head that is cut off is judged by the bytes that are there."""
+    """Return the size of the frame that begins here, or None when its end is past the content.
+
+    Raises FrameError for a head that no frame of ours has; a head that is cut off is checked by the bytes that exist.
+    """
     head = content[offset : offset + FRAME_HEADER.size]
     if not (b"\x01\0\0").startswith(head[:3]):
         raise FrameError("no method frame of channel 0 begins here", 0)
@@ -130,7 +135,7 @@ def frame_size(content: bytes, offset: int) -> int | None:
 
 
 def decode(frame: bytes) -> Change:
-    """The change a whole frame holds. Raises FrameError."""
+    """Return the change in a whole frame. Raises FrameError."""
     if frame[-1] != FRAME_END:
         raise FrameError(f"the frame's end is {frame[-1]:#04x}, not {FRAME_END:#04x}", len(frame) - 1)
     method = _METHOD.unpack_from(frame, FRAME_HEADER.size)
@@ -148,7 +153,7 @@ def decode(frame: bytes) -> Change:
 
 
 class _Reader:
-    """Walks the arguments of one frame; `offset` is where it stands."""
+    """Reader of the arguments of one frame; `offset` is its position."""
 
     def __init__(self, frame: bytes, offset: int, end: int) -> None:
         self._frame = frame
@@ -164,7 +169,7 @@ class _Reader:
     def table(self) -> dict[str, Value]:
         content = self._take(int(_LONG.unpack(self._take(4))[0]))
         if len(content) == _ONLY_AN_ID.size and content.startswith(_ID_HEAD):
-            # What almost every queue has, and no more; a start reads it a hundred thousand times.
+            # Almost every queue has exactly this argument; a start reads it a hundred thousand times.
             return {QUEUE_ID_ARGUMENT: _ONLY_AN_ID.unpack(content)[1]}
         return decode_table(content)
 

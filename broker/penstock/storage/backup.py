@@ -1,6 +1,9 @@
-"""A copy of a data directory, and the way back. `backup.json` is the last file that a backup gets, and names all the
-others with their sizes: without it, or without one of them, a copy is not whole and is not restored. A backup and the
-broker share no file, so that neither can change the other; restoring copies."""
+"""Backup and restore of a data directory.
+
+`backup.json` is the last file that a backup gets, and names all the others with their sizes: without it, or without one
+of them, a copy is not whole and is not restored. A backup and the broker share no file, so that neither can change the
+other; restoring copies.
+"""
 
 import shutil
 from collections.abc import Sequence
@@ -65,7 +68,8 @@ def restore_backup(source: Path, target: Path) -> list[str]:
         for name in names:
             folder = directory_name(name)
             shutil.copytree(source / folder, target / folder)
-        # Written anew, because a copy keeps the mode of its source: digests of passwords are for one user alone.
+        # Written as a new file, because a copy keeps the mode of its source: only the broker's user may read digests of
+        # passwords.
         write_file(target / "users.json", (source / "users.json").read_bytes())
         if (source / USER_LIMITS).exists():
             write_file(target / USER_LIMITS, (source / USER_LIMITS).read_bytes())
@@ -107,7 +111,7 @@ def _sizes(directory: Path) -> dict[str, int]:
 
 
 def _names(source: Path) -> list[str]:
-    """Of the vhosts of a backup that is whole."""
+    """Return the names of the vhosts of a backup that is whole."""
     try:
         summary = read_json(source / SUMMARY)
     except FileNotFoundError:

@@ -37,7 +37,10 @@ _Waiting = tuple[Sequence[Change], asyncio.Future[None]]
 
 
 class DefinitionsFile:
-    """Open from `open` to `close`. One write at a time: what arrives meanwhile shares the next one and its sync."""
+    """A definitions file, open from `open` to `close`.
+
+    One write at a time: changes that arrive meanwhile share the next write and its sync.
+    """
 
     def __init__(self, path: Path, descriptor: int, proof: ProofFile, dead_frames_max: int) -> None:
         self.path = path
@@ -65,7 +68,7 @@ class DefinitionsFile:
                 os.ftruncate(descriptor, end)
             found = Proof.of(content[:end])
             if proof is None or proof.proofs != (found,):
-                os.fsync(descriptor)  # the kernel may have had what no broker has synced
+                os.fsync(descriptor)  # the kernel may hold bytes that no broker has synced
                 proof = _proven(path, proof, found)
         except FileNotFoundError as error:
             raise _missing(path) from error
@@ -90,8 +93,11 @@ class DefinitionsFile:
         await answered
 
     def begin_backup(self) -> "DefinitionsCopy":
-        """Fixes what a copy holds. To be called while nothing is being appended; a rewrite may be under way, as the
-        file before it and the one after it mean the same."""
+        """Fix the content of a copy.
+
+        Call it while nothing is being appended. A rewrite may be under way, as the files before and after it mean the
+        same.
+        """
         self._check_open()
         try:
             before = self._proof.proofs
@@ -102,7 +108,7 @@ class DefinitionsFile:
             raise _unusable(self.path, "opened", error) from error
 
     async def close(self) -> None:
-        """Waits for what is being written, then lets go of the file."""
+        """Wait for the write under way, then close the file."""
         if self._writer is not None:
             await asyncio.wait([self._writer])
         self._close("it is closed")
@@ -174,13 +180,16 @@ class DefinitionsFile:
         return NotWrittenError(Thing("file", str(self.path)), rule, "free space or mend the disk, then try again")
 
     def _is_mostly_dead(self) -> bool:
-        """A deletion and what it deletes are both dead."""
+        """Return whether most frames are dead. A deletion and the frames that it deletes are all dead."""
         dead_count = 2 * self.deleted_count
         return dead_count > self._dead_frames_max and 2 * dead_count > self.frame_count
 
     async def _collect(self) -> None:
-        """Garbage collection. A full disk puts it off. When it fails otherwise nothing is lost, but which file the
-        descriptor means is no longer sure, so nothing more is appended."""
+        """Collect garbage. A full disk postpones it.
+
+        After another failure nothing is lost, but it is uncertain which file the descriptor refers to, so nothing more
+        is appended.
+        """
         try:
             self.frame_count = await asyncio.to_thread(self._rewrite)
             self.deleted_count = 0
@@ -214,7 +223,7 @@ class DefinitionsFile:
         return len(kept)
 
     def _replace(self, content: bytes, old: Proof) -> None:
-        """At every instant the newest slot holds a proof of the file that is there."""
+        """Replace the file: at every instant the newest slot holds a proof of the existing file."""
         new = Proof.of(content)
         self._proof.put(new, old)  # the last one is that of the file until it is replaced
         write_file(self.path, content)
@@ -241,7 +250,7 @@ class DefinitionsFile:
 
 
 class DefinitionsCopy:
-    """The first bytes of a definitions file, also when it is appended to or replaced meanwhile."""
+    """The first bytes of a definitions file, even when it is appended to or replaced meanwhile."""
 
     def __init__(self, path: Path) -> None:
         self.proofs: set[Proof] = set()
@@ -251,7 +260,7 @@ class DefinitionsCopy:
         self._bytes = os.fstat(self._file.fileno()).st_size
 
     def write(self, path: Path) -> None:
-        """Blocks until the copy and its proof are on the disk. Raises StorageError."""
+        """Write the copy and its proof. Blocks until both are on the disk. Raises StorageError."""
         try:
             content = self._file.read(self._bytes)
         except OSError as error:
@@ -267,19 +276,22 @@ class DefinitionsCopy:
 
 
 def create_definitions(path: Path, changes: Iterable[Change] = ()) -> None:
-    """A new file with its proof, in place of one that may be there. Blocks. Raises StorageError."""
+    """Write a new file with its proof, replacing any old one. Blocks. Raises StorageError."""
     content = _HEAD + b"".join(map(encode, changes))
     write_file(path, content)
     write_proof(proof_path(path), Proof.of(content))
 
 
 def proof_path(path: Path) -> Path:
-    """Where the proof of a definitions file lies."""
+    """Return the path of a definitions file's proof."""
     return path.with_name(PROOF)
 
 
 def _proof_of(path: Path, content: bytes, is_proven: bool) -> ProofFile | None:
-    """Raises StorageError unless the content is whole; None for a file of an earlier version, which has no proof."""
+    """Return the proof; None for a file of an earlier version, which has none.
+
+    Raises StorageError unless the content is whole.
+    """
     try:
         proof = ProofFile.open(proof_path(path))
     except FileNotFoundError:
@@ -317,14 +329,14 @@ def _answer(waiting: Sequence[_Waiting], failure: StorageError | None) -> None:
 
 
 def read_changes(path: Path, content: bytes) -> tuple[list[Change], int]:
-    """All changes, and where the last whole frame ends. Raises StorageError naming the byte of what is wrong."""
+    """Return all changes, and where the last whole frame ends. Raises StorageError naming the byte of an error."""
     _check_version(path, content)
     changes: list[Change] = []
     return changes, _read_frames(path, content, changes)
 
 
 def verify_definitions(path: Path, *, is_proven: bool) -> None:
-    """Checks what a start checks, and changes nothing: the torn end stays. Raises StorageError."""
+    """Run the checks of a start and change nothing: a torn end stays. Raises StorageError."""
     try:
         content = path.read_bytes()
         _, end = read_changes(path, content)
@@ -338,7 +350,7 @@ def verify_definitions(path: Path, *, is_proven: bool) -> None:
 
 
 def readable_changes(path: Path, content: bytes) -> tuple[list[Change], StorageError | None]:
-    """Those before the first frame that cannot be read, and what is wrong with that one."""
+    """Return the changes before the first frame that cannot be read, and the error of that one."""
     changes: list[Change] = []
     try:
         _check_version(path, content)
@@ -373,8 +385,10 @@ def _read_frames(path: Path, content: bytes, changes: list[Change]) -> int:
 
 
 def _check_torn(content: bytes, offset: int) -> None:
-    """A frame that reaches past the file's end is torn only when it is the last: with whole frames after its head, its
-    size is what is wrong, and cutting here would drop what was answered."""
+    """Check that a frame that reaches past the file's end is the last.
+
+    With whole frames after its head its size is wrong, and truncating here would drop changes that were answered.
+    """
     at = content.find(_NEXT_FRAME, offset)
     while at >= 0:
         if _begins_whole_frame(content, at + 1):
@@ -404,7 +418,7 @@ def _missing(path: Path) -> StorageError:
 
 
 def _changed(path: Path, content: bytes, proofs: tuple[Proof, ...]) -> StorageError:
-    """Its frames can be read, and yet it is not what was written."""
+    """Return the error of a file whose frames can be read but that is not as it was written."""
     length = max(proof.length for proof in proofs)
     if len(content) < length:
         rule = f"is damaged at byte {len(content)}: it ends there, and {length} bytes were written"

@@ -1,6 +1,7 @@
-"""What the frames of a definitions file amount to: the exchanges, queues and bindings that are left after all of them,
-in the order in which they came. Deleting a thing takes its bindings along, which the file does not write out. Folding
-what a fold gives changes nothing."""
+"""Folds the frames of a definitions file to the exchanges, queues and bindings that are left, in their order.
+
+Deleting a thing deletes its bindings, which the file does not write out. Folding the result again changes nothing.
+"""
 
 from collections.abc import Iterable
 
@@ -13,7 +14,7 @@ _End = tuple[str, str]  # kind and name of a binding's source or destination
 
 
 class Fold:
-    """Mutable while a file is read; `changes` gives the shortest file that means the same."""
+    """State of a fold, mutable while a file is read; `changes` is the shortest file that means the same."""
 
     def __init__(self) -> None:
         self.exchanges: dict[ExchangeName, Exchange] = {}
@@ -41,8 +42,10 @@ class Fold:
             self.apply(change)
 
     def changes(self) -> list[Change]:
-        """Exchanges, queues, bindings: each thing stands before what names it. The highest id ever given stays, too,
-        so that it is not given again."""
+        """Return exchanges, queues, bindings: each thing comes before the changes that name it.
+
+        The highest id ever assigned stays, too, so that it is not assigned again.
+        """
         kept: list[Change] = [Declared(exchange) for exchange in self.exchanges.values()]
         if all(queue.id != self.highest_queue_id for queue in self.queues.values()) and self.highest_queue_id:
             gone = QueueName("amq.highest-id")  # a reserved name: no client can have declared it
@@ -80,6 +83,6 @@ class Fold:
 
 
 def _ends(binding: Binding) -> set[_End]:
-    """A set, because an exchange may be bound to itself."""
+    """Return the ends; as a set, because an exchange may be bound to itself."""
     kind = "queue" if binding.destination_kind is DestinationKind.QUEUE else "exchange"
     return {("exchange", binding.source), (kind, binding.destination)}

@@ -1,7 +1,9 @@
-"""The proof that a definitions file is whole: its length and checksum, in `definitions.crc` beside it. Two slots are
-written in turn, so that a write that power cuts short leaves the other. The newest slot that is whole decides. It
-proves a first part of the file: what follows was being written when the broker went and was never answered. While the
-file is replaced a slot holds two proofs, of the old and of the new content: either may be found."""
+"""The proof that a definitions file is whole: its length and checksum, in `definitions.crc` beside it.
+
+Two slots are written in turn, so that a write cut short by a power failure leaves the other. The newest whole slot
+decides. It proves a first part of the file: the rest was being written when the broker stopped and was never answered.
+While the file is replaced a slot holds two proofs, of the old and of the new content: either may be found.
+"""
 
 import os
 from dataclasses import dataclass
@@ -18,13 +20,13 @@ PROOF: Final = "definitions.crc"
 _SLOT: Final = Struct("<QQIQI")  # number, length, checksum, the other length, the other checksum
 _CRC: Final = Struct("<I")
 _SLOT_BYTES: Final = _SLOT.size + _CRC.size
-_SLOT_DISTANCE: Final = 512  # a slot in a sector of its own
+_SLOT_DISTANCE: Final = 512  # each slot in its own sector
 _FILE_BYTES: Final = 2 * _SLOT_DISTANCE
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What the first `length` bytes of a file must be."""
+    """Expected length and checksum of the start of a file."""
 
     length: int
     crc: int
@@ -34,7 +36,7 @@ class Proof:
         return cls(len(content), google_crc32c.value(content))
 
     def extended(self, content: bytes) -> "Proof":
-        """Of a file to which this is appended."""
+        """Return the proof of a file to which this is appended."""
         return Proof(self.length + len(content), google_crc32c.extend(self.crc, content))
 
     def holds_for(self, content: bytes) -> bool:
@@ -42,29 +44,29 @@ class Proof:
 
 
 class ProofFile:
-    """Open from `open` or `create` to `close`. Invariant: `_number` is that of the newest slot."""
+    """A proof file, open from `open` or `create` to `close`. Invariant: `_number` is that of the newest slot."""
 
     def __init__(self, path: Path, descriptor: int, number: int, proofs: tuple[Proof, ...]) -> None:
         self.proofs = proofs
-        """Those of the newest slot: one of them holds for the file."""
+        """Proofs of the newest slot: one of them holds for the file."""
         self._path = path
         self._descriptor = descriptor
         self._number = number
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Raises StorageError when no slot is whole, OSError for what the disk refuses."""
+        """Open a proof file. Raises StorageError when no slot is whole, OSError when the disk fails."""
         number, proofs = _newest(path, path.read_bytes())
         return cls(path, os.open(path, os.O_WRONLY | os.O_CLOEXEC), number, proofs)
 
     @classmethod
     def create(cls, path: Path, proof: Proof) -> Self:
-        """Replaces what is there. Raises StorageError and OSError."""
+        """Create a proof file, replacing any old one. Raises StorageError and OSError."""
         write_proof(path, proof)
         return cls.open(path)
 
     def put(self, *proofs: Proof) -> None:
-        """Into the slot that is not the newest; returns when it is on the disk. Raises OSError."""
+        """Write to the older slot; return when it is on the disk. Raises OSError."""
         number = self._number + 1
         slot = _slot(number, proofs)
         if os.pwrite(self._descriptor, slot, (number % 2) * _SLOT_DISTANCE) != len(slot):
@@ -77,12 +79,12 @@ class ProofFile:
 
 
 def read_proofs(path: Path) -> tuple[Proof, ...]:
-    """Reads the proofs of the newest slot. Raises StorageError when no slot is whole, OSError when the disk fails."""
+    """Read the proofs of the newest slot. Raises StorageError when no slot is whole, OSError when the disk fails."""
     return _newest(path, path.read_bytes())[1]
 
 
 def write_proof(path: Path, proof: Proof) -> None:
-    """A new file in one step. Raises StorageError."""
+    """Write a new file in one step. Raises StorageError."""
     content = bytearray(_FILE_BYTES)
     slot = _slot(2, (proof,))
     content[: len(slot)] = slot

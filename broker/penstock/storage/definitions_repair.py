@@ -1,6 +1,8 @@
-"""Accepts, for people who have no better copy, a definitions file as it lies there: what can be read of it stays, and
-it is proven anew. The next start deletes the queues that it no longer names, with their messages, so no start does this
-by itself. The file as it was stays beside it."""
+"""Accepts a definitions file as it is, for operators who have no better copy.
+
+The readable part stays and gets a new proof. The next start deletes the queues that it no longer names, with their
+messages, so no start does this by itself. The original file stays beside it.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +19,7 @@ _AS_IT_WAS = ".damaged"
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """What a definitions file still says; `problem` is what stands at the first place that cannot be read."""
+    """The readable part of a definitions file; `problem` is the error at the first place that cannot be read."""
 
     queues: tuple[str, ...]
     exchanges: tuple[str, ...]
@@ -26,12 +28,12 @@ class Readable:
 
 
 def look(directory: Path) -> Readable:
-    """Of a vhost's folder. Raises StorageError."""
+    """Read a vhost's folder. Raises StorageError."""
     return _read(directory)[0]
 
 
 def accept(directory: Path) -> Readable:
-    """Raises StorageError, also while a broker uses the directory."""
+    """Accept the file. Raises StorageError, also while a broker uses the directory."""
     with hold_lock(directory.absolute().parent):
         readable, fold, content = _read(directory)
         path = directory / DEFINITIONS

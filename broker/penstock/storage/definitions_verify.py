@@ -1,5 +1,7 @@
-"""Checks whether a start takes the definitions that lie on the disk, and changes nothing: for people who want to know
-before they start a broker, or of a copy. It knows nothing of logs, users and policies."""
+"""Checks whether a start would accept the definitions on the disk, and changes nothing.
+
+It is for operators, before they start a broker or use a copy. It knows nothing of logs, users and policies.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +17,7 @@ _DIGEST_LENGTH = 40
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The definitions of one vhost: how much of each kind can be read, and why a start refuses them."""
+    """Definitions of one vhost: how many of each kind can be read, and why a start would refuse them."""
 
     vhost: str
     directory: str
@@ -26,7 +28,7 @@ class Verified:
 
 
 def verify(directory: Path) -> list[Verified]:
-    """Of one vhost's folder, or of all those in a data directory. Raises StorageError, also while a broker uses it."""
+    """Verify one vhost's folder, or all in a data directory. Raises StorageError, also while a broker uses it."""
     directory = directory.absolute()
     is_vhost = _is_vhost(directory)
     data_directory = directory.parent if is_vhost else directory

@@ -1,7 +1,9 @@
-"""The data directory: who may use it, what lies where, and how the last run ended. One process at a time holds the
-lock. Opening it only reads: `clean` and the boot in `node.json` tell of the last run until `begin`, which a start calls
-when every log is open, so that a start that fails on the way takes no knowledge away. It does not know what is in the
-logs."""
+"""The data directory: its lock, its layout, and how the last run ended.
+
+One process at a time holds the lock. Opening only reads: `clean` and the boot in `node.json` describe the last run
+until `begin`, which a start calls when every log is open, so that a start that fails earlier loses no information. This
+module does not know the content of logs.
+"""
 
 import fcntl
 import hashlib
@@ -26,15 +28,15 @@ BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 NODE = "node.json"
 _USERS, _VHOSTS = "users.json", "vhosts.json"
 _NOTHING: Final = {"policies.json": "[]", "operator_policies.json": "[]", "limits.json": "{}"}
-"""The settings of a vhost that are files, and what each holds that says nothing."""
+"""A vhost's settings files, each with its empty content."""
 _FORMAT: Final = 1
-"""Of `node.json`, and by it of the directory: a version refuses what a newer one wrote."""
+"""Version of `node.json`, and so of the directory: a broker refuses a newer format."""
 _DATA_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """What the directory tells of the run before this one."""
+    """State that the previous run left in the directory."""
 
     is_new: bool
     was_clean: bool
@@ -42,7 +44,7 @@ class LastRun:
 
 
 class DataDirectory:
-    """Holds the lock from `open` to `close`; every path below the directory is made here."""
+    """An open data directory, locked from `open` to `close`; all paths below it are made here."""
 
     def __init__(self, path: Path, lock: int, boot_id: str, node: "_Node | None") -> None:
         self.path = path
@@ -59,7 +61,7 @@ class DataDirectory:
 
     @classmethod
     def open(cls, path: Path, boot_id_file: Path = BOOT_ID_FILE) -> "DataDirectory":
-        """Makes the directory if need be and takes its lock. Raises StorageError when another process has it."""
+        """Make the directory if needed and take its lock. Raises StorageError when another process has it."""
         path = path.absolute()
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o750)
@@ -93,16 +95,19 @@ class DataDirectory:
         return self.path / "clean"
 
     def vhost_directory(self, name: str) -> Path:
-        """Where a vhost lives: a digest, because a vhost's name may hold what a path cannot."""
+        """Return a vhost's directory: a digest, because a vhost's name may have characters that a path cannot."""
         return self.path / directory_name(name)
 
     @property
     def may_have_lost_page_cache(self) -> bool:
-        """Whether what was written and not synced may be gone: the machine went down under the broker."""
+        """Return whether unsynced writes may be lost: the machine went down under the broker."""
         return not (self.last_run.is_new or self.last_run.was_clean or self.last_run.same_boot)
 
     def check_whole(self) -> None:
-        """A file that is missing beside others is an accident, not a new broker. Raises StorageError."""
+        """Check for missing files: one that is missing beside others is an accident, not a new broker.
+
+        Raises StorageError.
+        """
         has_vhosts = self.vhosts_file.exists()
         has_data = any(_is_in_use(entry) for entry in self.path.iterdir() if len(entry.name) == 40)
         if not has_vhosts and (has_data or _VHOSTS in self._files):
@@ -112,41 +117,45 @@ class DataDirectory:
             raise _missing(self.users_file, f"to make the first user again, take it out of `files` in {NODE}")
 
     def has_proof(self, vhost: str) -> bool:
-        """Whether a vhost was listed last, so that it is refused without its definitions' proof and its log."""
+        """Return whether a vhost was listed last, so that it is refused without its definitions' proof and its log."""
         return _proof_name(vhost) in self._files
 
     def check_settings(self, vhost: str) -> None:
-        """Policies or limits that were there and are missing are an accident, too: messages might be confirmed at a
-        lower level. Raises StorageError."""
+        """Check for missing policies or limits: without them messages might be confirmed with a lower durability.
+
+        Raises StorageError.
+        """
         for file, nothing in _NOTHING.items():
             name = f"{directory_name(vhost)}/{file}"
             if name in self._files and not (self.path / name).exists():
                 raise _missing(self.path / name, f"to begin without what was in it, make one that holds {nothing}")
 
     def begin(self, vhosts: Sequence[str]) -> None:
-        """When all logs are open and what a lost page cache made them skip is on the disk: only now may the last run
-        be forgotten. Raises StorageError."""
+        """Replace the record of the last run.
+
+        Call it when all logs are open and the skips after a lost page cache are on the disk. Raises StorageError.
+        """
         if self.last_run.was_clean:
             self._clean_file.unlink(missing_ok=True)
-            sync_directory(self.path)  # from here on a power loss must not find `clean`
+            sync_directory(self.path)  # after this a power failure must not find `clean`
         self._has_begun = True
         self.note_vhosts(vhosts)
 
     def note_vhosts(self, vhosts: Sequence[str]) -> None:
-        """From `begin` on: lists what must be there at the next start. Raises StorageError."""
+        """List the files that the next start requires; from `begin` on. Raises StorageError."""
         if not self._has_begun:
             return
         files = listed_files(self.path, vhosts)
-        self._files = frozenset(files)  # also when they cannot be written: one that was deleted may be made again now
+        self._files = frozenset(files)  # even when they cannot be written: a deleted one may be made again now
         node = {"format": _FORMAT, "boot_id": self._boot_id, "data_id": self.data_id, "files": files}
         write_json(self.path / NODE, node)
 
     def mark_clean(self) -> None:
-        """The last step of a stop: everything is on the disk, so the next start need not doubt it."""
+        """Record a clean stop as its last step: everything is on the disk, so the next start need not check."""
         write_file(self._clean_file, b"")
 
     def close(self) -> None:
-        """Gives the lock back."""
+        """Release the lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -162,8 +171,10 @@ class DataDirectory:
 
 @contextmanager
 def hold_lock(path: Path) -> Iterator[None]:
-    """Keeps brokers away from a data directory, and is kept away by one that uses it: raises StorageError. A directory
-    without a lock was never a broker's."""
+    """Keep brokers out of a data directory; raise StorageError when one uses it.
+
+    A directory without a lock was never a broker's.
+    """
     if not (path / ".lock").exists():
         yield
         return
@@ -176,8 +187,10 @@ def hold_lock(path: Path) -> Iterator[None]:
 
 @contextmanager
 def share_lock(path: Path) -> Iterator[None]:
-    """Keeps brokers away from a data directory that is only read: raises StorageError when one uses it. A directory
-    without a lock was never a broker's."""
+    """Keep brokers out of a data directory that is only read; raise StorageError when one uses it.
+
+    A directory without a lock was never a broker's.
+    """
     try:
         lock = os.open(path / ".lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -209,15 +222,17 @@ def _missing(path: Path, last_resort: str) -> StorageError:
 
 
 def listed_proofs(data_directory: Path) -> frozenset[str]:
-    """The names of the vhosts' directories whose proof `node.json` lists. Raises StorageError."""
+    """Return the names of the vhosts' directories whose proof `node.json` lists. Raises StorageError."""
     node = _read_node(data_directory / NODE)
     files = node.files if node is not None else frozenset[str]()
     return frozenset(name.removesuffix(f"/{PROOF}") for name in files if name.endswith(f"/{PROOF}"))
 
 
 def listed_files(data_directory: Path, vhosts: Sequence[str]) -> list[str]:
-    """The files that `node.json` lists: if one of them is missing, the next start is refused.
-    Settings that were never made are not missed."""
+    """Return the files that `node.json` lists: if one of them is missing, the next start is refused.
+
+    Settings that were never made are not listed.
+    """
     settings = (f"{directory_name(vhost)}/{file}" for vhost in vhosts for file in _NOTHING)
     return [
         _USERS,
@@ -232,12 +247,12 @@ def _proof_name(vhost: str) -> str:
 
 
 def _is_in_use(path: Path) -> bool:
-    """Not one that is just being made or deleted."""
+    """Return whether a vhost's directory is in use, not just being made or deleted."""
     return (path / "definitions.amqp").exists() and not (path / ".deleted").exists()
 
 
 def directory_name(vhost: str) -> str:
-    """The name of a vhost's directory."""
+    """Return the name of a vhost's directory."""
     return hashlib.sha1(vhost.encode(), usedforsecurity=False).hexdigest()
 
 
@@ -253,13 +268,13 @@ def _locked(path: Path) -> int:
         os.close(descriptor)
         raise refusal from error
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)  # for the message above only: the lock is the kernel's
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)  # only for the message above: the kernel holds the lock
     return descriptor
 
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """What `node.json` holds; ids are empty where it has none that can be used."""
+    """Content of `node.json`; ids are empty where it has no usable one."""
 
     boot_id: str
     data_id: str
@@ -267,7 +282,7 @@ class _Node:
 
 
 def _read_node(path: Path) -> _Node | None:
-    """Keys may be missing: versions wrote fewer, and a backup is restored without a boot."""
+    """Read `node.json`. Keys may be missing: older versions wrote fewer, and a backup is restored without a boot."""
     try:
         found = read_json(path)
     except FileNotFoundError:

@@ -1,5 +1,7 @@
-"""Between what `metadata` wants to persist and what `storage` writes: the same changes under the names of two rooms
-that do not know each other. Policies go to files of their own."""
+"""Converts between the entries of `metadata` and the changes of `storage`, which do not know each other.
+
+Policies go to files of their own.
+"""
 
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from penstock.storage.policies_json import PolicyRecord, read_policies
 
 
 def change_of(entry: Entry) -> Change:
-    """What the file writes for an entry."""
+    """Return the change that the file stores for an entry."""
     match entry:
         case PersistExchange(exchange):
             return Declared(exchange)
@@ -48,7 +50,7 @@ def record_of(policy: Policy) -> PolicyRecord:
 
 
 def policies_of(path: Path, vhost: str, *, is_operator: bool) -> PersistPolicies:
-    """What a file of policies holds. Raises StorageError for what cannot be honoured."""
+    """Return the policies in a file. Raises StorageError for unsupported ones."""
     policies: list[Policy] = []
     for record in read_policies(path):
         try:
@@ -61,7 +63,7 @@ def policies_of(path: Path, vhost: str, *, is_operator: bool) -> PersistPolicies
 
 
 def limits_of(path: Path, vhost: str) -> PersistLimits:
-    """What a file of limits holds. Raises StorageError."""
+    """Return the limits in a file. Raises StorageError."""
     try:
         return PersistLimits(read_limits(vhost, read_limits_file(path)))
     except RefusedError as refusal:
@@ -69,14 +71,14 @@ def limits_of(path: Path, vhost: str) -> PersistLimits:
 
 
 def policy_of(vhost: str, record: PolicyRecord, *, is_operator: bool) -> Policy:
-    """Raises refusals."""
+    """Return the policy of a record. Raises refusals."""
     policy = make_policy(record.name, record.pattern, record.apply_to, record.priority, record.definition)
     check_policy(vhost, policy, is_operator=is_operator)
     return policy
 
 
 def entry_of(change: Change) -> Entry:
-    """The entry that the file wrote down."""
+    """Return the entry that the file stored as this change."""
     match change:
         case Declared(thing):
             return PersistExchange(thing) if isinstance(thing, Exchange) else PersistQueue(thing)

@@ -1,6 +1,8 @@
-"""JSON files that people may edit while the broker is down. Writing is atomic (a reader sees the old or the new file,
-also after power loss) and keeps the order of what it is given; reading a broken file is an error that says where it is
-broken, never an empty broker. It does not know what the files mean."""
+"""JSON files that operators may edit while the broker is down.
+
+A write is atomic (a reader sees the old or the new file, even after a power failure) and keeps the order of its input.
+A broken file is an error that names the place, never an empty broker. This module does not know what the files mean.
+"""
 
 import contextlib
 import errno
@@ -14,7 +16,10 @@ JSON_BYTES_MAX = 256 * 1024 * 1024
 
 
 def read_json(path: Path) -> object:
-    """The file's value. Raises StorageError naming file, line and column; FileNotFoundError is left to the caller."""
+    """Return the file's value.
+
+    Raises StorageError naming file, line and column; the caller handles FileNotFoundError.
+    """
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -82,7 +87,7 @@ def _file(path: Path) -> Thing:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Puts the value into the file, whole or not at all. Blocks until it is on the disk."""
+    """Replace the file by the value, whole or not at all. Blocks until it is on the disk."""
     content = (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
     write_file(path, content)
 
@@ -118,7 +123,7 @@ def kind_of(error: OSError) -> type[StorageError]:
 
 
 def write_all(descriptor: int, content: bytes | bytearray) -> None:
-    """Writes every byte: one `write` may take fewer than it is given."""
+    """Write every byte: one `write` may take fewer than it is passed."""
     view = memoryview(content)
     while view:
         written = os.write(descriptor, view)
@@ -126,7 +131,7 @@ def write_all(descriptor: int, content: bytes | bytearray) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Makes created, renamed and removed names of a directory durable."""
+    """Make created, renamed and removed names of a directory durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

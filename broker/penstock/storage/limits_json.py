@@ -1,4 +1,4 @@
-"""`limits.json` of a vhost, as LavinMQ writes it: one object of numbers. What they bound is not known here."""
+"""`limits.json` of a vhost, in LavinMQ's format: one object of numbers. This module does not know what they limit."""
 
 from pathlib import Path
 from typing import Final
@@ -10,7 +10,7 @@ LIMITS: Final = "limits.json"
 
 
 def read_limits_file(path: Path) -> dict[str, object]:
-    """A file that is not there bounds nothing. Raises StorageError."""
+    """Return the limits; a missing file has none. Raises StorageError."""
     try:
         value = read_json(path)
     except FileNotFoundError:

@@ -1,6 +1,8 @@
-"""Writes a new log in one go, before any broker has it: segments full of messages, as `docs/format.md` draws them. It
-is for imports alone; a log that a broker has opened is written to by the engine and by nobody else. A start reads what
-is written here as it reads its own."""
+"""Writes a new log in one go, before any broker opens it: segments full of messages, as in `docs/format.md`.
+
+Only imports use it: after a broker has opened a log, only the engine writes to it. A start reads these files like its
+own.
+"""
 
 import os
 from pathlib import Path
@@ -31,7 +33,10 @@ _HEADER_BYTES: Final = _HEADER.size + _CRC.size
 
 
 class LogWriter:
-    """Invariant: `_position` is where the next record stands; the segment's first record stands at `_first`."""
+    """Writer of a log.
+
+    Invariant: `_position` is that of the next record, `_first` that of the segment's first record.
+    """
 
     def __init__(self, directory: Path, segment_bytes_max: int = SEGMENT_BYTES_MAX) -> None:
         self._directory = directory
@@ -45,8 +50,10 @@ class LogWriter:
     def append(
         self, target: tuple[int, int], stored_at_ms: int, names: tuple[bytes, bytes], properties: bytes, body: bytes
     ) -> None:
-        """`target` is the queue's number and the message's in it; `names` are exchange and routing key. Raises
-        TooLargeError."""
+        """Append a message. Raises TooLargeError.
+
+        `target` is the queue's number and the message's sequence in it; `names` are exchange and routing key.
+        """
         exchange, key = names
         is_long = len(properties) > 0xFFFF
         head = b"".join(
@@ -67,7 +74,7 @@ class LogWriter:
         self._put(_KIND_MESSAGE, _LONG_PROPERTIES if is_long else 0, 1, head, payload)
 
     def close(self) -> None:
-        """Writes the last segment; nothing of it is durable before. Raises OSError."""
+        """Write the last segment; nothing of it is durable before. Raises OSError."""
         self._end_segment()
 
     def _put(self, kind: int, flags: int, count: int, head: bytes, payload: bytes) -> None:

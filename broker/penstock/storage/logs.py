@@ -1,5 +1,7 @@
-"""Looks into the log of a stopped vhost, for people who want to know what is in it or whether it is whole, and mends
-it. Queues are named as the definitions beside the log name them, or by number when those cannot be read."""
+"""Inspects, verifies and repairs the log of a stopped vhost.
+
+Queues have the names of the definitions beside the log, or numbers when those cannot be read.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +14,14 @@ from penstock.storage.amqp_frames import Declared
 from penstock.storage.definitions_amqp import read_changes
 from penstock.storage.directory import hold_lock, share_lock
 
-# The segment that a repair appends to: small, for it holds a few settlements.
+# The segment that a repair appends to: small, because it holds a few settlements.
 _SEGMENT_BYTES_MIN = 1024 * 1024
 _SEGMENT_BYTES_MAX = 64 * 1024 * 1024
-# In a vhost's folder: the logs that queues have of their own, each in a folder named by the queue's number.
+# In a vhost's folder: the logs of queues that have their own, each in a folder named by the queue's number.
 OWN_LOGS = "shards"
-# Any of these names a directory with a log.
+# Any of these identifies a directory with a log.
 _OF_A_LOG = ("definitions.amqp", "msgs.*", "checkpoint.*")
-# A virtual host's directory is named by a digest.
+# The name of a virtual host's directory is a digest.
 _DIGEST_LENGTH = 40
 # A data directory, a virtual host, `shards`, a log.
 _DEPTH_MAX = 3
@@ -36,16 +38,18 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """`set_aside` are the files that no start reads any more."""
+    """Result of a repair; `set_aside` are the files that no start reads any more."""
 
     dropped: tuple[Dropped, ...]
     set_aside: tuple[str, ...]
 
 
 def inspect(directory: Path, *, verify: bool) -> list[dict[str, Any]]:
-    """One entry a segment; with `verify` every byte of every record is checked. A data directory stands for all its
-    virtual hosts; the logs that queues of a virtual host have of their own come after its own. Raises StorageError,
-    also while a broker uses the directory."""
+    """Return one entry per segment; with `verify` check every byte of every record.
+
+    A data directory stands for all its virtual hosts; the own logs of a virtual host's queues come after its log.
+    Raises StorageError, also while a broker uses the directory.
+    """
     segments: list[dict[str, Any]] = []
     vhosts = _vhosts(directory)
     with share_lock(_data_directory(directory)):
@@ -70,7 +74,7 @@ def _inspect_vhost(directory: Path, vhost: Path, verify: bool) -> list[dict[str,
 
 
 def repair(directory: Path) -> Repaired:
-    """Drops what lives and cannot be read. Raises StorageError, also while a broker uses the directory."""
+    """Drop live messages that cannot be read. Raises StorageError, also while a broker uses the directory."""
     dropped: list[Dropped] = []
     set_aside: list[str] = []
     vhosts = _vhosts(directory)
@@ -87,7 +91,7 @@ def repair(directory: Path) -> Repaired:
 
 
 def _vhosts(directory: Path) -> list[Path]:
-    """The directory itself when a log lies in it, else those in it that have one. Raises StorageError without any."""
+    """Return the directory itself when it has a log, else the ones in it that have. Raises StorageError without any."""
     if _has_log(directory):
         return [directory]
     within = sorted(path for path in directory.iterdir() if len(path.name) == _DIGEST_LENGTH and _has_log(path))
@@ -105,14 +109,14 @@ def _has_log(path: Path) -> bool:
 
 
 def _data_directory(directory: Path) -> Path:
-    """The nearest directory with a lock: a broker's data directory. Without one nothing can use the log."""
+    """Return the nearest directory with a lock, a broker's data directory. Without one nothing can use the log."""
     directory = directory.absolute()
     above = [directory, *directory.parents[:_DEPTH_MAX]]
     return next((path for path in above if (path / ".lock").exists()), directory)
 
 
 def _logs(directory: Path) -> list[Path]:
-    """The vhost's log, and those of its queues' own by their numbers."""
+    """Return the vhost's log, and the own logs of its queues by number."""
     folder = directory / OWN_LOGS
     own = [path for path in folder.iterdir() if path.name.isdecimal()] if folder.is_dir() else []
     return [directory, *sorted(own, key=lambda path: int(path.name))]
@@ -123,7 +127,10 @@ def _place(directory: Path, log: Path, file: str) -> str:
 
 
 def _queue_names(directory: Path) -> dict[int, str]:
-    """Ids never name another queue, so deleted ones keep their names as long as the file has them."""
+    """Return queue names by id.
+
+    Ids are never reused, so deleted queues keep their names as long as the file has them.
+    """
     path = directory / "definitions.amqp"
     try:
         changes, _ = read_changes(path, path.read_bytes())

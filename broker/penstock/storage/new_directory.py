@@ -1,5 +1,8 @@
-"""Makes a directory that is whole or not there: claimed when it is empty, filled, synced, and emptied again when
-filling it failed. It does not know what goes into it."""
+"""Makes a directory that is whole or absent.
+
+It is claimed when it is empty, filled, synced, and emptied again when filling it failed. This module does not know the
+content.
+"""
 
 import contextlib
 import os
@@ -13,7 +16,7 @@ from penstock.model.errors import PreconditionFailedError, StorageError, Thing
 
 @contextmanager
 def new_directory(target: Path) -> Iterator[None]:
-    """Raises PreconditionFailedError when the directory holds something, and StorageError for what the disk refuses."""
+    """Claim a directory. Raises PreconditionFailedError when it is not empty, and StorageError when the disk fails."""
     was_there = _claim(target)
     try:
         yield
@@ -26,7 +29,7 @@ def new_directory(target: Path) -> Iterator[None]:
 
 
 def sync_all(folder: Path) -> None:
-    """Puts everything below it on the disk."""
+    """Sync everything below a folder."""
     for path in (folder, *folder.rglob("*")):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -36,7 +39,7 @@ def sync_all(folder: Path) -> None:
 
 
 def _claim(target: Path) -> bool:
-    """Makes the directory, or sees that it is empty; says whether it was there."""
+    """Make the directory, or check that it is empty; return whether it existed."""
     try:
         target.mkdir(mode=0o750)
     except FileExistsError:
@@ -51,7 +54,7 @@ def _claim(target: Path) -> bool:
 
 
 def _discard(target: Path, *, keep: bool) -> None:
-    # A disk that refused to take it may refuse this too; the first error is the one to report.
+    # A disk that failed before may fail here too; the first error is the one to report.
     with contextlib.suppress(OSError):
         for path in target.iterdir():
             if path.is_dir():

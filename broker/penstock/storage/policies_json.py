@@ -1,6 +1,8 @@
-"""`policies.json` and `operator_policies.json` of a vhost, as LavinMQ writes them: a list of objects with name,
-pattern, apply-to, priority and definition. Checked field by field, with the place of what is wrong; what a definition's
-keys mean is not known here."""
+"""`policies.json` and `operator_policies.json` of a vhost, in LavinMQ's format.
+
+They are lists of objects with name, pattern, apply-to, priority and definition, checked field by field; an error names
+the place. This module does not know the meaning of a definition's keys.
+"""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +25,7 @@ class PolicyRecord:
 
 
 def read_policies(path: Path) -> list[PolicyRecord]:
-    """A file that is not there holds none. Raises StorageError."""
+    """Return the policies; a missing file has none. Raises StorageError."""
     return [_policy(place) for place in read_places(path)]
 
 

@@ -1,6 +1,8 @@
-"""`users.json` and `vhosts.json` as records: what they hold, checked field by field, with the place of what is wrong.
+"""`users.json` and `vhosts.json` as records, checked field by field; an error names the place.
+
 `tags` is a list of names and a permission has the keys configure, write and read; LavinMQ's `"a,b"` and `config` are
-read as well and written back in our form. What tags and patterns mean is not known here."""
+read as well and written back in our form. This module does not know the meaning of tags and patterns.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -38,7 +40,7 @@ class UserRecord:
 
 
 def read_users(path: Path) -> list[UserRecord] | None:
-    """None when there is no such file yet."""
+    """Return the users; None when there is no such file yet."""
     items = _read_list(path)
     if items is None:
         return None
@@ -71,7 +73,7 @@ def _object_of(user: UserRecord) -> dict[str, object]:
 
 
 def read_vhosts(path: Path) -> list[str] | None:
-    """Names in the file's order; None when there is no such file yet."""
+    """Return names in the file's order; None when there is no such file yet."""
     items = _read_list(path)
     if items is None:
         return None
@@ -90,7 +92,7 @@ def write_vhosts(path: Path, names: list[str]) -> None:
 
 
 class Place:
-    """An object of a file, and the way to it, for messages."""
+    """An object of a file, and its path in the file, for messages."""
 
     def __init__(self, path: Path, way: str, value: object) -> None:
         self._path = path
@@ -106,7 +108,7 @@ class Place:
         )
 
     def only(self, *keys: str) -> None:
-        """A key nobody reads is a slip of the pen, and would be lost with the next writing."""
+        """Refuse an unknown key: it is probably misspelled, and the next write would drop it."""
         for key in self._fields.keys() - set(keys):
             raise self.wrong(key, f"is no key that belongs here; known are {', '.join(keys)}")
 
@@ -146,7 +148,7 @@ class Place:
         return {name: Place(self._path, f"{self._way}.{key}[{name!r}]", item) for name, item in value.items()}
 
     def places(self, read: "Callable[[Place], T]") -> "dict[str, T]":
-        """Of an object all of whose values are objects of one kind."""
+        """Read an object all of whose values are objects of one kind."""
         return {name: read(Place(self._path, f"{self._way}[{name!r}]", item)) for name, item in self._fields.items()}
 
 
@@ -174,7 +176,7 @@ def _permission(place: Place) -> PermissionRecord:
 
 
 def read_places(path: Path) -> list[Place]:
-    """The objects of a list; a file that is not there has none. No two may have one name."""
+    """Return the objects of a list; a missing file has none. Names must be unique."""
     places = [Place(path, f"[{index}]", item) for index, item in enumerate(_read_list(path) or [])]
     _check_unique(path, [place.text("name") for place in places])
     return places

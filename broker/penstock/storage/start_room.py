@@ -1,8 +1,9 @@
-"""The room that a start needs on the disk, looked for before the first log is opened, which changes it.
+"""Checks the disk space that a start needs before the first log is opened, which changes it.
 
-The broker keeps that much free for itself, and far more; what is left may be less only when other programs filled the
-disk. Then the start is refused as a whole: it would fail at some log, after the others had taken what is left. Another
-program may still take the room a moment later, which the log that misses it tells."""
+The broker reserves that much and far more, so less is left only when other programs filled the disk. Then the whole
+start is refused: it would fail at some log, after the others had used the remaining space. Another program may still
+take the space a moment later; then the log concerned reports it.
+"""
 
 import os
 from collections.abc import Sequence
@@ -11,14 +12,16 @@ from pathlib import Path
 from penstock.model.errors import DiskFullError, Thing
 from penstock.storage.logs import OWN_LOGS
 
-# Each log begins a segment, which takes its first page and the one with the copy of its header.
+# Each log begins a segment: its first page, and the page with the copy of its header.
 _PAGES_OF_A_LOG = 2
 _PAGE_BYTES_MIN = 4096
 
 
 def check_room(data_dir: Path, vhosts: Sequence[Path]) -> None:
-    """Blocks. `vhosts` are the folders whose logs are to be opened, with those that their queues have of their own.
-    Raises DiskFullError."""
+    """Check the space for logs. Blocks. Raises DiskFullError.
+
+    `vhosts` are the folders whose logs are opened, with the own logs of their queues.
+    """
     logs = sum(1 + _own_logs(vhost) for vhost in vhosts)
     found = os.statvfs(data_dir)
     of_a_log = _PAGES_OF_A_LOG * max(found.f_frsize, _PAGE_BYTES_MIN)

@@ -1,5 +1,7 @@
-"""`user_limits.json` of a data directory: an object of users, each an object of numbers. What they bound is not known
-here."""
+"""`user_limits.json` of a data directory: an object of users, each an object of numbers.
+
+This module does not know what they limit.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +14,7 @@ USER_LIMITS: Final = "user_limits.json"
 
 
 def read_user_limits_file(path: Path) -> dict[str, dict[str, object]]:
-    """A file that is not there bounds nobody. Raises StorageError."""
+    """Return the limits; a missing file has none. Raises StorageError."""
     try:
         value = read_json(path)
     except FileNotFoundError:

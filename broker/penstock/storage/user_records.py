@@ -1,4 +1,4 @@
-"""Between the users of a broker and the records of `users.json`."""
+"""Converts between the users of a broker and the records of `users.json`."""
 
 from pathlib import Path
 from types import MappingProxyType
@@ -12,7 +12,7 @@ from penstock.storage.records_json import PermissionRecord, TopicRecord, UserRec
 
 
 def user_of(path: Path, record: UserRecord) -> User:
-    """Raises StorageError for what cannot be honoured."""
+    """Return the user of a record. Raises StorageError for an unsupported one."""
     algorithm = algorithm_named(record.hashing_algorithm, record.password_hash)
     try:
         # A costly digest that an earlier version accepted stays: a start must not fail, though the user cannot log in.

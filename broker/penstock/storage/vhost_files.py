@@ -1,6 +1,9 @@
-"""The directory of one vhost: its name, its definitions, its policies. Making one is complete on the disk before
-`vhosts.json` names it; deleting one happens after `vhosts.json` forgot it. Meanwhile it is marked by `.deleted`: marked
-and named by nobody it is rubbish. What it should hold and does not is an accident, never a reason to begin anew."""
+"""The directory of one vhost: its name, its definitions, its policies.
+
+Its creation is complete on the disk before `vhosts.json` names it; its deletion begins after `vhosts.json` dropped it.
+Meanwhile it is marked by `.deleted`: a marked directory that is not named is garbage. A missing file is an accident,
+never a reason to start afresh.
+"""
 
 import contextlib
 import os
@@ -21,7 +24,7 @@ _OF_A_LOG = re.compile(r"msgs\.\d{10,}(\.\d+)?|checkpoint\.\d{10,}")
 
 
 def create_vhost_directory(path: Path, name: str) -> None:
-    """Makes an empty one; what an interrupted creation or deletion left there goes first. Blocks."""
+    """Make an empty directory; first remove the rest of an interrupted creation or deletion. Blocks."""
     try:
         if path.exists():
             _check_rubbish(path, name)
@@ -37,8 +40,10 @@ def create_vhost_directory(path: Path, name: str) -> None:
 
 
 def open_vhost_directory(path: Path, name: str, *, is_proven: bool = False) -> tuple[DefinitionsFile, list[Change]]:
-    """Reads what is there and refuses what cannot be honoured. `is_proven` says that its definitions have a proof, and
-    that its log was opened before. Blocks. Raises StorageError."""
+    """Read the directory and refuse unsupported content. Blocks. Raises StorageError.
+
+    `is_proven` says that its definitions have a proof, and that its log was opened before.
+    """
     if not path.is_dir():
         raise StorageError(
             Thing("vhost", name), f"has no directory {path}", "put it back, or remove the vhost from vhosts.json"
@@ -55,7 +60,7 @@ def open_vhost_directory(path: Path, name: str, *, is_proven: bool = False) -> t
         raise StorageError(
             Thing("vhost", name), f"has a directory {path} of vhost {shown!r}", "put the right one there"
         )
-    # Without a segment nothing lives in a log: a checkpoint says so. What lies beside segments, as indexes, does not.
+    # A log without live messages may have no segment, but it has a checkpoint. Other files, as indexes, do not count.
     if is_proven and not any(_OF_A_LOG.fullmatch(found.name) for found in path.glob("*")):
         raise StorageError(
             Thing("log", str(path)),
@@ -71,14 +76,14 @@ def open_vhost_directory(path: Path, name: str, *, is_proven: bool = False) -> t
 
 
 def delete_vhost_directory(path: Path) -> None:
-    """Blocks. A directory that is gone already is fine."""
+    """Delete the directory; a missing one is fine. Blocks."""
     try:
         for entry in list(os.scandir(path)):
             if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path)
             elif entry.name != _DELETED:
                 Path(entry.path).unlink(missing_ok=True)
-        # The mark goes last: what is left of a removal that fails is known for rubbish.
+        # The mark goes last: a failed removal leaves a directory that is still known as garbage.
         (path / _DELETED).unlink(missing_ok=True)
         path.rmdir()
         sync_directory(path.parent)
@@ -89,8 +94,10 @@ def delete_vhost_directory(path: Path) -> None:
 
 
 def remove_strays(data_directory: Path, names_of_directories: set[str]) -> list[str]:
-    """Removes vhost directories that an interrupted creation or deletion left. Blocks. Only what has the look of one
-    goes, and one that cannot be removed waits for the next start."""
+    """Remove vhost directories left by an interrupted creation or deletion. Blocks.
+
+    Only a directory that looks like one goes; if it cannot be removed it waits for the next start.
+    """
     removed: list[str] = []
     for entry in os.scandir(data_directory):
         is_vhost = len(entry.name) == 40 and entry.is_dir(follow_symlinks=False)
@@ -102,7 +109,7 @@ def remove_strays(data_directory: Path, names_of_directories: set[str]) -> list[
 
 
 def mark_deleted(path: Path) -> None:
-    """Says, before its files go, that this directory may be finished off at the next start."""
+    """Mark a directory, before its files go, so that the next start can finish the deletion."""
     write_file(path / _DELETED, b"")
 
 
@@ -111,7 +118,10 @@ def is_marked_deleted(path: Path) -> bool:
 
 
 def unmark_deleted(path: Path) -> None:
-    """The vhost is named, so it was made to the end, or its deletion was interrupted before it was answered."""
+    """Remove the mark of a named vhost.
+
+    Its creation was complete, or its deletion was interrupted before it was answered.
+    """
     if is_marked_deleted(path):
         (path / _DELETED).unlink()
         sync_directory(path)
