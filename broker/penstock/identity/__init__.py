@@ -1,5 +1,8 @@
-"""Principals and their permissions: users, passwords, tokens, certificates. Decisions are made from
-values alone; `sign_in`, `http_backend` and `token_keys` ask other servers. No module here reads or writes a file."""
+"""Principals and their permissions: users, passwords, tokens, certificates.
+
+Decisions are made from values alone; `sign_in`, `http_backend` and `token_keys` ask other servers. No module here reads
+or writes a file.
+"""
 
 from penstock.identity.credentials import CredentialCache
 from penstock.identity.passwords import hash_password, verify_password

@@ -1,5 +1,8 @@
-"""Finds the user whom a client's certificate names. The handshake has checked who signed it and that it is not over;
-here its name becomes one of `users.json`, who needs no password for it."""
+"""Finds the user whom a client's certificate names.
+
+The handshake has checked the signature and the dates. Here the certificate's name becomes a user of `users.json`, who
+needs no password.
+"""
 
 from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
@@ -15,14 +18,14 @@ _KINDS: Final = {"san_dns": x509.DNSName, "san_email": x509.RFC822Name, "san_uri
 
 
 class Certificates:
-    """`rule` says which name of a certificate is the user's; of several the first counts."""
+    """Users by certificate; `rule` says which name of a certificate is the user's, and the first of several counts."""
 
     def __init__(self, rule: Rule, find: Callable[[str], User | None]) -> None:
         self._rule = rule
         self._find = find
 
     def find(self, certificate: bytes) -> User:
-        """Raises NotAuthenticatedError."""
+        """Return the user of a certificate. Raises NotAuthenticatedError."""
         name = name_in(certificate, self._rule)
         user = self._find(name) if name else None
         if user is None:
@@ -31,7 +34,7 @@ class Certificates:
 
 
 def name_in(certificate: bytes, rule: Rule) -> str:
-    """The name that the rule picks from a certificate (DER); empty when there is none."""
+    """Return the name that the rule picks from a certificate (DER); empty when it has none."""
     if rule == "none":
         return ""
     try:

@@ -1,6 +1,8 @@
-"""Remembers which credentials were verified, so that argon2id is paid once per user and process, not once per call.
-It holds keyed digests, never passwords; the stored hash is part of the digest, so a changed password is forgotten by
-itself."""
+"""Caches verified credentials, so that argon2id runs once per user and process, not once per call.
+
+It holds keyed digests, never passwords; the stored hash is part of the digest, so a changed password invalidates the
+entry.
+"""
 
 import hashlib
 
@@ -22,11 +24,11 @@ class CredentialCache:
         return len(self._digests)
 
     def digest(self, name: str, password: str, password_hash: str) -> bytes:
-        """What stands for these credentials here; also fit to tell whether two checks are the same."""
+        """Return a digest of these credentials, which also identifies identical checks."""
         digest = hashlib.blake2b(key=self._key, digest_size=32)
         for part in (name, password, password_hash):
             content = part.encode("utf-8", "surrogateescape")
-            digest.update(len(content).to_bytes(8, "little"))  # or "ab","c" would equal "a","bc"
+            digest.update(len(content).to_bytes(8, "little"))  # otherwise "ab","c" would equal "a","bc"
             digest.update(content)
         return digest.digest()
 

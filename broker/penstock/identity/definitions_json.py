@@ -1,5 +1,4 @@
-"""Users, permissions and topic permissions as the definitions JSON has them: entries are checked, and each
-problem is reported in a sentence."""
+"""Users, permissions and topic permissions in definitions JSON; each invalid entry is reported in a sentence."""
 
 from typing import Any
 
@@ -68,7 +67,7 @@ def read_user(entry: dict[str, Any]) -> User:
 
 
 def read_limits_of_user(entry: dict[str, Any]) -> UserLimits | None:
-    """None when it says nothing of them: what is there stays."""
+    """Return the limits; None when the entry has none: existing ones stay."""
     limits = entry.get("limits")
     if limits is None:
         return None
@@ -91,7 +90,7 @@ def read_topic(entry: dict[str, Any]) -> tuple[str, str, str, TopicPermission]:
 
 
 def _user_of(entry: dict[str, Any]) -> object:
-    """LavinMQ's offline export calls it `name`."""
+    """Return the user, which LavinMQ's offline export calls `name`."""
     return entry.get("user", entry.get("name"))
 
 

@@ -1,5 +1,8 @@
-"""How much one check of a password may cost. A digest says itself how costly it is, so that one which was imported
-could hold the broker's few checkers for seconds at each guess: above these bounds it is refused, and never checked."""
+"""Cost limits of one password check.
+
+A digest states its own cost, so an imported one could occupy the broker's few checkers for seconds at each guess. Above
+these limits it is refused and never checked.
+"""
 
 from dataclasses import dataclass
 from typing import Final
@@ -7,14 +10,14 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class DigestBounds:
-    """About ten times the cost of the broker's own digests."""
+    """Limits of about ten times the cost of the broker's own digests."""
 
     argon2_memory_kib: int = 65_536
-    """64 MiB, of RFC 9106's second choice; each check takes it from the memory that messages have."""
+    """64 MiB, of RFC 9106's second choice; each check takes it from the memory for messages."""
     argon2_passes: int = 4
     argon2_lanes: int = 4
     bcrypt_cost: int = 12
-    """One more doubles the time; libraries make digests of 10 to 12 unless they are told otherwise."""
+    """Each step doubles the time; libraries use 10 to 12 by default."""
 
     def __str__(self) -> str:
         memory = f"{self.argon2_memory_kib // 1_024} MiB, {self.argon2_passes} passes and {self.argon2_lanes} lanes"

@@ -1,5 +1,7 @@
-"""Digests of passwords as RabbitMQ and LavinMQ store them, so that users move over with what they have: salted SHA-256,
-SHA-512 and MD5, and bcrypt. They are only checked here, never made; whoever logs in by one gets an argon2id digest."""
+"""Password digests of RabbitMQ and LavinMQ, so that users can move over: salted SHA-256, SHA-512, MD5, and bcrypt.
+
+They are only checked here, never made; a user who logs in with one gets an argon2id digest.
+"""
 
 import base64
 import binascii
@@ -24,24 +26,24 @@ _BCRYPT: Final = re.compile(r"\$2[abxy]\$(?P<cost>[0-9]{2})\$[./A-Za-z0-9]{53}")
 
 
 def algorithm_of(name: str) -> str:
-    """The one name of an algorithm that others write in many ways; what is unknown stays as it is."""
+    """Return the canonical name of an algorithm, which others spell in many ways; an unknown one is unchanged."""
     lowered = name.lower()
     return next((known for ending, known in _BY_ENDING.items() if lowered.endswith(ending)), name)
 
 
 def is_digest(password_hash: str, algorithm: str) -> bool:
-    """Whether a password could ever be checked against it."""
+    """Return whether a password can be checked against it."""
     if algorithm == BCRYPT:
         return bcrypt_cost(password_hash) is not None
     return _salted(password_hash, algorithm) is not None
 
 
 def is_right(password_hash: str, algorithm: str, password: bytes) -> bool:
-    """A digest that is none is wrong and no error."""
+    """Check a password; an invalid digest is a wrong password and no error."""
     if not is_digest(password_hash, algorithm):
         return False
     if algorithm == BCRYPT:
-        # bcrypt looks at 72 bytes only: a longer password is wrong rather than cut, and takes the same time.
+        # bcrypt uses 72 bytes only: a longer password is wrong rather than cut, and takes the same time.
         shown = password[:BCRYPT_PASSWORD_BYTES_MAX]
         return _is_bcrypt(password_hash, shown) and len(password) <= BCRYPT_PASSWORD_BYTES_MAX
     salted = _salted(password_hash, algorithm)
@@ -51,14 +53,14 @@ def is_right(password_hash: str, algorithm: str, password: bytes) -> bool:
 
 
 def bcrypt_cost(password_hash: str) -> int | None:
-    """Return the binary logarithm of its rounds; None for what is no digest of bcrypt."""
+    """Return the binary logarithm of its rounds; None for an invalid bcrypt digest."""
     found = _BCRYPT.fullmatch(password_hash)
     cost = int(found["cost"]) if found is not None else 0
     return cost if 4 <= cost <= 31 else None
 
 
 def bcrypt_decoy(cost: int) -> str:
-    """Return a digest of that cost that no password fits."""
+    """Return a digest of that cost that no password matches."""
     return f"$2b${cost:02}{_DECOY_END}"
 
 
@@ -69,7 +71,7 @@ def _is_bcrypt(password_hash: str, password: bytes) -> bool:
 
 
 def _salted(password_hash: str, algorithm: str) -> tuple[bytes, bytes] | None:
-    """Salt and digest: the digest is what has its length at the end."""
+    """Return salt and digest; the digest is the last bytes, of its known length."""
     try:
         content = base64.b64decode(_OLD_PREFIX.sub("", password_hash, count=1), validate=True)
     except (binascii.Error, ValueError):

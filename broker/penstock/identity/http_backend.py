@@ -1,7 +1,9 @@
-"""Asks a server of the operator's who comes in and what they may, with the questions and answers of RabbitMQ's
-auth-backend-http: a form with POST, and `allow` or `deny` in the answer's body, for users followed by their tags.
-Answers hold for a few seconds, so that a declare does not wait for the same question each time, and a question that
-many have at once is asked once. How many may wait for answers is bounded."""
+"""Authenticates and authorizes by the operator's HTTP server, with the protocol of RabbitMQ's auth-backend-http.
+
+A question is a form with POST; the body of the answer is `allow` or `deny`, for users followed by their tags. Answers
+hold for a few seconds, so that a declare does not wait for the same question each time, and concurrent identical
+questions are sent once. The number of waiting calls is bounded.
+"""
 
 import hashlib
 import os
@@ -21,7 +23,7 @@ from penstock.model.errors import FaultError, NotAuthenticatedError, Thing
 from penstock.model.records import Access
 
 Ask = Callable[[str, Mapping[str, str]], Awaitable[str]]
-"""Posts a form and gives the body of the answer. Raises FaultError."""
+"""Posts a form and returns the body of the answer. Raises FaultError."""
 
 ANSWERS_MAX: Final = 65_536
 _TAGS: Final = {tag.value: tag for tag in Tag}
@@ -33,11 +35,11 @@ class HttpUrls:
     vhost: str
     resource: str
     topic: str = ""
-    """Empty when routing keys are not asked about."""
+    """Empty when routing keys are not checked."""
 
 
 class HttpBackend:
-    """Keeps answers by a keyed digest of the question: passwords are part of some."""
+    """Cache of answers by a keyed digest of the question, because some questions have passwords."""
 
     def __init__(self, urls: HttpUrls, cache_seconds: float, ask: Ask, clock: Clock) -> None:
         self._urls = urls
@@ -47,7 +49,7 @@ class HttpBackend:
         self._asking = SingleFlight[str]("http back-end", DECISIONS_WAITING_MAX, _busy)
 
     async def log_in(self, name: str, password: str, *, source: Source = NOWHERE) -> Person:
-        del source  # questions are bounded for all together
+        del source  # the limit on questions is for all sources together
         question = {"username": name, "password": password}
         answer = self._known(self._urls.user, question)
         if answer is None:
@@ -66,7 +68,7 @@ class HttpBackend:
         return self._decided(self._urls.vhost, question)
 
     def may(self, person: "Guest", vhost: str, access: Access, resource: tuple[str, str]) -> bool:
-        """`resource` is its kind and its name."""
+        """Return whether access is allowed; `resource` is its kind and its name."""
         kind, name = resource
         question = {"username": person.name, "vhost": vhost, "resource": kind, "name": name}
         question |= {"permission": access.value, "tags": person.tag_text}
@@ -77,7 +79,7 @@ class HttpBackend:
         return bool(self._urls.topic)
 
     def may_key(self, person: "Guest", vhost: str, access: Access, place: tuple[str, str]) -> bool:
-        """`place` is an exchange and a routing key."""
+        """Return whether a routing key is allowed; `place` is an exchange and a routing key."""
         if not self._urls.topic:
             return True
         exchange, key = place
@@ -124,7 +126,7 @@ def _busy() -> FaultError:
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """Implements `Person` for whom the server vouches."""
+    """A `Person` whom the HTTP server authenticated."""
 
     name: str
     tags: tuple[Tag, ...]
@@ -143,7 +145,7 @@ class Guest:
         return None
 
     def sees_vhost(self, vhost: str) -> bool:
-        """Decided by tags alone: a listing must not become a question for each vhost."""
+        """Return whether the vhost is visible, by tags alone: a listing must not ask the server for each vhost."""
         del vhost
         return self.is_administrator or Tag.MONITORING in self.tags
 
@@ -153,7 +155,7 @@ class Guest:
 
 @dataclass(frozen=True, slots=True)
 class GuestAllowance:
-    """Implements `Allowance`."""
+    """An `Allowance` by the HTTP server."""
 
     guest: Guest
     vhost: str

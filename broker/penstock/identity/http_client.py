@@ -1,7 +1,9 @@
-"""HTTP requests to the servers of the settings: for the keys of tokens, and for the HTTP back-end. They are bounded in
-time and size. Each server has connections of its own, so that one that hangs does not block another. Redirects are not
-followed, because credentials must reach only the server of the settings; cookies are not kept, because the next request
-is another user's."""
+"""HTTP client for the servers in the settings: token keys and the HTTP back end.
+
+Requests are bounded in time and size. Each server has its own connections, so that one that hangs does not block
+another. Redirects are not followed, because credentials must reach only the server of the settings; cookies are not
+kept, because the next request is another user's.
+"""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +18,7 @@ ANSWER_BYTES_MAX: Final = 1024 * 1024
 
 
 class HttpClient:
-    """Makes its session when it is first needed; `close` ends it."""
+    """A client that makes its session at first use; `close` ends it."""
 
     def __init__(self, timeout_seconds: float) -> None:
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
@@ -27,7 +29,7 @@ class HttpClient:
             await self._session.close()
 
     async def fetch_json(self, url: str) -> Mapping[str, Any]:
-        """Raises FaultError unless there is a JSON object at the URL."""
+        """Return the JSON object at a URL. Raises FaultError."""
         content = await self._read("GET", url, None)
         try:
             found = json.loads(content)

@@ -1,6 +1,8 @@
-"""Passwords as digests. New ones are argon2id; those of other brokers are understood, so that users can move over.
-Checking costs some 30 ms of a core on purpose, so callers do it in a thread. The salt arrives from outside: this room
-has no randomness."""
+"""Password digests. New ones are argon2id; those of other brokers are supported, so that users can move over.
+
+A check costs some 30 ms of a core on purpose, so callers run it in a thread. Callers pass the salt: this module has no
+randomness.
+"""
 
 import argon2
 import argon2.exceptions
@@ -18,13 +20,13 @@ ALGORITHMS = (ARGON2ID, *foreign_digests.ALGORITHMS)
 _PASSWORD = Thing("password", "***")
 _HASH = Thing("password hash", "***")
 
-# OWASP's second choice: 19 MiB, two passes, one lane; the broker has a memory budget that 64 MiB a login would break.
+# OWASP's second choice: 19 MiB, two passes, one lane; 64 MiB per log-in would break the broker's memory budget.
 _TIME_COST, _MEMORY_KIB, _PARALLELISM = 2, 19_456, 1
 _HASHER = argon2.PasswordHasher(time_cost=_TIME_COST, memory_cost=_MEMORY_KIB, parallelism=_PARALLELISM)
 
 
 def hash_password(password: str, salt: bytes) -> str:
-    """The digest to store, with its parameters in it."""
+    """Return the digest to store, with its parameters in it."""
     content = password.encode()
     if len(content) > PASSWORD_BYTES_MAX:
         raise TooLargeError(_PASSWORD, f"has {len(content)} bytes", size=len(content), size_max=PASSWORD_BYTES_MAX)
@@ -32,18 +34,20 @@ def hash_password(password: str, salt: bytes) -> str:
     return _HASHER.hash(content, salt=salt)
 
 
-# Checked against where there is no digest, or one that costs next to nothing, so that all take the time of a wrong
-# password. Written out, because making it costs 19 MiB and 30 ms at every start.
+# Checked where there is no digest, or a very cheap one, so that all take the time of a wrong password. A literal,
+# because making it costs 19 MiB and 30 ms at every start.
 _NOBODY_END = "$AAAAAAAAAAAAAAAAAAAAAA$CCv1k+OgTOY2o6b9oYXWUQjthgkklr8CN2O7KhjhHyo"
 _OURS = "$argon2id$v=19$m=19456,t=2,p=1"
 NOBODY = _OURS + _NOBODY_END
 NO_DIGEST = ("", ARGON2ID)
-"""Stands for a user without a password: every check of it fails, in the time of a check of one of our digests."""
+"""The digest of a user without a password: every check of it fails, in the time of a check of one of our digests."""
 
 
 def verify_password(password_hash: str, algorithm: str, password: str) -> bool:
-    """Return whether the password is right; with an empty digest it never is. Each check computes one costly digest:
-    the user's own, or argon2id where the user has none."""
+    """Return whether the password is right; with an empty digest it never is.
+
+    Each check computes one costly digest: the user's own, or argon2id where the user has none.
+    """
     content = password.encode("utf-8", "surrogateescape")
     is_short = len(content) <= PASSWORD_BYTES_MAX
     return _is_right(password_hash, algorithm, content if is_short else b"") and is_short
@@ -61,7 +65,7 @@ def _is_right(password_hash: str, algorithm: str, content: bytes) -> bool:
 
 
 def decoy_like(password_hash: str, algorithm: str) -> tuple[str, str]:
-    """Return a digest that no password fits and that costs as much to check, and its algorithm."""
+    """Return a digest that no password matches and that costs as much to check, and its algorithm."""
     if password_hash.startswith(f"{_OURS}$") or is_too_costly(password_hash, algorithm):
         return NO_DIGEST
     if algorithm == foreign_digests.BCRYPT:
@@ -75,14 +79,14 @@ def decoy_like(password_hash: str, algorithm: str) -> tuple[str, str]:
 
 
 def algorithm_named(name: str | None, password_hash: str) -> str:
-    """The algorithm that a file of any broker names; one that names none has ours, or SHA-256 as RabbitMQ's are."""
+    """Return the algorithm that any broker's file names; by default ours, or SHA-256 for RabbitMQ's format."""
     if name:
         return algorithm_of(name)
     return ARGON2ID if not password_hash or password_hash.startswith("$argon2") else foreign_digests.SHA256
 
 
 def check_digest(password_hash: str, algorithm: str) -> None:
-    """Refuses what could never be verified. An empty digest is fine: a user who cannot log in by password."""
+    """Refuse a digest that can never be verified. An empty one is fine: a user who cannot log in by password."""
     if algorithm not in ALGORITHMS:
         raise InvalidArgumentError(
             Thing("hashing algorithm", algorithm),
@@ -109,7 +113,7 @@ def check_digest(password_hash: str, algorithm: str) -> None:
 
 
 def is_too_costly(password_hash: str, algorithm: str) -> bool:
-    """Whether it is a digest, and above the bounds. It is never checked: its user needs another password."""
+    """Return whether a digest is valid but above the limits: it is never checked, its user needs a new password."""
     if algorithm == foreign_digests.BCRYPT:
         return (foreign_digests.bcrypt_cost(password_hash) or 0) > BOUNDS.bcrypt_cost
     found = _argon2_parameters(password_hash) if algorithm == ARGON2ID else None
@@ -121,7 +125,7 @@ def is_too_costly(password_hash: str, algorithm: str) -> bool:
 
 
 def _argon2_parameters(password_hash: str) -> argon2.Parameters | None:
-    """None for what is no argon2id digest."""
+    """Return the parameters; None for an invalid argon2id digest."""
     try:
         found = argon2.extract_parameters(password_hash)
     except (argon2.exceptions.InvalidHashError, ValueError):

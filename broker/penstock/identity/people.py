@@ -1,5 +1,8 @@
-"""Whoever comes in, from wherever they are known: users of this broker, and visitors whom a token or another server
-vouches for. What a visitor may do is asked of its allowances, which need not know all of it beforehand."""
+"""Principals and their allowances, however they were authenticated.
+
+They are users of this broker, or were authenticated by a token or another server. The permissions of the latter are
+asked of their allowances, which need not know all of them beforehand.
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import Protocol
@@ -9,19 +12,24 @@ from penstock.model.records import Access
 
 
 class Allowance(Protocol):
-    """What one person may do in one vhost."""
+    """Permissions of one principal in one vhost."""
 
     def allows(self, access: Access, name: str, kind: str = "") -> bool:
-        """`kind` is `queue` or `exchange`. Raises UndecidedError when it has to be asked for first."""
+        """Return whether access is allowed; `kind` is `queue` or `exchange`.
+
+        Raises UndecidedError to ask a server first.
+        """
         ...
 
     def narrows_keys(self, exchange: str) -> bool:
-        """Whether a topic exchange that may be written may be closed for some routing keys."""
+        """Return whether some routing keys of a writable topic exchange may be refused."""
         ...
 
     def allows_key(self, access: Access, exchange: str, key: str) -> bool:
-        """Of a topic exchange: writing a message of that routing key, or reading by a binding of it. It says nothing of
-        the exchange itself. Raises UndecidedError as `allows` does."""
+        """Return whether a routing key of a topic exchange may be written, or read by a binding.
+
+        It says nothing about the exchange itself. Raises UndecidedError as `allows` does.
+        """
         ...
 
 
@@ -34,21 +42,23 @@ class Person(Protocol):
     def is_administrator(self) -> bool: ...
     @property
     def expires_at_ms(self) -> int | None:
-        """When whoever vouches for the person ceases to; None for never."""
+        """Return when the authentication expires; None for never."""
         ...
 
     def sees_vhost(self, vhost: str) -> bool:
-        """Whether the vhost is named to this person at all."""
+        """Return whether the vhost is visible to this principal."""
         ...
 
     def allowance(self, vhost: str) -> Allowance | None:
-        """None when the vhost is closed. Raises UndecidedError as allowances do."""
+        """Return the allowance; None when access to the vhost is refused. Raises UndecidedError as allowances do."""
         ...
 
 
 class UndecidedError(Exception):
-    """Another server has to be asked before this can be decided. Nothing has been changed: after `ask` the whole may be
-    tried again, and will get further."""
+    """Another server has to be asked before this can be decided.
+
+    Nothing has been changed: after `ask` the whole can be retried, and will get further.
+    """
 
     def __init__(self, ask: Callable[[], Awaitable[None]]) -> None:
         super().__init__("another server has to be asked first")

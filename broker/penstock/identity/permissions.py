@@ -1,5 +1,7 @@
-"""A user's permission in one vhost: three patterns that must match a resource's whole name. A pattern is compiled once,
-when it is set; an empty one matches nothing but the empty name."""
+"""A user's permission in one vhost: three patterns that must match a resource's whole name.
+
+A pattern is compiled once, when it is set; an empty one matches only the empty name.
+"""
 
 from dataclasses import dataclass
 from typing import Self
@@ -12,7 +14,7 @@ _EVERYTHING = frozenset({".*", "^.*", ".*$"})
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Compiled; `pattern(access)` gives back the source."""
+    """A compiled permission; `pattern(access)` returns the source."""
 
     configure: Pattern
     write: Pattern
@@ -20,7 +22,7 @@ class Permission:
 
     @classmethod
     def compile(cls, configure: str, write: str, read: str) -> Self:
-        """Raises InvalidArgumentError naming the pattern that is none."""
+        """Compile the patterns. Raises InvalidArgumentError naming the invalid one."""
         return cls(
             compile_pattern("configure", configure), compile_pattern("write", write), compile_pattern("read", read)
         )
@@ -44,8 +46,10 @@ class Permission:
 
 
 def whole_pattern(source: str) -> str:
-    """The pattern that matches a whole name where another broker's finds itself anywhere in one: theirs are unanchored.
-    Their empty pattern matches nothing, as ours does."""
+    """Return a whole-name pattern for another broker's unanchored one.
+
+    Its empty pattern matches nothing, as ours does.
+    """
     inner = source.removeprefix("^")
     is_anchored = inner != source and source.endswith("$") and not source.endswith("\\$") and "|" not in source
     if is_anchored:

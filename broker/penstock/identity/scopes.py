@@ -1,7 +1,9 @@
-"""The scopes of a token, as RabbitMQ and LavinMQ write them: `configure:vhost/name` and `write:vhost/name/key`, with
-`*` for any text in a part, and `tag:name`. A part is percent-encoded where it holds a slash or, as `%2A`, a star that
-stands for itself: stars are found before a part is decoded, as RabbitMQ does it. A scope that cannot be honoured grants
-nothing."""
+"""Scopes of a token, in RabbitMQ's and LavinMQ's format.
+
+They are `configure:vhost/name` and `write:vhost/name/key`, with `*` for any text in a part, and `tag:name`. A part is
+percent-encoded where it has a slash or, as `%2A`, a literal star: stars are found before a part is decoded, as in
+RabbitMQ. An unsupported scope grants nothing.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,10 +15,10 @@ from penstock.identity.users import Tag
 from penstock.model.records import Access
 
 SCOPES_MAX: Final = 1_000
-"""A token has room for a few hundred; more are no scopes but an attack."""
+"""A token has space for a few hundred; more are an attack."""
 
 Pattern = tuple[str, ...]
-"""The texts between the stars, at least one: any text may stand where two of them meet."""
+"""The texts between the stars, at least one: any text matches between two of them."""
 
 ANYTHING: Final[Pattern] = ("", "")
 
@@ -35,37 +37,40 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Scopes:
-    """What the scopes of one token grant."""
+    """Grants of the scopes of one token."""
 
     grants: tuple[Grant, ...] = ()
     tags: tuple[Tag, ...] = ()
 
     @classmethod
     def read(cls, texts: Iterable[str], prefix: str) -> Self:
-        """Scopes without the prefix are for others and passed over."""
+        """Parse scopes. Those without the prefix are for other services and skipped."""
         own = [text.removeprefix(prefix) for text in texts if text.startswith(prefix)][:SCOPES_MAX]
         tags = dict.fromkeys(tag for text in own if (tag := _tag(text)) is not None)
         return cls(tuple(grant for text in own if (grant := _grant(text)) is not None), tuple(tags))
 
     def variables(self) -> set[str]:
-        """The names of those that its routing keys have."""
+        """Return the names of the variables in its routing keys."""
         return {name for grant in self.grants for text in grant.key for name in _VARIABLE.findall(text)}
 
     def in_vhost(self, vhost: str, variables: Mapping[str, str] | None = None) -> "ScopedAllowance | None":
-        """`variables` are what `{name}` stands for in a routing key, besides `{vhost}`."""
+        """Return the grants in a vhost; `variables` replace `{name}` in a routing key, besides `{vhost}`."""
         found = tuple(grant for grant in self.grants if matches(grant.vhost, vhost))
         return ScopedAllowance(found, {**(variables or {}), "vhost": vhost}) if found else None
 
 
 @dataclass(frozen=True, slots=True)
 class ScopedAllowance:
-    """Implements `Allowance` with the grants of one vhost."""
+    """An `Allowance` by the grants of one vhost."""
 
     grants: tuple[Grant, ...]
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def allows(self, access: Access, name: str, _kind: str = "") -> bool:
-        """A grant of some routing keys opens the name: which keys is asked besides, and of topic exchanges alone."""
+        """Return whether access is allowed.
+
+        A grant of some routing keys allows the name; keys of topic exchanges are checked apart.
+        """
         return any(grant.access is access and matches(grant.name, name) for grant in self.grants)
 
     def narrows_keys(self, exchange: str) -> bool:
@@ -83,8 +88,10 @@ class ScopedAllowance:
 
 
 def expand(pattern: Pattern, variables: Mapping[str, str]) -> Pattern | None:
-    """Return the pattern with the values of its variables, and those that are unknown as they are; None when a value
-    holds a star, which would stand for itself here and for any text elsewhere."""
+    """Return the pattern with its variables replaced, unknown ones unchanged.
+
+    Return None when a value has a star, which would be literal here and match any text elsewhere.
+    """
     names = [name for text in pattern for name in _VARIABLE.findall(text)]
     if any("*" in variables.get(name, "") for name in names):
         return None
@@ -92,12 +99,12 @@ def expand(pattern: Pattern, variables: Mapping[str, str]) -> Pattern | None:
 
 
 def pattern_of(part: str) -> Pattern:
-    """Return what a part of a scope matches: an unencoded `*` any text, a `%2A` a star."""
+    """Return the pattern of a part of a scope: an unencoded `*` matches any text, a `%2A` a star."""
     return tuple(unquote(text) for text in part.split("*"))
 
 
 def matches(pattern: Pattern, text: str) -> bool:
-    """Each text is taken where it first fits, so that nothing is tried twice, whatever the pattern."""
+    """Return whether the pattern matches. Each text matches at its first place, so there is no backtracking."""
     first, last = pattern[0], pattern[-1]
     if len(pattern) == 1:
         return text == first
@@ -118,7 +125,7 @@ def _tag(text: str) -> Tag | None:
 
 
 def _grant(text: str) -> Grant | None:
-    """A third part narrows the routing keys of topic exchanges."""
+    """Parse a grant; a third part narrows the routing keys of topic exchanges."""
     kind, colon, rest = text.partition(":")
     parts = [pattern_of(part) for part in rest.split("/")]
     if not colon or kind not in _ACCESSES or len(parts) not in (2, 3):

@@ -1,6 +1,8 @@
-"""Authenticates a client with the back-ends in their order: the first that knows the user counts. If one refuses or
-cannot be reached, the next is asked; if none knows the user, the first refusal is the answer. The user `guest` is for
-loopback only, whichever back-end or certificate knows that name."""
+"""Authenticates a client with the back ends in order: the first that knows the user counts.
+
+If one refuses or cannot be reached, the next is asked; if none knows the user, the first refusal is the answer. The
+user `guest` may log in from loopback only, whichever back end or certificate knows that name.
+"""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -11,18 +13,18 @@ from penstock.kit.peers import NOWHERE, Source
 from penstock.model.errors import FaultError, NotAuthenticatedError, Thing
 
 NOT_HERE = "ask another back-end"
-"""The way out of a back-end that does not take what it was shown."""
+"""The remedy in the refusal of a back end that does not support the credentials."""
 
 
 class Backend(Protocol):
-    """One way to find out who somebody is. Both raise NotAuthenticatedError, or a fault when they cannot tell."""
+    """An authentication back end. Both methods raise NotAuthenticatedError, or a fault when they cannot decide."""
 
     async def log_in(self, name: str, password: str, *, source: Source) -> Person: ...
     async def log_in_by_token(self, token: str) -> Person: ...
 
 
 class Certificates(Protocol):
-    """Implemented by `identity.certificates`, which takes memory and is loaded where the settings ask for it."""
+    """Implemented by `identity.certificates`, which takes memory and is loaded only if configured."""
 
     def find(self, certificate: bytes) -> Person: ...
 
@@ -72,7 +74,10 @@ def _admitted(person: Person, is_loopback: bool) -> Person:
 
 
 def _what_counts(errors: list[NotAuthenticatedError | FaultError]) -> NotAuthenticatedError | FaultError:
-    """Somebody whom a back-end that is down might know is not told that they are nobody, nor which server it is."""
+    """Return the error to report.
+
+    A user whom an unreachable back end might know is not refused, nor told which server it is.
+    """
     faults = [error for error in errors if isinstance(error, FaultError)]
     if faults:
         undecided = FaultError(

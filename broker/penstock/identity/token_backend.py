@@ -1,6 +1,8 @@
-"""Lets in whoever shows a token (JWT) that the configured issuer signed. A token is a bearer's, or stands where a
-password would, as with RabbitMQ and LavinMQ. The signature is checked once for each token and set of keys: a token
-that was checked with an earlier set is checked anew. The time is checked at every call."""
+"""Authenticates tokens (JWT) that the configured issuer signed.
+
+A token is a bearer token, or takes the place of a password, as with RabbitMQ and LavinMQ. The signature is checked once
+for each token and set of keys: a new set means a new check. The time is checked at every call.
+"""
 
 import hashlib
 from dataclasses import replace
@@ -18,12 +20,12 @@ from penstock.model.errors import NotAuthenticatedError
 TOKEN_BYTES_MAX: Final = 16 * 1024
 TOKENS_MAX: Final = 16_384
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Signatures with a private key only: a secret shared with every broker would let each of them make tokens."""
+"""Asymmetric signatures only: with a shared secret every broker could make tokens."""
 _WAY_OUT: Final = "send a token that the issuer signed for this broker"
 
 
 class TokenBackend:
-    """Remembers tokens by their digest, so that a token is never kept in memory."""
+    """Cache of tokens by their digest, so that a token is never kept in memory."""
 
     def __init__(self, keys: TokenKeys, rules: TokenRules, issuer: str, skew_seconds: float, clock: Clock) -> None:
         self._keys = keys
@@ -35,7 +37,7 @@ class TokenBackend:
         self._known_version = keys.version
 
     async def log_in(self, name: str, password: str, *, source: Source = NOWHERE) -> Person:
-        """The name is not looked at: the token says who it is."""
+        """Log in by a token. The name is ignored: the token has it."""
         del name, source
         return await self.log_in_by_token(password)
 
@@ -76,7 +78,7 @@ class TokenBackend:
                 issuer=self._issuer or None,
                 options={
                     "require": ["exp"],
-                    # Times are held against the broker's own clock, with the skew that is allowed.
+                    # Times are checked by the broker's own clock, with the allowed skew.
                     "verify_exp": False,
                     "verify_nbf": False,
                     "verify_iat": False,

@@ -1,10 +1,13 @@
-"""The keys that tokens are signed with, as an identity provider publishes them (JWKS). A key counts while it is in the
-set that was fetched last. A set is fetched when a key is first needed, again in the background once it is older than
-`cache_seconds`, and early when a token names a key that is not in it: that is how keys are rotated.
+"""Keys that sign tokens, as an identity provider publishes them (JWKS).
 
-Tokens with made-up keys must not make this a hammer or a queue: there is one fetch at a time, shared by all who wait
-for it, and its result, good or bad, is the answer for every unknown key until FETCH_SECONDS_MIN have passed. A token of
-a known key never waits, unless nothing could be fetched for STALE_SECONDS_MAX beyond `cache_seconds`."""
+A key counts while it is in the set that was fetched last. A set is fetched when a key is first needed, again in the
+background once it is older than `cache_seconds`, and early when a token names a key that is not in it: that is how keys
+are rotated.
+
+Tokens with invented keys must not overload the provider or block others: there is one fetch at a time, shared by all
+who wait for it, and its result, good or bad, is the answer for every unknown key until FETCH_SECONDS_MIN have passed. A
+token of a known key never waits, unless nothing could be fetched for STALE_SECONDS_MAX beyond `cache_seconds`.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -23,17 +26,17 @@ Fetch = Callable[[str], Awaitable[Mapping[str, Any]]]
 
 FETCH_SECONDS_MIN: Final = 10.0
 STALE_SECONDS_MAX: Final = 86_400.0
-"""A provider may be down for a day before tokens of the keys that it had are no longer taken."""
+"""A provider may be down for a day before tokens of its known keys are refused."""
 KEYS_MAX: Final = 100
 _DISCOVERY: Final = "/.well-known/openid-configuration"
 _log = logger("tokens")
 
 
 class TokenKeys:
-    """Keys by their id. `url` may be empty: then the issuer is asked where its keys are."""
+    """Keys by id. `url` may be empty: then the issuer's metadata has it."""
 
     def __init__(self, issuer: str, url: str, cache_seconds: float, fetch: Fetch, clock: Clock) -> None:
-        self.version = 0  # one more with each set that differs from the one before
+        self.version = 0  # grows with each set that differs from the one before
         self._issuer = issuer
         self._url = url
         self._cache_seconds = cache_seconds
@@ -47,7 +50,7 @@ class TokenKeys:
         self._fetching = SingleFlight[None]("keys of tokens", KEY_WAITERS_MAX, self._full)
 
     def refresh(self) -> None:
-        """Begin to fetch a set that is old, without waiting for it, and forget one that is too old to be used."""
+        """Start to fetch a set that is old, without waiting for it, and drop one that is too old to be used."""
         age = self._clock.monotonic() - self._fetched_at
         if age <= self._cache_seconds or not self._published:
             return
@@ -57,7 +60,10 @@ class TokenKeys:
             self._fetching.start("", self._fetch_all)
 
     async def get(self, key_id: str) -> "PyJWK":
-        """Raises NotAuthenticatedError for a key that the provider has not, FaultError when it cannot be asked."""
+        """Return a key.
+
+        Raises NotAuthenticatedError if the provider does not have it, FaultError if it cannot be reached.
+        """
         self.refresh()
         if key_id not in self._keys:
             await self._fetched()
@@ -67,14 +73,14 @@ class TokenKeys:
         return key
 
     async def _fetched(self) -> None:
-        """Return when a fetch has ended well, now or a moment ago."""
+        """Return when a fetch has succeeded, now or a moment ago."""
         if not self._is_answered():
             await self._fetching.run("", self._fetch_all)
         elif self._fault is not None:
             raise FaultError(self._fault.thing, self._fault.rule, self._fault.way_out)
 
     def _is_answered(self) -> bool:
-        """Whether the last fetch has ended, and counts for all that it did not find."""
+        """Return whether the last fetch has ended, and counts for all keys that it did not find."""
         return self._clock.monotonic() - self._tried_at < FETCH_SECONDS_MIN
 
     async def _fetch_all(self) -> None:
@@ -121,19 +127,19 @@ class TokenKeys:
 
 
 def _usable(document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the published keys by their id, but for those that are not for signing."""
+    """Return the published signing keys by id."""
     listed = document.get("keys")
     found: dict[str, Mapping[str, Any]] = {}
     for entry in listed[:KEYS_MAX] if isinstance(listed, list) else []:
         if not isinstance(entry, dict) or not isinstance(entry.get("kid"), str) or entry.get("use", "sig") != "sig":
             continue
-        if entry.get("kty") != "oct":  # a secret that is published is none
+        if entry.get("kty") != "oct":  # a published secret is no secret
             found[entry["kid"]] = entry
     return found
 
 
 def _keys_of(published: Mapping[str, Mapping[str, Any]]) -> "dict[str, PyJWK]":
-    """Return the keys; one of a kind that is not known here is passed over."""
+    """Return the keys, without those of unknown kinds."""
     from jwt import PyJWK
     from jwt.exceptions import PyJWTError
 

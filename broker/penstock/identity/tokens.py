@@ -1,5 +1,4 @@
-"""From the claims of a token whose signature holds to the visitor it stands for. Time and keys are somebody else's;
-here is only which claims count."""
+"""Makes a principal from the claims of a verified token. It only knows which claims count, not times and keys."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from penstock.model.names import user_name
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """Which claims of a token say who it is and what it may. `audience` is RabbitMQ's `resource_server_id`."""
+    """Names of the claims for the user and the permissions. `audience` is RabbitMQ's `resource_server_id`."""
 
     audience: str = ""
     scope_prefix: str = ""
@@ -24,7 +23,7 @@ class TokenRules:
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Implements `Person` for whom a token vouches."""
+    """A `Person` whom a token authenticated."""
 
     name: str
     scopes: Scopes
@@ -47,7 +46,7 @@ class Visitor:
 
 
 def visitor_of(claims: Mapping[str, Any], rules: TokenRules) -> Visitor:
-    """Raises NotAuthenticatedError for a token without a name or an end."""
+    """Return the token's principal. Raises NotAuthenticatedError for a token without a name or an expiry."""
     found = (claims.get(claim) for claim in rules.name_claims)
     name = next((name for name in found if isinstance(name, str) and name), "")
     expires_at = claims.get("exp")
@@ -73,7 +72,7 @@ def _scopes(claims: Mapping[str, Any], rules: TokenRules) -> list[str]:
 
 
 def _texts(value: object) -> Iterable[str]:
-    """Scopes stand in one text, parted by spaces, or in a list."""
+    """Return scopes, from one text with spaces between them or from a list."""
     if isinstance(value, str):
         return value.split()
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []

@@ -1,6 +1,8 @@
-"""What of a topic exchange's routing keys a user may write and bind: RabbitMQ's topic permissions. They narrow what the
-permission of the vhost opens; an exchange without one is not narrowed. Variables of a pattern stand for the user's and
-the vhost's name, taken as they are and never as a part of the expression."""
+"""RabbitMQ's topic permissions: the routing keys of a topic exchange that a user may write and bind.
+
+They narrow the vhost's permission; an exchange without one is not narrowed. Variables of a pattern stand for the user's
+and the vhost's name, taken literally and never as a part of the expression.
+"""
 
 import re
 from collections.abc import Mapping
@@ -15,12 +17,12 @@ from penstock.native.patterns import Pattern, compile_pattern
 VARIABLES: Final = ("{username}", "{vhost}")
 _VARIABLE: Final = re.compile("|".join(map(re.escape, VARIABLES)))
 _UNKNOWN: Final = "{client_id}"
-"""RabbitMQ's third variable is of MQTT, where clients have names of their own."""
+"""RabbitMQ's third variable is for MQTT, where clients have names of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPermission:
-    """The patterns as they were given, and compiled for one user in one vhost."""
+    """The patterns as set, and compiled for one user in one vhost."""
 
     write: str
     read: str
@@ -28,18 +30,18 @@ class TopicPermission:
 
     @classmethod
     def compile(cls, user: str, vhost: str, write: str, read: str) -> "TopicPermission":
-        """Raises InvalidArgumentError naming the pattern that is none."""
+        """Compile the patterns. Raises InvalidArgumentError naming the invalid one."""
         patterns = {Access.WRITE: write, Access.READ: read}
         return cls(write, read, {access: _compiled(access, source, user, vhost) for access, source in patterns.items()})
 
     def allows(self, access: Access, key: str) -> bool:
-        """`access` is write, of a message's routing key, or read, of a binding's."""
+        """Return whether a routing key may be written by a message, or read by a binding."""
         return self._compiled[access].matches(key)
 
 
 @dataclass(frozen=True, slots=True)
 class NarrowedPermission:
-    """Implements `Allowance`: a permission, and by exchange what narrows it."""
+    """An `Allowance`: a permission, narrowed per exchange."""
 
     permission: Permission
     topics: Mapping[str, TopicPermission]

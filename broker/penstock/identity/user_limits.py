@@ -1,4 +1,4 @@
-"""Limits of users, whoever vouches for them: those of tokens have limits by their names too."""
+"""Limits of users, also of those authenticated by tokens, by their names."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -10,7 +10,7 @@ from penstock.model.limits import check_limits, read_limits, write_limits
 
 @dataclass(frozen=True, slots=True)
 class UserLimits:
-    """`streams_max` counts open streams that publish or consume; rates are a second's."""
+    """Limits of a user; `streams_max` counts open publish and consume streams, rates are per second."""
 
     connections_max: int | None = None
     streams_max: int | None = None
@@ -20,7 +20,7 @@ class UserLimits:
     message_bytes_max: int | None = None
 
     def written(self) -> dict[str, int]:
-        """As other brokers write them."""
+        """Return the limits in other brokers' format."""
         return write_limits(asdict(self))
 
 
@@ -29,12 +29,12 @@ _FIELDS: Final = tuple(asdict(NO_USER_LIMITS))
 
 
 def check_user_limits(user: str, limits: UserLimits) -> None:
-    """Raises InvalidArgumentError."""
+    """Check limits; raise InvalidArgumentError."""
     check_limits(_thing(user), asdict(limits))
 
 
 def read_user_limits(user: str, written: Mapping[str, object]) -> UserLimits:
-    """Raises InvalidArgumentError for what cannot be honoured."""
+    """Parse limits; raise InvalidArgumentError for unsupported ones."""
     return UserLimits(**read_limits(_thing(user), written, _FIELDS))
 
 

@@ -1,5 +1,8 @@
-"""The users of a broker as one immutable value: every change gives a new one, so that the holder can write it to disk
-first and use it afterwards. It knows nothing of passwords but their digests, and nothing of which vhosts exist."""
+"""The users of a broker as one immutable value.
+
+Every change returns a new one, so that the owner can write it to disk first and use it afterwards. It knows only
+digests of passwords, and not which vhosts exist.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,11 +15,11 @@ from penstock.identity.topics import NarrowedPermission, TopicPermission
 from penstock.model.errors import InvalidArgumentError, NotFoundError, PreconditionFailedError, Thing
 from penstock.model.names import user_name
 
-LOOPBACK_ONLY_USER = "guest"  # everybody knows its first password
+LOOPBACK_ONLY_USER = "guest"  # its first password is public
 
 
 class Tag(StrEnum):
-    """What a user may do beyond one vhost's resources."""
+    """Permissions of a user beyond one vhost's resources."""
 
     ADMINISTRATOR = "administrator"
     MONITORING = "monitoring"
@@ -57,11 +60,11 @@ class User:
         return None
 
     def sees_vhost(self, vhost: str) -> bool:
-        """Whether the vhost is named to this user at all."""
+        """Return whether the vhost is visible to this user."""
         return vhost in self.permissions or self.is_administrator or Tag.MONITORING in self.tags
 
     def names_vhost(self, vhost: str) -> bool:
-        """Whether anything that the user may do is about that vhost."""
+        """Return whether any permission of the user is for that vhost."""
         return vhost in self.permissions or vhost in self.topics
 
     def allowance(self, vhost: str) -> Permission | NarrowedPermission | None:
@@ -70,7 +73,7 @@ class User:
 
 
 class Users:
-    """Immutable. Order is that of adding, as in the file."""
+    """Immutable users, in the order of addition, as in the file."""
 
     def __init__(self, users: Iterable[User] = ()) -> None:
         self._by_name: Mapping[str, User] = {user.name: user for user in users}
@@ -99,8 +102,12 @@ class Users:
         *,
         force: bool = False,
     ) -> "Users":
-        """Add a user or change one. Without a digest the old one stays, and a new user cannot log in; without tags
-        those that the user has stay. Raises PreconditionFailedError, unless forced, when no administrator is left."""
+        """Add a user or change one.
+
+        Without a digest the old one stays, and a new user cannot log in; without tags the user's tags stay.
+
+        Raises PreconditionFailedError, unless forced, when no administrator is left.
+        """
         check_user_name(name)
         known = self._by_name.get(name)
         if password_hash is None:
@@ -115,14 +122,14 @@ class Users:
         return self._with(replace(changed, password_hash=password_hash, hashing_algorithm=algorithm, tags=kept))
 
     def rehash(self, name: str, was: str, password_hash: str) -> "Users":
-        """Puts our digest in the place of another broker's; a password that changed meanwhile stays as it is."""
+        """Replace another broker's digest by ours; a password that changed meanwhile stays."""
         user = self._by_name.get(name)
         if user is None or user.password_hash != was:
             return self
         return self._with(replace(user, password_hash=password_hash, hashing_algorithm=ARGON2ID))
 
     def delete(self, name: str, *, force: bool = False) -> "Users":
-        """Raises PreconditionFailedError, unless forced, when no administrator is left."""
+        """Delete a user. Raises PreconditionFailedError, unless forced, when no administrator is left."""
         self.get(name)
         if not force:
             self._check_not_last_administrator(name)
@@ -144,7 +151,7 @@ class Users:
         return self._with(replace(user, topics=MappingProxyType({**user.topics, vhost: in_vhost})))
 
     def clear_topics(self, name: str, vhost: str, exchange: str | None) -> "Users":
-        """That of one exchange, or all of the vhost. Raises NotFoundError when there is none."""
+        """Clear the topic permission of one exchange, or all of the vhost. Raises NotFoundError when there is none."""
         user = self.get(name)
         found = user.topics.get(vhost, {})
         if not found or (exchange is not None and exchange not in found):
@@ -165,7 +172,7 @@ class Users:
         )
 
     def merge(self, users: Iterable[User]) -> "Users":
-        """Adds many, or puts them in the place of those of the same names, in one go."""
+        """Add many users, or replace those of the same names, in one step."""
         merged = dict(self._by_name)
         for user in users:
             check_user_name(user.name)
@@ -186,7 +193,7 @@ class Users:
 
 
 def parse_tags(tags: Iterable[str]) -> tuple[Tag, ...]:
-    """Tags once each, in the order given."""
+    """Return tags once each, in the order given."""
     found: dict[Tag, None] = {}
     for tag in tags:
         try:
@@ -209,7 +216,7 @@ def _without_topics(user: User, vhost: str) -> User:
 
 
 def check_user_name(name: str) -> None:
-    """Refuses a name that no user can have."""
+    """Refuse a name that no user can have."""
     user_name(name)
     thing = Thing("user", name)
     if ":" in name:  # basic credentials end the name at the first colon

@@ -1,4 +1,4 @@
-"""The rules for bindings: what can be bound to what. Binding twice is binding once."""
+"""Rules for bindings: which ends can be bound. Binding twice is binding once."""
 
 from penstock.metadata import exchanges, queues
 from penstock.metadata.argument_rules import check_binding_arguments
@@ -44,7 +44,7 @@ def unbind(state: VhostTopology, command: Unbind) -> Decision:
 
 
 def check_place(state: VhostTopology, wanted: Binding) -> None:
-    """A partition's place takes one stream queue, and a queue has one place."""
+    """Check that a partition's number has one stream queue, and that a queue has one number."""
     source = state.exchanges[wanted.source]
     if source.kind is not ExchangeKind.SUPER_STREAM:
         return
@@ -70,7 +70,7 @@ def binding_thing(state: VhostTopology, binding: Binding) -> Thing:
 
 
 def _check_ends(state: VhostTopology, binding: Binding, connection: ConnectionId) -> Exchange:
-    """Gives the source."""
+    """Check both ends; return the source."""
     is_exchange = binding.destination_kind is DestinationKind.EXCHANGE
     if binding.source == DEFAULT_EXCHANGE or (is_exchange and binding.destination == DEFAULT_EXCHANGE):
         raise AccessRefusedError(

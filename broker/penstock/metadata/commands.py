@@ -1,5 +1,7 @@
-"""What can be asked of a vhost's topology. Commands are plain values; what they need of the running world (counts,
-randomness, the connection that asks) travels in them. Names are expected to have passed `model.names`.
+"""Commands on a vhost's topology, as plain values.
+
+They carry everything that they need from outside (counts, randomness, the connection). Names have already passed
+`model.names`.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +16,10 @@ from penstock.model.records import Binding
 
 @dataclass(frozen=True, slots=True)
 class DeclareExchange:
-    """`kind` is text, because a client can ask for any. With `passive` it only looks, and needs only the name."""
+    """Declare an exchange.
+
+    `kind` is text, because a client can ask for any. With `passive` it only checks, and needs only the name.
+    """
 
     name: ExchangeName
     kind: str = "direct"
@@ -33,8 +38,11 @@ class DeleteExchange:
 
 @dataclass(frozen=True, slots=True)
 class DeclareQueue:
-    """An empty name asks for one made of `random`, 22 URL-safe characters. `connection` owns an exclusive queue.
-    `may_be_reserved` is for imports: a durable queue that a broker has named keeps that name."""
+    """Declare a queue; an empty name asks for one made of `random`, 22 URL-safe characters.
+
+    `connection` owns an exclusive queue. `may_be_reserved` is for imports: a durable queue that a broker has named
+    keeps that name.
+    """
 
     name: QueueName
     connection: ConnectionId
@@ -49,7 +57,7 @@ class DeclareQueue:
 
 @dataclass(frozen=True, slots=True)
 class DeleteQueue:
-    """The counts are what the engine said when the command was decided; they matter with the conditions only."""
+    """Delete a queue. The counts are the engine's at the decision; they matter with the conditions only."""
 
     name: QueueName
     connection: ConnectionId
@@ -79,15 +87,18 @@ class Unbind:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionClosed:
-    """Its exclusive queues go."""
+    """A connection has closed: its exclusive queues are deleted."""
 
     connection: ConnectionId
 
 
 @dataclass(frozen=True, slots=True)
 class QueueUnused:
-    """The engine saw the last consumer of an auto-delete queue leave. A consumer that came since keeps the queue, and
-    one of the same name that was declared since, with another number, is another queue."""
+    """The last consumer of an auto-delete queue has left, as seen by the engine.
+
+    A consumer that came since keeps the queue. A queue of the same name that was declared since has another number and
+    is another queue.
+    """
 
     name: QueueName
     id: QueueId
@@ -96,7 +107,7 @@ class QueueUnused:
 
 @dataclass(frozen=True, slots=True)
 class DeclareStream:
-    """`arguments` are those of its queues. With one partition it is a queue of that name, and nothing else."""
+    """Declare a stream; `arguments` are those of its queues. With one partition it is just a queue of that name."""
 
     name: str
     partition_count: int = 1
@@ -105,7 +116,7 @@ class DeclareStream:
 
 @dataclass(frozen=True, slots=True)
 class DeleteStream:
-    """With all its partitions."""
+    """Delete a stream with all its partitions."""
 
     name: str
 

@@ -1,7 +1,7 @@
-"""The machine's one step: a command meets the state, which changes at once; what must follow outside is returned.
+"""The machine's step: decides a command, changes the state at once, and returns the effects.
 
-A command that is refused raises before anything has changed. The host performs every decision's effects in the order
-of decisions; if it cannot, it must not go on with this state.
+A refused command raises before anything has changed. The host performs every decision's effects in the order of
+decisions; if it cannot, it must not go on with this state.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""What follows from a command: entries for the definitions file, changes for the engine, and the answer.
+"""Effects of a command: entries for the definitions file, changes for the engine, and the answer.
 
-Entries are written and synced before the changes are made, and the changes are made before the answer is given.
-Both lists are in the order in which they must happen.
+Entries are written and synced before the changes are made, and the changes are made before the answer is sent. Both
+lists are in the order in which they must happen.
 """
 
 from dataclasses import dataclass, field
@@ -22,21 +22,21 @@ class PersistExchange:
 
 @dataclass(frozen=True, slots=True)
 class PersistExchangeDeleted:
-    """Its bindings, in both directions, go with it and are not written."""
+    """An exchange was deleted, with its bindings in both directions, which are not written."""
 
     name: ExchangeName
 
 
 @dataclass(frozen=True, slots=True)
 class PersistQueue:
-    """The queue's id travels in the frame as argument `x-penstock-id`."""
+    """A queue was declared; its id is the frame's argument `x-penstock-id`."""
 
     queue: Queue
 
 
 @dataclass(frozen=True, slots=True)
 class PersistQueueDeleted:
-    """Its bindings go with it and are not written."""
+    """A queue was deleted, with its bindings, which are not written."""
 
     name: QueueName
 
@@ -53,7 +53,7 @@ class PersistUnbound:
 
 @dataclass(frozen=True, slots=True)
 class PersistPolicies:
-    """All of them, for a file of their own: they are few and written whole."""
+    """All policies, for a file of their own: they are few and written whole."""
 
     policies: tuple[Policy, ...]
     is_operator: bool = False
@@ -85,7 +85,7 @@ class PutExchange:
 
 @dataclass(frozen=True, slots=True)
 class DropExchange:
-    """Comes after the removal of all its routes."""
+    """Drop an exchange, after the removal of all its routes."""
 
     name: ExchangeName
 
@@ -97,7 +97,7 @@ class PutQueue:
 
 @dataclass(frozen=True, slots=True)
 class DropQueue:
-    """Comes after the removal of all its routes."""
+    """Drop a queue, after the removal of all its routes."""
 
     id: QueueId
     name: QueueName
@@ -105,7 +105,7 @@ class DropQueue:
 
 @dataclass(frozen=True, slots=True)
 class EmptyQueue:
-    """Drops the ready messages."""
+    """Drop the ready messages of a queue."""
 
     id: QueueId
 
@@ -122,7 +122,7 @@ class RemoveRoute:
 
 Change: TypeAlias = PutExchange | DropExchange | PutQueue | DropQueue | EmptyQueue | AddRoute | RemoveRoute
 
-# ---------------------------------------------------------------- for whoever asked
+# ---------------------------------------------------------------- for the client
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class ExchangeDeclared:
 
 @dataclass(frozen=True, slots=True)
 class StreamDeclared:
-    """`partitions` are the names of its queues, in order; `is_new` when any part of it is."""
+    """Answer: `partitions` are the names of the stream's queues, in order; `is_new` when any part of it is."""
 
     partitions: tuple[QueueName, ...]
     is_new: bool
@@ -147,7 +147,7 @@ class StreamDeclared:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """How many things the command itself made or took away: 0 when everything was so already."""
+    """Answer: how many things the command itself made or removed, 0 when nothing changed."""
 
     count: int = 1
 

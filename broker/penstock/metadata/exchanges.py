@@ -1,4 +1,4 @@
-"""The rules for exchanges: what may be declared, what may be deleted, and what goes with a deleted one."""
+"""Rules for exchanges: declarations, deletions, and the bindings that go with a deleted one."""
 
 from penstock.metadata.argument_rules import check_exchange_arguments, check_exchange_kind
 from penstock.metadata.commands import DeclareExchange, DeleteExchange
@@ -39,7 +39,7 @@ def declare(state: VhostTopology, command: DeclareExchange) -> Decision:
 
 
 def check(state: VhostTopology, command: DeclareExchange) -> Exchange | None:
-    """Gives the exchange that is there and is the same; None when it can be made; raises otherwise."""
+    """Return the exchange that exists and is the same, None when it can be made; raise otherwise."""
     thing = state.thing("exchange", command.name)
     found = state.exchanges.get(command.name)
     if command.passive:
@@ -83,7 +83,7 @@ def get(state: VhostTopology, name: ExchangeName) -> Exchange:
 
 
 def check_publish(state: VhostTopology, name: ExchangeName) -> None:
-    """Raises when clients cannot publish to it."""
+    """Check that clients can publish to an exchange; raise otherwise."""
     exchange = get(state, name)
     there_count = len(list(state.bindings_from(name))) if exchange.partition_count else 0
     if there_count < exchange.partition_count:
@@ -126,7 +126,7 @@ def _check_same(thing: Thing, wanted: Exchange, found: Exchange) -> None:
 
 
 def _comparable(exchange: Exchange) -> Arguments:
-    """The two names of the alternate exchange's argument are one."""
+    """Return the arguments with one name for the alternate exchange, which has two."""
     arguments = {key: value for key, value in exchange.arguments.items() if key not in ALTERNATE_KEYS}
     if exchange.alternate is not None:
         arguments[ALTERNATE_KEYS[0]] = exchange.alternate

@@ -12,7 +12,7 @@ from penstock.model.limits import write_limits
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Rates are a second's."""
+    """Limits of a vhost; rates are per second."""
 
     queues_max: int | None = None
     connections_max: int | None = None
@@ -22,7 +22,7 @@ class Limits:
     message_bytes_max: int | None = None
 
     def written(self) -> dict[str, int]:
-        """As other brokers write them."""
+        """Return the limits in other brokers' format."""
         return write_limits(asdict(self))
 
 
@@ -31,10 +31,10 @@ _FIELDS: Final = tuple(asdict(NO_LIMITS))
 
 
 def read_limits(vhost: str, fields: Mapping[str, object]) -> Limits:
-    """Raises InvalidArgumentError for what cannot be honoured."""
+    """Parse limits; raise InvalidArgumentError for unsupported ones."""
     return Limits(**limits.read_limits(Thing("limits of vhost", vhost), fields, _FIELDS))
 
 
 def check_limits(vhost: str, wanted: Limits) -> None:
-    """Raises InvalidArgumentError."""
+    """Check limits; raise InvalidArgumentError."""
     limits.check_limits(Thing("limits of vhost", vhost), asdict(wanted))

@@ -1,4 +1,4 @@
-"""The rules for queues: what may be declared, who may touch an exclusive one, and when one goes by itself."""
+"""Rules for queues: declarations, access to exclusive queues, and automatic deletion."""
 
 from penstock.metadata.argument_rules import check_queue_arguments
 from penstock.metadata.commands import ConnectionClosed, DeclareQueue, DeleteQueue, PurgeQueue, QueueUnused
@@ -51,7 +51,7 @@ def declare(state: VhostTopology, command: DeclareQueue) -> Decision:
 
 
 def check(state: VhostTopology, command: DeclareQueue) -> Queue | None:
-    """Gives the queue that is there and is the same; None when it can be made; raises otherwise."""
+    """Return the queue that exists and is the same, None when it can be made; raise otherwise."""
     thing = state.thing("queue", command.name)
     if command.passive:
         return get(state, command.name, command.connection)
@@ -117,7 +117,7 @@ def unused(state: VhostTopology, command: QueueUnused) -> Decision:
 
 
 def get(state: VhostTopology, name: QueueName, connection: ConnectionId) -> Queue:
-    """The queue, if it is there and this connection may use it."""
+    """Return the queue if it exists and this connection may use it."""
     thing = state.thing("queue", name)
     queue = state.queues.get(name)
     if queue is None:
@@ -127,7 +127,7 @@ def get(state: VhostTopology, name: QueueName, connection: ConnectionId) -> Queu
 
 
 def check_is_no_partition(state: VhostTopology, name: QueueName) -> None:
-    """What was declared with a number of partitions keeps them all: without one, keys would move."""
+    """Refuse to remove a partition from its stream: without one, keys would move."""
     for binding in state.bindings_to(DestinationKind.QUEUE, name):
         if state.exchanges[binding.source].partition_count:
             raise PreconditionFailedError(
@@ -139,7 +139,7 @@ def check_is_no_partition(state: VhostTopology, name: QueueName) -> None:
 
 
 def check_consume(state: VhostTopology, queue: Queue) -> None:
-    """Raises for a queue whose messages are not to be taken out."""
+    """Check that messages can be consumed from the queue; raise otherwise."""
     if queue.is_stream:
         raise InvalidArgumentError(
             state.thing("queue", queue.name),
@@ -165,7 +165,7 @@ def _check_stream_flags(thing: Thing, command: DeclareQueue) -> None:
 
 
 def _check_lasts(thing: Thing, command: DeclareQueue) -> None:
-    """A log of its own is for queues that stay."""
+    """Check that a queue with its own log is durable and permanent."""
     if not command.durable or command.exclusive:
         raise InvalidArgumentError(
             thing,
@@ -201,7 +201,7 @@ def _check_same(thing: Thing, command: DeclareQueue, found: Queue) -> None:
 
 
 def _comparable(arguments: Arguments) -> Arguments:
-    """Naming the type that a queue has anyway, or not, is the same."""
+    """Return the arguments without a type that the queue has anyway."""
     return {**arguments, X_QUEUE_TYPE: kind_of_queue(arguments).value}
 
 

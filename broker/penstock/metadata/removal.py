@@ -1,6 +1,7 @@
-"""What goes when something goes: a queue's or an exchange's bindings in both directions, and then every auto-delete
-exchange that lost its last binding as a source, with its own bindings, and so on. A work list, not recursion: chains
-come from outside.
+"""Removal of things that depend on a removed one.
+
+The bindings of a queue or an exchange go in both directions, then every auto-delete exchange that lost its last binding
+as a source, with its own bindings, and so on. A work list, not recursion: clients make the chains.
 """
 
 from penstock.metadata.effects import (
@@ -40,7 +41,7 @@ def remove_binding(state: VhostTopology, binding: Binding, decision: Decision) -
 
 
 def take_back(state: VhostTopology, decision: Decision) -> None:
-    """Undoes a declaration of durable things, the last decision that was made: its entries name all that it made."""
+    """Undo a declaration of durable things, the last decision: its entries name everything that it made."""
     for entry in reversed(decision.entries):
         match entry:
             case PersistBound(binding):
@@ -54,7 +55,7 @@ def take_back(state: VhostTopology, decision: Decision) -> None:
 
 
 def _remove_abandoned(state: VhostTopology, sources: list[ExchangeName], decision: Decision) -> None:
-    """`sources` lost a binding each: those that are auto-delete and have none left go."""
+    """Remove the `sources` that are auto-delete and have no bindings left; each lost one."""
     waiting = sources
     while waiting:
         name = waiting.pop()
@@ -75,7 +76,7 @@ def _remove_one_exchange(state: VhostTopology, name: ExchangeName, decision: Dec
 
 
 def _remove_bindings(state: VhostTopology, bindings: list[Binding], decision: Decision) -> list[ExchangeName]:
-    """Gives their sources, each once."""
+    """Remove bindings; return their sources, each once."""
     for binding in bindings:
         decision.changes += state.remove_binding(binding)
     return list(dict.fromkeys(binding.source for binding in bindings))

@@ -1,6 +1,6 @@
-"""The way back from the definitions file to a topology, and the changes that tell a new engine all of it.
+"""Restores a topology from the definitions file, and makes the changes that a new engine needs.
 
-The file was written by this machine: what does not fit is damage, named by the entry's place, and nothing is skipped.
+This machine wrote the file: an entry that does not fit is corruption, reported by its place, and nothing is skipped.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,7 +30,7 @@ from penstock.model.records import Binding, DestinationKind, route_of
 
 
 def restore(vhost: VhostName, entries: Iterable[Entry], highest_queue_id: int) -> VhostTopology:
-    """`highest_queue_id` is the highest that the log has named; ids count on above it and above the file's."""
+    """Restore a topology; new ids are above the file's highest and `highest_queue_id`, the log's highest."""
     state = VhostTopology(vhost, QueueId(highest_queue_id + 1))
     for index, entry in enumerate(entries):
         if isinstance(entry, PersistPolicies):
@@ -50,7 +50,7 @@ def restore(vhost: VhostName, entries: Iterable[Entry], highest_queue_id: int) -
 
 
 def changes_of(state: VhostTopology) -> Iterator[Change]:
-    """Everything, in an order in which the engine can take it."""
+    """Yield the whole topology, in an order that the engine accepts."""
     for exchange in state.exchanges.values():
         if exchange.name != DEFAULT_EXCHANGE:
             yield PutExchange(effective_exchange(state, exchange))
@@ -65,7 +65,7 @@ def changes_of(state: VhostTopology) -> Iterator[Change]:
 
 
 def entries_of(state: VhostTopology) -> Iterator[Entry]:
-    """What a rewritten definitions file holds."""
+    """Yield the content of a rewritten definitions file."""
     for exchange in state.exchanges.values():
         if exchange.is_persistent and exchange.name not in PREDECLARED_NAMES:
             yield PersistExchange(exchange)
@@ -83,8 +83,10 @@ def entries_of(state: VhostTopology) -> Iterator[Entry]:
 
 
 def trial_of(state: VhostTopology) -> VhostTopology:
-    """A copy with all exchanges and queues, and without bindings: a trial of declares and binds is refused what the
-    state would refuse, and changes nothing."""
+    """Return a copy with all exchanges and queues, and without bindings.
+
+    A trial of declares and binds on it is refused when the state would refuse, and changes nothing.
+    """
     trial = VhostTopology(state.vhost, state.next_queue_id)
     trial.limits = state.limits
     trial.policies, trial.operator_policies = state.policies, state.operator_policies
@@ -97,7 +99,10 @@ def trial_of(state: VhostTopology) -> VhostTopology:
 
 
 def _apply(state: VhostTopology, entry: Entry) -> str | None:
-    """Gives what does not fit. Cascades are entries of their own in the file; here only bindings go with their ends."""
+    """Apply an entry; return the error if it does not fit.
+
+    Cascades are entries of their own in the file; here only bindings go with their ends.
+    """
     match entry:
         case PersistExchange(exchange):
             if exchange.name in state.exchanges:
@@ -136,6 +141,6 @@ def _apply_binding(state: VhostTopology, binding: Binding, *, is_bound: bool) ->
 
 
 def _drop_bindings(state: VhostTopology, bindings: list[Binding]) -> None:
-    """An exchange bound to itself stands in both lists."""
+    """Remove bindings. An exchange bound to itself is in both lists."""
     for binding in {binding.identity: binding for binding in bindings}.values():
         state.remove_binding(binding)

@@ -1,5 +1,7 @@
-"""The rules for stages: streams of a reserved name, in which rows wait until their batch is decided. A stage belongs to
-one target, written into its queue's arguments, so that whoever may write there may use it and nobody else's.
+"""Rules for stages: streams with a reserved name, whose rows wait until their batch is decided.
+
+A stage belongs to one target, stored in its queue's arguments, so only a principal who may write to the target may use
+it.
 """
 
 from typing import Final, NamedTuple
@@ -17,21 +19,21 @@ STAGE_ROUTING_KEY: Final = "stage-routing-key"
 
 
 class Target(NamedTuple):
-    """Where a stage publishes to; the routing key is that of rows that have none of their own."""
+    """The target of a stage; the routing key is for rows that have none of their own."""
 
     exchange: ExchangeName
     routing_key: RoutingKey
 
 
 def queue_of(name: str) -> QueueName:
-    """The queue of a stage. Raises for a name that cannot be one's."""
+    """Return the queue of a stage. Raises for an invalid name."""
     if not name:
         raise InvalidArgumentError(Thing("stage", ""), "has no name", "name the stage", field="stage")
     return QueueName(check_name("stage", STAGE_PREFIX + name))
 
 
 def target_of(state: VhostTopology, stream: str, exchange: str, key: str) -> Target:
-    """What a caller means: a stream, or the exchange of that name when there is none; or an exchange."""
+    """Return the target of a request: a stream, else the exchange of that name; or an exchange."""
     if not stream:
         return Target(exchange_name(exchange), routing_key(key))
     if exchange or key:
@@ -60,12 +62,12 @@ def declaration(name: str, target: Target) -> DeclareQueue:
 
 
 def check_target(state: VhostTopology, target: Target) -> None:
-    """Raises when nobody can publish there."""
+    """Check that clients can publish to the target; raise otherwise."""
     exchanges.check_publish(state, target.exchange)
 
 
 def get(state: VhostTopology, name: str) -> Queue:
-    """Raises when there is no such stage."""
+    """Return the queue of a stage. Raises when it does not exist."""
     queue = state.queues.get(queue_of(name))
     if queue is None:
         raise NotFoundError(state.thing("stage", name), "nothing was staged under this name; correct it")
@@ -73,7 +75,7 @@ def get(state: VhostTopology, name: str) -> Queue:
 
 
 def all_of(state: VhostTopology) -> list[Queue]:
-    """In the order of their names."""
+    """Return the queues of all stages, by name."""
     return [state.queues[name] for name in sorted(state.streams) if name.startswith(STAGE_PREFIX)]
 
 

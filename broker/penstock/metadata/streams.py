@@ -1,8 +1,10 @@
-"""The rules for streams as wholes. A stream is one queue of that type; a partitioned one is an exchange that routes by
-key and a queue for each partition, declared and deleted in one decision.
+"""Rules for whole streams.
 
-Entries are in an order in which every beginning of them is harmless: should a power loss cut the write, nobody was
-answered, and what lacks partitions takes no messages until it is declared again or deleted.
+A stream is one queue of that type. A partitioned stream is an exchange that routes by key and a queue for each
+partition, declared and deleted in one decision.
+
+Entries are in an order in which every prefix is harmless: if a power failure cuts the write, no client was answered,
+and a stream that lacks partitions takes no messages until it is declared again or deleted.
 """
 
 from collections.abc import Sequence
@@ -32,7 +34,7 @@ from penstock.model.records import (
 )
 
 NOBODY: Final = ConnectionId(0)
-"""Streams are never exclusive, so that who asks makes no difference."""
+"""Streams are never exclusive, so the connection does not matter."""
 
 
 def declare(state: VhostTopology, command: DeclareStream) -> Decision:
@@ -56,7 +58,7 @@ def declare(state: VhostTopology, command: DeclareStream) -> Decision:
 
 
 def delete(state: VhostTopology, command: DeleteStream) -> Decision:
-    """Queues first: a stream that lacks some of them can be deleted again, one without its exchange could not."""
+    """Delete a stream, queues first: one that lacks queues can be deleted again, one without its exchange could not."""
     names = partitions(state, command.name)
     decision = Decision(Done())
     for name in names:
@@ -67,19 +69,19 @@ def delete(state: VhostTopology, command: DeleteStream) -> Decision:
 
 
 def partitions(state: VhostTopology, name: str) -> list[QueueName]:
-    """The queues of a stream, in order; of a single partition: itself. Raises when the name is no stream's."""
+    """Return the queues of a stream in order, one for a single partition. Raises when the name is no stream's."""
     if _exchange(state, name) is not None:
         return [QueueName(binding.destination) for binding in routes_in_order(state, ExchangeName(name))]
     return [stream_queue(state, QueueName(name)).name]
 
 
 def is_partitioned(state: VhostTopology, name: str) -> bool:
-    """Whether there is a stream of that name with an exchange and partitions of its own."""
+    """Return whether the name is that of a stream with an exchange and partitions."""
     return _exchange(state, name) is not None
 
 
 def stream_queue(state: VhostTopology, name: QueueName) -> Queue:
-    """A partition's queue. Raises when there is none, or one of another type."""
+    """Return a partition's queue. Raises when it does not exist or has another type."""
     thing = state.thing("stream", name)
     queue = state.queues.get(name)
     if queue is None:
@@ -95,14 +97,14 @@ def routes_in_order(state: VhostTopology, name: ExchangeName) -> list[Binding]:
 
 
 def stream_names(state: VhostTopology) -> list[str]:
-    """Streams in the order of their names. Partitions, which are parts of theirs, and stages are not named."""
+    """Return streams by name, without stages and partitions, which are parts of their streams."""
     names: set[str] = {exchange.name for exchange in state.exchanges.values() if _is_super(exchange)}
     names |= {name for name in state.streams if not name.startswith(STAGE_PREFIX) and owner_of(state, name) is None}
     return sorted(names)
 
 
 def owner_of(state: VhostTopology, name: QueueName) -> Exchange | None:
-    """The exchange of the stream that a queue is a partition of."""
+    """Return the exchange of the stream that has this queue as a partition."""
     for binding in state.bindings_to(DestinationKind.QUEUE, name):
         exchange = state.exchanges[binding.source]
         if _is_super(exchange):
@@ -111,7 +113,7 @@ def owner_of(state: VhostTopology, name: QueueName) -> Exchange | None:
 
 
 class _Parts:
-    """What a stream consists of, as commands."""
+    """The parts of a stream, as commands."""
 
     def __init__(self, queues: list[DeclareQueue], exchange: DeclareExchange | None, binds: list[Bind]) -> None:
         self.queues = queues
@@ -136,7 +138,7 @@ def _parts(command: DeclareStream) -> _Parts:
 
 
 def _check_all(state: VhostTopology, wanted: _Parts) -> None:
-    """Everything that could refuse a part, before any is made."""
+    """Check everything that could refuse a part, before any is made."""
     missing_count = sum(queues.check(state, one) is None for one in wanted.queues)
     if wanted.exchange is not None:
         exchanges.check(state, wanted.exchange)
@@ -162,7 +164,10 @@ def _check_places(state: VhostTopology, binds: Sequence[Bind]) -> None:
 
 
 def _check_partition_count(state: VhostTopology, command: DeclareStream) -> None:
-    """It is for ever. What was put together by hand has none that could be declared again."""
+    """Check that the partition count is unchanged.
+
+    A stream that was assembled by hand has no count and cannot be declared again.
+    """
     exchange = _exchange(state, command.name)
     queue = state.queues.get(QueueName(command.name))
     found: int | None = None

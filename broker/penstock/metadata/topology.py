@@ -34,11 +34,11 @@ _Value = TypeVar("_Value")
 
 
 class VhostTopology:
-    """The state of one vhost's machine.
+    """State of one vhost's machine.
 
-    Invariants: the predeclared exchanges are always there; both ends of a binding exist; a binding is in both indexes
-    or in neither, and no index holds an empty entry; a route's count is the number of bindings that it stands for;
-    queue ids are distinct and below `next_queue_id`, which never goes down.
+    Invariants: the predeclared exchanges always exist; both ends of a binding exist; a binding is in both indexes or in
+    neither, and no index holds an empty entry; a route's count is the number of bindings that share it; queue ids are
+    distinct and below `next_queue_id`, which never goes down.
     """
 
     def __init__(self, vhost: VhostName, next_queue_id: QueueId = QueueId(1)) -> None:  # noqa: B008 - a plain number
@@ -58,7 +58,7 @@ class VhostTopology:
         self._route_counts: MutableMapping[Frozen, int] = {}
         self._by_owner: MutableMapping[ConnectionId, MutableMapping[QueueName, None]] = {}
 
-    # ------------------------------------------------------------ looking
+    # ------------------------------------------------------------ reading
 
     @property
     def has_policies(self) -> bool:
@@ -89,14 +89,14 @@ class VhostTopology:
             yield from bindings.values()
 
     def binding(self, wanted: Binding) -> Binding | None:
-        """The one that is there, with the arguments as they were first declared."""
+        """Return the existing binding, with the arguments as they were first declared."""
         return self._by_source.get(wanted.source, {}).get(wanted.identity)
 
     def is_source(self, name: ExchangeName) -> bool:
         return name in self._by_source
 
     def is_binding_persistent(self, binding: Binding) -> bool:
-        """A binding is there again after a start when both its ends are."""
+        """Return whether a binding survives a restart: both its ends must."""
         if not self.exchanges[binding.source].is_persistent:
             return False
         if binding.destination_kind is DestinationKind.QUEUE:

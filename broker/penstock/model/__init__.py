@@ -1,1 +1,1 @@
-"""The words that all rooms share: names, argument values, records of what a vhost holds, errors. Imports no room."""
+"""Types that all packages share: names, argument values, records of a vhost, errors. It imports no other package."""

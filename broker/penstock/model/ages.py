@@ -1,5 +1,6 @@
-"""Ages as RabbitMQ writes them: a number and one of the units Y, M, D, h, m, s. A month has 30 days and a year 365,
-as ages compare times and know no calendar.
+"""Ages in RabbitMQ's format: a number and one of the units Y, M, D, h, m, s.
+
+A month has 30 days and a year 365, as ages compare times and know no calendar.
 """
 
 import re
@@ -19,7 +20,7 @@ _AGE: Final = re.compile(r"([0-9]{1,18})([YMDhms])")
 
 
 def age_ms(text: str) -> int | None:
-    """The milliseconds of an age; None when the text is none, is zero, or is too large."""
+    """Return the milliseconds of an age; None when the text is no age, zero, or too large."""
     found = _AGE.fullmatch(text)
     if found is None:
         return None

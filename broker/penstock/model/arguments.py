@@ -1,7 +1,7 @@
-"""The values that arguments and headers can hold, and when two of them are the same.
+"""Values of arguments and headers, and their equality.
 
-AMQP's integer widths are one type here; booleans, integers and floats are three. Sizes and depth are bounded,
-because arguments come from outside. This module does not know what any argument means.
+AMQP's integer widths are one type here; booleans, integers and floats are three. Sizes and depth are bounded, because
+arguments are untrusted. This module does not know the meaning of any argument.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ DEPTH_MAX: Final = 32
 ENTRIES_MAX: Final = 1024
 """Values in one set of arguments, nested ones included."""
 TEXT_BYTES_MAX: Final = 64 * 1024
-"""Names, texts and byte strings of one set of arguments together."""
+"""Bytes of the names, texts and byte strings of one set of arguments together."""
 KEY_BYTES_MAX: Final = 255
 SHOWN_MAX: Final = 64
 INTEGER_MIN: Final = -(2**63)
@@ -24,7 +24,7 @@ INTEGER_MAX: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """Seconds since 1970-01-01 UTC, as AMQP has them."""
+    """Seconds since 1970-01-01 UTC, as in AMQP."""
 
     seconds: int
 
@@ -40,13 +40,13 @@ class Decimal:
 Value: TypeAlias = bool | int | float | str | bytes | Timestamp | Decimal | list["Value"] | dict[str, "Value"] | None
 Arguments: TypeAlias = Mapping[str, Value]
 Frozen: TypeAlias = tuple[object, ...]
-"""A value in a form that hashes and compares by type and value."""
+"""A hashable form of a value that compares by type and value."""
 
 NO_ARGUMENTS: Final[Arguments] = {}
 
 
 def freeze(value: Value) -> Frozen:
-    """Two values are the same argument when they freeze to equal tuples. The order of a table's keys is nothing."""
+    """Return an equal tuple for equal arguments. The order of a table's keys does not matter."""
     if isinstance(value, dict):
         return ("table", *((key, freeze(value[key])) for key in sorted(value)))
     if isinstance(value, list):
@@ -66,13 +66,13 @@ def is_same(one: Value, other: Value) -> bool:
 
 
 def show(value: Value) -> str:
-    """A value as it stands in messages to users, cut where it is long."""
+    """Return a value as shown in messages to users, truncated when long."""
     text = "absent" if value is None else repr(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) <= SHOWN_MAX else text[: SHOWN_MAX - 3] + "..."
 
 
 def difference(wanted: Arguments, found: Arguments) -> tuple[str, Value, Value] | None:
-    """The first argument by name that differs, with both values (None also for an absent one)."""
+    """Return the first argument by name that differs, with both values (None also for an absent one)."""
     for key in sorted(wanted.keys() | found.keys()):
         if key not in wanted or key not in found or not is_same(wanted[key], found[key]):
             return key, wanted.get(key), found.get(key)
@@ -80,8 +80,10 @@ def difference(wanted: Arguments, found: Arguments) -> tuple[str, Value, Value] 
 
 
 def check_arguments(thing: Thing, arguments: Arguments) -> None:
-    """Refuses arguments that are too deep, too many, too large, or no values at all. Recursion is never used: the
-    depth comes from outside."""
+    """Refuse arguments that are too deep, too many, too large, or of an unknown type.
+
+    This uses no recursion: the depth is untrusted.
+    """
     waiting: list[tuple[str, Value, int]] = [(key, value, 1) for key, value in arguments.items()]
     entry_count = 0
     text_bytes = 0
@@ -116,7 +118,7 @@ def _key_bytes(thing: Thing, key: str) -> int:
 
 
 def _check_scalar(thing: Thing, name: str, value: Value) -> int:
-    """Gives the bytes of text in it."""
+    """Return the bytes of text in a value."""
     if isinstance(value, str):
         return _text_bytes(thing, name, value)
     if isinstance(value, bytes):

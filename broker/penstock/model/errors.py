@@ -1,7 +1,7 @@
-"""What can go wrong, in two families: refusals are the client's doing, faults are the world's.
+"""Errors, in two families: refusals are caused by the client, faults by the environment.
 
-Every error carries data, and its text is built from that data: the thing, the rule it met and the way out.
-Front ends translate the classes to their protocol's codes; nothing here knows a protocol.
+Every error carries data, and its text is built from that data: the thing, the rule and the remedy. Front ends translate
+the classes to their protocol's codes; this module knows no protocol.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """What an error is about: a queue, an exchange, a vhost, a user..."""
+    """Subject of an error: a queue, an exchange, a vhost, a user..."""
 
     kind: str
     name: str
@@ -21,7 +21,7 @@ class Thing:
 
 
 class RefusedError(Exception):
-    """The root of all refusals. `rule` reads on from the thing's name; `way_out` says what to do instead."""
+    """Base of all refusals. `rule` continues the thing's name; `way_out` says what to do instead."""
 
     def __init__(self, thing: Thing, rule: str, way_out: str) -> None:
         super().__init__(f"{thing} {rule}; {way_out}")
@@ -41,18 +41,18 @@ class AlreadyThereError(RefusedError):
 
 
 class AccessRefusedError(RefusedError):
-    """Not allowed to this user, or (reserved names, predeclared exchanges) to nobody."""
+    """The user has no permission, or (reserved names, predeclared exchanges) no user can have it."""
 
 
 class NotAuthenticatedError(RefusedError):
-    """Who is calling is not known. Deliberately says no more than that."""
+    """The caller is not authenticated. The text deliberately says no more than that."""
 
     def __init__(self, user: str, way_out: str = "check the user name and the password") -> None:
         super().__init__(Thing("user", user), "could not be authenticated", way_out)
 
 
 class PreconditionFailedError(RefusedError):
-    """The state is not what the command supposes. `field` is empty when it is not about one field."""
+    """The state does not meet the command's condition. `field` is empty when it is not about one field."""
 
     def __init__(
         self, thing: Thing, rule: str, way_out: str, *, field: str = "", wanted: str = "", found: str = ""
@@ -95,7 +95,7 @@ class TooLargeError(RefusedError):
 
 
 class LimitReachedError(RefusedError):
-    """A bound on a number of things was met."""
+    """A limit on a number of things is reached."""
 
     def __init__(self, thing: Thing, rule: str, *, limit: int) -> None:
         super().__init__(thing, rule, f"at most {limit} are allowed; delete what is not needed")
@@ -103,7 +103,7 @@ class LimitReachedError(RefusedError):
 
 
 class FaultError(Exception):
-    """The root of all faults: the command was right, and the world could not do it."""
+    """Base of all faults: the command was valid, but could not be performed."""
 
     def __init__(self, thing: Thing, rule: str, way_out: str) -> None:
         super().__init__(f"{thing} {rule}; {way_out}")
@@ -113,15 +113,15 @@ class FaultError(Exception):
 
 
 class StorageError(FaultError):
-    """The disk refused, or what it holds is damaged."""
+    """The disk failed, or its content is corrupt."""
 
 
 class DamagedError(StorageError):
-    """What the disk holds cannot be read. Trying again does not help before somebody mends it."""
+    """Data on the disk cannot be read. A retry does not help before a repair."""
 
 
 class DiskFullError(StorageError):
-    """The disk has no room. Nothing was changed, and a later try may succeed."""
+    """The disk is full. Nothing was changed, and a later retry may succeed."""
 
 
 class NotWrittenError(StorageError):
@@ -133,14 +133,14 @@ class FileClosedError(NotWrittenError):
 
 
 class BusyError(FaultError):
-    """Too much of the same is under way. A later try may succeed."""
+    """Too much of the same work is under way. A later retry may succeed."""
 
     def __init__(self, thing: Thing, rule: str) -> None:
         super().__init__(thing, rule, "try again later")
 
 
 class StoppedError(FaultError):
-    """The thing takes no more commands: after a fault of its storage, or because the broker stops."""
+    """The thing takes no more commands: after a storage fault, or because the broker stops."""
 
     def __init__(self, thing: Thing, cause: str) -> None:
         super().__init__(thing, f"takes no more commands: {cause}", "try again when the broker has been restarted")

@@ -1,7 +1,7 @@
 """AMQP 0-9-1 field tables: arguments to bytes and back, big-endian as on the wire, without the table's own length.
 
-Encoding is canonical: keys are sorted and an integer takes 32 bits when it fits, else 64, so that equal arguments are
-equal bytes. Decoding reads every tag that RabbitMQ and LavinMQ write, and its depth is bounded.
+Encoding is canonical: keys are sorted and an integer takes 32 bits when it fits, else 64, so equal arguments have equal
+bytes. Decoding reads every tag that RabbitMQ and LavinMQ write, and its depth is bounded.
 """
 
 from struct import Struct
@@ -21,7 +21,7 @@ _NUMBERS: Final = {tag: Struct(">" + code) for tag, code in zip(_TAGS, "bBhhHiIq
 
 
 class FieldTableError(ValueError):
-    """Bytes that are no field table. The text says what is wrong; `at` is the byte's place."""
+    """Bytes that are no field table. The text says what is wrong; `at` is the byte's position."""
 
     def __init__(self, rule: str, at: int) -> None:
         super().__init__(f"{rule} at byte {at} of a field table")
@@ -29,7 +29,7 @@ class FieldTableError(ValueError):
 
 
 def encode_table(arguments: Arguments) -> bytes:
-    """Expects what `arguments.check_arguments` let through."""
+    """Encode arguments that passed `arguments.check_arguments`."""
     parts: list[bytes] = []
     for key in sorted(arguments):
         name = key.encode()
@@ -68,7 +68,7 @@ def _long(tag: bytes, content: bytes) -> bytes:
 
 
 class _Reader:
-    """Walks the bytes; every step knows where its container ends."""
+    """Reader of the bytes; every step knows where its container ends."""
 
     def __init__(self, source: bytes) -> None:
         self._source = source
@@ -121,7 +121,7 @@ class _Reader:
 
     @staticmethod
     def _text(tag: bytes, content: bytes) -> str | bytes:
-        """A long string that is not UTF-8 stays bytes."""
+        """Decode a long string; one that is not UTF-8 stays bytes."""
         if tag == b"x":
             return content
         try:

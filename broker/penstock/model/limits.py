@@ -1,5 +1,7 @@
-"""Limits by number, as users and virtual hosts have them, and how other brokers write them. None is no limit, and so is
-a negative number that is read. What a limit bounds is not known here."""
+"""Numeric limits of users and virtual hosts, and their format in other brokers.
+
+None is no limit, and so is a negative number that is read. This module does not know what a limit applies to.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -18,19 +20,18 @@ KEYS: Final[dict[str, str]] = {
     "in_flight_bytes_max": "max-in-flight-bytes",
     "message_bytes_max": "max-message-bytes",
 }
-"""Field -> key in files and definitions: those of RabbitMQ where it has the limit. A stream is what AMQP calls a
-channel."""
+"""Field -> key in files and definitions: RabbitMQ's where it has the limit. A stream is what AMQP calls a channel."""
 
 FLOW: Final = ("publish_rate", "publish_bytes_rate", "in_flight_bytes_max", "message_bytes_max")
-"""What is held by whoever moves messages; the others are held where things are counted."""
+"""Limits enforced where messages move; the others are enforced where things are counted."""
 
 _LARGE: Final = frozenset({"publish_bytes_rate", "in_flight_bytes_max", "message_bytes_max"})
 _POSITIVE: Final = frozenset({"publish_rate", "publish_bytes_rate", "in_flight_bytes_max"})
-"""With 0 nothing could ever go on, and nobody would be told why."""
+"""Limits that must not be 0: everything would stop without an error."""
 
 
 def read_limits(thing: Thing, written: Mapping[str, object], fields: Iterable[str]) -> dict[str, int | None]:
-    """By field. Raises InvalidArgumentError for what cannot be honoured."""
+    """Return limits by field. Raises InvalidArgumentError for unsupported ones."""
     names = {KEYS[field]: field for field in fields}
     unknown = sorted(set(written) - set(names))
     if unknown:
@@ -41,12 +42,12 @@ def read_limits(thing: Thing, written: Mapping[str, object], fields: Iterable[st
 
 
 def write_limits(limits: Mapping[str, int | None]) -> dict[str, int]:
-    """Those that there are."""
+    """Return the limits that are set."""
     return {KEYS[field]: value for field, value in limits.items() if value is not None}
 
 
 def check_limits(thing: Thing, limits: Mapping[str, int | None]) -> None:
-    """Raises InvalidArgumentError for a number that cannot be honoured."""
+    """Check limits; raise InvalidArgumentError for an unsupported number."""
     for field, value in limits.items():
         _read(thing, KEYS[field], field, value)
 

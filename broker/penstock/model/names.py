@@ -1,7 +1,7 @@
-"""The names and numbers that identify things, as types of their own, and the one rule that all names obey.
+"""Names and numbers that identify things, as types of their own, and the rule for all names.
 
-A name is text of at most 255 bytes of UTF-8, because AMQP and the log store it behind one byte of length.
-This module does not know which names exist or who may use them.
+A name is text of at most 255 bytes of UTF-8, because AMQP and the log store it behind one byte of length. This module
+does not know which names exist or who may use them.
 """
 
 from typing import Final, NewType
@@ -25,11 +25,11 @@ DEFAULT_EXCHANGE: Final = ExchangeName("")
 RESERVED_PREFIX: Final = "amq."
 SERVER_NAMED_PREFIX: Final = "amq.gen-"
 SERVER_NAMED_RANDOM_LENGTH: Final = 22
-"""22 characters of 6 bits are 132 bits: names of two servers never meet."""
+"""22 characters of 6 bits are 132 bits: names of two servers never collide."""
 
 
 def check_name(kind: str, text: str) -> str:
-    """Gives the text back when it can be a name of this kind of thing; refuses it otherwise."""
+    """Return the text when it is a valid name of this kind of thing; refuse it otherwise."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
@@ -52,7 +52,7 @@ def user_name(text: str) -> UserName:
 
 
 def queue_name(text: str) -> QueueName:
-    """May be empty: a declare with an empty name asks the broker for one."""
+    """Return a queue name, which may be empty: such a declare asks the broker for a name."""
     return QueueName(check_name("queue", text))
 
 
@@ -64,7 +64,7 @@ def existing_queue_name(text: str) -> QueueName:
 
 
 def exchange_name(text: str) -> ExchangeName:
-    """May be empty: that is the default exchange."""
+    """Return an exchange name, which may be empty: that is the default exchange."""
     return ExchangeName(check_name("exchange", text))
 
 

@@ -1,7 +1,7 @@
-"""What a vhost is made of: exchanges, queues, bindings, and the routes that follow from bindings.
+"""Records of a vhost: exchanges, queues, bindings, and the routes that follow from bindings.
 
-Records are values: a change makes a new one. They hold what was declared and nothing of what happens to messages.
-Compare arguments with `model.arguments`, never with `==`, which takes 1 for True.
+Records are values: a change makes a new one. They have the declaration and no state of messages. Compare arguments with
+`model.arguments`, never with `==`, which takes 1 for True.
 """
 
 from dataclasses import dataclass, field
@@ -19,11 +19,11 @@ class ExchangeKind(StrEnum):
     TOPIC = "topic"
     HEADERS = "headers"
     SUPER_STREAM = "x-super-stream"
-    """Gives each message to one of its queues, chosen by the hash of the message's key."""
+    """Routes each message to one of its queues, chosen by the hash of the message's key."""
 
 
 class QueueKind(StrEnum):
-    """What becomes of messages: a classic queue is emptied by its consumers, a stream is read and kept."""
+    """Type of a queue: consumers empty a classic queue; a stream is read and kept."""
 
     CLASSIC = "classic"
     STREAM = "stream"
@@ -35,7 +35,7 @@ class DestinationKind(StrEnum):
 
 
 class Access(StrEnum):
-    """What a permission allows."""
+    """Kinds of permission."""
 
     CONFIGURE = "configure"
     WRITE = "write"
@@ -43,14 +43,14 @@ class Access(StrEnum):
 
 
 class Level(StrEnum):
-    """What a confirm means."""
+    """Durability that a confirm promises."""
 
     OS = "os"
     DISK = "disk"
 
 
 class HeadersMatch(Enum):
-    """How a headers binding's arguments are held against a message's headers, by the value of `x-match`."""
+    """How a headers binding's arguments match a message's headers, the value of `x-match`."""
 
     ALL = "all"
     ANY = "any"
@@ -65,16 +65,16 @@ X_QUEUE_TYPE: Final = "x-queue-type"
 X_MAX_AGE: Final = "x-max-age"
 X_MAX_LENGTH_BYTES: Final = "x-max-length-bytes"
 X_DEDICATED: Final = "x-dedicated"
-"""Whether a queue has a log of its own beside its vhost's."""
+"""Whether a queue has its own log beside its vhost's."""
 X_PARTITIONS: Final = "x-partitions"
-"""Of an x-super-stream exchange that was declared as a stream: how many partitions it must have."""
+"""Argument of an x-super-stream exchange that was declared as a stream: its number of partitions."""
 STAGE_PREFIX: Final = "amq.stage."
-"""Of the queues of stages: streams that only the broker declares."""
+"""Prefix of the queues of stages: streams that only the broker declares."""
 ALTERNATE_KEYS: Final = ("alternate-exchange", "x-alternate-exchange")
 
 
 class Retention(NamedTuple):
-    """What a stream keeps; 0 is no bound."""
+    """How much a stream keeps; 0 is no limit."""
 
     age_ms_max: int
     bytes_max: int
@@ -91,7 +91,7 @@ class Exchange:
 
     @property
     def alternate(self) -> ExchangeName | None:
-        """Where messages go that match none of its bindings."""
+        """Return the exchange that gets messages which match none of its bindings."""
         for key in ALTERNATE_KEYS:
             value = self.arguments.get(key)
             if isinstance(value, str):
@@ -100,13 +100,13 @@ class Exchange:
 
     @property
     def partition_count(self) -> int:
-        """How many partitions a stream was declared with; 0 for an exchange that was declared as no more than that."""
+        """Return the declared partition count; 0 for an exchange that was not declared as a stream."""
         value = self.arguments.get(X_PARTITIONS)
         return value if isinstance(value, int) and self.kind is ExchangeKind.SUPER_STREAM else 0
 
     @property
     def is_persistent(self) -> bool:
-        """Whether it is there again after a start."""
+        """Return whether it survives a restart."""
         return self.durable
 
 
@@ -120,7 +120,7 @@ class Queue:
     owner: ConnectionId | None = None
     """The only connection that may use it, when it is exclusive."""
     least_level: Level | None = None
-    """What an operator's policy demands of every message, whatever its publisher chose. No part of a declaration."""
+    """Minimum durability by an operator policy, whatever the publisher chose. Not part of the declaration."""
 
     @property
     def exclusive(self) -> bool:
@@ -128,7 +128,7 @@ class Queue:
 
     @property
     def is_persistent(self) -> bool:
-        """Whether it is there again after a start. An exclusive one goes with its connection, whatever it says."""
+        """Return whether it survives a restart. An exclusive one goes with its connection, whatever it says."""
         return self.durable and self.owner is None
 
     @property
@@ -150,7 +150,7 @@ class Queue:
 
     @property
     def retention(self) -> Retention | None:
-        """None for a queue that is no stream."""
+        """Return the retention; None for a queue that is no stream."""
         if not self.is_stream:
             return None
         age, size = self.arguments.get(X_MAX_AGE), self.arguments.get(X_MAX_LENGTH_BYTES)
@@ -167,7 +167,7 @@ class Binding:
 
     @property
     def identity(self) -> Frozen:
-        """Two bindings with equal identities are one."""
+        """Return a value that is equal for equal bindings."""
         return (
             self.source,
             self.destination_kind,
@@ -179,9 +179,11 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What of a binding decides where a message goes: a fanout exchange looks at nothing, a headers exchange at the
-    arguments, the others at the key (of an x-super-stream exchange: the partition's number). Several bindings can be
-    one route."""
+    """The part of a binding that decides the routing; several bindings can share one.
+
+    A fanout exchange ignores both parts, a headers exchange uses the arguments, the others the key (of an
+    x-super-stream exchange: the partition's number).
+    """
 
     source: ExchangeName
     key: RoutingKey
@@ -196,7 +198,7 @@ class Route:
 
 
 def kind_of_queue(arguments: Arguments) -> QueueKind:
-    """Classic unless the arguments say otherwise. Expects arguments that were checked."""
+    """Return the type, classic unless the arguments say otherwise. Expects checked arguments."""
     return QueueKind(str(arguments.get(X_QUEUE_TYPE, QueueKind.CLASSIC)))
 
 
@@ -204,7 +206,7 @@ KEYED: Final = frozenset({ExchangeKind.DIRECT, ExchangeKind.TOPIC, ExchangeKind.
 
 
 def route_of(binding: Binding, kind: ExchangeKind) -> Route:
-    """`kind` is the source's."""
+    """Return the route of a binding; `kind` is the source's."""
     key = binding.routing_key if kind in KEYED else NO_KEY
     arguments = binding.arguments if kind is ExchangeKind.HEADERS else None
     return Route(binding.source, key, arguments, binding.destination_kind, binding.destination)
