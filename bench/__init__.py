@@ -1,1 +1,1 @@
-"""The table of docs/benchmarks.md, measured: `make bench`. Broker and load share this machine."""
+"""Benchmarks for docs/benchmarks.md: `make bench`. Broker and load share this machine."""

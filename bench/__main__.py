@@ -1,6 +1,6 @@
 """Measures every row of the table several times and prints least, median and greatest.
 
-Writes nothing but its temporary data directories, unless --update-docs asks for docs/benchmarks.md.
+It writes only temporary data directories, unless --update-docs asks for docs/benchmarks.md.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def compared(rows: list[Row], options: argparse.Namespace, console: Console) -> Table:
-    """The rows of both commits, their runs in turn."""
+    """Return the rows of both commits, with alternating runs."""
     python = against.built(options.base)
     flags = [f"--{name}={getattr(options, name)}" for name in ("seconds", "backlog", "queues", "directory")]
     pairs = {}

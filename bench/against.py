@@ -1,9 +1,11 @@
-"""Measures this checkout against another commit of it: runs of the two alternate, so that other work of the machine
-meets both, and each row shows both spreads and the ratio of the medians.
+"""Compares this checkout with another commit of it.
 
-The other commit is built in a worktree under target/, with a target directory and a .venv of its own. Both are measured
-by this checkout's load, each with its own broker, client and native load generator. A row that the other commit cannot
-serve fails; name the rows that both have.
+Their runs alternate, so that other load on the machine affects both. Each row shows both spreads and the ratio of the
+medians.
+
+The other commit is built in a worktree under target/, with its own target directory and .venv. This checkout's load
+measures both, each with its own broker, client and native load generator. A row that the other commit does not support
+fails; name the rows that both have.
 """
 
 import json
@@ -41,20 +43,20 @@ Runs = list[dict[str, float]]
 
 @dataclass(frozen=True)
 class Pair:
-    """The runs of one row: of the other commit, and of this checkout."""
+    """Runs of one row: of the other commit, and of this checkout."""
 
     base: Runs
     here: Runs
 
 
 def built(commit: str) -> Path:
-    """The Python of a worktree of that commit, with penstock built in it. Raises CalledProcessError."""
+    """Return the Python of a worktree of that commit, with penstock built in it. Raises CalledProcessError."""
     command = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "--verify", f"{commit}^{{commit}}"]
     name = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     tree = ROOT / "target" / f"base-{name}"
     if not tree.exists():
         subprocess.run(["git", "-C", str(ROOT), "worktree", "add", "--detach", str(tree), name], check=True)
-    # Targets and flags that `make` hands down are this checkout's.
+    # Targets and flags inherited from `make` are this checkout's.
     handed_down = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES", "CARGO_TARGET_DIR", "VIRTUAL_ENV"}
     environment = {name: value for name, value in os.environ.items() if name not in handed_down}
     # Commits without that target build the release profile by `setup`.
@@ -64,7 +66,7 @@ def built(commit: str) -> Path:
 
 
 def alternated(row: Row, base: Path, runs: int, flags: list[str]) -> Pair:
-    """Runs of both in turn, and which is first changes too."""
+    """Alternate the runs of both, and also which is first."""
     pair = Pair([], [])
     sides = [(base, pair.base), (Path(sys.executable), pair.here)]
     for number in range(runs):
@@ -74,7 +76,7 @@ def alternated(row: Row, base: Path, runs: int, flags: list[str]) -> Pair:
 
 
 def once(python: Path, row: Row, flags: list[str]) -> dict[str, float]:
-    """One run of a row in a process of that Python."""
+    """Run a row once in a process of that Python."""
     command = [str(python), "-m", "bench", "--rows", row.key, "--runs", "1", "--json", *flags]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
@@ -96,7 +98,7 @@ def as_table(rows: list[Row], pairs: dict[str, Pair], commit: str) -> Table:
 
 
 def lines(row: Row, pair: Pair) -> list[list[str]]:
-    """One line of cells for each figure but the processor time, which is in columns of the first."""
+    """Return a line of cells per figure, except the processor time, which is in columns of the first."""
     found: list[list[str]] = []
     cpu = [shown(median(run[CPU] for run in runs)) if CPU in runs[0] else "" for runs in (pair.base, pair.here)]
     for figure in row.figures:

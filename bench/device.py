@@ -1,5 +1,8 @@
-"""What a broker's writing costs the disk: the bytes that its device wrote, or, where the device cannot be told (an
-overlay, a network file system), what the kernel counts as the process's own. Other writers on the device count too."""
+"""The disk writes of a broker: the bytes that its device wrote, or else the kernel's count for the process.
+
+The latter is used where the device is unknown (an overlay, a network file system). Other writers on the device count
+too.
+"""
 
 import os
 import threading
@@ -24,13 +27,13 @@ def written_bytes(data_dir: Path, pid: int) -> int:
 
 
 def anonymous_bytes(pid: int) -> int:
-    """Memory that is no file's."""
+    """Return the memory that is not backed by files."""
     return counted(pid, "status", "RssAnon") * 1_024
 
 
 @contextmanager
 def most_file_bytes(pid: int, figures: dict[str, float], name: str) -> Iterator[None]:
-    """The most memory of files that a process had meanwhile, as a figure in MB."""
+    """Record the maximum file-backed memory of a process in the block, in MB."""
     over = threading.Event()
     most = 0
 
@@ -58,7 +61,7 @@ def counted(pid: int, file: str, name: str) -> int:
 
 
 def stored_bytes(folder: Path) -> int:
-    """What a folder's files take on the disk. One that is removed meanwhile takes nothing."""
+    """Return the disk usage of a folder's files. One that is removed meanwhile counts as 0."""
     total = 0
     for path in folder.rglob("*"):
         with suppress(FileNotFoundError):

@@ -1,6 +1,6 @@
-"""What must not slow messages down: a process that scrapes metrics and lists 10,000 queues, in a loop.
+"""Load that must not slow messages down: a process that scrapes metrics and lists 10,000 queues, in a loop.
 
-It is a process of its own, as it would be in life, and runs this module.
+It runs this module in a process of its own, as a real monitor would.
 """
 
 import subprocess
@@ -17,7 +17,7 @@ QUEUE_COUNT = 10_000
 
 @contextmanager
 def disturbed(load: Load) -> Iterator[None]:
-    """Declares the queues, then disturbs the broker for the time of the block."""
+    """Declare the queues, then disturb the broker during the block."""
     with penstock.connect(load.uri) as connection:
         for number in range(QUEUE_COUNT):
             connection.declare_queue(f"listed-{number}", durable=False)

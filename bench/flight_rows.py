@@ -1,5 +1,7 @@
-"""The rows about Arrow Flight: a stream into pyarrow, some columns of it or all, and rows published. Broker and reader
-share the processors, as in every row."""
+"""Rows about Arrow Flight: a stream read with pyarrow, some columns or all, and rows published.
+
+Broker and reader share the processors, as in every row.
+"""
 
 import json
 import time
@@ -26,7 +28,7 @@ def read_all(load: Load) -> dict[str, float]:
 
 
 def _read(load: Load, columns: list[str] | None) -> dict[str, float]:
-    """Batches as they come, each complete in memory before the next is asked for."""
+    """Read batches, each complete in memory before the next is requested."""
     total = filled(load)
     client, options = _connected(load)
     ticket = flight.Ticket(json.dumps({"partition": STREAM, "columns": columns}))
@@ -44,7 +46,7 @@ def _read(load: Load, columns: list[str] | None) -> dict[str, float]:
 
 
 def put(load: Load) -> dict[str, float]:
-    """One table, in batches, until all of it is confirmed."""
+    """Publish one table in batches, until all of it is confirmed."""
     with penstock.connect(load.uri) as connection:
         connection.declare_stream(STREAM)
     client, options = _connected(load)

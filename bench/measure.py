@@ -1,4 +1,4 @@
-"""One run: a fresh broker on a fresh directory, a load, and what the broker's process used meanwhile.
+"""One run: a fresh broker on a fresh directory, a load, and the resources that the broker's process used.
 
 Processor time comes from /proc, so that every row is measured alike, whatever makes its load.
 """
@@ -22,7 +22,7 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Load:
-    """What a row's measurement works with."""
+    """Environment of a row's measurement."""
 
     broker: Broker
     seconds: float
@@ -35,7 +35,7 @@ class Load:
         return self.broker.uri()
 
     def perf(self, kind: str, *flags: str, seconds: float | None = None) -> dict[str, Any]:
-        """Runs the native load generator, a process of its own; for `seconds`, where flags end it sooner."""
+        """Run the native load generator as a process; for `seconds`, unless flags end it sooner."""
         limit = self.seconds if seconds is None else seconds
         command = [
             penstock_command(),
@@ -56,7 +56,7 @@ class Load:
 
     @contextmanager
     def counting_cpu(self, figures: dict[str, float], count: Callable[[], int]) -> Iterator[None]:
-        """Adds `broker_cpu_us`: the broker's processor time in the block, for each of `count()` messages."""
+        """Add `broker_cpu_us`: the broker's processor time in the block per each of `count()` messages."""
         before = self.cpu_seconds()
         yield
         figures["broker_cpu_us"] = (self.cpu_seconds() - before) * 1e6 / max(1, count())
@@ -81,7 +81,7 @@ class Measurable(Protocol):
 
 
 class Runner:
-    """Starts a broker for each run: what one run left in the log is not the next one's burden."""
+    """Starts a new broker for each run, so that no run inherits another's log."""
 
     def __init__(self, directory: Path, seconds: float, backlog: int, queues: int) -> None:
         directory.mkdir(parents=True, exist_ok=True)

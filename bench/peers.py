@@ -1,5 +1,7 @@
-"""What other brokers reached where the durable rows of the table were set: on the same two cores, their own load beside
-them. They are printed beside what is wanted, and nothing is computed with them."""
+"""Results of other brokers for the durable rows, on the same two cores with their own load.
+
+They are printed beside the targets and used in no computation.
+"""
 
 __all__ = ["peer"]
 
@@ -20,5 +22,5 @@ PEERS = {
 
 
 def peer(row_key: str, figure_key: str) -> str:
-    """Empty where nobody else was measured."""
+    """Return the result, empty where no other broker was measured."""
     return PEERS.get((row_key, figure_key), "")

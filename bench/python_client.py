@@ -1,4 +1,4 @@
-"""Loads made by the Python client, as a program that uses it would make them. They run in this process."""
+"""Loads made by the Python client in this process, as a program that uses it would make them."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ def publish_awaited(load: Load) -> dict[str, float]:
 
 
 async def _publish_awaited(load: Load) -> dict[str, float]:
-    """A thousand tasks, each awaiting the confirm of one message before the next."""
+    """Run a thousand tasks, each awaiting the confirm of one message before the next."""
     figures: dict[str, float] = {}
     total = 0
     async with penstock.aio.connect(load.uri, level=load.level) as connection:
@@ -63,7 +63,7 @@ def _publish_many(load: Load, native: bool) -> dict[str, float]:
 
 
 def consume(load: Load) -> dict[str, float]:
-    """Fills a queue first; then takes, looks at and acknowledges every message."""
+    """Fill a queue, then consume, read and acknowledge every message."""
     figures: dict[str, float] = {}
     count = 0
     with penstock.connect(load.uri, level=load.level) as connection:

@@ -42,7 +42,7 @@ def as_markdown(rows: list[Row], results: Results, command: str) -> str:
 
 
 def lines(row: Row, runs: list[dict[str, float]]) -> list[list[str]]:
-    """One line of cells for each figure; what they share stands in the first."""
+    """Return one line of cells for each figure; shared cells are in the first."""
     found = []
     for number, figure in enumerate(row.figures):
         values = [run[figure.key] for run in runs]
@@ -71,7 +71,7 @@ def shown(value: float) -> str:
 
 
 def machine() -> str:
-    """The processor, its cores and the system, as far as /proc tells."""
+    """Return the processor, its cores and the system, from /proc."""
     model = platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -82,7 +82,7 @@ def machine() -> str:
 
 
 def update_docs(document: Path, text: str) -> None:
-    """Replaces what stands between the two marks."""
+    """Replace the text between the two marks."""
     before, _, rest = document.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     document.write_text(f"{before}{BEGIN}\n{text}{END}{after}")

@@ -1,4 +1,4 @@
-"""The rows of the table: what is measured, how, and what it should reach on two cores that broker and load share."""
+"""The rows of the table: measurement, method, and target on two cores that broker and load share."""
 
 import time
 from collections.abc import Callable
@@ -9,14 +9,14 @@ from bench.disturbance import disturbed
 from bench.measure import Load
 
 IDLE_SETTLING_SECONDS = 2
-# Processor time is told in hundredths of a second: 0.1 % of a core over this time.
+# Processor time has a resolution of a hundredth of a second: 0.1 % of a core over this time.
 IDLE_SECONDS = 10
 LATENCY = ("--size", "100", "--rate", "1000", "--level", "os")
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of a row. `target` is the least that was promised or, when lower is better, the most."""
+    """One number of a row. `target` is the minimum or, when lower is better, the maximum."""
 
     key: str
     unit: str
@@ -42,7 +42,7 @@ def cpu(target: float | None = None) -> Figure:
 
 
 def throughput(size: int, batch: int, consumers: int) -> Callable[[Load], dict[str, float]]:
-    """Published with confirms at 1,000 in flight and, with a consumer, consumed and acknowledged."""
+    """Publish with confirms, 1,000 in flight; with a consumer, also consume and acknowledge."""
 
     def measure(load: Load) -> dict[str, float]:
         flags = f"--size {size} --batch {batch} --publishers 1 --consumers {consumers} --queues 1 --in-flight 1000"
@@ -60,7 +60,7 @@ def latency(load: Load) -> dict[str, float]:
 
 
 def disturbed_latency(load: Load) -> dict[str, float]:
-    """As many times the quiet figure as the disturbed one is, on the same broker in the same minute."""
+    """Return the ratio of the disturbed to the quiet latency, on the same broker in the same minute."""
     quiet = latency(load)
     with disturbed(load):
         busy = latency(load)

@@ -1,7 +1,7 @@
-"""A broker under a modest mixed load for an hour: `make long-soak`. What it promises is checked message by message.
+"""A broker under a modest mixed load for an hour: `make long-soak`. Every message is checked.
 
-Writes its samples and its graph to a directory; `--draw FILE` draws the last run's graph again instead of running one.
-The exit status is 1 when anything was lost, came twice or out of order, or when the load was refused.
+It writes its samples and its graph to a directory; `--draw FILE` draws the last run's graph again instead of running
+one. The exit status is 1 when anything was lost, duplicated or out of order, or when the load was refused.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from bench.soak_load import FLOWS, Load
 from bench.soak_samples import Sample, Sampler
 from support import Broker
 
-# Segments turn over every few seconds at this load, and half of what lives has always been written long ago.
+# Segments turn over every few seconds at this load, and half of the live messages are always old.
 SEGMENT_BYTES_MAX = 8 * 1024 * 1024
 LINE_WIDTH = 120
 
@@ -55,7 +55,7 @@ def main() -> int:
 
 @contextmanager
 def started(directory: Path) -> Iterator[Broker]:
-    """A broker on a fresh directory; its log stays beside the samples."""
+    """Start a broker on a fresh directory; its log stays beside the samples."""
     with tempfile.TemporaryDirectory(dir=directory) as folder:
         config = Path(folder) / "penstock.toml"
         config.write_text(f"segment_bytes_max = {SEGMENT_BYTES_MAX}\n")
@@ -103,7 +103,7 @@ async def left_in(broker: Broker) -> int:
 
 
 def write_line(output: TextIO, key: str, value: dict[str, object]) -> None:
-    """Flushed: a run that is broken off keeps what it saw."""
+    """Write and flush a line, so that an interrupted run keeps its data."""
     output.write(json.dumps({key: value}) + "\n")
     output.flush()
 

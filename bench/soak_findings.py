@@ -1,6 +1,6 @@
-"""What a soak found: the promises that a loss, a repetition or a wrong order breaks, and figures with their bounds.
+"""Findings of a soak: broken promises (loss, duplicates, wrong order), and figures with their bounds.
 
-It works on the lines that a run wrote, so that a finished run can be looked at again.
+It works on the lines that a run wrote, so that a finished run can be analysed again.
 """
 
 import json
@@ -55,7 +55,7 @@ class Verdict:
 
     @property
     def broken(self) -> dict[str, int]:
-        """What should be 0 and is not."""
+        """Return the counts that should be 0 and are not."""
         names = ("lost", "duplicates", "misplaced", "damaged", "left", "wrong_visits", "failures")
         return {name: value for name, value in asdict(self).items() if name in names and value}
 
@@ -75,7 +75,7 @@ def read_run(file: Path) -> Run:
 
 
 def rows(run: Run) -> list[tuple[str, str, str]]:
-    """What, how much, and what was wanted of it."""
+    """Return name, value and bound of each figure."""
     samples, settings = run.samples, run.settings
     found = [("duration", f"{samples[-1].at_seconds / 60:.1f} minutes", "")] if samples else []
     if run.verdict is not None:
@@ -133,7 +133,7 @@ def widest(samples: Sequence[Sample]) -> str:
 
 
 def slope(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Of the straight line nearest to the points, by least squares."""
+    """Return the slope of the least-squares line."""
     x_mean, y_mean = sum(xs) / len(xs), sum(ys) / len(ys)
     spread = sum((x - x_mean) ** 2 for x in xs)
     return sum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True)) / spread if spread else 0.0

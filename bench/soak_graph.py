@@ -1,4 +1,4 @@
-"""The graph of a soak: memory, disk and latency over its time. On a light ground of its own, readable on any page."""
+"""The graph of a soak: memory, disk and latency over time, on a light background of its own."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""What is known of every message of one queue, by number: what was confirmed, delivered and acknowledged.
+"""The state of every message of one queue, by number: confirmed, delivered, acknowledged.
 
-Numbers are published in order by one publisher at a time and consumed by one consumer at a time. So a number that was
-never seen must be the next one, and one that was seen may come again only while it is not acknowledged, and flagged.
-Memory is bounded by what is unsettled or missing. It does no I/O.
+One publisher at a time publishes numbers in order, and one consumer at a time consumes them. So a number that was never
+seen must be the next one, and a seen one may come again only while it is not acknowledged, and flagged. Memory is
+bounded by the unsettled or missing messages. It does no I/O.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +14,10 @@ WORD_BYTES = 8
 
 @dataclass
 class Ledger:
-    """Invariants: every number in `held` is below `next_new`; `acknowledged` counts each number once."""
+    """Ledger of a queue.
+
+    Invariants: every number in `held` is below `next_new`; `acknowledged` counts each number once.
+    """
 
     name: str
     confirmed: int = 0
@@ -28,7 +31,7 @@ class Ledger:
     missing: set[int] = field(default_factory=set)
 
     def deliver(self, content: bytes, size: int, redelivered: bool) -> int | None:
-        """Enters one delivery; gives its number, or None for bytes that nobody published."""
+        """Enter one delivery; return its number, or None for bytes that were never published."""
         number = number_of(content, size)
         if number is None:
             self.damaged += 1
@@ -53,17 +56,17 @@ class Ledger:
 
     @property
     def waiting(self) -> int:
-        """How many were confirmed and not acknowledged."""
+        """Return how many were confirmed and not acknowledged."""
         return self.confirmed - self.acknowledged
 
     @property
     def lost(self) -> int:
-        """Once the queue is empty: what was confirmed and never came."""
+        """Return how many were confirmed and never came, once the queue is empty."""
         return max(0, self.confirmed - self.acknowledged - len(self.held))
 
 
 def body(number: int, size: int) -> bytes:
-    """The number again and again, so that no byte is free to change."""
+    """Return the repeated number, so that every byte is checked."""
     return number.to_bytes(WORD_BYTES, "big") * (size // WORD_BYTES)
 
 

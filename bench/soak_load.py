@@ -1,7 +1,7 @@
-"""The load of a soak: flows of a steady rate, each with a publisher and a consumer, and visitors that come and go.
+"""The load of a soak: flows of a steady rate, each with a publisher and a consumer, and short connections.
 
-Every flow's messages carry numbers and are checked by a ledger. Rates are what is wanted, not what is possible: the
-machine stays usable. A refusal or a broken connection is a finding and ends the load with its exception.
+Every flow's messages carry numbers and are checked by a ledger. Rates are targets, not maximums: the machine stays
+usable. A refusal or a broken connection is a finding and ends the load with its exception.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ __all__ = ["FLOWS", "Flow", "Load", "Visits"]
 
 TICK_SECONDS = 0.05
 IDLE_SECONDS = 0.5
-# How long a connection lives before the next one is opened in its place.
+# How long a connection lives before another one replaces it.
 PUBLISHER_SECONDS = 30.0
 RESTLESS_SECONDS = 5.0
 BACKLOG = 200_000
@@ -31,9 +31,9 @@ DRAIN_SECONDS_MAX = 120.0
 
 @dataclass(frozen=True)
 class Flow:
-    """One queue's traffic. `backlog` messages stay in it; `requeues` gives some back once; `restless` reconnects.
+    """One queue's traffic. `backlog` messages stay in it; `requeues` requeues some once; `restless` reconnects.
 
-    A rate of 0: somebody else publishes.
+    A rate of 0: another process publishes.
     """
 
     name: str
@@ -58,7 +58,7 @@ FLOWS = (
 
 @dataclass
 class Visits:
-    """Connections that declare a queue, use it and delete it. `wrong` are deletions that gave another count."""
+    """Connections that declare a queue, use it and delete it. `wrong` are deletions that returned another count."""
 
     count: int = 0
     wrong: int = 0
@@ -76,7 +76,7 @@ class Load:
         self.probe = Probe(self.uri, self.ledgers[soak_probe.QUEUE])
 
     async def prepare(self) -> None:
-        """Declares the queues and fills those that hold a backlog."""
+        """Declare the queues and fill those with a backlog."""
         async with penstock.aio.connect(self.uri) as connection:
             for flow in FLOWS:
                 await connection.declare_queue(flow.name)
@@ -85,7 +85,7 @@ class Load:
                     await publish_next(connection, flow, ledger, FILL_CHUNK)
 
     async def run(self) -> None:
-        """Publishes and consumes for the time, then consumes until nothing is left or nothing moves any more."""
+        """Publish and consume for the time, then consume until the queues are empty or nothing moves any more."""
         deadline = time.perf_counter() + self.seconds
         async with asyncio.TaskGroup() as consumers:
             for flow in FLOWS:
@@ -104,7 +104,7 @@ class Load:
             async with penstock.aio.connect(self.uri) as connection:
                 while (now := time.perf_counter()) < leaves:
                     await publish_next(connection, flow, ledger, int(flow.rate * TICK_SECONDS))
-                    # What a stall cost is not made up for: the load must not be a burst after it.
+                    # Time lost by a stall is not made up for: the load must not become a burst.
                     await asyncio.sleep(max(0.0, now + TICK_SECONDS - time.perf_counter()))
 
     async def _consume(self, flow: Flow) -> None:
@@ -120,7 +120,7 @@ class Load:
                 return
 
     async def _take(self, connection: penstock.aio.Connection, flow: Flow, ledger: Ledger) -> None:
-        """Until nothing came for a while; a restless consumer leaves sooner, with messages unsettled."""
+        """Consume until nothing came for a while; a restless consumer leaves sooner, with unsettled messages."""
         leaves = time.perf_counter() + RESTLESS_SECONDS
         async for message in connection.consume(flow.name, idle_timeout=IDLE_SECONDS):
             number = ledger.deliver(message.body, flow.size, message.redelivered)

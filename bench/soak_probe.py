@@ -1,7 +1,7 @@
-"""How long a confirm takes while a soak runs: a process of its own, with one message in flight at either level.
+"""Confirm latency during a soak: a process of its own, with one message in flight per durability.
 
-It prints a line of JSON each second: the microseconds of every confirm, by level, and how many messages it published
-since it began. It ends when its standard input does, so that it never outlives whoever started it.
+It prints a line of JSON each second: the microseconds of every confirm, by durability, and how many messages it has
+published. It ends when its standard input closes, so that it never outlives its parent.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ LINE_SECONDS = 1.0
 
 @dataclass
 class Probe:
-    """Starts the process and gathers what it prints. What it published is entered in `ledger`."""
+    """Starts the process and collects its output. Its published messages are entered in `ledger`."""
 
     uri: str
     ledger: Ledger
@@ -53,7 +53,7 @@ class Probe:
             raise RuntimeError(f"the latency probe ended with {process.returncode}; its message is above")
 
     def taken(self) -> dict[str, list[float]]:
-        """The times since the last call, sorted."""
+        """Return the times since the last call, sorted."""
         found = {level: sorted(times) for level, times in self.times.items()}
         for times in self.times.values():
             times.clear()
@@ -72,7 +72,7 @@ def measure(uri: str) -> None:
 
 
 def measured(connections: dict[str, penstock.Connection], first: int) -> dict[str, list[float]]:
-    """The confirms of about a second; the messages are numbered from `first` on."""
+    """Return the confirm times of about a second; the messages are numbered from `first` on."""
     times: dict[str, list[float]] = {level: [] for level in connections}
     numbers = count(first)
     ends = time.perf_counter() + LINE_SECONDS

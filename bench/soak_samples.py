@@ -1,7 +1,7 @@
-"""What a soak notes: every ten seconds one sample of the broker's process, its directory, its log and its latency.
+"""Samples of a soak: every ten seconds one of the broker's process, its directory, its log and its latency.
 
-The disk is looked at every second, as its highest use lasts for moments. What lives is what the broker's queues report,
-with what a record adds to a body; a message that several queues hold would count for each, and this load has none.
+The disk is measured every second, as its peaks last for moments. Live bytes are what the broker's queues report, plus a
+record's overhead per body; a message in several queues would count for each, and this load has none.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from support import Broker
 __all__ = ["SAMPLE_SECONDS", "Sample", "Sampler", "percentile"]
 
 SAMPLE_SECONDS = 10
-# Header, head and one target of a record, its properties, and its place in the segment's directory: docs/format.md.
+# Header, head and one target of a record, its properties, and its entry in the segment's directory: docs/format.md.
 RECORD_BYTES = 24 + 10 + 12 + 3 + 4
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One line of the samples. `excess_bytes` is the highest disk use of the time, less twice what lived then."""
+    """One line of the samples. `excess_bytes` is the peak disk use of the period, less twice the live bytes."""
 
     at_seconds: float
     anonymous_bytes: int
@@ -47,12 +47,12 @@ class Sample:
     compacted_bytes: int
     os_us: dict[str, float]
     disk_us: dict[str, float]
-    # Of the whole machine, over a minute: who else wanted its processors.
+    # Of the whole machine, over a minute: shows other load.
     load_average: float = 0.0
 
 
 class Sampler:
-    """Looks from outside, but for one connection that lists the queues."""
+    """Measures from outside, except for one connection that lists the queues."""
 
     def __init__(self, broker: Broker, load: Load) -> None:
         self._broker = broker
@@ -61,7 +61,7 @@ class Sampler:
         self._cpu = self._cpu_seconds()
 
     async def samples(self) -> AsyncIterator[Sample]:
-        """One after every ten seconds, until the iteration is cancelled."""
+        """Yield a sample every ten seconds, until cancelled."""
         async with penstock.aio.connect(self._load.uri) as connection:
             next_at = self._began
             while True:
@@ -118,7 +118,7 @@ class Sampler:
 
 
 async def live_bytes(connection: penstock.aio.Connection) -> int:
-    """What the messages of all queues take in the log, without what nobody needs any more."""
+    """Return the log bytes of the live messages of all queues."""
     return sum(
         queue.ready_bytes
         + queue.unsettled_bytes
@@ -141,5 +141,5 @@ def percentiles(times: list[float]) -> dict[str, float]:
 
 
 def percentile(ascending: list[float], share: float) -> float:
-    """0 for no times at all: a window without a confirm is seen in the graph."""
+    """Return the percentile, 0 for no times at all: the graph shows a window without a confirm."""
     return ascending[min(len(ascending) - 1, int(share * len(ascending)))] if ascending else 0.0

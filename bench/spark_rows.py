@@ -1,8 +1,8 @@
-"""The rows about Spark: a stream read as a table beside the same rows in Parquet, and what a micro-batch costs beside
-one of Spark's own rate source. Both sides of a figure are of the same run, in the same session.
+"""Rows about Spark: a stream read as a table beside Parquet, and a micro-batch beside Spark's rate source.
 
-Spark runs in a process of its own, `bench.spark_work`; nothing here needs PySpark. `--backlog` makes the table smaller:
-it has half as many rows. Kafka's source stands beside it only where somebody has put its package into Spark's jars.
+Both sides of a figure are of the same run, in the same session. Spark runs in a process of its own, `bench.spark_work`;
+this module does not need PySpark. `--backlog` makes the table smaller: it has half as many rows. Kafka's source is
+measured only where its package is in Spark's jars.
 """
 
 import json
@@ -30,7 +30,7 @@ def is_spark_there() -> bool:
 
 
 def read_table(load: Load) -> dict[str, float]:
-    """Rows of 100 random bytes: offset, timestamp and body of each, into Spark's rows and nowhere."""
+    """Read rows of 100 random bytes (offset, timestamp and body) into Spark's rows and discard them."""
     count = load.backlog // 2
     draw = random.Random(1)
     with penstock.connect(load.uri, level=load.level) as connection:
@@ -42,19 +42,19 @@ def read_table(load: Load) -> dict[str, float]:
     figures: dict[str, float] = {}
     with load.counting_cpu(figures, lambda: rows):
         found = worked(load, "read")
-    # It reads more than once; the broker's time is for one reading.
+    # It reads more than once; the broker's time is for one read.
     return {**found, "broker_cpu_us": figures["broker_cpu_us"] / found["readings"], "rate": rows / found["wall"]}
 
 
 def micro_batch(load: Load) -> dict[str, float]:
-    """Ten rows every half second into nothing."""
+    """Read ten rows every half second and discard them."""
     with penstock.connect(load.uri) as connection:
         connection.declare_stream(STREAM)
     return worked(load, "overhead")
 
 
 def worked(load: Load, what: str) -> dict[str, float]:
-    """What a process with Spark in it measured."""
+    """Return the figures of a process that runs Spark."""
     with tempfile.TemporaryDirectory(dir=load.broker.data_dir.parent) as folder:
         environment = {**os.environ, "PYSPARK_PYTHON": write_interpreter(Path(folder))}
         command = [sys.executable, "-m", "bench.spark_work", what, load.uri, STREAM, folder]

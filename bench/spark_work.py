@@ -1,5 +1,6 @@
-"""The process that the rows about Spark measure: a session on two threads that reads a stream, and as much from
-elsewhere. Arguments: what to measure, the broker's URI, the stream, a folder to write to. Prints its figures as JSON.
+"""The Spark process of the rows about Spark: a session on two threads that reads a stream and another source.
+
+Arguments: measurement, the broker's URI, the stream, a folder to write to. Prints its figures as JSON.
 """
 
 import json
@@ -29,7 +30,7 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def read(spark: SparkSession, uri: str, stream: str, folder: Path) -> dict[str, float]:
-    """The medians of some rounds, Parquet and stream in turn; a round before them starts workers and compilers."""
+    """Return the medians of some alternating rounds of Parquet and stream, after a round to warm up."""
     write_parquet(uri, stream, folder / "table")
 
     def parquet() -> DataFrame:
@@ -52,7 +53,7 @@ def read(spark: SparkSession, uri: str, stream: str, folder: Path) -> dict[str, 
 
 
 def write_parquet(uri: str, stream: str, folder: Path) -> None:
-    """The stream's rows as Parquet, in as many files as tasks."""
+    """Write the stream's rows as Parquet, in as many files as tasks."""
     folder.mkdir()
     with Wire(uri) as wire:
         there = wire.describe(stream)
@@ -68,14 +69,14 @@ def write_parquet(uri: str, stream: str, folder: Path) -> None:
 
 
 def costs(make: Callable[[], DataFrame]) -> tuple[float, float]:
-    """CPU seconds of this process and all below it, and wall seconds, of reading every row."""
+    """Return CPU seconds of this process tree, and wall seconds, of reading every row."""
     cpu, wall = cpu_seconds(), time.perf_counter()
     make().write.format("noop").mode("overwrite").save()
     return cpu_seconds() - cpu, time.perf_counter() - wall
 
 
 def cpu_seconds() -> float:
-    """Of the whole tree; what a process that ended had used is its parent's."""
+    """Return the CPU seconds of the whole tree; an ended process counts in its parent."""
     found = dict(processes())
     own = {os.getpid()}
     while True:
@@ -86,7 +87,7 @@ def cpu_seconds() -> float:
 
 
 def processes() -> Iterator[tuple[int, tuple[int, float]]]:
-    """Of each its parent and the CPU seconds of itself and of its ended children."""
+    """Yield each process with its parent and the CPU seconds of itself and of its ended children."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
@@ -96,7 +97,7 @@ def processes() -> Iterator[tuple[int, tuple[int, float]]]:
 
 
 def overhead(spark: SparkSession, uri: str, stream: str, folder: Path) -> dict[str, float]:
-    """Medians of what Spark says a trigger took. The source is not to wait for messages: that is no cost."""
+    """Return medians of Spark's trigger times. The source does not wait for messages, which is no cost."""
     rate = spark.readStream.format("rate").option("rowsPerSecond", BATCH_ROWS).load()
     options = {"uri": uri, "stream": stream, "pollTimeoutMs": "0", "columns": "offset,body"}
     rows = spark.readStream.format("penstock").options(**options).load()
@@ -119,7 +120,7 @@ def publish(uri: str, stream: str, over: threading.Event) -> None:
 
 
 def trigger_ms(rows: DataFrame, checkpoint: Path) -> float:
-    """Of batches that had rows, but for the first two, which start Python and compile."""
+    """Return the time of batches that had rows, without the first two, which start Python and compile."""
     writer = rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     query = writer.trigger(processingTime=INTERVAL).start()
     found: dict[int, int] = {}

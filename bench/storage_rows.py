@@ -1,5 +1,8 @@
-"""The rows about durability and size: level disk, a backlog and the start after a kill, a hundred thousand queues, ten
-thousand bindings, targets and consumers. `--backlog` and `--queues` make them small for a machine with little time."""
+"""Rows about durability and size.
+
+They cover durability disk, a backlog and the start after a kill, a hundred thousand queues, and ten thousand bindings,
+targets and consumers. `--backlog` and `--queues` reduce them for a machine with little time.
+"""
 
 import asyncio
 import time
@@ -24,7 +27,7 @@ CROWD_CONNECTIONS = 10
 
 
 def durable(flags: str) -> Callable[[Load], dict[str, float]]:
-    """Confirmed once synced; `written` is bytes on the device for each message."""
+    """Confirm once synced; `written` is bytes on the device per message."""
 
     def measure(load: Load) -> dict[str, float]:
         before = written_bytes(load.broker.data_dir, load.broker.pid)
@@ -42,7 +45,7 @@ def durable(flags: str) -> Callable[[Load], dict[str, float]]:
 
 
 def backlog(load: Load) -> dict[str, float]:
-    """Fills one queue, kills the broker, starts it, drains the queue."""
+    """Fill one queue, kill the broker, start it, drain the queue."""
     broker, count = load.broker, load.backlog
     idle = anonymous_bytes(broker.pid)
     fill = ("--size", str(BODY_BYTES), "--consumers", "0", "--messages", str(count), "--level", load.level)
@@ -69,7 +72,7 @@ def backlog(load: Load) -> dict[str, float]:
 
 
 def queues(load: Load) -> dict[str, float]:
-    """Declares durable queues over one connection, lists them, starts the broker again."""
+    """Declare durable queues over one connection, list them, restart the broker."""
     broker, count = load.broker, load.queues
     idle = load.resident_bytes()
     wanted = (admin.Queue(name=f"queue-{number:06}", durable=True) for number in range(count))
@@ -96,7 +99,7 @@ def seconds_to_list(load: Load, count: int) -> float:
 
 
 def fan_out(load: Load) -> dict[str, float]:
-    """Binds ten thousand queues to one exchange and publishes messages that reach all of them."""
+    """Bind ten thousand queues to one exchange and publish messages that reach all of them."""
     names = [f"queue-{number:05}" for number in range(CROWD_COUNT)]
     declares = (admin.DeclareQueueRequest(vhost="/", queue=admin.Queue(name=name, durable=True)) for name in names)
     pipelined(load.broker.address, "DeclareQueue", declares)
@@ -123,7 +126,7 @@ def crowd(load: Load) -> dict[str, float]:
 
 
 async def _crowd(load: Load) -> dict[str, float]:
-    """Every consumer takes one message a turn; the Python client is most of what a turn costs, hence the CPU."""
+    """Let every consumer take one message a turn; most of a turn's cost is the Python client's, so CPU is measured."""
     figures: dict[str, float] = {}
     idle = load.resident_bytes()
     count = 0

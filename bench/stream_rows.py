@@ -1,5 +1,7 @@
-"""The rows about streams: appending, reading over gRPC and within one process, and finding a time in a large stream.
-`--backlog` makes the large one smaller: it has a thousand bytes for each of its messages."""
+"""Rows about streams: appending, reading over gRPC and within one process, and finding a time in a large stream.
+
+`--backlog` makes the large one smaller: it has a thousand bytes for each of its messages.
+"""
 
 import random
 import re
@@ -23,21 +25,21 @@ ROOT = Path(__file__).parent.parent
 
 
 def append(load: Load) -> dict[str, float]:
-    """As the row of a queue: one publisher, batches of 100, 1,000 unconfirmed."""
+    """Append as the row of a queue: one publisher, batches of 100, 1,000 unconfirmed."""
     flags = f"--size {BODY_BYTES} --batch 100 --publishers 1 --consumers 0 --in-flight 1000 --stream"
     found = load.perf("throughput", *flags.split(), "--level", load.level)
     return {"rate": found["confirmed_per_s"], "broker_cpu_us": found["broker_cpu_us"]}
 
 
 def append_and_read(load: Load) -> dict[str, float]:
-    """The same beside a reader that gets each message as it comes; the slower of both."""
+    """Append beside a reader that gets each message as it comes; return the slower of both."""
     flags = f"--size {BODY_BYTES} --batch 100 --publishers 1 --consumers 1 --in-flight 1000 --stream"
     found = load.perf("throughput", *flags.split(), "--level", load.level)
     return {"rate": min(found["confirmed_per_s"], found["consumed_per_s"]), "broker_cpu_us": found["broker_cpu_us"]}
 
 
 def read(load: Load) -> dict[str, float]:
-    """Read by the load generator from the first message to the last: what the broker can send."""
+    """Read with the load generator from the first message to the last: the broker's send rate."""
     total = filled(load)
     flags = f"--publishers 0 --consumers 1 --messages {total} --stream"
     found = load.perf("throughput", *flags.split(), seconds=600)
@@ -47,7 +49,7 @@ def read(load: Load) -> dict[str, float]:
 
 
 def read_in_process(load: Load) -> dict[str, float]:
-    """The engine's own example, without a broker and a network: medians of its rounds, of one thread."""
+    """Run the engine's own example, without a broker and a network: medians of its rounds, of one thread."""
     del load
     command = "cargo run --release --locked --quiet -p penstock-engine --example stream_read_speed"
     done = subprocess.run(command.split(), cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=1_800)
@@ -57,7 +59,7 @@ def read_in_process(load: Load) -> dict[str, float]:
 
 
 def read_messages(load: Load) -> dict[str, float]:
-    """The Python client's messages, each looked at."""
+    """Read with the Python client, accessing each message."""
     total = filled(load)
     figures: dict[str, float] = {}
     count = 0
@@ -73,7 +75,7 @@ def read_messages(load: Load) -> dict[str, float]:
 
 
 def find_time(load: Load) -> dict[str, float]:
-    """Offsets for times drawn from all of a large stream, each a call."""
+    """Find offsets for times drawn from all of a large stream, one per call."""
     body = bytes(LARGE_BODY_BYTES)
     count = load.backlog * 1_000 // LARGE_BODY_BYTES
     with penstock.connect(load.uri, level=load.level) as connection:
@@ -103,7 +105,7 @@ def _milliseconds(stream: penstock.Stream, at_ms: int) -> float:
 
 
 def filled(load: Load) -> int:
-    """A stream of as many messages as a reading of some seconds needs."""
+    """Return a stream with enough messages for a read of some seconds."""
     total = int(load.seconds * 1_000_000)
     flags = f"--size {BODY_BYTES} --consumers 0 --messages {total} --stream --level os"
     load.perf("throughput", *flags.split(), seconds=600)

@@ -1,5 +1,4 @@
-"""TLS beside plaintext: the same load on two brokers in the same minute, one of them with certificates of an authority
-made for the run."""
+"""TLS beside plaintext: the same load on two brokers in the same minute, one with certificates of a test CA."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ batched = throughput(16, 100, 1)
 
 
 class SecuredBroker(Broker):
-    """Serves TLS on the gRPC port; health and metrics stay plaintext, as the figures do not look at them."""
+    """Serves TLS on the gRPC port; health and metrics stay plaintext, as the figures do not use them."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -40,7 +39,7 @@ class SecuredBroker(Broker):
 
 
 def secured_beside_plain(load: Load) -> dict[str, float]:
-    """`ratio` is how much of the plaintext rate is left."""
+    """Return the figures; `ratio` is the remaining share of the plaintext rate."""
     plain = batched(load)
     with SecuredBroker(load.broker.data_dir.absolute().parent / "secured") as broker:
         secured = batched(replace(load, broker=broker))

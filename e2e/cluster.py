@@ -1,5 +1,8 @@
-"""Kubernetes for the end-to-end tests: three providers with one interface. `python e2e/cluster.py up|load|down` is
-what make and CI call. No test knows which provider it runs on; all it gets is a kubeconfig."""
+"""Kubernetes for the end-to-end tests: three providers with one interface.
+
+make and CI call `python e2e/cluster.py up|load|down`. No test knows which provider it runs on; it only gets a
+kubeconfig.
+"""
 
 import argparse
 import os
@@ -15,17 +18,17 @@ Run = Callable[[Sequence[str], Mapping[str, str]], None]
 
 
 class ProviderError(Exception):
-    """The text says what to do."""
+    """A provider failed; the text says what to do."""
 
 
 class Provider(Protocol):
-    """Brings a cluster up, puts images where its pods find them, takes it down."""
+    """Starts a cluster, loads images on its nodes, stops it."""
 
     def up(self, nodes: int) -> Path:
-        """The kubeconfig. Nothing happens when it is up."""
+        """Start the cluster unless it runs; return the kubeconfig."""
 
     def load(self, archive: Path) -> None:
-        """An OCI archive, onto every node."""
+        """Load an OCI archive onto every node."""
 
     def down(self) -> None: ...
 
@@ -56,14 +59,14 @@ class Harness:
         self._script("down.sh")
 
     def pause_api(self) -> None:
-        """The API server answers nobody; pods run on."""
+        """Pause the API server; pods run on."""
         self._signal_api("STOP")
 
     def resume_api(self) -> None:
         self._signal_api("CONT")
 
     def _signal_api(self, name: str) -> None:
-        """Its process id is that of the node's own namespace."""
+        """Signal the API server, whose process id is of the node's own namespace."""
         node = self.state / "node1"
         inside = (node / "kube-apiserver.pid").read_text().strip()
         outside = (node / "pid").read_text().strip()
@@ -76,7 +79,7 @@ class Harness:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """kind, where there is docker or podman."""
+    """kind, where docker or podman is available."""
 
     kubeconfig: Path
     name: str = "penstock"
@@ -112,8 +115,10 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """A cluster that somebody runs. Images are loaded by the command in E2E_LOAD, to which the archive is appended;
-    without one they have to be there."""
+    """An existing cluster.
+
+    The command in E2E_LOAD loads images, with the archive appended; without it the images must be there.
+    """
 
     kubeconfig: Path
     load_command: str = ""
@@ -129,11 +134,11 @@ class Existing:
             self.run([*self.load_command.split(), str(archive)], {})
 
     def down(self) -> None:
-        """It stays."""
+        """Do nothing: the cluster stays."""
 
 
 def provider(name: str, environment: Mapping[str, str] = os.environ) -> Provider:
-    """By name; where things are comes from the environment."""
+    """Return a provider by name; the environment has its paths."""
     if name == "harness":
         return Harness(Path(environment.get("STATE", HERE / "harness" / "state")))
     if name == "kind":

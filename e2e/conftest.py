@@ -1,6 +1,8 @@
-"""What the scenarios get: a cluster with the images on it, and the installed charts. One line per scenario tells
-how long it took. They run in the order of the files; all share one Kubernetes and one broker, whose message history
-is checked last."""
+"""Fixtures of the scenarios: a cluster with the images on it, and the installed charts.
+
+One line per scenario shows its time. They run in the order of the files; all share one Kubernetes and one broker, whose
+message history is checked last.
+"""
 
 import json
 import os
@@ -15,7 +17,7 @@ from e2e.kubectl import Kubectl, until
 from e2e.manifests import load_pod, load_script, queue
 
 ROOT = Path(__file__).resolve().parents[1]
-# Whole file systems of nodes lie there, after a run as well.
+# It has whole file systems of nodes, after a run as well.
 collect_ignore = ["harness"]
 PROVIDER = os.environ.get("E2E_PROVIDER", "harness")
 
@@ -27,7 +29,7 @@ def machine() -> Provider:
 
 @pytest.fixture(scope="session")
 def kubectl(machine: Provider) -> Kubectl:
-    """Up, with the images that `make images` has made."""
+    """Start the cluster with the images of `make images`."""
     kubeconfig = machine.up(1)
     folder = os.environ.get("BIN") or (str(ROOT / "e2e/harness/bin") if PROVIDER == "harness" else None)
     images = Path(os.environ.get("E2E_IMAGES", ROOT / "dist/images"))
@@ -63,7 +65,7 @@ def load(kubectl: Kubectl) -> Load:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """One line per scenario, with its time."""
+    """Print one line per scenario, with its time."""
     started = time.monotonic()
     before = item.session.testsfailed
     yield

@@ -1,5 +1,7 @@
-"""kubectl and helm as the tests use them: by their command lines, as people do. A command that fails raises with
-what it said; waiting is for a condition, up to a limit, never for a time."""
+"""kubectl and helm for the tests, by their command lines, as users run them.
+
+A command that fails raises its output; waits are for a condition with a limit, never for a fixed time.
+"""
 
 import base64
 import json
@@ -16,12 +18,12 @@ POLL_SECONDS = 0.2
 
 
 class CommandError(AssertionError):
-    """The text is what the command wrote."""
+    """A command failed; the text is its output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kubectl:
-    """One cluster. `bin_folder` is where kubectl and helm are, when they are not on the PATH."""
+    """One cluster. `bin_folder` has kubectl and helm, when they are not on the PATH."""
 
     kubeconfig: Path
     bin_folder: Path | None = None
@@ -61,11 +63,11 @@ class Kubectl:
         return items
 
     def wait_ready(self, what: str, namespace: str = "default", seconds: int = 120) -> None:
-        """`what` as in kind/name."""
+        """Wait until `what`, as kind/name, is ready."""
         self("wait", "--for=condition=Ready", what, "--namespace", namespace, f"--timeout={seconds}s")
 
     def condition(self, kind: str, name: str, type_: str = "Ready", namespace: str = "default") -> tuple[str, str, str]:
-        """Status, reason and message; empty where nothing is said."""
+        """Return status, reason and message, empty when the condition is absent."""
         found = self.get(kind, name, namespace) or {}
         for each in found.get("status", {}).get("conditions", []):
             if each["type"] == type_:
@@ -78,7 +80,7 @@ class Kubectl:
 
 
 def until(holds: Callable[[], object], what: str, seconds: float = 60) -> None:
-    """Waits until `holds` is true. A command that fails meanwhile is a no."""
+    """Wait until `holds` is true. A command that fails meanwhile counts as false."""
     deadline = time.monotonic() + seconds
     last = ""
     while time.monotonic() < deadline:

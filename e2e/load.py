@@ -1,6 +1,8 @@
-"""Load that keeps a history, for a pod: publishes numbered messages and consumes them until the file STOP is there,
-comes back after every failure, then drains the queue and says what became of each number. Arguments: URI QUEUE
-STOP."""
+"""Load that keeps a history, for a pod.
+
+It publishes numbered messages and consumes them until the file STOP exists, reconnects after every failure, then drains
+the queue and reports the state of each number. Arguments: URI QUEUE STOP.
+"""
 
 import json
 import os
@@ -16,12 +18,12 @@ from penstock.client.errors import PenstockError
 BATCH = 50
 PAUSE_SECONDS = 0.02
 IDLE_SECONDS = 5.0
-# A batch takes milliseconds; one that waits this long has met a broker that was away.
+# A batch takes milliseconds; one that waits this long met an absent broker.
 INTERRUPTED_SECONDS = 1.0
 
 
 class History:
-    """Which numbers were confirmed, and how often each was received. One writer each."""
+    """Confirmed numbers, and how often each was received. One writer each."""
 
     def __init__(self) -> None:
         self.confirmed: set[int] = set()
@@ -43,7 +45,7 @@ class History:
 
 
 def publish(uri: str, queue: str, stop: Path, history: History) -> None:
-    """A batch of which the outcome is not known counts as not confirmed; its numbers are not used again."""
+    """Publish. A batch with an unknown outcome counts as not confirmed; its numbers are not reused."""
     number = 0
     while not stop.exists():
         try:
@@ -64,7 +66,7 @@ def publish(uri: str, queue: str, stop: Path, history: History) -> None:
 
 
 def consume(uri: str, queue: str, history: History) -> None:
-    """Ends when the publisher has, and nothing came for a while."""
+    """Consume until the publisher has ended and nothing came for a while."""
     while True:
         try:
             with penstock.connect(uri, timeout=10) as broker:

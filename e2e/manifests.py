@@ -17,7 +17,7 @@ RESTRICTED = {
 
 
 def ours(kind: str, name: str, spec: Manifest, cluster: str = "mq") -> Manifest:
-    """An object of penstock.dev; all but a Cluster name theirs."""
+    """Return an object of penstock.dev; all but a Cluster name theirs."""
     reference = {} if kind == "Cluster" else {"clusterRef": {"name": cluster}}
     return {
         "apiVersion": "penstock.dev/v1alpha1",
@@ -46,7 +46,7 @@ def load_script() -> Manifest:
 
 
 def load_pod(name: str, queue_name: str, secret: str = "mq-default-user") -> Manifest:
-    """Runs until `touch /tmp/stop`; its last line is the verdict."""
+    """Return a pod that runs until `touch /tmp/stop`; its last line is the verdict."""
     uri = {"name": "URI", "valueFrom": {"secretKeyRef": {"name": secret, "key": "uri"}}}
     container = {
         "name": "load",

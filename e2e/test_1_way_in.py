@@ -1,5 +1,4 @@
-"""The way in, on a Kubernetes with nothing of ours: the README's commands as they stand there, and messages from
-outside."""
+"""First steps on an empty Kubernetes: the README's commands exactly as written, and messages from outside."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Every kind applied, changed and deleted; wrong manifests refused by the API server; drift put right."""
+"""Every kind applied, changed and deleted; wrong manifests refused by the API server; drift repaired."""
 
 from pathlib import Path
 
@@ -81,7 +81,10 @@ def test_a_stream_is_published_to_and_read_and_keeps_what_a_policy_says(kubectl:
 
 @pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
 def test_a_wrong_manifest_is_refused_with_what_to_write(kubectl: Kubectl, path: Path) -> None:
-    """The first line of each file is the message. A file of two documents applies the first one before."""
+    """Apply wrong manifests.
+
+    The first line of each file is the message; of two documents the first is applied before.
+    """
     says = path.read_text().splitlines()[0].removeprefix("# ")
     *before, wrong = [yaml.safe_dump(each) for each in yaml.safe_load_all(path.read_text())]
     for each in before:
@@ -89,7 +92,7 @@ def test_a_wrong_manifest_is_refused_with_what_to_write(kubectl: Kubectl, path: 
 
     done = kubectl.attempt(["kubectl", "apply", "-f", "-"], stdin=wrong)
     for each in before:
-        kubectl("delete", "--timeout=60s", "-f", "-", stdin=each)  # the next one may be called the same
+        kubectl("delete", "--timeout=60s", "-f", "-", stdin=each)  # the next one may have the same name
 
     assert done.returncode != 0, "it was taken"
     assert says in done.stderr
@@ -100,7 +103,7 @@ def test_what_differs_on_the_broker_is_put_right(kubectl: Kubectl) -> None:
     kubectl.wait_ready("queues.penstock.dev/drift")
 
     broker(kubectl, "queue", "delete", "drift")
-    # Another look comes with the next resync; a change of the object asks for it now.
+    # The next reconcile comes with the resync; a change of the object triggers it now.
     kubectl("annotate", "queues.penstock.dev", "drift", "look=again", "--overwrite")
 
     until(lambda: '"drift"' in broker(kubectl, "queue", "list", "--output", "json"), "the queue is there again")
@@ -126,6 +129,6 @@ def test_what_cannot_be_met_shows_why(kubectl: Kubectl) -> None:
 
 
 def broker(kubectl: Kubectl, *arguments: str) -> str:
-    """`penstock` in the broker's pod, as its administrator."""
+    """Run `penstock` in the broker's pod, as its administrator."""
     uri = f"penstock://admin:{kubectl.password()}@127.0.0.1:5680/"
     return kubectl("exec", "mq-0", "--", "python3", "/packages/bin/penstock", *arguments, "--uri", uri)

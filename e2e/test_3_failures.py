@@ -1,5 +1,7 @@
-"""Pods that go, an operator that dies, an API server that is away. Messages flow all the while: the history is checked
-last."""
+"""Pods that go, an operator that dies, an absent API server.
+
+Messages flow meanwhile: the history is checked last.
+"""
 
 import json
 import time
@@ -70,7 +72,7 @@ def test_a_changed_level_of_the_log_counts_without_a_restart(kubectl: Kubectl) -
 
     kubectl("patch", "psc", "mq", "--type=merge", "--patch", '{"spec":{"config":{"logLevel":"debug"}}}')
 
-    # The kubelet brings a changed file to the pod at its own pace.
+    # The kubelet updates a changed file in the pod at its own pace.
     until(lambda: "changed settings count from now on" in kubectl("logs", "mq-0"), "the broker took it", 180)
     assert pod_uid(kubectl) == before
 
@@ -124,7 +126,7 @@ def test_nothing_that_was_confirmed_is_lost(load: Load, capsys: pytest.CaptureFi
     with capsys.disabled():
         print(f"\nhistory: {json.dumps(found)}")
     assert found["confirmed"] > 1_000
-    # The client reconnects by itself, so an absence is an error to it or only a long wait.
+    # The client reconnects by itself, so an absence is either an error or only a long wait.
     away = found["failures"] + found["interruptions"]
     assert away > 0, "the broker was never away: the scenarios before did nothing"
     assert found["lost"] == 0
@@ -135,7 +137,7 @@ def pod_uid(kubectl: Kubectl) -> str:
 
 
 def wait_for_another_pod(kubectl: Kubectl, before: str) -> None:
-    """And for the Cluster to say that it serves."""
+    """Wait for another pod, and for the Cluster to report ready."""
     until(lambda: pod_uid(kubectl) not in {"", before}, "another pod", 90)
     kubectl.wait_ready("pod/mq-0", seconds=90)
     until(lambda: kubectl.condition("psc", "mq")[:2] == ("True", "Serving"), "the Cluster is ready", 60)

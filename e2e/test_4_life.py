@@ -1,4 +1,4 @@
-"""Clusters that come and go: volumes kept and not, volumes lost, images that cannot be pulled, namespaces deleted."""
+"""Life of Clusters: volumes kept, deleted and lost, images that cannot be pulled, namespaces deleted."""
 
 import json
 import time
@@ -13,7 +13,7 @@ from e2e.manifests import IMAGE, ours, queue, small_cluster
 ROOT = Path(__file__).resolve().parents[1]
 AUTHORITY = trustme.CA()
 NAMESPACES = ("image", "keep", "drop", "tls", "local")
-# Below the kubelet's own folder: what the node leaves behind goes with it.
+# Below the kubelet's own folder, so that its clean-up includes it.
 LOCAL_PATH = "/var/lib/kubelet/penstock-local"
 WIPE = """
 import shutil, pathlib
@@ -229,7 +229,7 @@ def test_a_namespace_that_is_deleted_does_not_hang(kubectl: Kubectl) -> None:
 
 
 def made_namespace(kubectl: Kubectl, name: str) -> str:
-    """Where only restricted pods may run: ours must be."""
+    """Make a namespace that admits restricted pods only, which ours must be."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
     kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
@@ -237,7 +237,7 @@ def made_namespace(kubectl: Kubectl, name: str) -> str:
 
 
 def put_certificate(kubectl: Kubectl, namespace: str, days: int = 10) -> None:
-    """Of one authority, made once, for the Service of the Cluster tls."""
+    """Create a certificate of one shared CA for the Service of the Cluster tls."""
     until_when = datetime.now(UTC) + timedelta(days=days)
     made = AUTHORITY.issue_cert("tls.tls.svc", not_after=until_when)
     chain = b"".join(each.bytes() for each in made.cert_chain_pems).decode()
@@ -263,7 +263,7 @@ def patch(kubectl: Kubectl, cluster: str, namespace: str, spec: dict[str, object
 
 
 def make_directory(kubectl: Kubectl, path: str) -> None:
-    """On a node, as somebody who owns it does."""
+    """Make a directory on a node, as its owner does."""
     container = {
         "name": "make",
         "image": IMAGE,

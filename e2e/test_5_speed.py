@@ -1,5 +1,7 @@
-"""How quick and how large: figures are printed, not judged, as machines differ. What is judged is what does not
-depend on the machine: how many writes an object takes, and how much memory the operator does."""
+"""Speed and size: figures are printed, not checked, as machines differ.
+
+Checked are only figures that do not depend on the machine: writes per object, and the operator's memory.
+"""
 
 import json
 import re
@@ -53,7 +55,7 @@ def test_two_thousand_queues_take_less_than_three_writes_each(
         some = [queue(f"many-{number}", deletionPolicy="Delete") for number in range(first, first + 500)]
         for manifest in some:
             manifest["metadata"]["labels"] = {"scenario": "many"}
-        # kubectl holds itself to 50 requests a second; on the server's side an object takes one of them and not two.
+        # kubectl limits itself to 50 requests a second; an apply on the server's side takes one and not two.
         kubectl(
             "apply", "--server-side", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": some})
         )
@@ -73,7 +75,7 @@ def test_two_thousand_queues_take_less_than_three_writes_each(
 
 
 def test_two_thousand_queues_go_again(kubectl: Kubectl) -> None:
-    # One request: kubectl by itself asks about each of them, twice.
+    # One request: kubectl by itself sends two for each of them.
     kubectl("delete", "--raw", "/apis/penstock.dev/v1alpha1/namespaces/default/queues?labelSelector=scenario%3Dmany")
 
     def are_gone() -> bool:
@@ -85,14 +87,14 @@ def test_two_thousand_queues_go_again(kubectl: Kubectl) -> None:
 
 
 def writes(kubectl: Kubectl) -> float:
-    """What the operator has written to Queues since its start."""
+    """Return how many writes of Queues the operator has made since its start."""
     page = in_operator(kubectl, READ)
     found = re.findall(r'^penstock_operator_writes_total\{kind="Queue",verb="[^"]*"\} ([0-9.e+]+)$', page, re.MULTILINE)
     return sum(float(count) for count in found)
 
 
 def figure(kubectl: Kubectl, name: str) -> float:
-    """One of the operator's figures without labels."""
+    """Return one of the operator's metrics without labels."""
     found = re.search(rf"^{name} ([0-9.e+]+)$", in_operator(kubectl, READ), re.MULTILINE)
     return float(found[1]) if found else 0.0
 
@@ -102,7 +104,7 @@ def cpu_seconds(kubectl: Kubectl) -> float:
 
 
 def footprint(kubectl: Kubectl) -> tuple[float, float]:
-    """Resident megabytes, and the share of a core over ten seconds."""
+    """Return resident megabytes, and the share of a core over ten seconds."""
     begin = in_operator(kubectl, SIZE)
     started = time.monotonic()
     time.sleep(10)

@@ -1,5 +1,4 @@
-"""The charts as a whole: every values file against the API server, and the way from the first charts that worked to
-these."""
+"""The charts as a whole: every values file against the API server, and the upgrade from the first working charts."""
 
 import subprocess
 import time
@@ -37,8 +36,7 @@ def test_a_wrong_value_is_refused_by_its_name(kubectl: Kubectl) -> None:
 
 
 def test_what_other_operators_need_is_made_where_their_kinds_are(kubectl: Kubectl) -> None:
-    """Their kinds as stubs: neither cert-manager nor the Prometheus operator is here, but the API server checks
-    names."""
+    """Use stubs: cert-manager and the Prometheus operator are absent, but the API server checks names."""
     wanted = {"tls": {"secretName": "others-tls", "certManager": {"issuerRef": {"name": "ca"}}}}
     enabled = {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}}
     kubectl.apply(small_cluster("others", monitoring=enabled, **wanted))
@@ -55,7 +53,7 @@ def test_what_other_operators_need_is_made_where_their_kinds_are(kubectl: Kubect
 
 
 def is_made(kubectl: Kubectl, kind: str) -> bool:
-    """The operator looks again at once when the object changes, and not only after minutes."""
+    """Return whether it is made: the operator reconciles at once when the object changes, not after minutes."""
     kubectl("annotate", "psc", "others", f"look={time.monotonic()}", "--overwrite")
     return kubectl.get(kind.lower(), "others") is not None
 
@@ -98,5 +96,5 @@ def test_charts_are_upgraded_under_load(kubectl: Kubectl, load: Load) -> None:
 
 
 def packed(name: str) -> list[str]:
-    """The chart of the first release that worked."""
+    """Return the chart of the first working release."""
     return [str(PREVIOUS / f"{name}-0.1.0.tgz")]

@@ -44,7 +44,7 @@ class Arrived:
 
 @contextmanager
 def broker(folder: Path) -> Iterator[str]:
-    """A broker for the time of a `with` block; gives its URI."""
+    """Run a broker during a `with` block; yield its URI."""
     grpc, metrics = free_port(), free_port()
     command = [
         *(str(Path(sys.executable).with_name("penstock")), "serve", "--data-dir", str(folder / "data")),
@@ -85,7 +85,7 @@ def routing_key(line: bytes) -> str:
 
 
 async def publish(connection: aio.Connection, lines: list[bytes]) -> float:
-    """Publishes all lines, a thousand at a time, each awaited until its confirm; gives the seconds it took."""
+    """Publish all lines, a thousand at a time, and await each confirm; return the seconds taken."""
     started = time.perf_counter()
     for first in range(0, len(lines), PUBLISHERS):
         some = lines[first : first + PUBLISHERS]
@@ -94,7 +94,7 @@ async def publish(connection: aio.Connection, lines: list[bytes]) -> float:
 
 
 async def consume(connection: aio.Connection, queue: str, expected: int) -> Arrived:
-    """Takes and acknowledges the expected number of messages."""
+    """Consume and acknowledge the expected number of messages."""
     arrived = Arrived(Counter(), 0, 0.0)
     started = time.perf_counter()
     async for message in connection.consume(queue, prefetch=1_000):

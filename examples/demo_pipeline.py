@@ -1,8 +1,7 @@
-"""Publishes the requests of a web shop's log to a stream, runs the pipeline shop-traffic.yaml over them on Spark, shows
-what it wrote to a stream and to a Parquet folder, and draws it.
+"""Runs the pipeline shop-traffic.yaml on Spark over the requests of a web shop's log, and draws the result.
 
-`make demo-pipeline` runs it. Broker, data and checkpoints are its own and gone at the end; the picture stays, and is
-the same each time. An argument says where it goes.
+It publishes the log to a stream and shows the output in a stream and in a Parquet folder. `make demo-pipeline` runs it.
+Broker, data and checkpoints are temporary; the picture stays, and is the same each time. An argument sets its path.
 """
 
 import json
@@ -46,7 +45,7 @@ Row = dict[str, Any]
 
 
 def request(line: str) -> bytes:
-    """A line of the log as the pipeline's source has it: JSON."""
+    """Return a line of the log in the pipeline's source format, JSON."""
     found = LINE.fullmatch(line)
     if found is None:
         raise SystemExit(f"{LOG.name}: no request in {line!r}")
@@ -91,7 +90,7 @@ def show(console: Console, title: str, rows: list[Row]) -> None:
 
 
 def draw(rows: list[Row], file: Path) -> None:
-    """Requests by hour, the sections on top of each other. The same rows give the same bytes."""
+    """Draw requests by hour with stacked sections. Equal rows make equal bytes."""
     by_hour: dict[int, dict[str, int]] = {}
     for row in rows:
         by_hour.setdefault(row["hour"].astimezone(UTC).hour, {})[row["section"]] = row["requests"]

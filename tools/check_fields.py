@@ -1,6 +1,7 @@
-"""Finds fields of manifests that the oldest Kubernetes we promise does not know: an API server would refuse or forget
-them. What it knows is in tests/operator/kubernetes-1.31.json, taken from that version's published schema. Kinds that
-are not Kubernetes' own are passed over.
+"""Finds fields of manifests that the oldest supported Kubernetes does not know.
+
+Its API server would refuse or drop them. The known fields are in tests/operator/kubernetes-1.31.json, taken from that
+version's published schema. Kinds of other API groups are skipped.
 
     helm template charts/penstock | python tools/check_fields.py
     python tools/check_fields.py --extract swagger.json > tests/operator/kubernetes-1.31.json
@@ -15,7 +16,7 @@ import yaml
 
 OLDEST = "1.31"
 KNOWN = Path(__file__).resolve().parents[1] / "tests" / "operator" / f"kubernetes-{OLDEST}.json"
-# What the charts and the operator make.
+# Kinds that the charts and the operator make.
 KINDS = (
     "apiextensions.k8s.io/v1/CustomResourceDefinition",
     "apps/v1/Deployment",
@@ -28,15 +29,17 @@ KINDS = (
     "storage.k8s.io/v1/StorageClass",
     *(f"v1/{kind}" for kind in ("ConfigMap", "PersistentVolume", "Secret", "Service", "ServiceAccount")),
 )
-# Groups of others, and ours.
+# API groups of others, and ours.
 OTHERS = frozenset({"cert-manager.io", "monitoring.coreos.com", "penstock.dev"})
-# A type is its fields, each with the type of what is in it; "" is a plain value, and "{}" before a type a map of it.
+# A type is its fields, each with its type; "" is a plain value, and "{}" before a type a map of it.
 Types = dict[str, dict[str, str]]
 
 
 def unknown(manifest: dict[str, Any]) -> list[str]:
-    """Paths of fields that are not there, below the kind. Raises KeyError for a kind of Kubernetes' own that the list
-    above lacks."""
+    """Return the paths of unknown fields, below the kind.
+
+    Raises KeyError for one of Kubernetes' own kinds that the list above lacks.
+    """
     known = json.loads(KNOWN.read_text())
     kind = f"{manifest['apiVersion']}/{manifest['kind']}"
     if manifest["apiVersion"].split("/")[0] in OTHERS:
@@ -62,7 +65,7 @@ def _unknown(value: Any, type_: str, types: Types, path: str = "") -> list[str]:
 
 
 def extracted(swagger: dict[str, Any]) -> dict[str, Any]:
-    """Of a published schema what the kinds above reach."""
+    """Return the part of a published schema that the kinds above use."""
     definitions: dict[str, Any] = swagger["definitions"]
     kinds: dict[str, str] = {}
     for name, definition in definitions.items():

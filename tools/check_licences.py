@@ -1,8 +1,7 @@
-"""Checks that every Python package of requirements.lock and every crate of Cargo.lock has a licence that the project
-takes: by what is installed in .venv, and by what cargo knows, without the network. A package whose metadata says
-nothing clear is named in KNOWN, with what its files say.
+"""Checks the licences of all Python packages in requirements.lock and all crates in Cargo.lock.
 
-Run it with the Python of .venv: `python tools/check_licences.py`.
+It uses the packages installed in .venv and cargo's metadata, without the network. A package with unclear metadata is
+named in KNOWN, with what its files say. Run it with the Python of .venv: `python tools/check_licences.py`.
 """
 
 import json
@@ -16,10 +15,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements.lock"
-# Each lets the broker be given away under Apache-2.0, with the packages beside it.
+# Each permits distribution of the broker under Apache-2.0, with these packages beside it.
 TAKEN = (
     *("Apache", "MIT", "BSD", "ISC", "PSF", "Python Software Foundation", "0BSD", "Unlicense", "Zlib", "HPND"),
-    *("MPL-2.0", "Mozilla Public License 2.0"),  # file by file: nothing of ours is in such a file
+    *("MPL-2.0", "Mozilla Public License 2.0"),  # file by file: none of our code is in such a file
 )
 REFUSED = re.compile(r"\b(?:A?GPL|LGPL|SSPL|BUSL|Commons Clause|Proprietary)|GNU (?:Affero|General|Lesser)")
 KNOWN: dict[str, str] = {}
@@ -37,14 +36,14 @@ def main() -> int:
 
 
 def crates() -> dict[str, str]:
-    """Licence expressions by name and version."""
+    """Return licence expressions by name and version."""
     command = ["cargo", "metadata", "--format-version", "1", "--locked", "--offline"]
     found = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout)
     return {f"{crate['name']} {crate['version']}": crate["license"] or "" for crate in found["packages"]}
 
 
 def is_taken(expression: str, allowed: frozenset[str]) -> bool:
-    """Whether every part that has to hold offers a licence that is taken."""
+    """Return whether every required part offers an accepted licence."""
     plain = re.sub(r"[()]", " ", expression.replace("/", " OR "))
     parts = (part.split(" OR ") for part in plain.split(" AND "))
     return bool(expression) and all(any(each.strip() in allowed for each in part) for part in parts)
@@ -58,7 +57,7 @@ def pinned() -> Iterator[tuple[str, str]]:
 
 
 def problem_of(name: str, version: str) -> str:
-    """What is wrong with one package, or nothing."""
+    """Return the problem with one package, or empty."""
     try:
         found = distribution(name)
     except PackageNotFoundError:
@@ -76,7 +75,7 @@ def problem_of(name: str, version: str) -> str:
 
 
 def licences(found: Distribution) -> list[str]:
-    """As its metadata says: the expression, the classifiers, or the first line of the text."""
+    """Return the metadata's expression, classifiers, or first line of the text."""
     if "License-Expression" in found.metadata:
         return [found.metadata["License-Expression"]]
     classifiers = [line for line in found.metadata.get_all("Classifier") or [] if line.startswith("License ::")]
@@ -85,7 +84,7 @@ def licences(found: Distribution) -> list[str]:
 
 
 def _has_choice(said: str) -> bool:
-    """`A OR B` leaves the choice to us."""
+    """Return whether `A OR B` leaves the choice to us."""
     return " OR " in said and any(each in part for part in said.split(" OR ") for each in TAKEN)
 
 

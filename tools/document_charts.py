@@ -1,5 +1,7 @@
-"""Writes the README of each chart from its values.yaml: every value with its default and the comment above it, so that
-the two cannot differ. A test compares. `python tools/document_charts.py`."""
+"""Writes the README of each chart from its values.yaml: every value with its default and the comment above it.
+
+A test compares. Run `python tools/document_charts.py`.
+"""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ LINE = re.compile(r"^(?P<indent> *)(?P<key>[A-Za-z]\w*):(?P<value>.*)$")
 
 
 def readme(chart: Path) -> str:
-    """The page of one chart."""
+    """Return the page of one chart."""
     about: dict[str, Any] = yaml.safe_load((chart / "Chart.yaml").read_text())
     text = (chart / "values.yaml").read_text()
     rows = [f"| `{path}` | `{default}` | {says} |" for path, default, says in values(text)]
@@ -34,7 +36,7 @@ def readme(chart: Path) -> str:
 
 
 def values(text: str) -> Iterator[tuple[str, str, str]]:
-    """Path, default and comment of every value that holds something; what only groups others lends them its comment."""
+    """Yield path, default and comment of every leaf value; a leaf without a comment has its group's."""
     stack: list[tuple[int, str]] = []
     comment: list[str] = []
     for number, line in enumerate(lines := text.splitlines()):

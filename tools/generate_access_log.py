@@ -1,6 +1,6 @@
-"""Writes examples/access.log: a day of a made-up web shop in the common log format, the same bytes every time.
+"""Writes examples/access.log: a day of an invented web shop in the common log format, the same bytes every time.
 
-Nobody's traffic is in it: addresses are from the blocks reserved for documentation, paths and sizes come from a seeded
+It has no real traffic: addresses are from the blocks reserved for documentation, paths and sizes come from a seeded
 generator.
 """
 

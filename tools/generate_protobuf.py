@@ -1,7 +1,7 @@
 """Generates broker/penstock/v1 from proto/penstock/v1: Python messages with their stubs, and the descriptors.
 
-What it writes is committed, so that nobody needs protoc to build or to run; a test generates again and compares.
-It must be run with the grpcio-tools version that pyproject.toml pins: another one writes other bytes.
+The output is committed, so that builds do not need protoc; a test generates again and compares. Run it with the
+grpcio-tools version that pyproject.toml pins: another one writes other bytes.
 """
 
 import sys
@@ -16,7 +16,7 @@ DESCRIPTORS = "penstock/v1/descriptors.binpb"
 
 
 def generate(out: Path) -> None:
-    """Writes the generated files below `out`, which stands for broker/."""
+    """Write the generated files below `out`, which stands for broker/."""
     folder = PROTO / "penstock" / "v1"
     sources = sorted(str(path) for path in folder.glob("*.proto"))
     (out / "penstock" / "v1").mkdir(parents=True, exist_ok=True)

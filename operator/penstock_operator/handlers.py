@@ -1,5 +1,7 @@
-"""The watches: what Kubernetes shows goes into the store, and its key to the workers. Nothing is decided and
-nothing awaited here; kopf keeps no state of ours and writes nothing."""
+"""The watches: they put Kubernetes' events into the cache and their keys to the workers.
+
+They decide nothing and wait for nothing; kopf keeps no state of ours and writes nothing.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +25,7 @@ Event = kopf.RawEvent
 
 
 def register(registry: kopf.OperatorRegistry, store: Store, add: Add) -> None:
-    """One watch per kind, and one per kind of child, of those with our label alone."""
+    """Register a watch per kind, and one per kind of child, for objects with our label only."""
 
     async def see_object(*, event: Event, **_: Any) -> None:
         is_news = event["type"] == "DELETED" or not store.knows(dict(event["object"]))
@@ -45,13 +47,15 @@ def register(registry: kopf.OperatorRegistry, store: Store, add: Add) -> None:
 
 
 async def log_in(**about: Any) -> kopf.ConnectionInfo | None:
-    """As the pod's service account, or as the kubeconfig says outside of a cluster."""
+    """Log in as the pod's service account, or by the kubeconfig outside of a cluster."""
     return kopf.login_with_service_account(**about) or kopf.login_with_kubeconfig(**about)
 
 
 def configure(settings: kopf.OperatorSettings) -> None:
-    """No peering, no posting, no state: kopf only watches. Dead watches are noticed, and our resync catches the
-    rest."""
+    """Configure kopf only to watch: no peering, posting or state.
+
+    Dead watches are detected, and our resync covers them.
+    """
     settings.peering.standalone = True
     settings.posting.enabled = False
     settings.scanning.disabled = False
@@ -67,7 +71,7 @@ def configure(settings: kopf.OperatorSettings) -> None:
 
 
 def take(store: Store, event: Event) -> Key:
-    """Puts an object of ours into the store, or takes it out."""
+    """Put one of our objects into the cache, or remove it."""
     manifest: Any = event["object"]
     if event["type"] == "DELETED":
         metadata = manifest["metadata"]
@@ -78,7 +82,10 @@ def take(store: Store, event: Event) -> Key:
 
 
 def affected(store: Store, event: Event) -> list[Key]:
-    """Whose children changed: the Cluster by its label, and who owns the child. Of children only Secrets are kept."""
+    """Return the owners of a changed child: the Cluster by its label, and the owner reference.
+
+    Only Secrets are cached.
+    """
     manifest: Any = event["object"]
     metadata = manifest["metadata"]
     if manifest["kind"] == "Secret":

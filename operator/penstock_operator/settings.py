@@ -1,4 +1,4 @@
-"""The operator's own settings, from the environment. A value that cannot be read stops the start with its name."""
+"""The operator's own settings, from the environment. An invalid value stops the start with its name."""
 
 import os
 from collections.abc import Mapping
@@ -8,12 +8,12 @@ PREFIX = "PENSTOCK_OPERATOR_"
 
 
 class SettingsError(Exception):
-    """The text names the variable and what it takes."""
+    """An invalid setting; the text names the variable and its valid values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`namespaces` empty: all of them."""
+    """Settings; empty `namespaces` means all."""
 
     namespaces: tuple[str, ...] = ()
     workers: int = 8
@@ -23,7 +23,7 @@ class Settings:
 
 
 def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
-    """Raises SettingsError."""
+    """Load the settings. Raises SettingsError."""
     namespaces = tuple(name.strip() for name in _text(environment, "NAMESPACES", "").split(",") if name.strip())
     level = _text(environment, "LOG_LEVEL", "info")
     if level not in {"debug", "info", "warning", "error"}:

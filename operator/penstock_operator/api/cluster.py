@@ -1,5 +1,7 @@
-"""A broker on Kubernetes, as a manifest says it. Only what this version acts upon has a field: what is not there
-yet is refused by the API server as unknown, never ignored."""
+"""The Cluster kind: a broker on Kubernetes.
+
+Only settings that this version supports have a field: the API server refuses unknown fields, never ignores them.
+"""
 
 from typing import Annotated, Literal
 
@@ -63,8 +65,11 @@ class Resources(Model):
 
 
 class Config(Model):
-    """The broker's settings. What is absent keeps the broker's default. A change restarts the broker, once, but for
-    what is said to count without."""
+    """The broker's settings.
+
+    What is absent keeps the broker's default. A change restarts the broker, once, but for what is said to count
+    without.
+    """
 
     log_level: Literal["debug", "info", "warning", "error"] | None = Field(
         None, description="The least level to log. Counts without a restart."

@@ -1,5 +1,7 @@
-"""Writes CustomResourceDefinitions from the models: structural schemas with defaults, rules and columns. A test
-compares what is in the chart with what this prints: `python -m penstock_operator.api.crds DIRECTORY`."""
+"""Writes CustomResourceDefinitions from the models: structural schemas with defaults, rules and columns.
+
+A test compares the chart with the output of `python -m penstock_operator.api.crds DIRECTORY`.
+"""
 
 import sys
 from pathlib import Path
@@ -12,7 +14,7 @@ from penstock_operator.api.kinds import GROUP, KINDS, VERSION, Kind
 from penstock_operator.api.status import ClusterStatus, TopologyStatus
 
 Schema = dict[str, Any]
-# Services and volumes are called after the Cluster: a name must fit theirs, with room for what is added.
+# Services and volumes are named after the Cluster: its name leaves space for their suffixes.
 _CLUSTER_NAME = rule(
     "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 40",
     "a Cluster's name has at most 40 small letters, digits and '-', and begins with a letter; choose another",
@@ -36,7 +38,7 @@ _KEPT = (
 
 
 def crd(kind: Kind) -> Schema:
-    """The manifest of one kind."""
+    """Return the manifest of one kind."""
     version = {
         "name": VERSION,
         "served": True,
@@ -96,7 +98,7 @@ def _object_schema(kind: Kind) -> Schema:
 
 
 def structural(model: type[Model], *, with_defaults: bool = True) -> Schema:
-    """The schema of a model as Kubernetes takes it: no references, no nulls, no alternatives."""
+    """Return a model's schema in Kubernetes' form: no references, no nulls, no alternatives."""
     found = model.model_json_schema(by_alias=True)
     return _convert(found, found.get("$defs", {}), with_defaults)
 
@@ -134,7 +136,7 @@ def _convert_inside(node: Schema, found: Schema, named: Schema, with_defaults: b
 
 
 def _give_defaults(properties: Schema, node: Schema) -> None:
-    """An object that may be absent is what its own defaults say then: rules are run on that too."""
+    """Set an object's default to that of its fields, if it may be absent: rules run on it too."""
     for key, each in properties.items():
         may_be_null = "anyOf" in node["properties"][key]
         if each.get("type") == "object" and key not in node.get("required", ()) and not may_be_null:
@@ -144,14 +146,14 @@ def _give_defaults(properties: Schema, node: Schema) -> None:
 
 
 def _ordered(schema: Schema) -> Schema:
-    """What a reader looks for first comes first."""
+    """Return the schema with the most important keys first."""
     last = ("default", "required", "properties", "items", "additionalProperties", VALIDATIONS)
     first = {key: value for key, value in schema.items() if key not in last}
     return first | {key: schema[key] for key in last if key in schema}
 
 
 def rendered(kind: Kind) -> str:
-    """As it stands in the chart: guarded by a value, and kept when the chart goes."""
+    """Return the chart's file: guarded by a value, and kept when the chart is uninstalled."""
     manifest = crd(kind)
     manifest["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
     text: str = yaml.safe_dump(manifest, sort_keys=False, width=110, allow_unicode=True)

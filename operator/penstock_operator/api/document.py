@@ -1,5 +1,7 @@
-"""Writes the fields of all kinds as tables for docs/kubernetes.md, from the CRDs themselves, so that the page cannot
-tell lies: `python -m penstock_operator.api.document FILE`. A test compares."""
+"""Writes the fields of all kinds as tables for docs/kubernetes.md, from the CRDs themselves.
+
+Run `python -m penstock_operator.api.document FILE`. A test compares.
+"""
 
 import json
 import re
@@ -17,7 +19,7 @@ Schema = dict[str, Any]
 
 
 def fields() -> str:
-    """One table per kind."""
+    """Return one table per kind."""
     return "\n".join(_table(kind) for kind in KINDS.values())
 
 
@@ -65,7 +67,7 @@ def _says(node: Schema, is_required: bool) -> str:
 
 
 def with_fields(page: str) -> str:
-    """The page with the tables in their place."""
+    """Return the page with the tables inserted."""
     return re.sub(f"{BEGIN}.*?{END}", lambda _: f"{BEGIN}{fields()}{END}", page, flags=re.DOTALL)
 
 

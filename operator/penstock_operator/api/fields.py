@@ -1,5 +1,7 @@
-"""What the models of all kinds are made of: bounded strings, immutable fields, rules that the API server checks. Every
-string and list has a bound, else the API server refuses the rules as too costly. It knows no kind."""
+"""Building blocks of all kinds' models: bounded strings, immutable fields, rules that the API server checks.
+
+Every string and list has a bound, or the API server would refuse the rules as too costly. This module knows no kind.
+"""
 
 from typing import Annotated, Any, Final
 
@@ -14,28 +16,30 @@ TEXT_LENGTH_MAX: Final = 1_024
 
 
 class Model(BaseModel):
-    """A part of a manifest: camelCase outside, nothing unknown."""
+    """A part of a manifest: camelCase in YAML, unknown fields refused."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
 
     def manifest(self) -> dict[str, Any]:
-        """As it stands in YAML, what is unset left out."""
+        """Return the YAML form, without unset fields."""
         return self.model_dump(by_alias=True, exclude_none=True)
 
 
 def rule(expression: str, message: str) -> dict[str, str]:
-    """A CEL rule; the message says what to write."""
+    """Return a CEL rule; the message says what to write."""
     return {"rule": expression, "message": message}
 
 
 def rules(*each: dict[str, str]) -> dict[str, Any]:
-    """For `json_schema_extra` of a model or a field."""
+    """Return rules for `json_schema_extra` of a model or a field."""
     return {VALIDATIONS: list(each)}
 
 
 def immutable(what: str, **options: Any) -> Any:
-    """A field that cannot change. It must be required or have a default: the rule is not run where a field is
-    absent."""
+    """Return a field that cannot change.
+
+    It must be required or have a default: the rule does not run where a field is absent.
+    """
     reason = rule("self == oldSelf", f"{what} cannot be changed; delete the object and apply it anew")
     extra = options.pop("extra_rules", [])
     field: FieldInfo = Field(json_schema_extra=rules(reason, *extra), **options)
@@ -43,14 +47,14 @@ def immutable(what: str, **options: Any) -> Any:
 
 
 def part(model: type[Model], **options: Any) -> Any:
-    """A part that may be absent: it has its own defaults then."""
+    """Return a part that may be absent: then it has its own defaults."""
     field: FieldInfo = Field(default_factory=lambda: model.model_validate({}), **options)
     return field
 
 
 Name = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH_MAX)]
 Pattern = Annotated[str, Field(max_length=TEXT_LENGTH_MAX)]
-# A name of an object in Kubernetes.
+# Name of an object in Kubernetes.
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 Namespace = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 Label = Annotated[str, Field(max_length=317)]
@@ -65,5 +69,5 @@ Quantity = Annotated[
 Scalar = Annotated[int | str, Field(json_schema_extra={"x-kubernetes-int-or-string": True})]
 Arguments = Annotated[dict[str, Scalar], Field(max_length=32)]
 Labels = Annotated[dict[str, Label], Field(max_length=64)]
-# Parts of Kubernetes' own types, passed on as they are: the API server checks them where they are used.
+# Parts of Kubernetes' own types, passed on unchanged: the API server checks them where they are used.
 Passed = Annotated[dict[str, Any], Field(json_schema_extra={PRESERVE: True})]

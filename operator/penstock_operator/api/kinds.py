@@ -1,4 +1,4 @@
-"""The table of kinds: names, spec models and the columns of `kubectl get`. The one place that lists them."""
+"""The table of kinds: names, spec models and the columns of `kubectl get`."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -22,7 +22,7 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One of `kubectl get`. Those of priority 1 are shown with `-o wide`."""
+    """A column of `kubectl get`. Those of priority 1 are shown with `-o wide`."""
 
     name: str
     path: str

@@ -1,5 +1,4 @@
-"""The status of all kinds: conditions as Kubernetes knows them, and what the operator found. It is written by the
-operator alone."""
+"""The status of all kinds: Kubernetes conditions, and observed state. Only the operator writes it."""
 
 from typing import Annotated, Literal
 

@@ -1,5 +1,7 @@
-"""What is in a broker: virtual hosts, queues, exchanges, bindings, policies, users and permissions, as manifests say
-them. All of them name their cluster, and none can be moved to another."""
+"""The kinds inside a broker: virtual hosts, queues, exchanges, bindings, policies, users and permissions.
+
+Each names its Cluster, and none can be moved to another.
+"""
 
 from typing import Annotated, Final, Literal
 
@@ -81,7 +83,7 @@ class Limits(Model):
     max_message_bytes: Bytes | None = Field(None, description=f"A larger message is rejected. {NO_LIMIT}")
 
     def on_broker(self) -> dict[str, int | None]:
-        """By the broker's names."""
+        """Return the limits by the broker's names."""
         turned = ((name.removeprefix("max_"), name.startswith("max_"), value) for name, value in self)
         return {f"{name}_max" if is_most else name: value for name, is_most, value in turned}
 
@@ -140,7 +142,7 @@ class QueueSpec(RetainedSpec):
     delete_if_unused: bool = Field(False, description="With deletionPolicy Delete: wait until it has no consumer.")
 
     def declared(self) -> dict[str, int | str]:
-        """The arguments as the broker has them."""
+        """Return the arguments in the broker's form."""
         return {**self.arguments, **({X_QUEUE_TYPE: self.type} if self.type == "stream" else {})}
 
 

@@ -1,4 +1,4 @@
-"""What ought to be: pure functions from specs and facts to manifests, calls and statuses. No clock, no network."""
+"""Desired state: pure functions from specs and facts to manifests, calls and statuses. No clock, no network."""
 
 from penstock_operator.desired.children import children
 from penstock_operator.desired.naming import Owner

@@ -1,5 +1,7 @@
-"""The identity of a Cluster's pod and the Secrets to log in with. Passwords come in as arguments: nothing here
-makes one, and nothing but a Secret holds one."""
+"""The identity of a Cluster's pod and the Secrets to log in with.
+
+Passwords are arguments: this module makes none, and only Secrets hold them.
+"""
 
 import base64
 from typing import Any
@@ -11,7 +13,7 @@ BINDING_TYPE = "penstock"
 
 
 def service_account(owner: Owner) -> dict[str, Any]:
-    """The broker asks Kubernetes nothing, so it gets no token and no role."""
+    """Return the service account: the broker does not use Kubernetes, so it gets no token and no role."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -21,7 +23,7 @@ def service_account(owner: Owner) -> dict[str, Any]:
 
 
 def administrator_secret(owner: Owner, password: str, authority: str = "") -> dict[str, Any]:
-    """Made once. It stays with the volume: who keeps the messages needs the password that opens them."""
+    """Return the administrator's Secret, made once. It stays with the volume, whose messages need this password."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -42,7 +44,7 @@ def user_secret(metadata: dict[str, Any], data: dict[str, str]) -> dict[str, Any
 
 
 def binding(owner: Owner, user: str, password: str, authority: str) -> dict[str, str]:
-    """The keys of the Service Binding convention, encoded as a Secret's data. `authority` is what to trust, in PEM."""
+    """Return a Secret's data by the Service Binding convention. `authority` is the CA to trust, in PEM."""
     host, address = owner.host, f"{owner.host}:{GRPC_PORT}"
     scheme = "penstocks" if owner.spec.tls else "penstock"
     plain = {

@@ -1,5 +1,7 @@
-"""All that a Cluster has in Kubernetes, in the order in which it is applied: what the pod needs comes before the
-pod. The Secret is not among them, as it is made once and never repaired."""
+"""All objects of a Cluster in Kubernetes, in the order of application: the pod comes after its dependencies.
+
+The Secret is not among them, as it is made once and never repaired.
+"""
 
 from typing import Any
 
@@ -10,7 +12,7 @@ from penstock_operator.desired.network import client_service, headless_service, 
 from penstock_operator.desired.watching import certificate, disruption_budget, prometheus_rule, service_monitor
 from penstock_operator.desired.workload import stateful_set
 
-# Children that a spec may leave out: they are deleted when they are there and not wanted.
+# Children that a spec may leave out: they are deleted when they exist and are not wanted.
 OPTIONAL = (
     ("policy/v1", "PodDisruptionBudget"),
     ("networking.k8s.io/v1", "NetworkPolicy"),
@@ -21,7 +23,7 @@ OPTIONAL = (
 
 
 def children(owner: Owner) -> list[dict[str, Any]]:
-    """Manifests for server-side apply."""
+    """Return manifests for server-side apply."""
     wanted = (
         service_account(owner),
         config_map(owner),

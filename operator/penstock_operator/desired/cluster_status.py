@@ -1,5 +1,7 @@
-"""A Cluster's status from what was found: pure, so that each failure that a person should see has a test. What was
-found is plain data of Kubernetes and of the broker."""
+"""A Cluster's status from the observed facts.
+
+It is pure, so that each failure shown to users has a test. Facts are plain data of Kubernetes and of the broker.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,17 +17,17 @@ PULL_REASONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """What the broker says of itself."""
+    """State that the broker reports."""
 
     version: str
     damage: tuple[str, ...] = ()
-    # Of its data directory; empty where the broker is older than that.
+    # Id of the data directory; empty for a broker that does not report it yet.
     data_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What there is. `problem` is why the broker could not be asked, `blocked` why something could not be applied."""
+    """Observed facts. `problem` is why the broker could not be asked, `blocked` why something could not be applied."""
 
     pod: Manifest | None = None
     claim: Manifest | None = None
@@ -34,12 +36,12 @@ class Facts:
     blocked: tuple[str, str] | None = None
     growth: tuple[str, str] | None = None
     missing: tuple[str, ...] = field(default=())
-    # Of the certificate that is served: status, reason and message. None without TLS.
+    # State of the served certificate: status, reason and message. None without TLS.
     tls: Says | None = None
 
 
 def status(owner: Owner, facts: Facts, before: Manifest, annotations: Manifest) -> tuple[Manifest, list[Says]]:
-    """The status without its conditions, and the conditions."""
+    """Return the status without its conditions, and the conditions."""
     storage = storage_id(owner, facts)
     loss = _loss(owner, before, facts, annotations)
     ready = _ready(owner, facts, loss)
@@ -60,7 +62,7 @@ def status(owner: Owner, facts: Facts, before: Manifest, annotations: Manifest) 
 
 
 def storage_id(owner: Owner, facts: Facts) -> str | None:
-    """The volume by its identity; with emptyDir it is the pod's."""
+    """Return the volume's identity; with emptyDir it is the pod's."""
     holder = facts.claim if owner.spec.storage.mode == "pvc" else facts.pod
     if holder is None or "deletionTimestamp" in holder["metadata"]:
         return None
@@ -87,7 +89,7 @@ def _ready(owner: Owner, facts: Facts, loss: Says | None) -> Says:
 
 
 def pod_trouble(pod: Manifest) -> tuple[str, str] | None:
-    """Why a pod does not run, in words that say what to do."""
+    """Return why a pod does not run, with the remedy."""
     spec, found = pod.get("spec", {}), pod.get("status", {})
     for each in found.get("containerStatuses", []):
         waiting = each.get("state", {}).get("waiting") or {}
@@ -134,12 +136,12 @@ def _storage(facts: Facts) -> Says:
 
 
 def waits_after_loss(owner: Owner) -> bool:
-    """Whose volume goes with every pod has chosen so."""
+    """Return whether a loss must be acknowledged: not if the volume goes with every pod, by the user's choice."""
     return owner.spec.storage.loss_policy == "Manual" and owner.spec.storage.mode == "pvc"
 
 
 def _data_id(before: Manifest, storage: str | None, facts: Facts) -> str | None:
-    """On another volume it is learnt anew: that loss is told by the volume already."""
+    """Return the data id. On another volume it is read again: the changed volume already reports that loss."""
     if facts.broker is not None and facts.broker.data_id:
         return facts.broker.data_id
     is_replaced = storage is not None and before.get("storageId") not in {None, storage}
@@ -147,7 +149,7 @@ def _data_id(before: Manifest, storage: str | None, facts: Facts) -> str | None:
 
 
 def _loss(owner: Owner, before: Manifest, facts: Facts, annotations: Manifest) -> Says | None:
-    """Stands until somebody says that it was seen, by the id that the message names."""
+    """Return the loss, until a user acknowledges it by the id that the message names."""
     volume, directory = before.get("storageId"), before.get("dataId")
     storage, data = storage_id(owner, facts), facts.broker.data_id if facts.broker else ""
     when = " when this was seen" if waits_after_loss(owner) else ". When this was seen"

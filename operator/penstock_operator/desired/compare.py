@@ -1,5 +1,8 @@
-"""Finds what differs between what is wanted and what is there. Only what is wanted is looked at: defaults and what
-others added are theirs. Quantities are compared as numbers, as the API server rewrites them."""
+"""Finds differences between the desired and the actual state.
+
+Only desired fields are compared: defaults and additions by others stay. Quantities are compared as numbers, as the API
+server rewrites them.
+"""
 
 import re
 from decimal import Decimal
@@ -15,7 +18,7 @@ _KEYS = ("name", "mountPath", "port", "type")
 
 
 def differences(wanted: Any, found: Any, path: str = "") -> list[str]:
-    """Paths of what is wanted and not so."""
+    """Return the paths of desired fields that differ."""
     if isinstance(wanted, dict) and isinstance(found, dict):
         return [
             where
@@ -42,14 +45,14 @@ def _in_lists(wanted: list[Any], found: list[Any], path: str) -> list[str]:
 
 
 def _key_of(items: list[Any]) -> str | None:
-    """What tells the items apart, where something does."""
+    """Return the key that identifies the items, if there is one."""
     if not items or not all(isinstance(each, dict) for each in items):
         return None
     return next((key for key in _KEYS if all(key in each for each in items)), None)
 
 
 def _is_empty(wanted: Any, found: Any) -> bool:
-    """The API server leaves empty lists and maps out."""
+    """Return whether both are empty: the API server omits empty lists and maps."""
     return found is None and wanted in ([], {})
 
 
@@ -59,7 +62,7 @@ def _is_same_quantity(wanted: Any, found: Any) -> bool:
 
 
 def quantity(value: Any) -> Decimal | None:
-    """None for what is none."""
+    """Return the quantity; None when it is not one."""
     match = _QUANTITY.fullmatch(str(value)) if isinstance(value, str | int) and not isinstance(value, bool) else None
     if match is None:
         return None

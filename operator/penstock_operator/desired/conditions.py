@@ -1,5 +1,7 @@
-"""Conditions: what is said about an object, and since when. A condition that says the same as before keeps its
-time, so that a status which has nothing new is not written again."""
+"""Conditions: statements about an object with their times.
+
+An unchanged condition keeps its time, so that an unchanged status is not written again.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,7 +12,7 @@ MESSAGE_LENGTH_MAX = 4_096
 
 @dataclass(frozen=True, slots=True)
 class Says:
-    """One condition to be set."""
+    """One condition to set."""
 
     type: str
     status: Literal["True", "False", "Unknown"]
@@ -21,7 +23,7 @@ class Says:
 def merged(
     before: Iterable[Mapping[str, Any]], now: Iterable[Says], generation: int, time: str
 ) -> list[dict[str, Any]]:
-    """The conditions to be written, those that nobody says any more left out."""
+    """Return the conditions to write, without obsolete ones."""
     known = {each.get("type"): each for each in before}
     return [_condition(known.get(says.type, {}), says, generation, time) for says in now]
 
@@ -39,5 +41,5 @@ def _condition(before: Mapping[str, Any], says: Says, generation: int, time: str
 
 
 def status_of(conditions: Iterable[Mapping[str, Any]], name: str) -> str:
-    """True, False, Unknown, or empty when nothing is said."""
+    """Return True, False, Unknown, or empty when the condition is absent."""
     return next((str(each.get("status")) for each in conditions if each.get("type") == name), "")

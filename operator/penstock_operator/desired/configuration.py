@@ -1,5 +1,8 @@
-"""The broker's configuration file, from a Cluster's spec. The hash of what only counts after a restart stands on the
-pod, so that a change of it restarts the broker once; what the broker reads again by itself restarts nothing."""
+"""The broker's configuration file, from a Cluster's spec.
+
+The pod has a hash of the settings that need a restart, so a change of them restarts the broker once. Settings that the
+broker reloads restart nothing.
+"""
 
 import hashlib
 from typing import Any
@@ -10,12 +13,12 @@ Settings = dict[str, str | int | bool]
 FILE = "penstock.toml"
 TLS_FOLDER = "/etc/penstock-tls"
 CLIENTS_FOLDER = "/etc/penstock-clients"
-# What the broker reads again when the file changes.
+# Settings that the broker reloads when the file changes.
 HOT = frozenset({"log_level", "drain_seconds"})
 
 
 def toml(owner: Owner) -> str:
-    """Keys in the order of the types; strings and numbers only."""
+    """Return the file: keys in the order of the types; strings and numbers only."""
     return _written(_settings(owner))
 
 
@@ -34,7 +37,7 @@ def _settings(owner: Owner) -> Settings:
             "tls_certificate": f"{TLS_FOLDER}/tls.crt",
             "tls_key": f"{TLS_FOLDER}/tls.key",
             "tls_version_min": owner.spec.tls.version_min,
-            # Probes and Prometheus ask for health and figures, which tell no secrets.
+            # Probes and Prometheus read health and metrics, which have no secrets.
             "metrics_tls": False,
         }
         clients = owner.spec.tls.client_certificates

@@ -1,4 +1,4 @@
-"""Names, labels and ports of what belongs to a Cluster. Other rooms never spell one themselves."""
+"""Names, labels and ports of a Cluster's objects. Other modules never spell one themselves."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -21,7 +21,7 @@ BROKER_UID: Final = 10_001
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A Cluster: who its children belong to, and what is wanted of it."""
+    """A Cluster as the owner of its children, with its spec."""
 
     name: str
     namespace: str
@@ -50,7 +50,7 @@ class Owner:
 
     @property
     def host(self) -> str:
-        """What clients connect to, from any namespace."""
+        """Return the address for clients in any namespace."""
         return f"{self.name}.{self.namespace}.svc"
 
     @property
@@ -62,12 +62,12 @@ class Owner:
         return {**self.selector, "app.kubernetes.io/managed-by": FIELD_MANAGER, CLUSTER_LABEL: self.name}
 
     def with_size(self, size: str) -> "Owner":
-        """The same with a volume of another size: that of one that cannot grow."""
+        """Return the same with a volume of another size, for a volume that cannot grow."""
         storage = self.spec.storage.model_copy(update={"size": size})
         return replace(self, spec=self.spec.model_copy(update={"storage": storage}))
 
     def reference(self) -> dict[str, Any]:
-        """Not blocking: deleting the Cluster must not wait for leave to delete."""
+        """Return an owner reference; not blocking, as deleting the Cluster must not require more permissions."""
         return {
             "apiVersion": API_VERSION,
             "kind": "Cluster",

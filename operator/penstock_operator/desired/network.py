@@ -1,15 +1,15 @@
-"""The Services of a Cluster and who may reach its pod."""
+"""The Services of a Cluster and its network policy."""
 
 from typing import Any
 
 from penstock_operator.desired.naming import FIELD_MANAGER, GRPC_PORT, METRICS_PORT, Owner
 
-# Told apart from the headless one, so that figures are scraped once.
+# Distinguishes it from the headless one, so that metrics are scraped once.
 CLIENT_SERVICE = {"penstock.dev/service": "clients"}
 
 
 def client_service(owner: Owner) -> dict[str, Any]:
-    """What clients use: only a broker that is ready."""
+    """Return the Service for clients, with ready brokers only."""
     wanted = owner.spec.service
     metadata = owner.metadata(owner.name, labels={**owner.labels, **CLIENT_SERVICE})
     if wanted.annotations:
@@ -23,7 +23,7 @@ def client_service(owner: Owner) -> dict[str, Any]:
 
 
 def headless_service(owner: Owner) -> dict[str, Any]:
-    """A name for each pod, ready or not."""
+    """Return the Service that names each pod, ready or not."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -38,7 +38,7 @@ def headless_service(owner: Owner) -> dict[str, Any]:
 
 
 def _grpc() -> dict[str, Any]:
-    # Its own word for plain HTTP/2, which service meshes and load balancers read.
+    # The protocol name for plain HTTP/2, which service meshes and load balancers read.
     return {
         "name": "grpc",
         "port": GRPC_PORT,
@@ -53,7 +53,7 @@ def _metrics() -> dict[str, Any]:
 
 
 def network_policy(owner: Owner) -> dict[str, Any] | None:
-    """Clients to gRPC, everybody to figures, the operator to both: it must look after the broker from anywhere."""
+    """Return the policy: clients may reach gRPC, all pods metrics, and the operator both from anywhere."""
     wanted = owner.spec.network_policy
     if not wanted.enabled:
         return None

@@ -1,5 +1,7 @@
-"""What a topology object wants of its broker, as plain fields that can be compared with what the broker has, and
-what it is called there. Nothing is asked or changed here."""
+"""The desired state of a topology object as plain fields, comparable with the broker's, and its name there.
+
+This module neither reads nor changes the broker.
+"""
 
 from typing import Any, Final
 
@@ -15,12 +17,12 @@ from penstock_operator.api import (
 )
 
 Fields = dict[str, Any]
-# The broker can change these; of the others it can only be told that they differ.
+# The broker can change these; for the others drift is only reported.
 REPAIRABLE: Final = frozenset({"User", "Permission", "VHost", "Policy"})
 
 
 def identity(spec: TopologySpec) -> tuple[str, ...]:
-    """What tells objects of a kind apart on a broker: two manifests with the same one are in conflict."""
+    """Return the identity on a broker: two manifests with the same one are in conflict."""
     match spec:
         case VHostSpec() | UserSpec():
             return (spec.name,)
@@ -37,7 +39,7 @@ def identity(spec: TopologySpec) -> tuple[str, ...]:
 
 
 def broker_name(spec: TopologySpec) -> str:
-    """For people: what to look for on the broker."""
+    """Return the name on the broker, for users."""
     match spec:
         case BindingSpec():
             return f"{spec.source} -> {spec.destination}"
@@ -49,7 +51,7 @@ def broker_name(spec: TopologySpec) -> str:
 
 
 def wanted(spec: TopologySpec) -> Fields:
-    """The fields that must be so on the broker."""
+    """Return the fields that the broker must have."""
     match spec:
         case VHostSpec():
             return {"limits": spec.limits.on_broker()}
@@ -78,11 +80,11 @@ def wanted(spec: TopologySpec) -> Fields:
 
 
 def drift(spec: TopologySpec, found: Fields) -> list[str]:
-    """Names of the fields that differ."""
+    """Return the names of the fields that differ."""
     return [name for name, value in wanted(spec).items() if found.get(name) != value]
 
 
 def described(names: list[str], spec: TopologySpec, found: Fields) -> str:
-    """A sentence's end: what is wanted and what is there."""
+    """Return the end of a sentence with the desired and the actual values."""
     wants = wanted(spec)
     return "; ".join(f"{name} is {found.get(name)!r} there and {wants[name]!r} here" for name in names)

@@ -1,5 +1,7 @@
-"""For other operators and for drains: Certificate, ServiceMonitor, PrometheusRule and PodDisruptionBudget of a
-Cluster. The alerts use only figures that the broker has; a test compares."""
+"""Certificate, ServiceMonitor, PrometheusRule and PodDisruptionBudget of a Cluster.
+
+The alerts use only metrics that the broker has; a test compares.
+"""
 
 from typing import Any
 
@@ -39,7 +41,7 @@ def service_monitor(owner: Owner) -> dict[str, Any] | None:
 
 
 def certificate(owner: Owner) -> dict[str, Any] | None:
-    """For cert-manager: the names under which clients know the broker."""
+    """Return cert-manager's Certificate with the names under which clients know the broker."""
     tls = owner.spec.tls
     if tls is None or tls.cert_manager is None:
         return None
@@ -70,7 +72,7 @@ def prometheus_rule(owner: Owner) -> dict[str, Any] | None:
     }
 
 
-# Name, expression ({s}: what selects this Cluster's series), how long, severity, what it says.
+# Name, expression ({s}: the selector of this Cluster's series), duration, severity, message.
 ALERTS: tuple[tuple[str, str, str, str, str], ...] = (
     ("PenstockDown", "absent(up{{{s}}} == 1)", "2m", "critical", "no broker answers"),
     (

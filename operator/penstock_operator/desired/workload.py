@@ -1,5 +1,7 @@
-"""The StatefulSet of a Cluster: one broker as an unprivileged user on a read-only root, its volume, its probes. The
-pod is replaced by the operator (OnDelete), never by the StatefulSet's own rolling."""
+"""The StatefulSet of a Cluster: one broker as an unprivileged user on a read-only root, its volume, its probes.
+
+The operator replaces the pod (OnDelete), never the StatefulSet's own rolling update.
+"""
 
 from typing import Any
 
@@ -111,8 +113,8 @@ def _container(owner: Owner) -> dict[str, Any]:
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
         ],
         "resources": resources,
-        # A long replay is no reason to be killed: an hour. Nor is a full disk or an absent API server: liveness asks
-        # only whether a restart would mend something.
+        # A long replay is no reason for a kill: it may take an hour. Nor is a full disk or an absent API server: the
+        # liveness probe only checks whether a restart would help.
         "startupProbe": _probe("startup", period=1, failures=3_600),
         "readinessProbe": _probe("ready", period=2, failures=2),
         "livenessProbe": _probe("live", period=10, failures=6),
@@ -152,7 +154,7 @@ def _volumes(owner: Owner) -> list[dict[str, Any]]:
 
 
 def _secrets(owner: Owner) -> list[tuple[str, str, dict[str, Any]]]:
-    """Volumes out of Secrets: name, where they lie, and which. Of who signs clients' certificates the public part."""
+    """Return volumes from Secrets: name, mount path, and source. Of the clients' CA only the public part."""
     tls = owner.spec.tls
     if tls is None:
         return []

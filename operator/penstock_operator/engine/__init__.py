@@ -1,4 +1,4 @@
-"""Reconciles: from what was seen to what ought to be, one object at a time, as often as it takes."""
+"""Reconciles the observed state to the desired state, one object at a time, as often as needed."""
 
 from penstock_operator.engine.backlog import Backlog, Key
 from penstock_operator.engine.store import Store

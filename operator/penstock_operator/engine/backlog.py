@@ -1,5 +1,8 @@
-"""What is to be looked at, and when: each key waits once, however often it is added, and is never in two hands.
-Failures come back later each time. It has no clock: the time is handed in."""
+"""The queue of objects to reconcile, with times.
+
+Each key waits once, however often it is added, and is never with two workers. Failures come back later each time. The
+time is passed in.
+"""
 
 import heapq
 from collections.abc import Callable
@@ -11,7 +14,7 @@ BACKOFF_SECONDS_MAX: Final = 120.0
 
 
 class Key(NamedTuple):
-    """An object of ours."""
+    """Key of one of our objects."""
 
     kind: str
     namespace: str
@@ -20,8 +23,11 @@ class Key(NamedTuple):
 
 @dataclass(slots=True)
 class Backlog:
-    """Invariants: a key that is taken is not given out again before it is finished; a key that was added while it was
-    taken is due again afterwards; every key added is given out once its time has come."""
+    """A queue of keys.
+
+    Invariants: a taken key is not handed out again before it is finished; a key that was added while it was taken is
+    due again afterwards; every key added is handed out once its time has come.
+    """
 
     jitter: Callable[[], float] = field(default=lambda: 1.0)
     _due: dict[Key, float] = field(default_factory=dict)
@@ -33,14 +39,14 @@ class Backlog:
         return len(self._due)
 
     def add(self, key: Key, at: float) -> None:
-        """The earlier time counts."""
+        """Add a key; the earlier time counts."""
         if key in self._due and self._due[key] <= at:
             return
         self._due[key] = at
         heapq.heappush(self._heap, (at, key))
 
     def take(self, now: float) -> Key | None:
-        """A key whose time has come. The caller must give it back by `finished` or `failed`."""
+        """Return a key whose time has come. The caller must return it by `finished` or `failed`."""
         held: list[tuple[float, Key]] = []
         found: Key | None = None
         while self._heap and self._heap[0][0] <= now:
@@ -60,11 +66,11 @@ class Backlog:
         return found
 
     def next_at(self) -> float | None:
-        """When there is something to take at the earliest, but for what is taken."""
+        """Return the earliest time of a key that is not taken."""
         return self._heap[0][0] if self._heap else None
 
     def attempts(self, key: Key) -> int:
-        """How often in a row it failed."""
+        """Return how often in a row a key failed."""
         return self._failures.get(key, 0)
 
     def finished(self, key: Key, now: float, again_after: float | None) -> None:
@@ -74,7 +80,7 @@ class Backlog:
             self.add(key, now + again_after)
 
     def failed(self, key: Key, now: float) -> float:
-        """Comes back after twice the time as before; says after how long."""
+        """Requeue a key with twice the previous delay; return the delay."""
         self._taken.discard(key)
         count = self._failures.get(key, 0)
         self._failures[key] = count + 1
@@ -83,7 +89,7 @@ class Backlog:
         return delay
 
     def forget(self, key: Key) -> None:
-        """The object is gone."""
+        """Forget a key whose object is gone."""
         self._due.pop(key, None)
         self._failures.pop(key, None)
 

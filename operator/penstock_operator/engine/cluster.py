@@ -1,5 +1,8 @@
-"""Reconciles a Cluster: its Secret once, its children as often as they differ, its pod when it is of an old
-revision, its status when there is news. It is not needed for messages to flow."""
+"""Reconciles a Cluster.
+
+It makes the Secret once, repairs the children when they differ, replaces the pod when its revision is old, and writes
+the status when it changes. Messages flow without it.
+"""
 
 from typing import Any
 
@@ -27,7 +30,7 @@ FORBIDDEN = 403
 
 
 class ClusterReconciler:
-    """Holds nothing: everything is looked up anew each time."""
+    """Stateless: everything is read again each time."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -73,7 +76,10 @@ class ClusterReconciler:
     # ------------------------------------------------------------ children
 
     def _ensure_secret(self, owner: Owner) -> tuple[str, str] | None:
-        """Once there is one its password is never made anew: the broker knows it. Gives what is in the way."""
+        """Make the Secret if there is none; return the obstacle.
+
+        Its password never changes, because the broker knows it.
+        """
         world = self._world
         secret = world.store.get(Key("Secret", owner.namespace, owner.secret))
         if secret is None:
@@ -89,7 +95,7 @@ class ClusterReconciler:
         return None
 
     def _apply_children(self, manifest: Manifest, owner: Owner) -> tuple[tuple[str, ...], tuple[str, str] | None]:
-        """Which kinds this Kubernetes does not have, and what it refused."""
+        """Apply the children; return the kinds that this Kubernetes lacks, and its refusal."""
         missing: list[str] = []
         for wanted in children(owner):
             try:
@@ -130,7 +136,7 @@ class ClusterReconciler:
                     self._world.kubernetes.delete({"apiVersion": api_version, "kind": kind, **there})
 
     def _seen(self, api_version: str, kind: str, owner: Owner) -> Manifest | None:
-        """What an older chart gives no right to look at, this operator never made."""
+        """Return a child; a kind that an older chart grants no access to was never made by this operator."""
         try:
             return self._world.kubernetes.read(api_version, kind, owner.namespace, owner.name)
         except ApiError as error:
@@ -139,7 +145,7 @@ class ClusterReconciler:
             raise
 
     def _roll(self, manifest: Manifest, owner: Owner) -> Manifest | None:
-        """Replaces a pod of an old revision, once. One that is going already is left to it."""
+        """Replace a pod of an old revision, once. One that is terminating is left alone."""
         kubernetes = self._world.kubernetes
         pod = kubernetes.read("v1", "Pod", owner.namespace, owner.pod)
         workload = kubernetes.read("apps/v1", "StatefulSet", owner.namespace, owner.name)
@@ -155,7 +161,7 @@ class ClusterReconciler:
             return kubernetes.read("v1", "Pod", owner.namespace, owner.pod)
         return pod
 
-    # ------------------------------------------------------------ looking
+    # ------------------------------------------------------------ observing
 
     def _look(
         self,
@@ -174,7 +180,7 @@ class ClusterReconciler:
         return Facts(pod, claim, broker, problem, blocked, growth, missing, tls)
 
     def _ask_certificate(self, owner: Owner) -> Says | None:
-        """What is served counts, not what lies in the Secret."""
+        """Check the certificate that the broker serves, not the one in the Secret."""
         if owner.spec.tls is None:
             return None
         try:
@@ -204,7 +210,7 @@ class ClusterReconciler:
         return BrokerFacts(found.version, damage, found.data_id), None
 
     def _tell_news(self, key: Key, manifest: Manifest, says: list[Says]) -> None:
-        """What became so just now: to people by events, to what is in the broker by another look."""
+        """Report changes: to users by events, to topology objects by a reconcile."""
         before = manifest.get("status", {}).get("conditions", [])
         for each in says:
             if status_of(before, each.type) == each.status or (not before and each.status == "True"):
@@ -240,8 +246,10 @@ class ClusterReconciler:
     # ------------------------------------------------------------ deletion
 
     def _finalize(self, key: Key, manifest: Manifest) -> float | None:
-        """Owned children go by themselves, the volume as the StatefulSet was told; the Secret stays with the
-        volume."""
+        """Let the Cluster go.
+
+        Owned children go by themselves, the volume by the StatefulSet's policy; the Secret stays with the volume.
+        """
         finalizers = manifest["metadata"].get("finalizers", [])
         if FINALIZER not in finalizers:
             return None

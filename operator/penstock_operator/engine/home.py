@@ -1,5 +1,7 @@
-"""Finds the broker that a topology object belongs to: the Cluster it names, whether that takes objects of this
-namespace, and how to log in. What is in the way is a NotYet with a reason for the object's condition."""
+"""Finds the broker of a topology object: its Cluster, whether that accepts its namespace, and how to log in.
+
+An obstacle is a NotYet with a reason for the object's condition.
+"""
 
 import base64
 from dataclasses import dataclass
@@ -19,7 +21,7 @@ Manifest = dict[str, Any]
 
 
 class NotYet(Exception):
-    """The reason is one word for the condition; the text says what to do."""
+    """An obstacle. The reason is one word for the condition; the text says what to do."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -28,13 +30,13 @@ class NotYet(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A Cluster that serves, and how to enter it."""
+    """A running Cluster with its address and credentials."""
 
     owner: Owner
     password: str
-    # What to trust, in PEM; empty: the machine's own authorities.
+    # CA to trust, in PEM; empty: the machine's own.
     authority: str = ""
-    # Certificate and key to show, in PEM, where the Cluster asks for one.
+    # Client certificate and key in PEM, where the Cluster requires one.
     shown: tuple[str, str] | None = None
 
     @property
@@ -51,14 +53,14 @@ class Home:
 
 
 def owner_of(manifest: Manifest) -> Owner:
-    """Raises pydantic's ValidationError when the CRD let something through that the types do not."""
+    """Return the owner. Raises pydantic's ValidationError when the CRD accepted a value that the types do not."""
     metadata = manifest["metadata"]
     spec = ClusterSpec.model_validate(manifest["spec"])
     return Owner(metadata["name"], metadata["namespace"], metadata["uid"], spec)
 
 
 def is_there(world: World, manifest: Manifest) -> bool:
-    """Whether the Cluster of an object may still hold something of it: not when it is gone, going or stopped."""
+    """Return whether an object's Cluster may still have its state: not when it is gone, terminating or stopped."""
     found = _cluster(world, manifest)
     if found is None or "deletionTimestamp" in found["metadata"]:
         return False
@@ -66,7 +68,7 @@ def is_there(world: World, manifest: Manifest) -> bool:
 
 
 def find_home(world: World, manifest: Manifest) -> Home:
-    """Raises NotYet."""
+    """Return the broker. Raises NotYet."""
     namespace, name = cluster_of(manifest)
     found = _cluster(world, manifest)
     if found is None:
@@ -84,12 +86,12 @@ def find_home(world: World, manifest: Manifest) -> Home:
 
 
 def enter(world: World, owner: Owner) -> Home:
-    """Whether the Cluster is ready or not. Raises NotYet."""
+    """Return the broker, ready or not. Raises NotYet."""
     return Home(owner, administrator_password(world, owner), authority_of(world, owner), _shown(world, owner))
 
 
 def administrator_password(world: World, owner: Owner) -> str:
-    """Raises NotYet."""
+    """Return the administrator's password. Raises NotYet."""
     secret = world.store.get(Key("Secret", owner.namespace, owner.secret))
     if secret is None:
         secret = world.kubernetes.read("v1", "Secret", owner.namespace, owner.secret)
@@ -99,7 +101,7 @@ def administrator_password(world: World, owner: Owner) -> str:
 
 
 def authority_of(world: World, owner: Owner) -> str:
-    """The key `ca.crt` of the Cluster's certificate; empty without. Raises NotYet when there is no such Secret."""
+    """Return `ca.crt` of the Cluster's certificate, empty without TLS. Raises NotYet when the Secret does not exist."""
     if owner.spec.tls is None:
         return ""
     return _certificate(world, owner, owner.spec.tls.secret_name)["ca.crt"]
@@ -113,7 +115,7 @@ def _shown(world: World, owner: Owner) -> tuple[str, str] | None:
 
 
 def _certificate(world: World, owner: Owner, name: str) -> dict[str, str]:
-    """The texts of a Secret of the type kubernetes.io/tls; `ca.crt` may be empty."""
+    """Return the texts of a Secret of the type kubernetes.io/tls; `ca.crt` may be empty."""
     secret = world.kubernetes.read("v1", "Secret", owner.namespace, name)
     if secret is None:
         raise NotYet("CertificateNotFound", f"the Secret '{name}' of spec.tls is not there; make it")
@@ -126,7 +128,7 @@ def _certificate(world: World, owner: Owner, name: str) -> dict[str, str]:
 
 
 def password_in(secret: Manifest) -> str:
-    """Raises NotYet."""
+    """Return the password in a Secret. Raises NotYet."""
     encoded = (secret.get("data") or {}).get("password")
     if not encoded:
         name = secret["metadata"]["name"]

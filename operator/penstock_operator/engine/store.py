@@ -1,6 +1,7 @@
-"""What the watches have shown: the last known manifest of each object, and who names which Cluster and which thing
-on a broker. Written by the watches and after our own writes, read by the workers. What is older never replaces
-newer."""
+"""Cache of the watched objects: the last manifest of each, indexed by Cluster and by thing on a broker.
+
+The watches and our own writes update it, and the workers read it. An older manifest never replaces a newer one.
+"""
 
 from threading import RLock
 from typing import Any
@@ -17,7 +18,7 @@ Claim = tuple[str, ClusterName, tuple[str, ...]]
 
 
 class Store:
-    """Thread-safe. Manifests are shared: nobody may change one."""
+    """Thread-safe. Manifests are shared and must not be changed."""
 
     def __init__(self) -> None:
         self._lock = RLock()
@@ -39,7 +40,7 @@ class Store:
         return key
 
     def knows(self, manifest: Manifest) -> bool:
-        """Whether exactly this edition is here: what we wrote ourselves comes back by the watch and is no news."""
+        """Return whether exactly this revision is cached: our own writes come back by the watch and are no news."""
         metadata = manifest["metadata"]
         with self._lock:
             known = self._objects.get(Key(manifest["kind"], metadata.get("namespace", ""), metadata["name"]))
@@ -48,7 +49,7 @@ class Store:
             return bool(known["metadata"].get("resourceVersion") == metadata.get("resourceVersion"))
 
     def drop(self, key: Key, uid: str | None = None) -> None:
-        """With a uid only the object that had it: one made anew under the name stays."""
+        """Drop an object. With a uid only the one that had it: a new object of the same name stays."""
         with self._lock:
             known = self._objects.get(key)
             if known is None or (uid is not None and known["metadata"].get("uid") != uid):
@@ -65,7 +66,7 @@ class Store:
             return [key for key in self._objects if key.kind == kind]
 
     def of_cluster(self, cluster: ClusterName) -> list[Key]:
-        """Topology objects that name it."""
+        """Return the topology objects of a Cluster."""
         with self._lock:
             return list(self._of_cluster.get(cluster, ()))
 
@@ -74,7 +75,7 @@ class Store:
             return list(self._objects)
 
     def claimants(self, key: Key) -> list[Key]:
-        """Who describes the same thing on the same broker, the oldest first; objects that go come last."""
+        """Return the objects that describe the same thing on the same broker, oldest first; deleted ones come last."""
         with self._lock:
             claim = self._links.get(key, (None, None))[1]
             keys = list(self._claims.get(claim, ())) if claim is not None else [key]
@@ -89,12 +90,12 @@ class Store:
             spec = KINDS[key.kind].spec.model_validate(manifest.get("spec", {}))
             assert isinstance(spec, TopologySpec)
             what = identity(spec)
-            # A user's object is known in its namespace alone.
+            # A User object is known only in its namespace.
             scope = (key.namespace, *what) if key.kind == "Permission" and what[1].startswith("userRef:") else what
             claim = (key.kind, cluster, scope)
             self._claims.setdefault(claim, set()).add(key)
         except ValidationError:
-            claim = None  # it claims nothing until it is right
+            claim = None  # an invalid object claims nothing
         self._of_cluster.setdefault(cluster, set()).add(key)
         self._links[key] = (cluster, claim)
 
@@ -111,7 +112,7 @@ class Store:
 
 
 def cluster_of(manifest: Manifest) -> ClusterName:
-    """Namespace and name of the Cluster that a topology object names."""
+    """Return namespace and name of the Cluster that a topology object names."""
     ref = manifest.get("spec", {}).get("clusterRef", {})
     return (ref.get("namespace") or manifest["metadata"].get("namespace", ""), ref.get("name", ""))
 
@@ -123,8 +124,11 @@ def _is_newer(known: Manifest, other: Manifest) -> bool:
 
 
 def _version(manifest: Manifest) -> int:
-    """Resource versions are opaque, but for those of one object, which Kubernetes lets us compare since 1.35; before
-    that they were numbers of the same store too."""
+    """Return the resource version as a number.
+
+    Versions are opaque, except those of one object, which Kubernetes lets us compare since 1.35; before that they were
+    numbers of the same store too.
+    """
     value = manifest["metadata"].get("resourceVersion", "0")
     return int(value) if str(value).isdigit() else 0
 
@@ -135,7 +139,7 @@ def _seniority(manifest: Manifest) -> tuple[bool, str, str]:
 
 
 def _trimmed(manifest: Manifest) -> Manifest:
-    """Without what only the API server needs: it is most of an object's size."""
+    """Return the manifest without fields that only the API server needs, most of an object's size."""
     metadata = {key: value for key, value in manifest["metadata"].items() if key != "managedFields"}
     annotations = metadata.get("annotations")
     if annotations:

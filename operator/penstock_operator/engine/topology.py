@@ -1,5 +1,7 @@
-"""Reconciles what is in a broker: looks, compares, makes or repairs, and says so in the object's conditions. Whoever
-described a thing first owns it; a thing is removed only by its owner, and only when the manifest says Delete."""
+"""Reconciles topology objects: finds, compares, makes or repairs, and reports in the object's conditions.
+
+The first object that describes a thing owns it; only its owner removes a thing, and only when the manifest says Delete.
+"""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -24,19 +26,19 @@ from penstock_operator.links.topology import find, open_vhost, put, remove
 Manifest = dict[str, Any]
 T = TypeVar("T")
 RETRY_SECONDS = 10.0
-# Reasons that another object may put an end to at any time.
+# Reasons that another object may resolve at any time.
 LACKING = frozenset({"NotFound", "AccessRefused", "UserNotFound", "SecretNotFound", "ClusterNotFound"})
 ATTEMPTS_UNTOLD = 4
 
 
 class TopologyReconciler:
-    """All kinds but Cluster. Holds nothing: everything is looked up anew each time."""
+    """Reconciler of all kinds but Cluster. Stateless: everything is read again each time."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     def reconcile(self, key: Key, attempts: int = 0) -> float | None:
-        """When to look again, in seconds; None: when something changes. Faults are raised, and Later."""
+        """Reconcile; return the seconds until the next one, or None to wait for a change. Raises faults and Later."""
         manifest = self._world.store.get(key)
         if manifest is None:
             return None
@@ -54,8 +56,10 @@ class TopologyReconciler:
             raise
 
     def _wait(self, manifest: Manifest, reason: NotYet, attempts: int) -> float:
-        """What was applied together comes in any order: what lacks something is told of it after some attempts
-        alone."""
+        """Return the delay.
+
+        Objects applied together come in any order: a missing one is reported after some attempts only.
+        """
         if reason.reason not in LACKING:
             self._say(manifest, reason)
             return self._world.resync()
@@ -108,8 +112,10 @@ class TopologyReconciler:
             raise NotYet("NotFound", str(error)) from error
 
     def _change(self, manifest: Manifest, spec: TopologySpec, found: dict[str, Any] | None) -> str:
-        """What is to be done, as an event's reason; empty when all is as it should be. Raises NotYet when what differs
-        cannot be repaired or must not be."""
+        """Make the change; return an event's reason, empty when there was none.
+
+        Raises NotYet when a difference cannot be repaired or must not be.
+        """
         before = manifest.get("status", {})
         was_made = bool(before.get("lastSyncTime"))
         is_known = was_made and before.get("observedGeneration") == manifest["metadata"].get("generation", 0)
@@ -130,7 +136,7 @@ class TopologyReconciler:
         return "DriftRepaired" if is_known else "Updated"
 
     def _ask(self, home: Home, spec: TopologySpec, ask: Callable[[], T]) -> T:
-        """A vhost that somebody else made is closed to us at first."""
+        """Ask the broker; first open a vhost that someone else made, which refuses access at first."""
         try:
             return _asked(ask)
         except NotYet as refusal:
@@ -153,7 +159,10 @@ class TopologyReconciler:
             self._world.kubernetes.tell(manifest, is_warning=True, reason=change, message=message)
 
     def _say(self, manifest: Manifest, reason: NotYet) -> None:
-        """A broker that restarts is no news about its queues: what was in order stays so until it is known better."""
+        """Write the conditions.
+
+        A restarting broker does not change them: a good condition stays until shown otherwise.
+        """
         if reason.reason in {"ClusterNotReady", "ClusterPaused", "BrokerUnreachable"} and _was_synced(manifest):
             return
         before = manifest.get("status", {}).get("conditions", [])
@@ -175,7 +184,7 @@ class TopologyReconciler:
     # ------------------------------------------------------------ deletion
 
     def _finalize(self, key: Key, manifest: Manifest) -> float | None:
-        """Lets the object go, once the broker has let go of what it describes, where that is wanted."""
+        """Let the object go after removing its thing from the broker, where the manifest says so."""
         finalizers = manifest["metadata"].get("finalizers", [])
         if FINALIZER not in finalizers:
             return None
@@ -192,11 +201,11 @@ class TopologyReconciler:
         return None
 
     def _remove(self, manifest: Manifest) -> None:
-        """Raises NotYet when it cannot be removed now, and nothing when there is nobody to remove it from."""
+        """Remove the thing. Raises NotYet when it cannot be removed now; does nothing without a broker."""
         try:
             spec = KINDS[manifest["kind"]].spec.model_validate(manifest["spec"])
         except ValidationError:
-            return  # what cannot be read was never applied
+            return  # an invalid object was never applied
         assert isinstance(spec, TopologySpec)
         if getattr(spec, "deletion_policy", "Retain") == "Retain" or not is_there(self._world, manifest):
             return
@@ -213,7 +222,7 @@ class TopologyReconciler:
 
 
 def _asked(ask: Callable[[], T]) -> T:
-    """An answer of the broker, its refusal as a NotYet."""
+    """Return the broker's answer; raise its refusal as a NotYet."""
     try:
         return ask()
     except AccessRefusedError as error:
@@ -227,7 +236,7 @@ def _asked(ask: Callable[[], T]) -> T:
 
 
 def _reason(error: RefusedError) -> str:
-    """NotFoundError -> NotFound."""
+    """Return the reason: NotFoundError -> NotFound."""
     return type(error).__name__.removesuffix("Error")
 
 

@@ -1,5 +1,7 @@
-"""Passwords of users: a Secret that is generated once, or one that the manifest names. A password is never in a
-manifest, a status, an event or a log."""
+"""Passwords of users: a generated Secret, or one that the manifest names.
+
+A password is never in a manifest, a status, an event or a log.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +20,7 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a user logs in with, and the Secret that says so."""
+    """Credentials of a user, and the Secret that has them."""
 
     address: Address
     secret: str
@@ -29,7 +31,7 @@ class Credentials:
 
 
 def find_credentials(world: World, manifest: Manifest, spec: UserSpec, home: Home) -> Credentials:
-    """Makes the Secret where there is none to be had. Raises NotYet."""
+    """Return the credentials; make the Secret if needed. Raises NotYet."""
     metadata = manifest["metadata"]
     imported = spec.import_credentials_secret
     name = imported.name if imported else f"{metadata['name']}-user-credentials"
@@ -52,7 +54,7 @@ def find_credentials(world: World, manifest: Manifest, spec: UserSpec, home: Hom
 
 
 def resolve_user(world: World, manifest: Manifest, spec: TopologySpec) -> TopologySpec:
-    """Puts the name on the broker where a Permission names a User object. Raises NotYet."""
+    """Return the Permission with the broker's name of its User object. Raises NotYet."""
     if not isinstance(spec, PermissionSpec) or spec.user_ref is None:
         return spec
     namespace = manifest["metadata"]["namespace"]

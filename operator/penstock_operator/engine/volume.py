@@ -1,6 +1,8 @@
-"""Grows a Cluster's volume. A StatefulSet's claim templates cannot change: the claim is patched, and the
-StatefulSet is deleted without its pod and made anew with the new size. Each step can be interrupted and is found
-again."""
+"""Grows a Cluster's volume.
+
+A StatefulSet's claim templates cannot change: the claim is patched, and the StatefulSet is deleted without its pod and
+made again with the new size. Each step can be interrupted and is resumed.
+"""
 
 from typing import Any
 
@@ -12,8 +14,7 @@ Manifest = dict[str, Any]
 
 
 def grow(world: World, owner: Owner) -> tuple[str, tuple[str, str] | None]:
-    """The size to go on with, and why the volume does not grow, as reason and message, when something is in the
-    way."""
+    """Grow the volume; return the size to use, and reason and message when it cannot grow."""
     wanted = owner.spec.storage.size
     if owner.spec.storage.mode != "pvc":
         return wanted, None

@@ -1,5 +1,8 @@
-"""Threads that take keys from the backlog and reconcile them. A reconcile that fails is logged once and comes back
-later; no error ends a thread. Whoever adds a key never waits for a reconcile."""
+"""Worker threads that take keys from the backlog and reconcile them.
+
+A reconcile that fails is logged once and retried later; no error ends a thread. Adding a key never waits for a
+reconcile.
+"""
 
 import logging
 import threading
@@ -11,18 +14,18 @@ from penstock_operator.links import ApiError, BrokerUnreachableError
 from penstock_operator.links.counts import Counts
 
 _log = logging.getLogger("penstock.operator")
-# Faults of the world: told in a line. Anything else is a bug and keeps its traceback.
+# Faults of the environment, logged in one line. Anything else is a bug and keeps its traceback.
 FAULTS = (ApiError, BrokerUnreachableError)
 # The key, and how often in a row it failed.
 Reconcile = Callable[[Key, int], float | None]
 
 
 class Later(Exception):
-    """Come back as after a failure, without a word in the log."""
+    """Retry as after a failure, without a log line."""
 
 
 class Workers:
-    """Runs between `start` and `stop`."""
+    """Workers that run between `start` and `stop`."""
 
     def __init__(self, backlog: Backlog, reconcile: Reconcile, counts: Counts, count: int) -> None:
         self._backlog = backlog
@@ -38,7 +41,7 @@ class Workers:
             thread.start()
 
     def stop(self, seconds: float) -> None:
-        """What is under way may end; nothing new is begun."""
+        """Stop: running reconciles may end, no new one begins."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()
@@ -77,7 +80,7 @@ class Workers:
                 if key is not None:
                     return key
                 at = self._backlog.next_at()
-                # What is due and taken by another thread is told of when that thread is done.
+                # A key that is due and taken by another thread is announced when that thread has finished.
                 wait = 5.0 if at is None or at <= now else min(5.0, at - now)
                 self._changed.wait(wait)
             return None

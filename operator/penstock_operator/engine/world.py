@@ -1,5 +1,4 @@
-"""What every reconcile needs: the doors to the outside, what was seen, the time. Handed in, so that tests bring their
-own."""
+"""Dependencies of every reconcile: the links, the cache, the time. Passed in, so that tests can replace them."""
 
 import secrets
 from collections.abc import Callable
@@ -27,7 +26,7 @@ def _password() -> str:
 
 @dataclass(slots=True)
 class World:
-    """`add` asks for another look at an object after some seconds."""
+    """Dependencies of a reconcile; `add` schedules an object after some seconds."""
 
     kubernetes: Kubernetes
     brokers: Brokers
@@ -40,24 +39,27 @@ class World:
     good_until: Callable[[str, int, Tls], str] = field(default=good_until)
 
     def resync(self) -> float:
-        """When to look again at what is as it should be: not at all of it at once."""
+        """Return the time of the next check of a healthy object, spread over time."""
         return self.resync_seconds * self.jitter()
 
     def write_status(self, manifest: Manifest, status: Manifest) -> None:
-        """Only when it says something new. Keys that are None are taken away."""
+        """Write a status when it changed. Keys that are None are removed."""
         before = manifest.get("status") or {}
         if all(before.get(key) == value for key, value in status.items()):
             return
         self.store.put(self._patched(manifest, {"status": status}, part="status"))
 
     def write_secret(self, secret: Manifest, data: dict[str, str]) -> None:
-        """What follows from other things, such as the address. The password in `data` is the Secret's own."""
+        """Update derived data such as the address. The password in `data` is the Secret's own."""
         if any(secret.get("data", {}).get(key) != value for key, value in data.items()):
             about = {**secret, "apiVersion": "v1", "kind": "Secret"}
             self.store.put(self.kubernetes.patch(about, {"data": data}))
 
     def write_finalizers(self, manifest: Manifest, finalizers: list[str]) -> Manifest:
-        """Refused by the API server when the object changed meanwhile; then the next reconcile sees why."""
+        """Write finalizers.
+
+        The API server refuses when the object changed meanwhile; the next reconcile handles that.
+        """
         metadata = manifest["metadata"]
         change = {"metadata": {"finalizers": finalizers, "resourceVersion": metadata["resourceVersion"]}}
         changed = self._patched(manifest, change)
@@ -68,7 +70,7 @@ class World:
         return changed
 
     def _patched(self, manifest: Manifest, change: Manifest, *, part: str = "") -> Manifest:
-        """A watch that broke may have missed that an object went: it is found out here."""
+        """Patch an object. It also detects a deletion that a broken watch missed."""
         try:
             return self.kubernetes.patch(manifest, change, part=part)
         except ApiError as error:

@@ -1,4 +1,4 @@
-"""The doors to the outside: the Kubernetes API and the brokers. They carry what is asked and decide nothing."""
+"""Links to the Kubernetes API and the brokers. They transport requests and decide nothing."""
 
 from penstock_operator.links.brokers import Brokers, BrokerUnreachableError
 from penstock_operator.links.kubernetes import ApiError, Kubernetes, connect_kubernetes

@@ -1,5 +1,7 @@
-"""Connections to brokers, one per Cluster and vhost, kept until they fail. What a broker refuses comes through as the
-client's own errors; one that cannot be reached becomes BrokerUnreachableError."""
+"""Connections to brokers, one per Cluster and vhost, kept until they fail.
+
+A broker's refusals are the client's own errors; an unreachable broker is a BrokerUnreachableError.
+"""
 
 from collections.abc import Callable
 from threading import Lock
@@ -19,12 +21,11 @@ UNREACHABLE = (ConnectionLostError, DeadlineError, ClosedError, BrokerError)
 
 
 class BrokerUnreachableError(Exception):
-    """The broker does not answer; the text says who and why."""
+    """The broker does not answer; the text says which and why."""
 
 
 class Brokers:
-    """Thread-safe. A connection belongs to an address with its credentials, so that a changed password makes a new
-    one."""
+    """Thread-safe. A connection is keyed by address and credentials, so a changed password makes a new one."""
 
     def __init__(self, connect_to: Callable[[Address], Connection] | None = None) -> None:
         self._connect = connect_to or _connect
@@ -32,7 +33,10 @@ class Brokers:
         self._open: dict[Address, Connection] = {}
 
     def get(self, address: Address) -> Connection:
-        """Raises BrokerUnreachableError, or NotAuthenticatedError when the broker knows other credentials."""
+        """Return a connection.
+
+        Raises BrokerUnreachableError, or NotAuthenticatedError when the broker has other credentials.
+        """
         with self._lock:
             known = self._open.get(address)
         if known is not None:
@@ -48,14 +52,14 @@ class Brokers:
         return kept
 
     def forget(self, host: str) -> None:
-        """After a failure, or when a Cluster goes: the next call connects anew."""
+        """Drop the connections after a failure, or when a Cluster goes: the next call reconnects."""
         with self._lock:
             gone = [self._open.pop(address) for address in list(self._open) if address.host == host]
         for connection in gone:
             connection.close()
 
     def accepts(self, address: Address) -> bool:
-        """Whether these credentials open the broker. Such a connection is not kept."""
+        """Return whether the broker accepts these credentials. Such a connection is not kept."""
         try:
             self._connect(address).close()
         except NotAuthenticatedError:

@@ -1,5 +1,7 @@
-"""Looks at the certificate that a broker serves, as a client does: whether it is trusted and for how long it is
-good. And keeps authorities, certificates and keys in files, as the broker's client reads them."""
+"""Checks the certificate that a broker serves, as a client does: its trust and its expiry.
+
+It also writes authorities, certificates and keys to files, as the broker's client reads them.
+"""
 
 import hashlib
 import os
@@ -14,15 +16,15 @@ SECONDS = 5.0
 
 
 class UntrustedError(Exception):
-    """The text says why, in OpenSSL's words."""
+    """An untrusted certificate; the text is OpenSSL's reason."""
 
 
 def pem_file(text: str) -> str:
-    """One file per content, readable for the operator alone, so that a connection that was made keeps its own."""
+    """Return a file with this content, readable only by the operator, so open connections keep theirs."""
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     path = Path(tempfile.gettempdir()) / f"penstock-{digest}.pem"
     if not path.exists():
-        descriptor, beside = tempfile.mkstemp(dir=path.parent)  # nobody else may read it
+        descriptor, beside = tempfile.mkstemp(dir=path.parent)  # only the operator may read it
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
         Path(beside).replace(path)
@@ -30,8 +32,10 @@ def pem_file(text: str) -> str:
 
 
 def good_until(host: str, port: int, tls: Tls) -> str:
-    """When the certificate that is served there ends, as it says itself. Raises UntrustedError, or OSError when nobody
-    answers."""
+    """Return the expiry of the served certificate.
+
+    Raises UntrustedError, or OSError when the broker does not answer.
+    """
     context = ssl.create_default_context(cafile=tls.ca)
     if tls.cert is not None:
         context.load_cert_chain(tls.cert, tls.key)

@@ -1,11 +1,10 @@
-"""Counts what the operator does, for its own /metrics: reconciles, errors, writes, what waits. It keeps numbers
-only."""
+"""Counters for the operator's own /metrics: reconciles, errors, writes, waiting keys."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 
 class Counts:
-    """One registry per operator, so that tests have their own."""
+    """Counters with one registry per operator, so that tests have their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

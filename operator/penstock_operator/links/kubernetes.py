@@ -1,5 +1,7 @@
-"""Reads and writes objects of Kubernetes by the official client's REST layer: manifests in, manifests out. Calls block
-and may come from any thread; each write is counted."""
+"""Reads and writes objects of Kubernetes by the official client's REST layer: manifests in, manifests out.
+
+Calls block and may come from any thread; each write is counted.
+"""
 
 import json
 from datetime import UTC, datetime
@@ -34,14 +36,14 @@ class ApiError(Exception):
 
 
 class Kubernetes:
-    """One API server."""
+    """Client of one API server."""
 
     def __init__(self, api: client.ApiClient, counts: Counts) -> None:
         self._api = api
         self.counts = counts
 
     def read(self, api_version: str, kind: str, namespace: str | None, name: str) -> Manifest | None:
-        """None when it is not there, also when there is no such kind."""
+        """Return an object; None when it or its kind does not exist."""
         return self._read(_path(api_version, kind, namespace, name))
 
     def list(self, api_version: str, kind: str, namespace: str | None, selector: str = "") -> list[Manifest]:
@@ -51,7 +53,7 @@ class Kubernetes:
         return items
 
     def apply(self, manifest: Manifest) -> Manifest:
-        """Server-side apply: what we name is ours, the rest stays as it is."""
+        """Apply server-side: our fields are ours, the rest is unchanged."""
         path = _path_of(manifest)
         query = [("fieldManager", FIELD_MANAGER), ("force", "true")]
         self.counts.count_write("apply", manifest["kind"])
@@ -64,13 +66,13 @@ class Kubernetes:
         return self._call("POST", path, [("fieldManager", FIELD_MANAGER)], manifest)
 
     def patch(self, manifest: Manifest, change: Manifest, *, part: str = "") -> Manifest:
-        """A merge patch of an object that was read; with its resourceVersion in `change` it is refused when stale."""
+        """Merge-patch an object that was read; with its resourceVersion in `change` a stale patch is refused."""
         path = _path_of(manifest) + (f"/{part}" if part else "")
         self.counts.count_write(f"patch {part}".strip(), manifest["kind"])
         return self._call("PATCH", path, [("fieldManager", FIELD_MANAGER)], change, _MERGE)
 
     def delete(self, manifest: Manifest, *, propagation: str = "Background") -> None:
-        """Of exactly this object: one made anew under the name stays. Nothing happens when it is gone."""
+        """Delete exactly this object, not a new one of the same name. A missing one is fine."""
         body: Manifest = {"propagationPolicy": propagation}
         if manifest["metadata"].get("uid"):
             body["preconditions"] = {"uid": manifest["metadata"]["uid"]}
@@ -82,7 +84,7 @@ class Kubernetes:
                 raise
 
     def tell(self, about: Manifest, *, is_warning: bool, reason: str, message: str) -> None:
-        """An Event. One that cannot be written is dropped: events inform, conditions count."""
+        """Write an Event. A failure is ignored: events inform, conditions count."""
         metadata = about["metadata"]
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         event: Manifest = {
@@ -143,7 +145,7 @@ class Kubernetes:
 
 
 def connect_kubernetes(counts: Counts) -> Kubernetes:
-    """As the pod's service account, or as the kubeconfig says outside of a cluster."""
+    """Connect as the pod's service account, or by the kubeconfig outside of a cluster."""
     configuration = client.Configuration()
     try:
         config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
@@ -171,7 +173,7 @@ def _message(error: ApiException) -> str:
 
 
 def _text(body: str | bytes) -> str:
-    """The sentence in a Status, or what came instead of one."""
+    """Return the message of a Status, or the body if it is none."""
     try:
         found = json.loads(body)
     except ValueError:

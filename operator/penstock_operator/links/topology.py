@@ -1,5 +1,7 @@
-"""Looks for, makes and removes what a topology object describes, on one broker. Every verb can be repeated.
-Refusals come through as the client raises them."""
+"""Finds, makes and removes the thing of a topology object on one broker.
+
+Every verb is idempotent. Refusals are the client's errors.
+"""
 
 from typing import Any
 
@@ -23,7 +25,7 @@ EVERYTHING = ".*"
 
 
 def find(broker: Connection, spec: TopologySpec) -> Fields | None:
-    """What the broker has, in the words of `desired.topology.wanted`; None when it has nothing of the kind."""
+    """Return the broker's fields, in the form of `desired.topology.wanted`; None when the thing does not exist."""
     match spec:
         case VHostSpec():
             return _find_vhost(broker, spec)
@@ -44,7 +46,7 @@ def find(broker: Connection, spec: TopologySpec) -> Fields | None:
 
 
 def put(broker: Connection, spec: TopologySpec, administrator: str, password: str | None = None) -> None:
-    """Makes it, or changes what can be changed."""
+    """Make the thing, or change its mutable fields."""
     match spec:
         case VHostSpec():
             broker.admin.create_vhost(spec.name)
@@ -74,7 +76,7 @@ def put(broker: Connection, spec: TopologySpec, administrator: str, password: st
 
 
 def remove(broker: Connection, spec: TopologySpec) -> None:
-    """Takes it away; nothing happens when it is gone."""
+    """Remove the thing; a missing one is fine."""
     try:
         _remove(broker, spec)
     except NotFoundError:
@@ -134,7 +136,7 @@ def _limit_user(broker: Connection, spec: UserSpec) -> None:
 
 
 def _named(wanted: Limits, found: VhostLimits | UserLimits) -> Fields:
-    """Of what is found, the limits that a manifest can name."""
+    """Return the found limits that a manifest can name."""
     return {name: getattr(found, name) for name in wanted.on_broker()}
 
 
