@@ -65,11 +65,7 @@ class Resources(Model):
 
 
 class Config(Model):
-    """The broker's settings.
-
-    What is absent keeps the broker's default. A change restarts the broker, once, but for what is said to count
-    without.
-    """
+    """The broker's settings, with its defaults. A change restarts the broker once, unless a field says otherwise."""
 
     log_level: Literal["debug", "info", "warning", "error"] | None = Field(
         None, description="The least level to log. Counts without a restart."
