@@ -1,5 +1,6 @@
-//! Measures what appending costs: messages of some body size, written in batches, into a directory given as the first
-//! argument (a temporary one by default). `cargo run --release -p penstock-log --example append_speed -- DIR BODY COUNT`.
+//! Measures the cost of appending: messages of some body size, written in batches, into a directory given as the first
+//! argument (a temporary one by default). `cargo run --release -p penstock-log --example append_speed -- DIR BODY
+//! COUNT`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
-//! The segment that is written to, how one is begun, and how it takes its room on the disk.
+//! The active segment: how it is created, and how it reserves its disk space.
 //!
-//! What must stay true: a segment that could not be begun leaves no file in the way of the next attempt, and nothing is
-//! written where no room was reserved.
+//! Invariants: a segment whose creation failed leaves no file that blocks the next attempt, and nothing is written to
+//! space that was not reserved.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -14,13 +14,13 @@ use crate::index::MemoryIndex;
 use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
 use crate::sync::Unsynced;
 
-/// Room is reserved in steps of this size: what is not written yet takes little, and asking is rare.
+/// Space is reserved in steps of this size: unwritten space stays small, and reserving is rare.
 pub(crate) const STEP_BYTES: u64 = 4 << 20;
 
 /// Bytes reserved for a segment that may get only its header and an epoch record: one page, which these need anyway.
 const FIRST_BYTES: u64 = 4 << 10;
 
-/// How large a segment is made, and how much of it is reserved at once.
+/// Size of a segment, and how much of it is reserved at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size {
     pub(crate) bytes: u64,
@@ -28,30 +28,30 @@ pub(crate) struct Size {
 }
 
 impl Size {
-    /// With its first step.
+    /// A size with its first step.
     pub(crate) fn stepped(bytes: u64) -> Size {
         Size { bytes, reserved: STEP_BYTES.min(bytes) }
     }
 
-    /// With no more than `least` needs; what follows takes its room when it comes.
+    /// A size with no more than `least` needs; the rest is reserved when records come.
     pub(crate) fn bare(bytes: u64, least: u64) -> Size {
         Size { bytes, reserved: FIRST_BYTES.max(least).min(bytes) }
     }
 }
 
-/// The segment that is written to.
+/// The segment that records are written to.
 #[derive(Debug)]
 pub(crate) struct Active {
     pub(crate) segment: Arc<Segment>,
     pub(crate) file: Arc<File>,
     pub(crate) index: MemoryIndex,
-    /// Up to this offset there is room for what will be written.
+    /// Space is reserved up to this offset.
     pub(crate) reserved: u64,
 }
 
 impl Active {
-    /// Makes the file, with its header in it. The size's bytes are for the header and records; a copy of the header follows
-    /// them.
+    /// Makes the file, with its header in it. The size's bytes are for the header and records; a copy of the header
+    /// follows them.
     pub(crate) fn create(
         directory: &Arc<Path>,
         disk: &dyn Disk,
@@ -69,8 +69,8 @@ impl Active {
             Ok(file)
         };
         let file = create().map_err(|error: io::Error| {
-            // A half-made file must not stand in the way of the next attempt; its number is free again once it is gone. One
-            // that was there before is another's.
+            // A half-made file must not block the next attempt; its number is free again once it is gone. A file that
+            // existed before belongs to another segment.
             if error.kind() != ErrorKind::AlreadyExists {
                 let _ = disk.unlink(path);
             }
@@ -81,12 +81,12 @@ impl Active {
         Ok((Active { segment: Arc::new(segment), file, index: MemoryIndex::default(), reserved }, unsynced))
     }
 
-    /// How far room is reserved when a record ends at an offset.
+    /// Returns how far space is reserved for a record that ends at an offset.
     pub(crate) fn step_to(&self, end: u64) -> u64 {
         end.next_multiple_of(STEP_BYTES).min(self.segment.bytes())
     }
 
-    /// Reserves room up to an offset.
+    /// Reserves space up to an offset.
     pub(crate) fn reserve(&mut self, disk: &dyn Disk, to: u64) -> Result<(), LogError> {
         let reserved = disk.reserve(&self.file, self.reserved, to.saturating_sub(self.reserved));
         reserved.map_err(|error| LogError::io("reserve room for", self.segment.path(), error))?;

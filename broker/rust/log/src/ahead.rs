@@ -1,8 +1,8 @@
 //! Zeros written ahead of the records while syncs are small.
 //!
-//! A segment's blocks are reserved and were never written: each time a sync reaches a new one, the file system also writes
-//! down that it is used now, which for a single small message is more than the message. Blocks that hold zeros spare that.
-//! What is read is the same either way, so whatever fails here changes nothing.
+//! A segment's blocks are reserved and were never written: each time a sync reaches a new one, the file system also
+//! records that it is used now, which for a single small message is more data than the message. Blocks of zeros avoid
+//! that. Readers see the same bytes either way, so no failure here has an effect.
 
 use std::fs::File;
 
@@ -19,10 +19,10 @@ const PAGE_BYTES: u64 = 4 << 10;
 /// How far the active segment is prepared, and whether that is worth while.
 #[derive(Debug)]
 pub(crate) struct Ahead {
-    /// What was written when the last sync began.
+    /// The written position when the last sync began.
     sync_begun: Position,
     syncs_are_small: bool,
-    /// Up to here the file was written, as an offset.
+    /// The file was written up to this offset.
     prepared: u64,
 }
 
@@ -44,9 +44,9 @@ impl Ahead {
         self.prepared = 0;
     }
 
-    /// To be called when the log was written up to `written`, which is `end` in the file, of the `bytes` that it has.
+    /// Call it when the log was written up to `written`, which is `end` in the file, of the `bytes` that it has.
     pub(crate) fn prepare(&mut self, disk: &dyn Disk, file: &File, written: Position, end: u64, bytes: u64) {
-        // Where nobody waits for the disk the last sync was long ago: what is written since would be no small one.
+        // Without publishers that wait for the disk the last sync was long ago: the next one would not be small.
         self.syncs_are_small &= self.is_small(written);
         if !self.syncs_are_small || end <= self.prepared {
             return;
@@ -57,7 +57,7 @@ impl Ahead {
         let mut at = end;
         while at < self.prepared {
             let piece = (PAGE_BYTES - at % PAGE_BYTES).min(self.prepared - at);
-            // A disk that refuses this refuses the next records too, which says so.
+            // A disk that fails here also fails for the next records, which report it.
             let _ = disk.write_at(file, zeros.get(..piece as usize).unwrap_or_default(), at);
             at += piece;
         }

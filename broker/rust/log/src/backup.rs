@@ -1,9 +1,9 @@
-//! A copy of a log as it stands at one position, made while the log goes on.
+//! A copy of a log at one position, made while the log goes on.
 //!
-//! What must stay true: the files that a copy names stay on the disk until it is done, whatever folds find dead meanwhile;
-//! nothing else waits for a copy: folds go on, and files that it does not name are removed as ever. Nothing of the log is
-//! written to, and no file is shared with it: segments are mapped, and a copy's files may be cut short. A copy is on the
-//! disk when it is called done, and says so in `synced`.
+//! Invariants: the files that a copy names stay on the disk until it is done, whatever folds find dead meanwhile.
+//! Nothing else waits for a copy: folds go on, and other files are removed as usual. A copy does not write to the log
+//! and shares no file with it: segments are mapped, and a copy's files may be truncated. A copy is on the disk when it
+//! is complete, and its `synced` says so.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -25,17 +25,17 @@ use crate::sync::{SyncedFile, save_position};
 
 const COPY_BYTES: usize = 1 << 20;
 
-/// The files that copies under way need, and those of them to remove afterwards.
+/// The files that running copies need, and those of them to remove afterwards.
 #[derive(Debug, Default)]
 pub(crate) struct Holds(Mutex<Held>);
 
 #[derive(Debug, Default)]
 struct Held {
     copies: usize,
-    /// By how many copies a file is needed.
+    /// The number of copies that need a file.
     needed: FxHashMap<PathBuf, usize>,
     waiting: Vec<Gone>,
-    /// The log is closed: what goes from now on is gone for good only after another sync of the directory.
+    /// The log is closed: a later removal is durable only after another sync of the directory.
     is_closed: bool,
 }
 
@@ -43,7 +43,7 @@ struct Held {
 #[derive(Debug)]
 struct Gone {
     path: PathBuf,
-    /// A damaged segment gets another name instead.
+    /// A corrupt segment is renamed instead.
     is_kept: bool,
 }
 
@@ -58,19 +58,19 @@ impl Holds {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).copies > 0
     }
 
-    /// Says that the log is about to sync its directory for the last time.
+    /// Notes that the log is about to sync its directory for the last time.
     pub(crate) fn close(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_closed = true;
     }
 
-    /// Makes removals last that a closed log does not know of.
+    /// Makes removals durable that happened after the log was closed.
     pub(crate) fn removed(&self, disk: &dyn Disk, file: Option<&Path>) -> Result<(), LogError> {
         let is_closed = self.0.lock().unwrap_or_else(PoisonError::into_inner).is_closed;
         let Some(directory) = file.and_then(Path::parent).filter(|_| is_closed) else { return Ok(()) };
         disk.sync_directory(directory).map_err(|error| LogError::io("sync", directory, error))
     }
 
-    /// Removes a file, or gives it another name: now, or once no copy needs it.
+    /// Removes a file, or renames it: now, or once no copy needs it.
     pub(crate) fn remove(&self, disk: &dyn Disk, path: &Path, is_kept: bool) -> Result<(), LogError> {
         let gone = Gone { path: path.to_owned(), is_kept };
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,8 +92,8 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// Also holds the checkpoints that are there, and gives them. The log's lock is held: no fold begins between the list of
-    /// sealed segments and this, and one that is under way lets go of no more than the oldest checkpoint listed.
+    /// Also holds the existing checkpoints, and returns them. The log's lock is held: no fold begins between the list
+    /// of sealed segments and this, and a running one releases no more than the oldest checkpoint listed.
     pub(crate) fn take(
         holds: &Arc<Holds>,
         disk: &Arc<dyn Disk>,
@@ -129,14 +129,14 @@ impl Drop for Hold {
         drop(held);
         let gone: Vec<Gone> = gone;
         for file in &gone {
-            // One that stays is dead at the checkpoint; the next start's first fold removes it.
+            // A file that stays is dead at the checkpoint; the next start's first fold removes it.
             let _ = file.remove(self.disk.as_ref());
         }
         let _ = self.holds.removed(self.disk.as_ref(), gone.first().map(|gone| gone.path.as_path()));
     }
 }
 
-/// A copy to be made by a thread without the log's lock: of everything below `position`.
+/// A copy of everything below `position`, made by a thread without the log's lock.
 #[derive(Debug)]
 #[must_use]
 pub struct BackupTicket {
@@ -144,17 +144,17 @@ pub struct BackupTicket {
     pub(crate) log_id: [u8; 16],
     pub(crate) position: Position,
     pub(crate) sealed: Vec<Segment>,
-    /// Segments that only a start touches, as they cannot be served: a start of the copy is to tell of them, too.
+    /// Segments that cannot be served, which only a start reads: a start of the copy reports them, too.
     pub(crate) unserved: Vec<PathBuf>,
-    /// Of those of the sealed ones that were rewritten.
+    /// Entries of the rewritten ones among the sealed segments.
     pub(crate) manifest: Manifest,
     pub(crate) active: (Segment, Arc<File>),
-    /// How much of the active segment's file is below the position, and how large the file is.
+    /// How much of the active segment's file is below the position, and the file's size.
     pub(crate) active_bytes: (u64, u64),
     pub(crate) hold: Hold,
-    /// Those of before the copy began: a later one stands above its position.
+    /// Checkpoints from before the copy began: a later one is above its position.
     pub(crate) checkpoints: Vec<PathBuf>,
-    /// What draining the log needs of its disk, which a copy on the same one leaves.
+    /// Disk space that draining the log needs, which a copy on the same disk leaves free.
     pub(crate) room_needed: u64,
 }
 
@@ -165,10 +165,10 @@ impl BackupTicket {
         self.position
     }
 
-    /// Makes the copy in an empty directory, of any file system. Where that can share blocks of files, it does.
+    /// Makes the copy in an empty directory, on any file system. Where possible it shares blocks of files.
     pub fn perform(self, target: &Path) -> Result<(), LogError> {
         for segment in &self.sealed {
-            // A map of its own, gone with the copy of it.
+            // A map of its own, dropped with the copy of it.
             let segment = segment.unmapped();
             self.copy_of(segment.path(), Some(&segment), target)?;
             self.copy_if_there(&segment.directory_path(), target)?;
@@ -183,7 +183,7 @@ impl BackupTicket {
             older.iter().try_for_each(|checkpoint| self.copy_if_there(checkpoint, target))?;
             self.copy(newest, target)?;
         }
-        // Its own: the log's may name by now what was rewritten after the list of segments was made.
+        // The copy has its own: the log's may name segments that were rewritten after the list of segments was made.
         if !self.manifest.entries.is_empty() {
             let disk = self.hold.disk.as_ref();
             self.manifest.prepare(disk, target, &self.log_id)?;
@@ -206,7 +206,7 @@ impl BackupTicket {
         copied.set_len(bytes).and_then(|()| copied.sync_all()).map_err(|error| LogError::io("write", &copy, error))
     }
 
-    /// Copies a file that does not change any more; then it is on the disk.
+    /// Copies a file that no longer changes; afterwards it is on the disk.
     fn copy(&self, path: &Path, target: &Path) -> Result<(), LogError> {
         self.copy_of(path, None, target)
     }
@@ -231,7 +231,7 @@ impl BackupTicket {
         }
     }
 
-    /// A copy on the log's own disk leaves what the log needs to be drained.
+    /// A copy on the log's own disk leaves the space that draining the log needs.
     fn check_room(&self, target: &Path, bytes: u64) -> Result<(), LogError> {
         let device = |path: &Path| std::fs::metadata(path).map(|found| found.dev()).ok();
         if device(target) != device(&self.directory) {
@@ -254,7 +254,7 @@ fn sync(path: &Path) -> Result<(), LogError> {
     File::open(path).and_then(|file| file.sync_all()).map_err(|error| LogError::io("sync", path, error))
 }
 
-/// A file to be copied, and the segment that it is of, which is told what is read of it.
+/// A file to copy, and its segment, which is notified of reads.
 struct Source<'a> {
     file: &'a File,
     path: &'a Path,
@@ -269,8 +269,8 @@ fn copy_bytes(from: &Source<'_>, bytes: u64, to: &Path) -> Result<File, LogError
     Ok(copy)
 }
 
-/// By the kernel, which may share blocks. Where it cannot or meets an error, by reading and writing, which says which of
-/// the two disks it was. Part by part, so that little time passes between asking what is in memory and reading it.
+/// By the kernel, which may share blocks. Where it cannot or fails, by reading and writing, which shows which of the
+/// two disks failed. Part by part, so that little time passes between the check of what is in memory and the read.
 fn copy_into(from: &Source<'_>, bytes: u64, (copy, to): (&File, &Path)) -> Result<(), LogError> {
     let (mut at, mut copied) = (0, 0);
     let part_at = |at: u64| {

@@ -1,9 +1,9 @@
-//! The sealed segments below the newest checkpoint: which of them hold anything alive, how much, and which are worth
+//! The sealed segments below the newest checkpoint: which of them have live messages, how many, and which are worth
 //! rewriting.
 //!
-//! What must stay true: what is settled stays settled, so a directory is read on from where the last look ended, and a
-//! message that was alive is asked again before any directory is opened. Measuring is bounded for each checkpoint: a log
-//! of thousands of segments is gone over in turn.
+//! Invariants: settled messages stay settled, so a directory is read on from where the last check ended, and a message
+//! that was alive is checked again before any directory is opened. Measuring is bounded for each checkpoint: a log of
+//! thousands of segments is measured in turn.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -20,21 +20,21 @@ use crate::segment::{SEGMENT_HEADER_BYTES, Segment};
 
 /// The most segments that become one.
 const RUN_MAX: usize = 16;
-/// What is put together has at most this part of the largest, unless one of them alone has more alive: what is replaced goes
-/// only at the end, and nothing else is rewritten until then.
+/// A merged run has at most this part of the largest segment, unless one of its segments has more live data: the
+/// replaced segments go only at the end, and nothing else is rewritten until then.
 const RUN_PART: u64 = 2;
-/// Small segments are merged once so many stand side by side.
+/// Small segments are merged once this many are adjacent.
 const MERGE_MIN: usize = 8;
-/// A segment at most this part of the largest is small.
+/// A segment of at most this part of the largest is small.
 const SMALL_PART: u64 = 8;
 /// A merge moves at most a third of its bytes for the sake of the rest, so a message moves once for each such step in size.
 const MERGE_TIMES: u64 = 3;
-/// How many entries of directories are measured for one checkpoint: a few milliseconds.
+/// The number of directory entries that are measured per checkpoint: a few milliseconds.
 const ENTRIES_MAX: usize = 1 << 18;
-/// What a message of one target has beside its body; names and properties come on top and even out.
+/// Overhead of a message of one target beside its body; names and properties come on top and even out.
 const RECORD_BYTES: u64 = (HEADER_BYTES + MESSAGE_FIXED_BYTES + TARGET_BYTES) as u64;
 
-/// A sealed segment that a checkpoint covers. It has maps of its own, so that looking at it leaves none behind.
+/// A sealed segment that a checkpoint covers. It has maps of its own, so that reading it leaves none behind.
 #[derive(Debug)]
 pub(crate) struct Holding {
     pub(crate) segment: Arc<Segment>,
@@ -44,11 +44,11 @@ pub(crate) struct Holding {
     witness: Option<Span>,
     looked: usize,
     measured_at: Position,
-    /// What lives, by what the directory says of it.
+    /// Live weight, according to the directory.
     live_weight: u64,
-    /// Bytes of records and the weight that they have: (`bytes`, `weight`).
+    /// Bytes of records and their weight: (`bytes`, `weight`).
     scale: (u64, u64),
-    /// Bytes of it, or of its directory, do not hold: it stays as it is.
+    /// Some of its bytes, or of its directory, are corrupt: it is not rewritten.
     is_unfit: bool,
 }
 
@@ -67,12 +67,12 @@ impl Holding {
         }
     }
 
-    /// What the manifest says of it, when it was rewritten.
+    /// Its manifest entry, when it was rewritten.
     pub(crate) fn entry(&self) -> Option<Entry> {
         Entry::of(&self.segment, self.end)
     }
 
-    /// Keeps it from being rewritten.
+    /// Excludes it from rewriting.
     pub(crate) fn refuse(&mut self) {
         self.is_unfit = true;
     }
@@ -94,7 +94,7 @@ impl Holding {
 
     fn may_live(&mut self, state: &FoldState) -> Result<bool, LogError> {
         match self.is_live(state) {
-            // Nobody knows what its directory named; it stays until the directory is made again.
+            // The content of its directory is unknown; the segment stays until the directory is rebuilt.
             Err(LogError::Damaged { .. }) => {
                 self.refuse();
                 Ok(true)
@@ -103,7 +103,7 @@ impl Holding {
         }
     }
 
-    /// Gives how many entries that took.
+    /// Measures it; returns the number of entries read.
     fn measure(&mut self, state: &FoldState) -> usize {
         self.measured_at = state.position;
         let Lookup::File(directory) = &self.lookup else { return 0 };
@@ -128,7 +128,7 @@ impl Holding {
         entries
     }
 
-    /// Takes note that what lives has that many bytes, whatever the directory made of it.
+    /// Corrects the live bytes to this number, whatever the directory said.
     pub(crate) fn correct(&mut self, live_bytes: u64) {
         self.scale = (live_bytes, self.live_weight);
     }
@@ -152,19 +152,19 @@ fn share(of: u64, part: u64, whole: u64) -> u64 {
     (u128::from(of) * u128::from(part)).checked_div(u128::from(whole)).unwrap_or(0) as u64
 }
 
-/// What is to be chosen from.
+/// Candidates for a choice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Choice<'a> {
-    /// Nothing above it is touched.
+    /// Segments above it are excluded.
     pub(crate) floor: Position,
     pub(crate) sizes: Sizes,
-    /// The numbers that are never chosen, nor chosen across.
+    /// Numbers of segments that are never chosen, nor chosen across.
     pub(crate) barriers: &'a BTreeSet<u64>,
-    /// Whether small ones are merged, which frees nothing.
+    /// Whether small ones are merged, which frees no space.
     pub(crate) merges: bool,
 }
 
-/// All of them, ascending.
+/// All segments, ascending.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
     holdings: Vec<Holding>,
@@ -173,7 +173,7 @@ pub(crate) struct Catalog {
     entries_left: usize,
 }
 
-/// Between which sizes a log's segments are.
+/// Limits of a log's segment sizes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) bytes_min: u64,
@@ -186,20 +186,20 @@ impl Catalog {
         Catalog { holdings: sealed.iter().map(holding).collect(), ..Catalog::default() }
     }
 
-    /// Adds one, or replaces what had its number.
+    /// Adds one, or replaces the one with its number.
     pub(crate) fn put(&mut self, holding: Holding) {
         let number = holding.segment.number();
         self.replace(number, number, holding);
     }
 
-    /// Puts one in the place of all from one number to another.
+    /// Replaces all from one number to another by one.
     pub(crate) fn replace(&mut self, first: u64, last: u64, holding: Holding) {
         let from = self.holdings.partition_point(|held| held.segment.number() < first);
         let to = self.holdings.partition_point(|held| held.segment.number() <= last);
         self.holdings.splice(from..to, [holding]);
     }
 
-    /// What lives in all that was measured.
+    /// Live bytes of all that were measured.
     pub(crate) fn live_bytes(&self) -> u64 {
         self.holdings.iter().map(Holding::live_bytes).sum()
     }
@@ -213,7 +213,7 @@ impl Catalog {
         self.holdings.get_mut(at).filter(|held| held.segment.id() == segment.id())
     }
 
-    /// Takes out those that hold nothing alive and end at or below `floor`.
+    /// Removes and returns those without live messages that end at or below `floor`.
     pub(crate) fn take_dead(&mut self, state: &FoldState, floor: Position) -> Result<Vec<Arc<Segment>>, LogError> {
         let mut is_dead = Vec::with_capacity(self.holdings.len());
         for held in &mut self.holdings {
@@ -232,7 +232,7 @@ impl Catalog {
         Ok(dead)
     }
 
-    /// Those that hold something alive.
+    /// Those with live messages.
     pub(crate) fn live(&mut self, state: &FoldState) -> Result<Vec<LiveSegment>, LogError> {
         let mut live = Vec::new();
         for held in &mut self.holdings {
@@ -243,7 +243,7 @@ impl Catalog {
         Ok(live)
     }
 
-    /// Measures the ones not measured for the longest, within what a checkpoint may cost.
+    /// Measures the ones not measured for the longest, within the limit for a checkpoint.
     pub(crate) fn measure(&mut self, state: &FoldState, floor: Position) {
         if self.measured_at != state.position {
             (self.measured_at, self.entries_left) = (state.position, ENTRIES_MAX);
@@ -288,14 +288,14 @@ impl Catalog {
             .find(|range| self.holdings.get(range.clone()).is_some_and(is_worth_it))
     }
 
-    /// Where a run ends before the first barrier that lies behind its beginning.
+    /// Where a run ends before the first barrier after its beginning.
     fn up_to_barrier(&self, run: Range<usize>, barriers: &BTreeSet<u64>) -> usize {
         let Some(first) = self.holdings.get(run.start) else { return run.end };
         let barrier = barriers.range(first.segment.number()..).next().copied().unwrap_or(u64::MAX);
         run.end.min(self.holdings.partition_point(|held| held.segment.number() < barrier))
     }
 
-    /// Where a run of neighbours ends whose live bytes fit in one segment; the first of them is in it in any case.
+    /// Where a run of neighbours ends whose live bytes fit in one segment; it always has the first of them.
     fn run_from(&self, first: usize, bytes_max: u64, belongs: impl Fn(&Holding) -> bool) -> usize {
         let mut bytes = 0_u64;
         let mut to = first;

@@ -1,8 +1,8 @@
-//! Checkpoints: the fold's state as a file, so that a start reads only what came after. Drawn in `docs/format.md`,
+//! Checkpoints: the fold's state as a file, so that a start reads only later records. See `docs/format.md`,
 //! "Checkpoints".
 //!
-//! What must stay true: a checkpoint gets its name only when it and everything it counts on are on the disk, the newest
-//! two are kept, and one whose checksum does not match is passed over for the one before.
+//! Invariants: a checkpoint gets its name only when it and everything it depends on are on the disk, the newest two are
+//! kept, and one whose checksum does not match is skipped for the one before.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -33,14 +33,14 @@ pub(crate) fn checkpoint_path(directory: &Path, number: u64) -> PathBuf {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Checkpoints {
     kept: Vec<(u64, Position)>,
-    /// The segments that the one counts on which a start read.
+    /// The segments that the loaded one depends on.
     pub(crate) live: Vec<LiveSegment>,
-    /// How long that one is.
+    /// Size of the newest one.
     pub(crate) newest_bytes: u64,
 }
 
 impl Checkpoints {
-    /// Reads the directory's checkpoints, given their numbers in ascending order, and gives the newest that is whole.
+    /// Reads the directory's checkpoints by their numbers in ascending order; returns the newest whole one.
     pub(crate) fn load(
         directory: &Path,
         numbers: &[u64],
@@ -80,7 +80,7 @@ impl Checkpoints {
         }
     }
 
-    /// Where the newest one stands.
+    /// Position of the newest one.
     pub(crate) fn newest(&self) -> Position {
         self.kept.last().map_or(Position(0), |&(_, position)| position)
     }
@@ -90,8 +90,8 @@ impl Checkpoints {
         self.kept.last().map(|&(number, _)| number)
     }
 
-    /// Writes the state as the newest checkpoint; everything it counts on is on the disk already, and listed in `live` as far
-    /// as it is segments. Gives how long it is.
+    /// Writes the state as the newest checkpoint; returns its size. Everything it depends on is on the disk already,
+    /// and `live` lists the segments among it.
     pub(crate) fn save(
         &mut self,
         disk: &dyn Disk,
@@ -111,7 +111,7 @@ impl Checkpoints {
         Ok(bytes.len() as u64)
     }
 
-    /// Lets go of all but the newest two. A copy under way keeps those that it needs until it is done.
+    /// Removes all but the newest two. A running copy keeps those that it needs until it is done.
     pub(crate) fn trim(&mut self, disk: &dyn Disk, directory: &Path, holds: &Holds) -> Result<(), LogError> {
         while self.kept.len() > KEPT {
             let (oldest, _) = self.kept.remove(0);
@@ -203,10 +203,10 @@ fn put_u64(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
-/// What a checkpoint says: the log's id, the state, and the segments that it counts on.
+/// Content of a checkpoint: the log's id, the state, and the segments that it depends on.
 type Content = ([u8; 16], FoldState, Vec<LiveSegment>);
 
-/// From a whole file.
+/// Decodes a whole file.
 pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Content, LogError> {
     let damaged = || LogError::damaged(path, 0, Damage::Checkpoint);
     let (content, crc) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
@@ -264,7 +264,7 @@ fn queue_in(fields: &mut Fields<'_>) -> Option<(QueueId, FoldedQueue)> {
     Some((id, queue))
 }
 
-/// What is left of a checkpoint.
+/// The remaining bytes of a checkpoint.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {

@@ -1,9 +1,9 @@
-//! Compaction as work for a thread: choose neighbours that are mostly dead, rewrite them a slice at a time, and let the
-//! manifest say that the new segment stands for them.
+//! Compaction as work for a thread: choose neighbours that are mostly dead, rewrite them a slice at a time, and put the
+//! new segment into the manifest in their place.
 //!
-//! What must stay true: only what the older checkpoint covers is touched, and only by what the newest one, as it is on the
-//! disk, says of it; a new segment and its directory are on the disk with their names before the manifest is, and what
-//! they replace goes after it. A slice that fails before that leaves everything as it was.
+//! Invariants: only records that the older checkpoint covers are changed, and only by the newest one as it is on the
+//! disk. A new segment and its directory are on the disk with their names before the manifest is, and the segments that
+//! they replace are removed after it. A slice that fails before that changes nothing.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -22,9 +22,9 @@ use crate::recovery::Sealed;
 use crate::rewriting::{Fault, Rewriting};
 use crate::segment::{Segment, SegmentHeader};
 
-/// The segment that is written to and the one that is folded stand beside what compaction is there to bound.
+/// The active segment and the one being folded are beyond the bound of compaction.
 const SEGMENTS_ABOVE: u64 = 2;
-/// With less patience small segments are not merged: it takes room and time, and frees nothing.
+/// With less patience small segments are not merged: it takes space and time, and frees nothing.
 const MERGE_PATIENCE: f64 = 0.5;
 
 /// A slice of compaction that runs without the log's lock.
@@ -34,11 +34,11 @@ pub struct CompactionTicket {
     pub(crate) log_id: [u8; 16],
     pub(crate) epoch: u64,
     pub(crate) sizes: Sizes,
-    /// What all segments take on the disk.
+    /// Disk space of all segments.
     pub(crate) taken: u64,
-    /// The room on the disk beyond what draining the log needs; `None` when the disk does not say.
+    /// Disk space beyond the need of draining the log; `None` when unknown.
     pub(crate) spare: Option<u64>,
-    /// The numbers of segments that stay as they are: nothing is rewritten in their place or across them.
+    /// Numbers of segments that stay as they are: nothing is rewritten in their place or across them.
     pub(crate) barriers: BTreeSet<u64>,
     pub(crate) directory: Arc<Path>,
     pub(crate) disk: Arc<dyn Disk>,
@@ -47,36 +47,36 @@ pub struct CompactionTicket {
     pub(crate) running: Running,
 }
 
-/// What a slice did, for [`crate::Log::finish_compaction`].
+/// Result of a slice, for [`crate::Log::finish_compaction`].
 #[derive(Debug)]
 #[must_use]
 pub struct Compacted {
-    /// How many bytes it wrote.
+    /// Bytes written.
     pub bytes: u64,
-    /// Whether there is more to do without waiting for another checkpoint.
+    /// Whether more can be done without another checkpoint.
     pub more: bool,
-    /// How much of a pause may follow: all of it while the log takes twice what lives, none once it takes
+    /// How much of a pause may follow: all of it while the log takes twice its live bytes, none once it takes
     /// [`SEGMENTS_ABOVE`] segments more.
     pub patience: f64,
-    /// Why something was given up. Nothing is lost: the segments stay as they were.
+    /// Why a rewrite was given up. Nothing is lost: the segments are unchanged.
     pub given_up: Option<LogError>,
     replacement: Option<Replacement>,
     running: Running,
 }
 
-/// A segment that stands for others from now on.
+/// A segment that replaces others.
 #[derive(Debug)]
 struct Replacement {
     segment: Arc<Segment>,
     end: Position,
     lookup: Lookup,
-    /// The lowest and the highest number of what it replaces.
+    /// The lowest and the highest number of the replaced segments.
     numbers: (u64, u64),
     sources: Vec<Arc<Segment>>,
 }
 
 impl CompactionTicket {
-    /// Writes about `bytes_max` bytes. An error stops the log: nobody knows then which manifest a start will find.
+    /// Writes about `bytes_max` bytes. An error stops the log: it is then unknown which manifest a start will find.
     pub fn perform(self, bytes_max: u64) -> Result<Compacted, LogError> {
         let keeper = Arc::clone(&self.keeper);
         let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,7 +97,7 @@ impl CompactionTicket {
             Some(rewriting) => self.publish(&mut keeper, rewriting)?,
             None => (None, given_up),
         };
-        // Bytes that cannot be written will not be in a moment either: the next checkpoint brings the next attempt.
+        // Bytes that cannot be written now cannot be in a moment either: the next checkpoint brings the next attempt.
         let more = given_up.is_none() && (bytes > 0 || self.choose(&mut keeper).is_some());
         Ok(self.compacted(&keeper, bytes, more, given_up, replacement))
     }
@@ -119,7 +119,7 @@ impl CompactionTicket {
         (1.0 - above as f64 / (SEGMENTS_ABOVE * self.sizes.bytes_max) as f64).max(0.0)
     }
 
-    /// Goes on with what was begun, or begins.
+    /// Continues a rewrite, or begins one.
     fn slice(&self, keeper: &mut Keeper, bytes_max: u64) -> Result<u64, Fault> {
         if keeper.rewriting.is_none() {
             keeper.rewriting = self.begin(keeper)?;
@@ -138,7 +138,7 @@ impl CompactionTicket {
     fn choose(&self, keeper: &mut Keeper) -> Option<std::ops::Range<usize>> {
         // A rewritten segment is written whole before anything is freed.
         let has_room = self.spare.is_none_or(|spare| spare > self.sizes.bytes_max);
-        // What a fold reached and could not publish may still be undone by a power failure.
+        // A power failure may still undo progress of a fold that could not be published.
         if !has_room || keeper.is_closed || keeper.state.position != keeper.checkpoints.newest() {
             return None;
         }
@@ -173,7 +173,7 @@ impl CompactionTicket {
         given_up.or(removed.err())
     }
 
-    /// Lets the manifest name the new segment. A failure before the rename gives it up; after it, it stops the log.
+    /// Publishes the new segment in the manifest. A failure before the rename gives it up; after it, it stops the log.
     fn publish(
         &self,
         keeper: &mut Keeper,
@@ -183,7 +183,7 @@ impl CompactionTicket {
         let (segment, lookup) = match self.prepare(keeper, &rewriting) {
             Ok(sealed) => sealed,
             Err(error) => {
-                // What is left of it goes at the next attempt or start.
+                // The next attempt or start removes the rest.
                 let _ = rewriting.abandon(disk);
                 let _ = Manifest::abandon(disk, &self.directory);
                 return Ok((None, Some(error)));
@@ -196,7 +196,7 @@ impl CompactionTicket {
         Ok((Some(Replacement { segment: Arc::new(segment), end: entry.end, lookup, numbers, sources }), None))
     }
 
-    /// Brings all to the disk in the order that lets a start find either the old segments or the new one.
+    /// Brings everything to the disk in an order in which a start finds either the old segments or the new one.
     fn prepare(&self, keeper: &Keeper, rewriting: &Rewriting) -> Result<(Segment, Lookup), LogError> {
         let disk = self.disk.as_ref();
         let sealed = rewriting.seal(disk, &self.directory)?;
@@ -215,7 +215,7 @@ impl CompactionTicket {
 }
 
 impl Compacted {
-    /// Puts the new segment in the place of the old ones. One that was found damaged meanwhile is kept, aside.
+    /// Replaces the old segments by the new one. One that turned out corrupt meanwhile is kept under another name.
     pub(crate) fn install(self, sealed: &mut Vec<Sealed>, quarantined: &mut BTreeSet<u64>, retired: &mut Retired) {
         let Some(Replacement { segment, end, lookup, numbers: (first, last), sources }) = self.replacement else {
             return;

@@ -1,7 +1,7 @@
-//! The bytes of a segment file as a start reads them: as far as the disk gives them back.
+//! The bytes of a segment file as a start reads them: as far as the disk returns them.
 //!
-//! What must stay true: a sector that cannot be read costs what lies in it and nothing else, and is an error here instead of
-//! a signal later, so that a start touches no map.
+//! Invariants: a sector that cannot be read costs only the records in it, and is an error here instead of a signal
+//! later, so that a start touches no map.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,16 +12,16 @@ use crate::header::is_bad_sector;
 use crate::record::{HEADER_BYTES, le_u32};
 use crate::segment::written_in;
 
-/// So much is read at once, and of a part with bad sectors so much: page caches are filled by pages.
+/// The read size, and the size of parts with bad sectors: page caches are filled by pages.
 const PART_BYTES: usize = 1 << 20;
 const PAGE_BYTES: usize = 4096;
 
-/// See the module.
+/// The bytes of a segment file; see the module.
 #[derive(Debug)]
 pub(crate) struct Contents {
-    /// Zeros where nothing can be read.
+    /// Unreadable bytes are zeros.
     bytes: Vec<u8>,
-    /// Where the pages begin that cannot be read, ascending.
+    /// Offsets of pages that cannot be read, ascending.
     bad_pages: Vec<u64>,
 }
 
@@ -60,8 +60,8 @@ impl Contents {
         self.bytes.get(offset as usize..).unwrap_or_default()
     }
 
-    /// How many bytes above an offset are not zero, counted to the last of them: what was begun and cannot be read. Pages
-    /// that the disk does not give back may hold anything.
+    /// How many bytes above an offset there are up to the last one that is not zero: records that were begun and cannot
+    /// be read. Unreadable pages may hold anything.
     pub(crate) fn written_above(&self, offset: u64) -> u64 {
         let bad_end = self.bad_pages.last().map_or(0, |page| (page + PAGE_BYTES as u64).min(self.bytes.len() as u64));
         (written_in(self.from(offset)) as u64).max(bad_end.saturating_sub(offset))
@@ -71,12 +71,12 @@ impl Contents {
         !self.bad_pages.is_empty()
     }
 
-    /// Where the record at an offset ends as it says itself, or at least its header.
+    /// Where the record at an offset ends by its own length, or at least its header.
     pub(crate) fn claimed_end(&self, offset: u64) -> u64 {
         offset + u64::from(le_u32(self.from(offset))).max(HEADER_BYTES as u64)
     }
 
-    /// Whether a part of what lies between two offsets cannot be read.
+    /// Whether a part of the bytes between two offsets cannot be read.
     pub(crate) fn is_bad(&self, from: u64, to: u64) -> bool {
         self.bad_pages.iter().any(|&page| page < to && from < page + PAGE_BYTES as u64)
     }

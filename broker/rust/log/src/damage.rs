@@ -1,7 +1,7 @@
-//! What a log cannot read, and which queues that concerns.
+//! Unreadable parts of a log, and the queues that they concern.
 //!
-//! What must stay true: nothing said here is needed to serve the rest, and whom a bad record was for is a guess wherever
-//! its own head cannot be trusted: only queues that the log knows are named.
+//! Invariants: serving the rest needs nothing of this. The queues of a bad record are a guess wherever its own head
+//! cannot be trusted: only queues that the log knows are named.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::fold::FoldState;
 use crate::record::{Decoded, Record, Target, decode_with, le_u64};
 use crate::segment::{Segment, damaged_path};
 
-/// So many queues are named for one damaged place; a record names up to a thousand.
+/// The most queues named for one corrupt place; a record names up to a thousand.
 const QUEUES_MAX: usize = 64;
 
 /// A place in one of a log's files that cannot be read. The rest of the file is served.
@@ -34,7 +34,7 @@ impl Quarantined {
         Quarantined { file: file_name(segment), at, why: why.into(), queues: Vec::new() }
     }
 
-    /// Names a queue, once, and no more of them than there is room for.
+    /// Names a queue, once, and no more of them than the limit.
     pub(crate) fn concern(&mut self, queue: QueueId) {
         if self.queues.len() < QUEUES_MAX && !self.queues.contains(&queue) {
             self.queues.push(queue);
@@ -42,13 +42,13 @@ impl Quarantined {
     }
 }
 
-/// Remembers for later starts, which read no segment that a checkpoint covers, that a segment is damaged at a byte.
+/// Marks a segment as corrupt at a byte, for later starts, which read no segment that a checkpoint covers.
 pub(crate) fn mark(disk: &dyn Disk, segment: &Path, at: u64) -> Result<(), LogError> {
     let path = damaged_path(segment);
     if path.exists() { Ok(()) } else { write_whole(disk, &path, &at.to_le_bytes()) }
 }
 
-/// What a mark says of a segment that is there.
+/// The mark of an existing segment.
 pub(crate) fn marked(directory: &Path, file: &str) -> Option<Quarantined> {
     let bytes = std::fs::read(damaged_path(&directory.join(file))).ok()?;
     let at = bytes.first_chunk::<8>().map_or(0, |at| le_u64(at));
@@ -59,7 +59,7 @@ pub(crate) fn file_name(segment: &Segment) -> String {
     segment.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Whom the record that begins these bytes is for, as far as they tell: its head may be the damaged part.
+/// The targets of the record that begins these bytes, as far as they can be read: its head may be the corrupt part.
 fn claimed_in(record: &[u8], seed: u32) -> Vec<Target> {
     match decode_with(record, seed, false) {
         Ok(Decoded { record: Record::Message(message), .. }) => message.targets().collect(),
@@ -67,18 +67,18 @@ fn claimed_in(record: &[u8], seed: u32) -> Vec<Target> {
     }
 }
 
-/// The same of the record at an offset.
+/// The same for the record at an offset.
 pub(crate) fn claimed_targets(segment: &Segment, offset: u64) -> Vec<Target> {
     claimed_in(segment.bytes_from(offset), segment.seed())
 }
 
-/// Whom the record that begins these bytes is for, but only queues that a state knows.
+/// The targets of the record that begins these bytes, but only queues that a state knows.
 pub(crate) fn known_targets(record: &[u8], seed: u32, state: &FoldState) -> BTreeSet<QueueId> {
     let claimed = claimed_in(record, seed).into_iter().map(|target| target.queue);
     claimed.filter(|queue| state.queues.contains_key(queue)).collect()
 }
 
-/// Whom the record at an offset is for: by the segment's directory where it has one, else as its bytes claim.
+/// The targets of the record at an offset: by the segment's directory where it has one, else by its own bytes.
 pub(crate) fn targets_at(
     segment: &Segment,
     directory: Option<&Directory>,

@@ -1,9 +1,9 @@
-//! The directory of a sealed segment: which messages of which queues lie where. Drawn in `docs/format.md`, "Directories".
+//! The directory of a sealed segment: the offsets of each queue's messages. See `docs/format.md`, "Directories".
 //!
-//! What must stay true: a directory says no more than its segment's records do, and it is on the disk before a checkpoint
-//! counts on it. One that is gone, has bad sectors or a checksum that does not match is derived again from its segment and
-//! kept in memory until the next fold writes it. Pages are populated before they are touched, and entries that had to be
-//! read from the disk again are checked again.
+//! Invariants: a directory is consistent with its segment's records, and it is on the disk before a checkpoint depends
+//! on it. One that is missing, has bad sectors or a wrong checksum is derived again from its segment and kept in memory
+//! until the next fold writes it. Pages are populated before they are touched, and entries that had to be read from the
+//! disk again are checked again.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -23,7 +23,7 @@ const MAGIC: &[u8; 8] = b"PNSTKIDX";
 const HEADER_BYTES: usize = 64;
 const ENTRY_BYTES: usize = 28;
 
-/// Contiguous numbers of one queue: the first and how many.
+/// Contiguous sequences of one queue: the first and the count.
 pub(crate) type Span = (QueueId, Sequence, u64);
 
 /// Contiguous messages of one queue.
@@ -40,12 +40,12 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
-    /// Without a map: what the directory is derived from.
+    /// The segment that the directory is derived from, without a map.
     segment: Segment,
     map: OnceLock<Map>,
-    /// Where its entries end, once they were checked.
+    /// The end of its entries, once they were checked.
     entries_end: OnceLock<usize>,
-    /// The bytes that the file should have, once it was found not to have them.
+    /// The correct bytes of the file, once it was found to differ.
     derived: Arc<OnceLock<Vec<u8>>>,
 }
 
@@ -54,11 +54,11 @@ pub(crate) struct Directory {
 struct View<'a> {
     bytes: &'a [u8],
     entries_end: usize,
-    /// Of the file; nothing for derived bytes.
+    /// Map of the file; `None` for derived bytes.
     map: Option<&'a Map>,
 }
 
-/// How the messages of a sealed segment are found.
+/// Index of a sealed segment's messages.
 #[derive(Clone, Debug)]
 pub(crate) enum Lookup {
     /// Its directory is not written yet.
@@ -69,7 +69,7 @@ pub(crate) enum Lookup {
 }
 
 impl Lookup {
-    /// The offsets of the message with that number and of at most `count_max` in all that follow it without a gap.
+    /// The offsets of the message with that sequence and of at most `count_max` in all that follow it without a gap.
     pub(crate) fn find(&self, queue: QueueId, from: Sequence, count_max: usize) -> Result<Option<Vec<u32>>, LogError> {
         match self {
             Lookup::Memory(index) => {
@@ -80,7 +80,7 @@ impl Lookup {
         }
     }
 
-    /// Whether `is_live` holds for any (queue, first number, count).
+    /// Whether `is_live` holds for any (queue, first sequence, count).
     pub(crate) fn any_run(&self, mut is_live: impl FnMut(QueueId, Sequence, u64) -> bool) -> Result<bool, LogError> {
         match self {
             Lookup::Memory(index) => {
@@ -93,7 +93,7 @@ impl Lookup {
         }
     }
 
-    /// The queue's first number at or above `from` that is stored in the segment.
+    /// The queue's first sequence at or above `from` that is stored in the segment.
     pub(crate) fn next_stored(&self, queue: QueueId, from: Sequence) -> Result<Option<Sequence>, LogError> {
         match self {
             Lookup::Memory(index) => Ok(Lookup::first_in(index, queue, from)),
@@ -102,7 +102,7 @@ impl Lookup {
         }
     }
 
-    /// The first run that `is_live`, of those from the one at `from` on, with its place among all.
+    /// The first run that `is_live`, from the one at `from` on, with its index among all.
     pub(crate) fn find_run(
         &self,
         from: usize,
@@ -121,8 +121,8 @@ impl Lookup {
         }
     }
 
-    /// Goes over all messages with the offsets of their records. Directories name only what lived when they were made, and
-    /// an index what can be read, so that one with nothing of its own gives what the other has.
+    /// Visits all messages with the offsets of their records. Directories name only messages that were live when they
+    /// were made, and an index the readable ones, so each falls back to the other.
     pub(crate) fn each(&self, readable: &MemoryIndex, mut each: impl FnMut(Target, u32)) -> Result<(), LogError> {
         match self {
             Lookup::File(directory) => directory.each(each),
@@ -137,13 +137,13 @@ impl Lookup {
         }
     }
 
-    /// The same of an index.
+    /// The same for an index.
     pub(crate) fn first_in(index: &MemoryIndex, queue: QueueId, from: Sequence) -> Option<Sequence> {
         let own = index.runs().filter(|(of, _)| *of == queue);
         own.filter_map(|(_, run)| first_at(from, Sequence(run.first), run.offsets.len() as u64)).min()
     }
 
-    /// The same with no map, that gets one of its own.
+    /// The same with a map of its own, made at first use.
     pub(crate) fn apart(&self) -> Lookup {
         match self {
             Lookup::File(directory) => {
@@ -154,7 +154,7 @@ impl Lookup {
         }
     }
 
-    /// The same without a map, when there is one to give back.
+    /// The same without a map, when there is one to release.
     pub(crate) fn unmapped(&self) -> Option<Lookup> {
         match self {
             Lookup::File(directory) if directory.map.get().is_some() => Some(self.apart()),
@@ -162,7 +162,7 @@ impl Lookup {
         }
     }
 
-    /// Whether it has to be written: it is in memory alone.
+    /// Whether it has to be written: it is only in memory.
     pub(crate) fn is_unwritten(&self) -> bool {
         match self {
             Lookup::Memory(_) => true,
@@ -179,7 +179,7 @@ impl Lookup {
     }
 }
 
-/// The first number at or above `from` of a run.
+/// The first sequence at or above `from` of a run.
 fn first_at(from: Sequence, first: Sequence, count: u64) -> Option<Sequence> {
     (first.0.saturating_add(count) > from.0).then(|| first.max(from))
 }
@@ -193,7 +193,7 @@ impl<'a> View<'a> {
         self.entries().get(index * ENTRY_BYTES..(index + 1) * ENTRY_BYTES).map(Entry::decode)
     }
 
-    /// How many entries begin at or below a number of a queue.
+    /// How many entries begin at or below a sequence of a queue.
     fn entries_up_to(&self, queue: QueueId, from: Sequence) -> usize {
         let (mut low, mut high) = (0, self.entries().len() / ENTRY_BYTES);
         while low < high {
@@ -224,13 +224,13 @@ impl Directory {
         Ok(self.view()?.entries().chunks_exact(ENTRY_BYTES).map(Entry::decode))
     }
 
-    /// Where the records of `count` messages of an entry begin, from the one with the number `first` on.
+    /// Where the records of `count` messages of an entry begin, from the sequence `first` on.
     pub(crate) fn offsets(&self, entry: &Entry, first: Sequence, count: usize) -> Result<Vec<u32>, LogError> {
         let found = self.find(entry.queue, first, count)?;
         found.filter(|offsets| offsets.len() == count).ok_or_else(|| self.damaged(Damage::Directory))
     }
 
-    /// Whether all checksums of the file hold, that of the offsets too, which no look-up checks.
+    /// Whether all checksums of the file match, including that of the offsets, which look-ups do not check.
     pub(crate) fn verify(&self) -> Result<(), LogError> {
         let map = self.map()?;
         let bytes = map.bytes();
@@ -241,7 +241,7 @@ impl Directory {
         if crc32c::crc32c(offsets) == stored { Ok(()) } else { Err(self.damaged(Damage::Directory)) }
     }
 
-    /// Derives it from its segment when any checksum does not hold; says whether it had to.
+    /// Derives it from its segment when any checksum is wrong; returns whether it was.
     pub(crate) fn mend(&self) -> Result<bool, LogError> {
         if self.derived.get().is_some() {
             return Ok(false);
@@ -252,14 +252,14 @@ impl Directory {
         }
     }
 
-    /// The messages whose record begins at an offset. It looks at everything.
+    /// The messages whose record begins at an offset. It reads everything.
     pub(crate) fn targets_of(&self, offset: u64) -> Result<Vec<Target>, LogError> {
         let mut found = Vec::new();
         self.each(|target, place| found.extend((u64::from(place) == offset).then_some(target)))?;
         Ok(found)
     }
 
-    /// Where the last record begins that it names. It looks at everything.
+    /// The offset of the last record that it names. It reads everything.
     pub(crate) fn last_offset(&self) -> Result<Option<u32>, LogError> {
         let mut last = None;
         self.each(|_, place| last = last.max(Some(place)))?;
@@ -277,7 +277,7 @@ impl Directory {
         Ok(())
     }
 
-    /// The queue's first number at or above `from` that stands in the file.
+    /// The queue's first sequence at or above `from` in the file.
     fn next_stored(&self, queue: QueueId, from: Sequence) -> Result<Option<Sequence>, LogError> {
         Ok(match self.reach(queue, from)? {
             Reach::At(first) => Some(first),
@@ -297,7 +297,7 @@ impl Directory {
         Ok(reach)
     }
 
-    /// The queue's entries from the last one on that begins at or below `from`.
+    /// The queue's entries, from the last one that begins at or below `from`.
     pub(crate) fn own_entries(
         &self,
         queue: QueueId,
@@ -312,7 +312,7 @@ impl Directory {
 
     fn find(&self, queue: QueueId, from: Sequence, count_max: usize) -> Result<Option<Vec<u32>>, LogError> {
         match self.find_in(self.view()?, queue, from, count_max) {
-            // Entries and offsets of the file do not fit those that are derived: all of it again.
+            // Entries and offsets of the file do not match the derived ones: derive everything again.
             Err(LogError::Damaged { .. }) if self.derived.get().is_none() => {
                 self.derive()?;
                 self.find_in(self.view()?, queue, from, count_max)
@@ -351,7 +351,7 @@ impl Directory {
         }
     }
 
-    /// What look-ups read: of the file, or derived when the file does not hold.
+    /// The bytes for look-ups: of the file, or derived when the file is corrupt.
     fn view(&self) -> Result<View<'_>, LogError> {
         if self.derived.get().is_none() {
             match self.view_of_file() {
@@ -397,7 +397,7 @@ impl Directory {
         Ok(self.map.get_or_init(|| map))
     }
 
-    /// Makes sure that a range can be touched; says whether it had to be read from the disk.
+    /// Makes sure that a range can be touched; returns whether it had to be read from the disk.
     fn bring_in(&self, map: &Map, from: usize, length: usize) -> Result<bool, LogError> {
         if map.is_resident(from, length) {
             return Ok(false);
@@ -413,7 +413,7 @@ impl Directory {
         map.populate(from, length).map_err(|error| self.unusable("read", error))
     }
 
-    /// Checks header and entries; gives where the entries end.
+    /// Checks header and entries; returns where the entries end.
     fn check(&self, bytes: &[u8]) -> Result<usize, LogError> {
         let damaged = || self.damaged(Damage::Directory);
         let header: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or_else(damaged)?;
@@ -432,7 +432,7 @@ impl Directory {
         if is_whole { Ok(entries_end) } else { Err(damaged()) }
     }
 
-    /// Whether the file is there and usable.
+    /// Whether the file exists and is usable.
     pub(crate) fn is_usable(&self) -> Result<bool, LogError> {
         match self.view_of_file() {
             Ok(_) => Ok(true),
@@ -441,7 +441,7 @@ impl Directory {
         }
     }
 
-    /// What an error says of the file: that it does not hold, or that something else went wrong.
+    /// Converts an error of the file: it is corrupt, or something else failed.
     fn unusable(&self, action: &'static str, error: std::io::Error) -> LogError {
         match error.kind() {
             // An empty file cannot be mapped.
@@ -456,7 +456,7 @@ impl Directory {
     }
 }
 
-/// Where the entries end, as the header says.
+/// Where the entries end, according to the header.
 fn entries_end(bytes: &[u8]) -> usize {
     HEADER_BYTES + bytes.get(24..28).map_or(0, le_u32) as usize * ENTRY_BYTES
 }
@@ -474,12 +474,12 @@ impl Entry {
     }
 }
 
-/// Writes the directory of a segment under a temporary name, syncs it and gives it its name.
+/// Writes the directory of a segment under a temporary name, syncs it and renames it.
 pub(crate) fn save(disk: &dyn Disk, segment: &Segment, index: &MemoryIndex) -> Result<Directory, LogError> {
     save_bytes(disk, segment, &encode(segment.id(), index))
 }
 
-/// Writes one that is derived in the place of the file that does not hold.
+/// Replaces the corrupt file by the derived directory.
 pub(crate) fn save_derived(disk: &dyn Disk, directory: &Directory) -> Result<Directory, LogError> {
     save_bytes(disk, &directory.segment, directory.derive()?)
 }
@@ -492,7 +492,7 @@ fn save_bytes(disk: &dyn Disk, segment: &Segment, bytes: &[u8]) -> Result<Direct
     Ok(Directory::of(segment))
 }
 
-/// Makes a file with these bytes and syncs it; what an earlier attempt left under that name goes.
+/// Makes a file with these bytes and syncs it, replacing the rest of an earlier attempt.
 pub(crate) fn write_whole(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), LogError> {
     match disk.unlink(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(LogError::io("remove", path, error)),

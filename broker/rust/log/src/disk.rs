@@ -1,7 +1,8 @@
-//! The port to the file system: everything a log does to it goes through [`Disk`], so that a test can make any step fail.
+//! The port to the file system: every change that a log makes goes through [`Disk`], so that a test can make any step
+//! fail.
 //!
-//! Reading goes through maps and through the files themselves; only what changes the disk is here, and what a start and a
-//! fold read of segments.
+//! Other reads use maps and the files themselves; the port has only the changes, and the reads of segments by starts
+//! and folds.
 
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions};
@@ -15,17 +16,17 @@ use rustix::fs::FallocateFlags;
 
 const ZEROS_AT_ONCE: usize = 1 << 18;
 
-/// What changes a disk. What an implementation leaves out is done on the machine's own file system.
+/// Operations of a disk. The default implementation uses the machine's own file system.
 pub trait Disk: Send + Sync + Debug {
-    /// Makes a new file that reads as `bytes` zeros and takes no room for them yet. An existing file is an error.
+    /// Makes a new file that reads as `bytes` zeros and takes no space for them yet. An existing file is an error.
     fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {
         RealDisk.create(path, bytes)
     }
-    /// Takes the room for a part of a file that was never written to, so that writing there cannot fail for want of it.
+    /// Reserves space for a part of a file that was never written to, so that writing there cannot run out of space.
     fn reserve(&self, file: &File, from: u64, bytes: u64) -> io::Result<()> {
         RealDisk.reserve(file, from, bytes)
     }
-    /// Opens a file that is there, for reading and writing.
+    /// Opens an existing file, for reading and writing.
     fn open(&self, path: &Path) -> io::Result<File> {
         RealDisk.open(path)
     }
@@ -55,7 +56,7 @@ pub trait Disk: Send + Sync + Debug {
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         RealDisk.sync_directory(path)
     }
-    /// How much room there is where a path lies.
+    /// How much space there is at a path.
     fn space(&self, path: &Path) -> io::Result<Space> {
         RealDisk.space(path)
     }
@@ -68,7 +69,7 @@ pub struct Space {
     pub free: u64,
 }
 
-/// Whether an error says that there is no room.
+/// Whether an error means that the disk is full.
 #[must_use]
 pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
@@ -89,7 +90,7 @@ impl Disk for RealDisk {
 
     fn reserve(&self, file: &File, from: u64, bytes: u64) -> io::Result<()> {
         match rustix::fs::fallocate(file, FallocateFlags::empty(), from, bytes) {
-            // Some file systems cannot reserve: what is written has its place there, too.
+            // Some file systems cannot reserve: a write takes the space, too.
             Err(rustix::io::Errno::OPNOTSUPP) => write_zeros(file, from, bytes),
             other => Ok(other?),
         }
@@ -138,14 +139,14 @@ fn write_zeros(file: &File, from: u64, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// A [`RealDisk`] whose steps fail while their switch is on. For tests of what stands on a log, too.
+/// A [`RealDisk`] whose steps fail while their switch is on, also for tests of other crates.
 #[derive(Debug, Default)]
 pub struct FaultyDisk {
     pub create_fails: AtomicBool,
     pub write_fails: AtomicBool,
     pub sync_fails: AtomicBool,
     pub rename_fails: AtomicBool,
-    /// More than this cannot be reserved at once, and no more than this is free; 0 for what the real disk has.
+    /// More than this cannot be reserved at once, and no more than this is free; 0 for the real disk's.
     pub free_bytes: AtomicU64,
 }
 
@@ -175,7 +176,7 @@ impl Disk for FaultyDisk {
 
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         if Self::check(&self.write_fails, "write").is_err() {
-            // A failing write may leave a part behind; what follows must not depend on none having arrived.
+            // A failing write may leave a part behind; nothing may rely on its absence.
             let part = bytes.get(..bytes.len() / 2).unwrap_or_default();
             RealDisk.write_at(file, part, offset)?;
             return Self::check(&self.write_fails, "write");

@@ -1,7 +1,7 @@
-//! Records as bytes: how each kind is written to the end of a buffer. Drawn in `docs/format.md`, "Records".
+//! Encoding of records. See `docs/format.md`, "Records".
 //!
-//! What must stay true: what is written here is what `record` reads back, and nothing is allocated per record beyond the
-//! buffer itself. A payload's checksum is computed when it is made, before anybody holds a lock.
+//! Invariants: `record` decodes exactly these bytes, and nothing is allocated per record beyond the buffer itself. A
+//! payload's checksum is computed when it is made, before any lock is held.
 
 use penstock_queue::{QueueId, SequenceRange};
 
@@ -12,7 +12,7 @@ use crate::record::{
     Producer, RANGE_BYTES, RECORD_BYTES_MAX, RawMessage, TARGET_BYTES, TARGETS_MAX, Target, crc_of, head_crc, seed_of,
 };
 
-/// What a message carries, with its checksum.
+/// The content of a message, with its checksum.
 #[derive(Clone, Copy, Debug)]
 pub struct Payload<'a> {
     exchange: &'a [u8],
@@ -47,7 +47,7 @@ impl<'a> Payload<'a> {
         Ok(Payload { exchange, routing_key, properties, body, key: None, producer: None, crc, bytes: bytes as u32 })
     }
 
-    /// The same with a key, which routes it to a partition and is handed on to readers.
+    /// The same with a key, which routes it to a partition and is passed on to readers.
     pub fn with_key(self, key: &'a [u8]) -> Result<Payload<'a>, LogError> {
         if key.len() > u16::MAX as usize {
             return Err(LogError::FieldTooLong { field: "the key", bytes: key.len(), bytes_max: u16::MAX as usize });
@@ -55,13 +55,13 @@ impl<'a> Payload<'a> {
         Ok(Payload { key: Some(key), ..self })
     }
 
-    /// The same with who published it, which folds remember.
+    /// The same with its producer, which folds remember.
     #[must_use]
     pub fn with_producer(self, producer: Producer) -> Payload<'a> {
         Payload { producer: Some(producer), ..self }
     }
 
-    /// The same for a record that says nothing of who published it.
+    /// The same for a record without the producer.
     #[must_use]
     pub(crate) fn without_producer(self) -> Payload<'a> {
         Payload { producer: None, ..self }
@@ -117,7 +117,7 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// Where a record will stand: its position, and the checksum of its segment's id.
+/// Where a record will be: its position, and the checksum of its segment's id.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamp {
     pub(crate) position: Position,
@@ -147,7 +147,7 @@ pub(crate) fn encode_message(
     let short_properties = if payload.has_long_properties() { 0 } else { payload.properties.len() as u16 };
     head[8..10].copy_from_slice(&short_properties.to_le_bytes());
     if let ([target], 0) = (targets, flags) {
-        // Nearly every message is such: all that has a fixed size is put together before it goes to the buffer.
+        // Nearly every message takes this path: everything of a fixed size is assembled before it goes to the buffer.
         fixed[FIXED_BYTES..].copy_from_slice(&target_bytes(target));
         let crc = head_crc(&fixed, ONE_TARGET_BYTES, stamp.seed);
         fixed[20..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
@@ -174,7 +174,7 @@ fn target_bytes(target: &Target) -> [u8; TARGET_BYTES] {
     bytes
 }
 
-/// Writes a message anew, under another segment's id and with these of its targets only; all else stays as it is.
+/// Writes a message again, with another segment's id and only these of its targets; all else is unchanged.
 pub(crate) fn encode_pruned(out: &mut Vec<u8>, message: &MessageView<'_>, targets: &[Target], segment_id: u64) {
     let start = out.len();
     let RawMessage { fixed, optional, payload } = message.raw();
@@ -191,7 +191,7 @@ pub(crate) fn encode_pruned(out: &mut Vec<u8>, message: &MessageView<'_>, target
     out.extend_from_slice(payload);
 }
 
-/// What a settle record says besides its ranges.
+/// Content of a settle record besides its ranges.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settlement {
     pub(crate) queue: QueueId,
@@ -267,7 +267,7 @@ fn fill_header(header: &mut [u8], length: u32, kind_and_flags: [u8; 2], count: u
     header[8..16].copy_from_slice(&position.0.to_le_bytes());
 }
 
-/// Puts the head's checksum into the record that starts at `start` and whose head ends where the buffer does.
+/// Writes the head's checksum into the record that starts at `start` and whose head ends where the buffer does.
 fn seal_head(out: &mut [u8], start: usize, seed: u32) {
     let record = &mut out[start..];
     let crc = head_crc(record, record.len(), seed);
@@ -507,7 +507,7 @@ mod tests {
         #[test]
         fn any_bytes_are_refused_or_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0..7_u8) {
             let _ = (decode_record(&bytes, SEGMENT_ID), outline(&bytes));
-            // With a length, a kind and a checksum that fit, the fields themselves are met.
+            // With a valid length, kind and checksum the fields themselves are reached.
             let mut bytes = bytes;
             bytes.resize(bytes.len().max(HEADER_BYTES), 0);
             let length = bytes.len() as u32;

@@ -1,4 +1,4 @@
-//! What can go wrong in a log, with the file and the place wherever there is one.
+//! Errors of a log, with the file and the place where known.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::disk::is_full;
 use crate::record::DecodeError;
 
-/// The one error of this crate. Texts name the thing, the rule and the way out.
+/// The error of this crate. Messages name the thing, the rule and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     #[error("cannot {action} {}: {source}", path.display())]
@@ -38,7 +38,7 @@ pub enum LogError {
     Stopped { path: PathBuf },
 }
 
-/// Why bytes are called damaged.
+/// Why bytes are corrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
     #[error("{0}")]
@@ -93,11 +93,11 @@ pub enum Damage {
     Vanished,
 }
 
-/// Messages that live and that no segment holds. Which file held which of them is not known, so that of several files that
-/// are missing the first tells of all.
+/// Live messages that no segment holds. Which file held which of them is unknown, so of several missing files the first
+/// reports all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// 0 in what is told of a further file.
+    /// 0 in the report of a further file.
     pub messages: u64,
     /// How many files are missing.
     pub files: usize,
@@ -117,7 +117,7 @@ impl fmt::Display for Missing {
 }
 
 impl LogError {
-    /// Whether there was no room: nothing was stored, and a later try may succeed.
+    /// Whether the disk was full: nothing was stored, and a later try may succeed.
     #[must_use]
     pub fn is_full(&self) -> bool {
         match self {

@@ -1,7 +1,7 @@
-//! Where every queue stands at one point of the log, and how a record moves that point.
+//! The state of every queue at one position of the log, and how a record moves that position.
 //!
-//! What must stay true: the state depends on the records alone, so that folding from the beginning, from a checkpoint,
-//! or while the broker runs gives the same. It knows no file, no clock and no live queue.
+//! Invariants: the state depends on the records alone, so folding from the beginning, from a checkpoint, or while the
+//! broker runs has the same result. It knows no file, no clock and no live queue.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use rustc_hash::FxHashMap;
 use crate::marks;
 use crate::record::{Outcome, Outline, Position, Record, SettleView, Target};
 
-/// How far a raise moves a queue's next number: further than any start can have handed out without storing.
+/// How far a raise moves a queue's next sequence: further than any start can have assigned without storing.
 pub const RAISE: u64 = 1 << 32;
 
-/// One queue as the log has it.
+/// One queue in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoldedQueue {
-    /// The number that the next message gets.
+    /// The sequence of the next message.
     pub next: Sequence,
-    /// Settled numbers, and those that were skipped.
+    /// Settled sequences, and skipped ones.
     pub settled: AckSet,
     /// Messages stored and not settled.
     pub count: u64,
-    /// Their bodies' bytes.
+    /// Bytes of their bodies.
     pub bytes: u64,
-    /// How often each of them was requeued; those never requeued are not here.
+    /// How often each of them was requeued; messages that were never requeued are absent.
     pub delivery_counts: BTreeMap<Sequence, u32>,
 }
 
@@ -37,11 +37,11 @@ pub struct FoldState {
     pub queues: FxHashMap<QueueId, FoldedQueue>,
     /// The highest id that any record named, deleted queues included.
     pub highest_queue_id: QueueId,
-    /// The first number of a queue that no record named yet; raises move it with the others.
+    /// The first sequence of a queue that no record named yet; raises move it with the others.
     pub first_sequence: Sequence,
     /// Values that owners keep under keys.
     pub marks: BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>>,
-    /// The highest number that was stored of each producer.
+    /// The highest stored sequence of each producer.
     pub producers: FxHashMap<u64, u64>,
 }
 
@@ -60,7 +60,7 @@ impl Default for FoldState {
 }
 
 impl FoldedQueue {
-    /// A queue whose first message will have the number `first`.
+    /// A queue whose first message will have the sequence `first`.
     #[must_use]
     pub fn starting_at(first: Sequence) -> Self {
         FoldedQueue {
@@ -77,8 +77,8 @@ impl FoldedQueue {
             self.skip_to(sequence);
             self.next = sequence.next();
         } else if self.settled.contains(sequence) {
-            // Passed over by a raise: the start that wrote it could read less of the log, raised from a lower number, and gave
-            // this one. A record comes before its settlement, so that nothing else has settled it.
+            // Skipped by a raise: the start that wrote it could read less of the log, raised from a lower sequence, and
+            // assigned this one. A record comes before its settlement, so nothing else has settled it.
             self.settled.remove(sequence);
         } else {
             return;
@@ -132,7 +132,7 @@ impl FoldedQueue {
 }
 
 impl FoldState {
-    /// Moves the point past one record that ends at `end`.
+    /// Moves the position past one record that ends at `end`.
     pub fn apply(&mut self, record: &Record<'_>, end: Position) {
         match record {
             Record::Message(message) => {
@@ -167,7 +167,7 @@ impl FoldState {
         self.position = end;
     }
 
-    /// Moves the point past a message that ends at `end`, of which no more than its outline was read.
+    /// Moves the position past a message that ends at `end`, of which only the outline was read.
     pub(crate) fn apply_outline(&mut self, outline: &Outline<'_>, end: Position) {
         for target in outline.targets() {
             self.stored(target, outline.body_bytes);
@@ -175,12 +175,13 @@ impl FoldState {
         self.position = end;
     }
 
-    /// Counts a message as stored whose record cannot be read any more: its number was given and is never given again.
+    /// Counts a message as stored whose record cannot be read any more: its sequence was assigned and is never assigned
+    /// again.
     pub(crate) fn apply_unreadable(&mut self, target: Target) {
         self.stored(target, 0);
     }
 
-    /// The last value counts; an empty one forgets the key.
+    /// The last value counts; an empty one removes the key.
     pub(crate) fn put_mark(&mut self, owner: &[u8], key: &[u8], value: &[u8]) {
         if let Some((id, highest)) = marks::producer_in(owner, value) {
             match highest {
@@ -194,15 +195,15 @@ impl FoldState {
         }
     }
 
-    /// Whether any of `count` numbers from `first` on is not settled.
+    /// Whether any of `count` sequences from `first` on is not settled.
     #[must_use]
     pub fn has_live(&self, queue: QueueId, first: Sequence, count: u64) -> bool {
         let end = first.0.saturating_add(count);
         self.queues.get(&queue).is_some_and(|queue| queue.settled.next_unsettled(first).0 < end)
     }
 
-    /// Counts again what is unsettled: where records were lost, the totals of settlements speak of messages never seen, and where
-    /// they are there again, two may speak of the same messages.
+    /// Recounts the unsettled messages: where records were lost, the totals of settlements include messages never seen,
+    /// and where they are back, two may include the same messages.
     pub(crate) fn recount(&mut self) {
         for queue in self.queues.values_mut() {
             let mut count = 0;
@@ -219,7 +220,7 @@ impl FoldState {
         }
     }
 
-    /// The runs among `count` numbers from `first` on that are not settled, ascending.
+    /// The unsettled runs among `count` sequences from `first` on, ascending.
     pub(crate) fn live_runs(
         &self,
         queue: QueueId,

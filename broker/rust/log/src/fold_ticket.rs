@@ -1,9 +1,9 @@
-//! A fold as work for a thread: read sealed segments, write the directories of those that live, publish a checkpoint.
+//! A fold as work for a thread: read sealed segments, write the directories of the live ones, publish a checkpoint.
 //!
-//! What must stay true: before a checkpoint gets its name, every segment that holds a live message of it is on the disk
-//! with its directory, and so are their names; a segment that is dead at the checkpoint need not be. A fold that fails
-//! half-way leaves the state at the record it reached, and the next one goes on from there. Nothing is folded whose checksum
-//! does not hold, and a sector that cannot be read costs the records in it.
+//! Invariants: before a checkpoint gets its name, every segment with a live message of it is on the disk with its
+//! directory, and so are their names; a segment that is dead at the checkpoint need not be. A fold that fails half-way
+//! leaves the state at the record it reached, and the next one goes on from there. Only records with a correct checksum
+//! are folded, and a sector that cannot be read costs the records in it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,36 +26,36 @@ use crate::rewriting::Rewriting;
 use crate::segment::{Check, Segment, aside_path, damaged_path};
 use crate::sync::{SyncedFile, Unsynced, save_position};
 
-/// A checkpoint is saved twice when this many times its size lies between the two that are kept, and at least so much.
+/// A checkpoint is saved twice when this many times its size is between the two that are kept, and at least so much.
 const COPY_TIMES: u64 = 8;
 const COPY_BYTES_MIN: u64 = 1 << 20;
 
-/// What the folds of a log hand on to each other.
+/// State that the folds of a log pass on.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     pub(crate) state: FoldState,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) catalog: Catalog,
     pub(crate) rewriting: Option<Rewriting>,
-    /// Segments that the start missed: it is for the next one to see whether they are missed still.
+    /// Segments that the start missed: the next start checks whether they are still missing.
     pub(crate) gone: Vec<LiveSegment>,
     /// Their entries in the manifest, by which a segment that is put back is served again.
     pub(crate) gone_entries: Vec<Entry>,
-    /// Nothing is compacted once its log is closed: another may stand on the directory.
+    /// Nothing is compacted once its log is closed: another log may be open on the directory.
     pub(crate) is_closed: bool,
 }
 
-/// A sealed segment as a fold sees it, whose directory is not written yet.
+/// A sealed segment in a fold, whose directory is not written yet.
 #[derive(Debug)]
 pub(crate) struct FoldPart {
     pub(crate) segment: Arc<Segment>,
     pub(crate) end: Position,
     pub(crate) lookup: Lookup,
-    /// There while its bytes are not known to be on the disk.
+    /// Set while its bytes are not known to be on the disk.
     pub(crate) unsynced: Option<Unsynced>,
 }
 
-/// Says that a fold is under way until it is dropped.
+/// Marks a fold as running until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Running(pub(crate) Arc<AtomicBool>);
 
@@ -65,7 +65,7 @@ impl Drop for Running {
     }
 }
 
-/// A fold that runs without the log's lock, over the segments that were sealed since the last one but the newest.
+/// A fold that runs without the log's lock, over the segments that were sealed since the last one, except the newest.
 #[derive(Debug)]
 #[must_use]
 pub struct FoldTicket {
@@ -81,37 +81,37 @@ pub struct FoldTicket {
     pub(crate) running: Running,
 }
 
-/// What a fold did, for [`crate::Log::finish_fold`].
+/// Result of a fold, for [`crate::Log::finish_fold`].
 #[derive(Debug)]
 #[must_use]
 pub struct Folded {
     pub(crate) parts: Vec<FoldPart>,
-    /// The segments that nobody needs any more, ascending.
+    /// Segments that are no longer needed, ascending.
     pub(crate) dead: Vec<Arc<Segment>>,
-    /// Records that did not hold any more, and were passed over.
+    /// Records that became corrupt and were skipped.
     pub damaged: Vec<Quarantined>,
     pub(crate) boundary: Position,
     pub(crate) checkpoint_bytes: u64,
     pub(crate) running: Running,
 }
 
-/// What the log no longer holds. Performing it removes the files; dropping it gives back the maps. Both take a while, so
-/// both are for after the log's lock.
+/// Files and maps that the log no longer needs. Performing it removes the files; dropping it releases the maps. Both
+/// take a while, so do them without the log's lock.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Retired {
     pub(crate) files: Vec<PathBuf>,
-    /// Damaged segments: they get another name instead.
+    /// Corrupt segments: they are renamed instead.
     pub(crate) kept: Vec<PathBuf>,
     pub(crate) disk: Option<Arc<dyn Disk>>,
-    /// Copies under way keep the files that they need.
+    /// Running copies keep the files that they need.
     pub(crate) holds: Arc<Holds>,
     pub(crate) segments: Vec<Arc<Segment>>,
     pub(crate) lookups: Vec<Lookup>,
 }
 
 impl Retired {
-    /// Takes over a segment with its files; a damaged one's file is kept under another name.
+    /// Adds a segment with its files; a corrupt one's file is kept under another name.
     pub(crate) fn push(&mut self, segment: Arc<Segment>, is_kept: bool) {
         let files = if is_kept { &mut self.kept } else { &mut self.files };
         files.push(segment.path().to_owned());
@@ -119,7 +119,7 @@ impl Retired {
         self.segments.push(segment);
     }
 
-    /// The names that damaged segments get by [`Retired::perform`], or once no copy needs them.
+    /// The names that corrupt segments get by [`Retired::perform`], or once no copy needs them.
     #[must_use]
     pub fn asides(&self) -> Vec<String> {
         let name = |path: &PathBuf| aside_path(path).file_name().map(|name| name.to_string_lossy().into_owned());
@@ -163,7 +163,8 @@ impl FoldTicket {
         let (disk, holds) = (self.disk.as_ref(), self.holds.as_ref());
         let checkpoint_bytes = checkpoints.save(disk, &self.directory, &self.log_id, state, &listed)?;
         checkpoints.trim(disk, &self.directory, holds)?;
-        // What died since the older checkpoint would stay until the next: saved twice, the same state is both.
+        // Messages that died since the older checkpoint would stay until the next: saved twice, both have the same
+        // state.
         if state.position.0 - checkpoints.floor().0 > COPY_BYTES_MIN.max(COPY_TIMES * checkpoint_bytes) {
             match checkpoints.save(disk, &self.directory, &self.log_id, state, &listed) {
                 Err(error) if error.is_full() => {}
@@ -185,7 +186,7 @@ impl FoldTicket {
         self.parts.iter().map(has_live).collect()
     }
 
-    /// The segments that the checkpoint counts on, these parts among them.
+    /// The segments that the checkpoint depends on, these parts among them.
     fn listed(&self, keeper: &mut Keeper, live: &[bool]) -> Result<Vec<LiveSegment>, LogError> {
         let Keeper { state, catalog, gone, .. } = keeper;
         let known = catalog.live(state)?.into_iter().chain(gone.iter().copied());
@@ -204,7 +205,7 @@ impl FoldTicket {
     }
 }
 
-/// Gives a segment a name that no start reads, which says enough of it. Returns the name.
+/// Renames a segment to a name that no start reads and that explains itself. Returns the name.
 pub(crate) fn set_aside(disk: &dyn Disk, path: &Path) -> Result<PathBuf, LogError> {
     let aside = aside_path(path);
     disk.rename(path, &aside).map_err(|error| LogError::io("rename", path, error))?;
@@ -212,9 +213,9 @@ pub(crate) fn set_aside(disk: &dyn Disk, path: &Path) -> Result<PathBuf, LogErro
     Ok(aside)
 }
 
-/// Moves the state to the end of a sealed segment. The heads of records are checked, those of messages once bytes of the segment
-/// had to be read from the disk again; those that do not hold any more are passed over and told, and their messages keep their
-/// numbers.
+/// Moves the state to the end of a sealed segment. The heads of records are checked, those of messages once bytes of
+/// the segment had to be read from the disk again; corrupt ones are skipped and reported, and their messages keep their
+/// sequences.
 fn advance(
     state: &mut FoldState,
     part: &FoldPart,
@@ -234,7 +235,7 @@ fn advance_in_map(
     disk: &dyn Disk,
     damaged: &mut Vec<Quarantined>,
 ) -> Result<(), LogError> {
-    // A map of its own, gone at the end.
+    // A map of its own, dropped at the end.
     let segment = part.segment.unmapped();
     let mut walk = segment.walk_in_window(segment.offset_of(state.position), Check::Folded)?;
     while state.position < part.end {
@@ -256,7 +257,7 @@ fn advance_in_map(
     Ok(())
 }
 
-/// The same by what the disk gives back of the file.
+/// The same with the bytes that the disk returns of the file.
 fn advance_in_file(
     state: &mut FoldState,
     part: &FoldPart,
@@ -273,7 +274,7 @@ fn advance_in_file(
             Ok((_, decoded)) => {
                 state.apply(&decoded.record, segment.position_of(walk.offset()));
                 if contents.is_bad(at, walk.offset()) {
-                    // Its head is whole, so that it counts as stored; who reads it meets the rest.
+                    // Its head is whole, so it counts as stored; a reader detects the rest.
                     damaged.push(claimed(part, at, walk.offset()));
                 }
             }
@@ -292,7 +293,7 @@ fn why_of(error: DecodeError) -> Damage {
     if error == DecodeError::End { Damage::Short } else { error.into() }
 }
 
-/// What is told of a record between two offsets of which a part cannot be read.
+/// The report of a record between two offsets of which a part cannot be read.
 fn claimed(part: &FoldPart, at: u64, to: u64) -> Quarantined {
     let mut found = Quarantined::new(&part.segment, at, Damage::Unreadable);
     if let Lookup::Memory(index) = &part.lookup {
@@ -301,7 +302,7 @@ fn claimed(part: &FoldPart, at: u64, to: u64) -> Quarantined {
     found
 }
 
-/// Moves the state over bytes that do not hold, up to a position; gives what is to be told of them.
+/// Moves the state over corrupt bytes, up to a position; returns their report.
 fn pass_over(state: &mut FoldState, part: &FoldPart, (at, why): (u64, Damage), to: Position) -> Quarantined {
     let mut found = Quarantined::new(&part.segment, at, why);
     if let Lookup::Memory(index) = &part.lookup {
@@ -314,7 +315,7 @@ fn pass_over(state: &mut FoldState, part: &FoldPart, (at, why): (u64, Damage), t
     found
 }
 
-/// Brings a segment that lives, and its directory, to the disk.
+/// Brings a live segment, and its directory, to the disk.
 fn keep(part: &mut FoldPart, disk: &dyn Disk, stopped: &AtomicBool) -> Result<(), LogError> {
     if let Some(unsynced) = part.unsynced.take() {
         unsynced.sync(disk).inspect_err(|_| stopped.store(true, Ordering::SeqCst))?;

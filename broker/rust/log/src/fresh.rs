@@ -1,8 +1,9 @@
-//! Tells which bytes of a segment were written a moment ago. They are in the page cache, so the system need not be asked.
+//! Tracks which bytes of a segment were written a moment ago. They are in the page cache, so the system need not be
+//! asked.
 //!
-//! What must stay true: what counts as fresh was written by this process less than `FRESH_MS` ago and is among the newest
-//! `FRESH_BYTES` of its segment. The system evicts what was used longest ago, so a fresh page goes only when next to nothing is left
-//! of the page cache; one that does is read without a check, as one that goes between the question and the read.
+//! Invariants: fresh bytes were written by this process less than `FRESH_MS` ago and are among the newest `FRESH_BYTES`
+//! of their segment. The system evicts the least recently used pages, so a fresh page goes only when almost nothing is
+//! left of the page cache; such a page is read without a check, as is one that goes between the check and the read.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,10 +12,10 @@ use std::time::Instant;
 const FRESH_MS: u64 = 1_000;
 const FRESH_BYTES: u64 = 1 << 20;
 
-/// See the module.
+/// The fresh bytes of a segment; see the module.
 #[derive(Debug)]
 pub(crate) struct Fresh {
-    /// Where the first write of the last while began, and when.
+    /// Where the first recent write began, and when.
     from: AtomicU64,
     since_ms: AtomicU64,
 }
@@ -36,7 +37,7 @@ impl Fresh {
         }
     }
 
-    /// Whether all from an offset up to the end of what was written is fresh.
+    /// Whether all bytes from an offset to the end of the written ones are fresh.
     pub fn covers(&self, from: u64, end: u64, now_ms: u64) -> bool {
         let since = self.since_ms.load(Ordering::Acquire);
         now_ms.saturating_sub(since) < FRESH_MS

@@ -1,7 +1,7 @@
-//! Reading the header of a segment file: from its beginning, from the copy at its end, or from what the manifest says.
+//! Reading the header of a segment file: from its beginning, from the copy at its end, or from the manifest.
 //!
-//! What must stay true: a header that cannot be read costs no record that can, and a copy counts only where the header
-//! itself does not hold.
+//! Invariants: a header that cannot be read costs no readable record, and a copy counts only where the header itself is
+//! corrupt.
 
 use std::fs::File;
 use std::io;
@@ -12,18 +12,18 @@ use crate::error::{Damage, LogError};
 use crate::manifest::Entry;
 use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, rewritten_path};
 
-/// What a segment file says about itself.
+/// The header state of a segment file.
 pub(crate) enum HeaderFound {
     /// The header, and the size of the file without the copy of it.
     Segment(SegmentHeader, u64),
     /// The same by the copy at the end: the header itself cannot be read.
     Copy(SegmentHeader, u64, Instead),
-    /// No copy, and zeros in the header's place.
+    /// No copy, and zeros in place of the header.
     Zeros,
     Unreadable(LogError),
 }
 
-/// What stands in the place of a header that cannot be read.
+/// Bytes in place of a header that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Instead {
     Zeros,
@@ -60,7 +60,7 @@ pub(crate) fn read_header(path: &Path) -> Result<HeaderFound, LogError> {
     })
 }
 
-/// What stands in the place of a header; nothing where the file is too short or a sector cannot be read.
+/// The bytes in place of a header; `None` where the file is too short or a sector cannot be read.
 fn read_at(file: &File, at: u64) -> io::Result<Option<[u8; SEGMENT_HEADER_BYTES as usize]>> {
     let mut header = [0; SEGMENT_HEADER_BYTES as usize];
     match file.read_exact_at(&mut header, at) {
@@ -70,15 +70,15 @@ fn read_at(file: &File, at: u64) -> io::Result<Option<[u8; SEGMENT_HEADER_BYTES 
     }
 }
 
-/// Whether an error says that the disk does not give back what was written; all else may pass.
+/// Whether an error means that the disk cannot read a sector; any other may be temporary.
 pub(crate) fn is_bad_sector(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(errno, Some(Errno::FAULT | Errno::IO | Errno::HWPOISON))
 }
 
-/// The segment of an entry of the manifest and whether its header can be read, which the entry stands in for; `None` when
-/// it is not there.
+/// The segment of a manifest entry, and whether its header can be read, which the entry replaces if not; `None` when
+/// the segment does not exist.
 pub(crate) fn rewritten_segment(
     directory: &Path,
     entry: &Entry,

@@ -1,7 +1,7 @@
-//! Where the messages of a segment lie, kept in memory from the first append until the segment's directory is on disk.
+//! The offsets of a segment's messages, kept in memory from the first append until the segment's directory is on disk.
 //!
-//! What must stay true: a queue's numbers only ascend, and appending to the queue that was appended to last needs no
-//! hashing and no allocation beyond a list's growth.
+//! Invariants: a queue's sequences only ascend, and appending to the queue of the last append needs no hashing and no
+//! allocation beyond a list's growth.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use crate::error::{Damage, LogError};
 use crate::record::{Decoded, Record, Target};
 use crate::segment::{Check, SEGMENT_HEADER_BYTES, Segment, Walk};
 
-/// Messages of one queue with contiguous numbers.
+/// Messages of one queue with contiguous sequences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) first: u64,
@@ -22,10 +22,10 @@ pub(crate) struct Run {
     pub(crate) offsets: Vec<u32>,
 }
 
-/// Whether a segment has messages of a queue at or above a number.
+/// Whether a segment has messages of a queue at or above a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// None of the queue at all.
+    /// No message of the queue.
     Absent,
     /// Only lower ones.
     Below,
@@ -40,7 +40,7 @@ struct QueueRuns {
     earlier: Vec<Run>,
 }
 
-/// The index of a segment, from those of its records that can be read.
+/// The index of a segment, from its readable records.
 pub(crate) fn of_segment(segment: &Segment) -> Result<MemoryIndex, LogError> {
     match segment.walk(SEGMENT_HEADER_BYTES, Check::Head) {
         Err(LogError::Damaged { why: Damage::Unreadable, .. }) => {
@@ -51,7 +51,7 @@ pub(crate) fn of_segment(segment: &Segment) -> Result<MemoryIndex, LogError> {
     }
 }
 
-/// The same by what the disk gives back of the file.
+/// The same with the bytes that the disk returns of the file.
 pub(crate) fn of_contents(segment: &Segment, contents: &Contents) -> MemoryIndex {
     of_walk(segment.walk_over(contents.up_to(segment.readable()), Check::Head))
 }
@@ -80,12 +80,12 @@ pub(crate) struct MemoryIndex {
 }
 
 impl MemoryIndex {
-    /// The number that the queue's next message must reach, 0 when any will do.
+    /// The least sequence of the queue's next message, 0 for any.
     pub(crate) fn next_of(&mut self, queue: QueueId) -> u64 {
         self.slot(queue).and_then(|slot| self.queues.get(slot)).map_or(0, |runs| runs.next)
     }
 
-    /// Adds a message. One whose number does not ascend is left out: callers ask [`MemoryIndex::next_of`] first.
+    /// Adds a message. One whose sequence does not ascend is left out: callers check [`MemoryIndex::next_of`] first.
     pub(crate) fn push(&mut self, target: Target, offset: u32, body_bytes: u64) {
         let sequence = target.sequence.0;
         let slot = self.slot(target.queue);
@@ -105,7 +105,7 @@ impl MemoryIndex {
         runs.next = sequence.saturating_add(1);
     }
 
-    /// The message with that number and those that follow it without a gap.
+    /// The message with that sequence and those that follow it without a gap.
     pub(crate) fn find(&self, queue: QueueId, from: Sequence) -> Option<&[u32]> {
         let slot = match self.queues.get(self.last) {
             Some(runs) if runs.queue == queue => self.last,
@@ -119,7 +119,7 @@ impl MemoryIndex {
         from_in(runs.earlier.get(after.checked_sub(1)?)?, from)
     }
 
-    /// The queue's first number at or above `from`.
+    /// The queue's first sequence at or above `from`.
     pub(crate) fn reach(&self, queue: QueueId, from: Sequence) -> Reach {
         let Some(runs) = self.slots.get(&queue).and_then(|&slot| self.queues.get(slot)) else { return Reach::Absent };
         let passed = runs.earlier.partition_point(|run| run.first.saturating_add(run.offsets.len() as u64) <= from.0);
@@ -136,7 +136,7 @@ impl MemoryIndex {
         own.into_iter().flat_map(|runs| self.runs_of(runs)).map(|(_, run)| run)
     }
 
-    /// The messages whose records begin in a range of the segment, by queue and number.
+    /// The messages whose records begin in a range of the segment, by queue and sequence.
     pub(crate) fn targets_in(&self, range: Range<u64>) -> Vec<Target> {
         let mut found: Vec<Target> = Vec::new();
         for (queue, run) in self.runs() {
@@ -148,7 +148,7 @@ impl MemoryIndex {
         found
     }
 
-    /// All runs, by queue and first number.
+    /// All runs, by queue and first sequence.
     pub(crate) fn sorted_runs(&self) -> Vec<(QueueId, &Run)> {
         let mut slots: Vec<&QueueRuns> = self.queues.iter().collect();
         slots.sort_unstable_by_key(|runs| runs.queue);

@@ -1,8 +1,8 @@
-//! Inspection of a stopped log: what each segment holds and what is wrong with it. Reads only, and goes on after what
-//! is damaged.
+//! Inspection of a stopped log: the content of each segment and its errors. It only reads, and goes on after corrupt
+//! records.
 //!
-//! What must stay true: a segment that was removed because nothing in it lived is not missing. The newest checkpoint
-//! decides: every message that it counts as live must have a record, and nothing else below it must.
+//! Invariants: a segment that was removed because it had no live message is not missing. The newest checkpoint decides:
+//! every message that it counts as live must have a record, and nothing else below it must.
 
 use std::path::Path;
 
@@ -19,29 +19,29 @@ use crate::names::Names;
 use crate::record::{DecodeError, Position, Record, Target};
 use crate::segment::{Check, SEGMENT_HEADER_BYTES, Segment, directory_path, rewritten_path, segment_path};
 
-/// What stands for the file of messages that no segment holds.
+/// Stands for the file of messages that no segment holds.
 const NO_FILE: &str = "no segment";
 
 const NO_HEADER: &str = "its header cannot be read, and a copy of it says the same";
 
-/// What one segment of a stopped log holds.
+/// Content of one segment of a stopped log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentReport {
     pub file: String,
     pub first_position: u64,
-    /// Of its records, header not included.
+    /// Bytes of its records, header not included.
     pub bytes: u64,
     pub records: u64,
     pub messages: u64,
     pub settles: u64,
-    /// The first thing that is wrong, and its byte in the file.
+    /// The first error, and its byte in the file.
     pub error: Option<String>,
     pub error_at: Option<u64>,
     /// Every record that cannot be read.
     pub damaged: Vec<DamagedRecord>,
 }
 
-/// A record that cannot be read, and whom it was for as far as anything tells.
+/// A record that cannot be read, and its targets as far as known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedRecord {
     /// Its byte in the file, and its position in the log.
@@ -56,7 +56,7 @@ pub struct DamagedRecord {
 pub fn inspect(directory: &Path, verify: bool) -> Result<Vec<SegmentReport>, LogError> {
     let names = Names::list(directory)?;
     let (checkpoints, state) = Checkpoints::load(directory, &names.checkpoints, &mut None)?;
-    // An older checkpoint than the newest file counts on segments that went since.
+    // An older checkpoint than the newest file depends on segments that went since.
     let is_newest = checkpoints.newest_number() == names.checkpoints.last().copied();
     let covered = checkpoints.newest();
     let mut listed = list(directory, &names, covered)?;
@@ -66,7 +66,7 @@ pub fn inspect(directory: &Path, verify: bool) -> Result<Vec<SegmentReport>, Log
             inspection.inspect((*number, *epoch), report, segment);
         }
     }
-    // What lies in a segment without a readable header is told with that segment.
+    // Messages in a segment without a readable header are reported with that segment.
     let is_whole = is_newest && listed.iter().all(|listed| listed.segment.is_some());
     let lost = inspection.lost().filter(|_| is_whole);
     Ok(listed.into_iter().map(|listed| listed.report).chain(lost).collect())
@@ -75,7 +75,7 @@ pub fn inspect(directory: &Path, verify: bool) -> Result<Vec<SegmentReport>, Log
 /// One segment that counts; `None` when its header cannot be read.
 struct Listed {
     number: u64,
-    /// Of the start in which it was begun; none of a rewritten one.
+    /// The epoch of the start that began it; `None` for a rewritten one.
     epoch: Option<u64>,
     report: SegmentReport,
     segment: Option<Segment>,
@@ -91,7 +91,7 @@ fn list(directory: &Path, names: &Names, covered: Position) -> Result<Vec<Listed
         let mut report = report_of(&path);
         let (mut segment, mut epoch) = (None, None);
         match read_header(&path) {
-            // What a rewritten segment stands for goes at the next start.
+            // The next start removes the segments that a rewritten one replaces.
             Ok(HeaderFound::Segment(header, _) | HeaderFound::Copy(header, ..))
                 if manifest.replacement(directory, header.first).is_some() =>
             {
@@ -117,7 +117,7 @@ fn list(directory: &Path, names: &Names, covered: Position) -> Result<Vec<Listed
         listed.push(Listed { number, epoch, report, segment });
     }
     listed.sort_by_key(|listed| listed.number);
-    // One that was dead when the checkpoint was made never had to reach the disk, nor did its directory.
+    // A segment that was dead when the checkpoint was made never had to reach the disk, nor did its directory.
     without_header.retain(|&number| {
         let later = listed.partition_point(|listed| listed.number <= number);
         let next = listed.iter().skip(later).find_map(|listed| listed.segment.as_ref());
@@ -156,24 +156,24 @@ fn report_of(path: &Path) -> SegmentReport {
     SegmentReport { file, ..SegmentReport::default() }
 }
 
-/// Goes over the segments from the newest to the oldest.
+/// Inspects the segments from the newest to the oldest.
 struct Inspection {
     verify: bool,
-    /// Where the newest checkpoint stands.
+    /// Position of the newest checkpoint.
     covered: Position,
-    /// Its state, with every message settled that was found.
+    /// Its state, with every found message settled.
     left: FoldState,
     next: Option<Next>,
 }
 
-/// The segment that follows the one that is inspected.
+/// The segment after the inspected one.
 #[derive(Clone, Copy)]
 struct Next {
     number: u64,
     epoch: Option<u64>,
     first: Position,
-    /// Whether it was begun where the one before it ends. The same start numbers its segments one after another; another one
-    /// goes by the files that it finds, and gives the numbers again of those that went because all in them was dead.
+    /// Whether it was begun where the one before it ends. One start numbers its segments consecutively; another one
+    /// continues from the existing files, and reuses the numbers of those that were removed as dead.
     is_behind: bool,
 }
 
@@ -203,7 +203,7 @@ impl Inspection {
         }
     }
 
-    /// Reads all records; says whether any of them is a message that the checkpoint counts as live.
+    /// Reads all records; returns whether any of them is a message that the checkpoint counts as live.
     fn read(&mut self, report: &mut SegmentReport, segment: &Segment) -> Result<bool, LogError> {
         let limit = self.next.map(|next| next.first);
         if limit.is_some_and(|limit| limit < segment.first()) {
@@ -236,9 +236,9 @@ impl Inspection {
         }
     }
 
-    /// Whether what stands at an offset may lie after the segment's end: what a crash tore stays there, and where it began
-    /// only the segment said that was next, which is gone since. No start reads anything but messages below the checkpoint, so
-    /// that nothing is missed behind the last one that the index file names.
+    /// Whether the bytes at an offset may be after the segment's end: a torn tail stays there, and only the next
+    /// segment said where it began, which is gone since. A start reads only messages below the checkpoint, so nothing
+    /// is missed after the last one that the index file names.
     fn is_after_end(&self, segment: &Segment, at: u64) -> Result<bool, LogError> {
         let has_next = self.next.is_some_and(|next| next.is_behind);
         if segment.is_rewritten() || segment.first() >= self.covered || has_next {
@@ -248,7 +248,7 @@ impl Inspection {
         Ok(directory.is_usable()? && directory.last_offset()?.is_some_and(|last| u64::from(last) < at))
     }
 
-    /// Says whether the record is a message that lives.
+    /// Returns whether the record is a live message.
     fn count(&mut self, report: &mut SegmentReport, record: &Record<'_>) -> bool {
         report.records += 1;
         match record {
@@ -264,7 +264,7 @@ impl Inspection {
         }
     }
 
-    /// Takes note that a message has a record; says whether it lives.
+    /// Notes that a message has a record; returns whether it is live.
     fn find(&mut self, Target { queue, sequence }: Target) -> bool {
         let Some(left) = self.left.queues.get_mut(&queue) else { return false };
         let is_live = sequence < left.next && left.settled.next_unsettled(sequence) == sequence;
@@ -274,7 +274,7 @@ impl Inspection {
         is_live
     }
 
-    /// Nothing more can be read from an offset on: the end of the log or of the segment, unless something is written there.
+    /// Nothing more can be read from an offset on: the end of the log or of the segment, unless there are bytes.
     fn end_at(
         &self,
         report: &mut SegmentReport,
@@ -290,7 +290,7 @@ impl Inspection {
             }
         } else if let Some(next) = self.next
             && next.first != segment.position_of(at)
-            // Segments between them that nothing lived in were removed.
+            // Segments between them without live messages were removed.
             && (next.is_behind || next.first > self.covered)
         {
             fail(report, at, "records are missing before the next segment");
@@ -298,7 +298,7 @@ impl Inspection {
         Ok(())
     }
 
-    /// The messages that live and have no record.
+    /// The live messages without a record.
     fn lost(&self) -> Option<SegmentReport> {
         let mut queues: Vec<QueueId> = self.left.queues.keys().copied().collect();
         queues.sort_unstable();

@@ -1,19 +1,19 @@
-//! What the logs on one disk keep free for one another.
+//! Disk space that the logs on one disk keep free for one another.
 //!
-//! What must stay true: each log that is open has its share in the sum, so that a message that goes to one of them leaves
-//! all others what they need before they give anything back: pages for starts and settlements, an index file, a checkpoint.
+//! Invariant: each open log has its share in the sum, so a message that goes to one of them leaves enough for all
+//! others until they free space: pages for starts and settlements, an index file, a checkpoint.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A start takes 8 KiB, a checkpoint of few queues 4 KiB, and settlements take their room in steps of 16 KiB.
+/// A start takes 8 KiB, a checkpoint of few queues 4 KiB, and settlements reserve space in steps of 16 KiB.
 const LOG_BYTES: u64 = 64 << 10;
 
-/// The sum of all shares. Logs of one disk are opened with the same.
+/// The sum of all shares. Logs of one disk are opened with the same sum.
 #[derive(Debug, Default)]
 pub struct Kept(AtomicU64);
 
-/// The share of one log. Dropping it gives the share back.
+/// The share of one log. Dropping it returns the share.
 #[derive(Debug)]
 pub(crate) struct Share {
     kept: Arc<Kept>,
@@ -21,14 +21,14 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// That of a log whose newest checkpoint has so many bytes: it writes the next one before it removes another.
+    /// The share of a log with a newest checkpoint of this size: it writes the next one before it removes another.
     pub(crate) fn new(kept: &Arc<Kept>, checkpoint_bytes: u64) -> Share {
         let bytes = LOG_BYTES.saturating_add(checkpoint_bytes);
         kept.0.fetch_add(bytes, Ordering::Relaxed);
         Share { kept: Arc::clone(kept), bytes }
     }
 
-    /// The sum of all logs' shares, this one's among them.
+    /// The sum of all logs' shares, including this one.
     pub(crate) fn of_all(&self) -> u64 {
         self.kept.0.load(Ordering::Relaxed)
     }

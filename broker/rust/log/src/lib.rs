@@ -1,9 +1,9 @@
 //! The log of a shard: records in memory-mapped segments, directories, checkpoints made by folding, recovery, group
-//! commit. Formats are drawn to the byte in `docs/format.md`.
+//! commit. See `docs/format.md` for the formats.
 //!
-//! The owner holds a [`Log`] behind its lock. What takes long comes in three steps, `begin_*` (under the lock),
-//! `perform` (without it), `finish_*` (under it): [`SyncTicket`], [`FoldTicket`] and [`CompactionTicket`]. Messages are
-//! located under the lock and read after it, through the [`Segment`] that [`Log::locate`] gives.
+//! The owner holds a [`Log`] behind its lock. Long work comes in three steps, `begin_*` (under the lock), `perform`
+//! (without it), `finish_*` (under it): [`SyncTicket`], [`FoldTicket`] and [`CompactionTicket`]. Messages are located
+//! under the lock and read after it, through the [`Segment`] that [`Log::locate`] returns.
 #![deny(unsafe_code)]
 
 mod active;

@@ -1,10 +1,10 @@
-//! The segments that a checkpoint counts on, as it lists them, and what a start reports when one of them is gone, or not named
-//! by the manifest.
+//! The segments that a checkpoint depends on, as it lists them, and the report of a start when one of them is gone, or
+//! not named by the manifest.
 //!
-//! What must stay true: a segment that was removed because nothing in it lived is never reported, and a rewritten one never
-//! goes as a leftover while messages are missing that it may hold. A list that some segment
-//! does not fit may be older than its removal, so it only leads to a comparison: reported is what the state counts as live
-//! and no segment holds. That reads every directory, so that it is not done at other starts.
+//! Invariants: a segment that was removed because it had no live message is never reported, and a rewritten one is
+//! never removed as a leftover while messages are missing that it may hold. A list that does not match some segment may
+//! be older than its removal, so it only leads to a comparison: live messages in the state that no segment holds are
+//! reported. That reads every directory, so other starts skip it.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -23,14 +23,14 @@ use crate::record::{Position, le_u32, le_u64};
 use crate::recovery::Sealed;
 use crate::segment::{Segment, rewritten_path, segment_path};
 
-/// Of one segment in a checkpoint.
+/// Size of one segment's entry in a checkpoint.
 const ENTRY_BYTES: usize = 20;
 
-/// A sealed segment in which messages lived when a checkpoint was made.
+/// A sealed segment with live messages when a checkpoint was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LiveSegment {
     pub(crate) number: u64,
-    /// 0 of one that was not rewritten.
+    /// 0 for one that was not rewritten.
     pub(crate) edition: u32,
     pub(crate) first: Position,
 }
@@ -48,8 +48,8 @@ impl LiveSegment {
         }
     }
 
-    /// Whether another segment stands for this rewritten one: one that the manifest names, or the first of those that it was
-    /// made of, which go after the manifest names it and in their order.
+    /// Whether another segment replaces this rewritten one: one that the manifest names, or the first of its sources,
+    /// which are removed after the manifest names it and in their order.
     pub(crate) fn is_replaced(&self, directory: &Path, manifest: &Manifest) -> Result<bool, LogError> {
         if !self.path(directory).exists() || manifest.replacement(directory, self.first).is_some() {
             return Ok(true);
@@ -70,8 +70,8 @@ pub(crate) fn encode(position: Position, live: &[LiveSegment]) -> Vec<u8> {
     value
 }
 
-/// What such a value lists. An earlier version hands it on from checkpoint to checkpoint, so that one of another position
-/// counts for nothing.
+/// The segments in such a value. An earlier version passes it on from checkpoint to checkpoint, so one of another
+/// position is ignored.
 pub(crate) fn decode(position: Position, value: &[u8]) -> Vec<LiveSegment> {
     let Some((at, entries)) = value.split_first_chunk::<8>() else { return Vec::new() };
     if le_u64(at) != position.0 {
@@ -86,7 +86,7 @@ pub(crate) fn decode(position: Position, value: &[u8]) -> Vec<LiveSegment> {
     entries.chunks_exact(ENTRY_BYTES).map(entry).collect()
 }
 
-/// The rewritten segments that lie there and that the manifest does not name.
+/// The existing rewritten segments that the manifest does not name.
 pub(crate) fn unnamed_segments(
     directory: &Path,
     rewritten: &[(u64, u32)],
@@ -109,7 +109,7 @@ pub(crate) fn unnamed_segments(
     Ok(found)
 }
 
-/// What a file says of itself that may not be there.
+/// The header of a file that may not exist.
 fn header_at(path: &Path) -> Result<Option<HeaderFound>, LogError> {
     match read_header(path) {
         Err(LogError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
@@ -117,8 +117,8 @@ fn header_at(path: &Path) -> Result<Option<HeaderFound>, LogError> {
     }
 }
 
-/// The listed segments that no start found, and the unnamed ones while messages are missing; and what is to be reported of
-/// each. A file in `known` was reported already; it is missed all the same, so that the next checkpoint lists it.
+/// The listed segments that no start found, and the unnamed ones while messages are missing; and the report of each. A
+/// file in `known` was reported already; it is still missing, so that the next checkpoint lists it.
 pub(crate) fn find_gone(
     directory: &Path,
     live: &[LiveSegment],
@@ -128,7 +128,7 @@ pub(crate) fn find_gone(
     known: &[Quarantined],
 ) -> Result<Vec<(LiveSegment, Option<Quarantined>)>, LogError> {
     let is_known = |one: &LiveSegment| known.iter().any(|found| number_of(&found.file) == Some(one.number));
-    // A rewritten one has the number of the first that it stands for.
+    // A rewritten one has the number of the first segment that it replaces.
     let is_unnamed = |one: &LiveSegment| unnamed.iter().any(|unnamed| unnamed.number == one.number);
     let is_gone = |one: &&LiveSegment| !is_there(sealed, one.first) && !is_unnamed(one);
     let mut gone: Vec<&LiveSegment> = live.iter().filter(is_gone).chain(unnamed).collect();
@@ -158,8 +158,8 @@ pub(crate) fn find_gone(
     Ok(gone.into_iter().map(report).collect())
 }
 
-/// Whether a segment begins at a position, or was rewritten to stand for it. The end of another one says nothing: it is that
-/// of the positions up to the next.
+/// Whether a segment begins at a position, or was rewritten to replace it. The end of another one proves nothing: it
+/// extends to the next.
 fn is_there(sealed: &[Sealed], first: Position) -> bool {
     let after = sealed.partition_point(|sealed| sealed.segment.first() <= first);
     let before = after.checked_sub(1).and_then(|at| sealed.get(at));
@@ -167,7 +167,7 @@ fn is_there(sealed: &[Sealed], first: Position) -> bool {
         .is_some_and(|before| before.segment.first() == first || (before.segment.is_rewritten() && first < before.end))
 }
 
-/// How many messages live that no segment holds, by queue.
+/// How many live messages no segment holds, by queue.
 fn missing(sealed: &[Sealed], state: &FoldState) -> Result<Vec<(QueueId, u64)>, LogError> {
     let mut stored: FxHashMap<QueueId, AckSet> = FxHashMap::default();
     for one in sealed {
@@ -179,7 +179,7 @@ fn missing(sealed: &[Sealed], state: &FoldState) -> Result<Vec<(QueueId, u64)>, 
             false
         });
         match read {
-            // A file is gone: better to call too many messages missing than to stop the start.
+            // A file is gone: better to report too many missing messages than to stop the start.
             Ok(_) | Err(LogError::Damaged { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -195,7 +195,7 @@ fn missing(sealed: &[Sealed], state: &FoldState) -> Result<Vec<(QueueId, u64)>, 
     Ok(missing)
 }
 
-/// How many numbers of a range are not stored.
+/// How many sequences of a range are not stored.
 fn count_missing(stored: &AckSet, range: SequenceRange) -> u64 {
     let (mut count, end) = (0, range.last.next());
     let mut from = stored.next_unsettled(range.first);

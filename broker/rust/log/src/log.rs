@@ -1,7 +1,7 @@
 //! The log itself: appending to the tail, writing it, rolling to the next segment, and finding stored messages.
 //!
-//! What must stay true: positions are back to back over all segments; nothing is visible to a reader before its write
-//! returned; synced <= written <= appended. Whoever holds a log holds its lock: what takes long leaves as a ticket.
+//! Invariants: positions are contiguous over all segments; nothing is visible to a reader before its write returned;
+//! synced <= written <= appended. The caller holds the log's lock: long work leaves as a ticket.
 
 mod quarantine;
 mod reading;
@@ -45,10 +45,10 @@ use crate::recovery::{Recovered, Recovery, Sealed, recover};
 use crate::segment::{Located, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
 use crate::sync::{SyncTicket, SyncedFile, Unsynced};
 
-/// The pages of so many of the largest segments stay with readers; a third such part is for the directories, for what is
-/// folded, and for who still reads what others went on from.
+/// The pages of this many of the largest segments stay with readers; a third such part is for the directories, for
+/// folds, and for readers of segments that others have left.
 const READ_SEGMENTS: u64 = 2;
-/// The tail's buffer gives back what one large message made it grow by.
+/// After a large message the tail's buffer shrinks to this.
 const TAIL_BYTES_KEPT: usize = 1 << 20;
 
 /// How a log is opened.
@@ -56,13 +56,13 @@ const TAIL_BYTES_KEPT: usize = 1 << 20;
 pub struct LogOptions {
     pub segment_bytes_min: u64,
     pub segment_bytes_max: u64,
-    /// Whether the page cache may have been lost since the last write: numbers may have been handed out that the disk does
-    /// not know of, so every queue's next number is raised, and writes may be there without those before them, so what
-    /// follows a bad record above `synced` does not count. A start that cuts a torn tail raises by itself.
+    /// Whether the page cache may have been lost since the last write. Sequences may have been assigned that the disk
+    /// does not know of, so every queue's next sequence is raised; and later writes may exist without earlier ones, so
+    /// records after a bad one above `synced` do not count. A start that truncates a torn tail raises by itself.
     pub raise: bool,
-    /// Messages are refused rather than leave less room than this on the disk.
+    /// Messages are refused rather than leave less free space than this on the disk.
     pub free_bytes_min: u64,
-    /// What all logs on this disk keep free.
+    /// Space that all logs on this disk keep free.
     pub kept: Arc<Kept>,
     pub disk: Arc<dyn Disk>,
 }
@@ -80,15 +80,15 @@ impl Default for LogOptions {
     }
 }
 
-/// What opening a log gives: it, where its queues stand, and what the start had to do.
+/// An opened log, the state of its queues, and the work of the start.
 #[derive(Debug)]
 pub struct Opened {
     pub log: Log,
     pub state: FoldState,
     pub recovery: Recovery,
-    /// What could not be read and is passed over.
+    /// Places that could not be read and are skipped.
     pub quarantined: Vec<Quarantined>,
-    /// The new names of segments that lay after the log's end.
+    /// The new names of segments after the log's end.
     pub set_aside: Vec<String>,
     /// Index files whose segments had been removed.
     pub removed_indexes: Vec<String>,
@@ -100,9 +100,9 @@ pub struct LogStats {
     pub segments: u64,
     pub mapped_bytes: u64,
     pub bytes_written: u64,
-    /// What compaction wrote, directories not included.
+    /// Bytes that compaction wrote, without directories.
     pub bytes_rewritten: u64,
-    /// Sealed segments whose index is in memory, as no fold took them yet.
+    /// Sealed segments whose index is in memory, as no fold has taken them yet.
     pub unfolded_segments: u64,
 }
 
@@ -113,7 +113,7 @@ pub struct Log {
     options: LogOptions,
     log_id: [u8; 16],
     epoch: u64,
-    /// Records that are appended and not written; the first of them stands at `written`.
+    /// Records that are appended and not written; the first of them is at `written`.
     tail: Vec<u8>,
     written: Position,
     /// A write failed: its bytes are still in `tail`.
@@ -122,7 +122,7 @@ pub struct Log {
     bytes_written: u64,
     bytes_rewritten: u64,
     active: Active,
-    /// Ascending; their positions are back to back up to the active segment, but for what went.
+    /// Ascending; their positions are contiguous up to the active segment, except for removed ones.
     sealed: Vec<Sealed>,
     grown_bytes: u64,
     synced: Position,
@@ -139,13 +139,13 @@ pub struct Log {
     /// The segment that a queue was last found in: the next look-up begins there.
     hints: RefCell<FxHashMap<QueueId, u64>>,
     recent: RefCell<Recent>,
-    /// The numbers of segments with damage: nothing is rewritten in their place or across them, and their files are set
-    /// aside, not removed, once nothing in them lives.
+    /// The numbers of corrupt segments: nothing is rewritten in their place or across them, and once they have no live
+    /// message their files are renamed, not removed.
     quarantined: BTreeSet<u64>,
     /// The numbers of other segments that are not rewritten, and across which none is: see [`Log::fence`].
     fenced: BTreeSet<u64>,
-    /// Segments that stay and are not served: their headers cannot be read, or the manifest does not name them; and what
-    /// remembers that others were gone.
+    /// Segments that stay and are not served: their headers cannot be read, or the manifest does not name them; and the
+    /// files that record missing ones.
     unserved: Vec<PathBuf>,
 }
 
@@ -173,28 +173,28 @@ impl Log {
         let mut end = log.append_epoch(raise)?;
         state.apply(&Record::Epoch { epoch: log.epoch, raise }, end);
         for _ in 0..if raise { missed_starts } else { 0 } {
-            // Above what those starts gave, too, also when their records are back.
+            // Above the sequences that those starts assigned, also when their records are back.
             end = log.append_epoch(true)?;
             state.apply(&Record::Epoch { epoch: log.epoch, raise: true }, end);
         }
         log.write()?;
         if raise || is_new {
-            // Numbers above the raise are handed out from now on: no later start may raise to the same ones.
+            // Sequences above the raise are assigned from now on: no later start may raise to the same ones.
             let synced = log.begin_sync().map(SyncTicket::perform).transpose()?;
             log.finish_sync(synced.unwrap_or(end));
         }
         if !quarantined.is_empty() {
-            // With an earlier position a start after a failing power would take what is damaged for the log's torn end, and
-            // leave out what comes after it.
+            // With an earlier position a start after a power failure would take the corrupt record for the log's torn
+            // tail, and drop the records after it.
             let synced = log.synced_file.lock().unwrap_or_else(PoisonError::into_inner);
             synced.sync(log.options.disk.as_ref())?;
         }
         Ok(Opened { log, state, recovery, quarantined, set_aside, removed_indexes })
     }
 
-    /// Appends a message to the tail. Returns the position after it: the message is in the page cache once [`Log::write`]
-    /// returned that much, and on the disk once [`Log::synced`] is not below it. For more targets than one record names it
-    /// is stored in several records.
+    /// Appends a message to the tail. Returns the position after it: the message is in the page cache once
+    /// [`Log::write`] returned that much, and on the disk once [`Log::synced`] is not below it. For more targets than
+    /// one record names it is stored in several records.
     #[inline]
     pub fn append_message(
         &mut self,
@@ -238,15 +238,16 @@ impl Log {
         Ok(self.appended())
     }
 
-    /// Makes room for a message, so that appending it cannot fail for want of space. For more targets than one record
-    /// names, room for all its copies is made in one segment.
+    /// Reserves space for a message, so that appending it cannot fail for lack of space. For more targets than one
+    /// record names, space for all its copies is reserved in one segment.
     pub fn reserve(&mut self, payload: &Payload<'_>, target_count: usize) -> Result<(), LogError> {
         let (copies, rest) = (target_count / TARGETS_MAX, target_count % TARGETS_MAX);
         let last = if rest > 0 { payload.record_bytes(rest) } else { 0 };
         self.place(copies * payload.record_bytes(TARGETS_MAX) + last, Purpose::Message).map(|_| ())
     }
 
-    /// Appends the settlement of `count` messages, whose bodies have `bytes` bytes in all. Gives the position after it.
+    /// Appends the settlement of `count` messages, whose bodies have `bytes` bytes in all. Returns the position after
+    /// it.
     pub fn append_settle(
         &mut self,
         queue: QueueId,
@@ -256,7 +257,7 @@ impl Log {
         ranges: &[SequenceRange],
     ) -> Result<Position, LogError> {
         let mut settlement = Settlement { queue, outcome, count, bytes };
-        // Totals are taken off once; the records after the first only name more ranges.
+        // Totals are subtracted once; the records after the first only name more ranges.
         for part in ranges.chunks(RANGES_MAX) {
             let stamp = self.place(settle_bytes(part.len()), Purpose::Upkeep)?;
             encode_settle(&mut self.tail, stamp, settlement, part);
@@ -265,7 +266,7 @@ impl Log {
         Ok(self.appended())
     }
 
-    /// Appends the end of a queue. Gives the position after it.
+    /// Appends the deletion of a queue. Returns the position after it.
     pub fn append_delete(&mut self, queue: QueueId) -> Result<Position, LogError> {
         let stamp = self.place(DELETE_BYTES, Purpose::Upkeep)?;
         encode_delete(&mut self.tail, stamp, queue);
@@ -273,7 +274,7 @@ impl Log {
         Ok(self.appended())
     }
 
-    /// Appends a value that an owner keeps under a key; an empty one forgets the key. Gives the position after it.
+    /// Appends a value that an owner keeps under a key; an empty one removes the key. Returns the position after it.
     pub fn append_mark(&mut self, owner: &[u8], key: &[u8], value: &[u8]) -> Result<Position, LogError> {
         check_count("bytes of a mark's owner or key", owner.len().max(key.len()), 0, u16::MAX as usize)?;
         let mark = MarkView { owner, key, value };
@@ -282,12 +283,12 @@ impl Log {
         Ok(self.appended())
     }
 
-    /// A number that nobody else has.
+    /// A random number, unique for all purposes.
     pub fn random(&self) -> Result<u64, LogError> {
         random_id(&self.directory)
     }
 
-    /// Writes the tail. Everything below the position it gives is in the page cache and visible to readers. After a
+    /// Writes the tail. Everything below the position it returns is in the page cache and visible to readers. After a
     /// failure the tail is kept and nothing more is appended until a write succeeds.
     pub fn write(&mut self) -> Result<Position, LogError> {
         if self.stopped.load(Ordering::Relaxed) {
@@ -334,7 +335,7 @@ impl Log {
         self.active.segment.number().saturating_sub(1)
     }
 
-    /// Where the message with exactly that number lies, with those that follow it without a gap in the same segment, at
+    /// Finds the message with exactly that sequence, with those that follow it without a gap in the same segment, at
     /// most `count_max` in all; `None` when it is not stored, or not written yet.
     pub fn locate(&self, queue: QueueId, from: Sequence, count_max: usize) -> Result<Option<Located>, LogError> {
         if let Some(offsets) = self.active.index.find(queue, from) {
@@ -349,7 +350,7 @@ impl Log {
                 return Ok(Some(located));
             }
         }
-        // Anywhere else it is searched for by halves: a log may have thousands of segments.
+        // Elsewhere a binary search finds it: a log may have thousands of segments.
         match self.first_sealed(queue, from)? {
             Some((at, first)) if first == from => self.locate_in(at, queue, from, count_max),
             _ => Ok(None),
@@ -369,12 +370,12 @@ impl Log {
         Ok(self.located(&sealed.segment, Some(&sealed.lookup), from, offsets))
     }
 
-    /// What readers went on from since the last call, to be dropped after the lock.
+    /// Segments that readers left since the last call, to drop without the lock.
     pub fn take_passed(&mut self) -> Passed {
         self.recent.get_mut().take_passed()
     }
 
-    /// A sync of what is written, for a thread without the lock; `None` when all of it is synced.
+    /// A sync of the written records, for a thread without the lock; `None` when all are synced.
     pub fn begin_sync(&mut self) -> Option<SyncTicket> {
         self.ahead.sync_begins(self.written);
         (self.written > self.synced).then(|| SyncTicket {
@@ -387,7 +388,7 @@ impl Log {
         })
     }
 
-    /// Takes note of what a ticket synced.
+    /// Notes the position that a ticket synced.
     pub fn finish_sync(&mut self, position: Position) {
         if self.stopped.load(Ordering::SeqCst) {
             return;
@@ -395,7 +396,7 @@ impl Log {
         assert!(position <= self.written, "more is said to be synced than was written");
         let synced = self.synced.max(position);
         self.synced = synced;
-        // The sync of what ends where an empty segment does may have come before that one's header.
+        // A sync up to an empty segment may have come before that segment's header.
         let first_kept = self.sealed.partition_point(|sealed| sealed.end <= synced && sealed.segment.first() < synced);
         let first_kept = self.sealed.get(first_kept).map_or(self.active.segment.number(), |kept| kept.segment.number());
         self.unsynced.retain(|unsynced| unsynced.number >= first_kept);
@@ -406,14 +407,15 @@ impl Log {
         }
     }
 
-    /// Writes, syncs, and leaves a checkpoint at the end; what it removed is gone for good. Messages can still be located; nothing is appended any more.
+    /// Writes, syncs, and leaves a checkpoint at the end; its removals are durable. Messages can still be located;
+    /// nothing is appended any more.
     pub fn close(&mut self) -> Result<(), LogError> {
         if self.closed {
             return Ok(());
         }
         self.write()?;
         if self.written == self.folded {
-            // What died before the newest checkpoint goes with another one, and has not been brought to the disk.
+            // Messages that died before the newest checkpoint go with another one, and were not brought to the disk.
             self.append_epoch(false)?;
             self.write()?;
         }
@@ -425,14 +427,14 @@ impl Log {
         segment.seal();
         self.sealed.push(Sealed { segment, end: self.written, lookup: Lookup::Memory(Arc::new(index)) });
         self.end_compaction()?;
-        // A fold that is still under way holds what this one needs until it is done.
+        // A running fold holds everything that this one needs until it is done.
         self.folding = Arc::new(AtomicBool::new(false));
         if let Some(ticket) = self.ticket(self.sealed.len() - 1) {
             let folded = ticket.perform()?;
             self.finish_fold(folded).perform()?;
         }
-        // A dead segment that a failing power brought back, in part, would be damage to a start after a clean stop. A fold that
-        // is still under way syncs what it removes by itself.
+        // A dead segment that reappears in part after a power failure would look corrupt to a start after a clean stop.
+        // A fold that is still running syncs its own removals.
         self.holds.close();
         let names_synced = self.options.disk.sync_directory(&self.directory);
         names_synced.map_err(|error| LogError::io("sync", &self.directory, error))
@@ -520,7 +522,7 @@ impl Log {
         }
         segment.mark_used();
         self.recent.borrow_mut().note(segment, lookup);
-        // Mapped now, so that the bytes stay readable when the file goes; a failure is met again by whoever reads.
+        // Mapped now, so that the bytes stay readable when the file is removed; a reader meets a failure again.
         let _ = segment.map();
         Some(Located { segment: Arc::clone(segment), first, offsets })
     }
@@ -535,7 +537,7 @@ impl Log {
         Position(self.written.0 + self.tail.len() as u64)
     }
 
-    /// Where a record of that length will stand, with room reserved for it.
+    /// Reserves space for a record of that length; returns where it will be.
     #[inline]
     fn place(&mut self, length: usize, purpose: Purpose) -> Result<Stamp, LogError> {
         if self.closed {

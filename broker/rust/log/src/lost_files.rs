@@ -1,8 +1,8 @@
-//! The numbers of segment files that were gone when the log went on without their records.
+//! The numbers of segment files that were missing when the log went on without their records.
 //!
-//! What must stay true: such a number is not given again, and a file that has it and comes back after a checkpoint was made
-//! without it is set aside, never removed as one that died. Which numbers the files at the log's end had is not known, only
-//! how many there were at most.
+//! Invariants: such a number is not assigned again, and a file that has it and comes back after a checkpoint was made
+//! without it is renamed, never removed as dead. The numbers of the files at the log's end are unknown, only their
+//! maximum count is known.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::segment::segment_path;
 /// Numbers that missing files have, or may have.
 pub(crate) type Lost = RangeInclusive<u64>;
 
-/// The name of the file that remembers them: that of the first of them, and what it is.
+/// The name of the file that records them, after the first of them.
 pub(crate) fn lost_path(directory: &Path, first: u64) -> PathBuf {
     directory.join(format!("msgs.{first:010}.lost"))
 }
@@ -26,20 +26,20 @@ pub(crate) fn lost_path(directory: &Path, first: u64) -> PathBuf {
 /// The numbers between two segments, when records between them are missing.
 pub(crate) fn between(directory: &Path, after: u64, before: u64) -> Option<Lost> {
     let lost = after + 1..=before.saturating_sub(1);
-    // One that was set aside is there, under another name.
+    // A segment that was set aside exists under another name.
     let first = segment_path(directory, *lost.start());
     let is_aside = first.with_file_name(format!("{}.aside", name(&first))).exists();
     (!lost.is_empty() && !is_aside).then_some(lost)
 }
 
-/// The numbers that the files behind a segment may have had, when records up to a position are missing: every segment has
-/// its epoch's record at least.
+/// The numbers that the files after a segment may have had, when records up to a position are missing: every segment
+/// has its epoch's record at least.
 pub(crate) fn behind(after: u64, missing: (Position, Position)) -> Lost {
     let bytes = missing.1.0.saturating_sub(missing.0.0);
     after + 1..=after + 1 + bytes / EPOCH_BYTES as u64
 }
 
-/// What earlier starts remembered, in files of these names.
+/// Loads the numbers that earlier starts recorded, from files of these names.
 pub(crate) fn load(paths: &[PathBuf]) -> Result<Vec<Lost>, LogError> {
     let read = |path: &PathBuf| {
         let bytes = std::fs::read(path).map_err(|error| LogError::io("read", path, error))?;
@@ -49,7 +49,7 @@ pub(crate) fn load(paths: &[PathBuf]) -> Result<Vec<Lost>, LogError> {
     paths.iter().map(read).collect()
 }
 
-/// Remembers them. The name is on the disk before the next checkpoint is.
+/// Records them. The name is on the disk before the next checkpoint is.
 pub(crate) fn save(disk: &dyn Disk, directory: &Path, lost: &Lost) -> Result<(), LogError> {
     write_whole(disk, &lost_path(directory, *lost.start()), &lost.end().to_le_bytes())
 }

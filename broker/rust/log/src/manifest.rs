@@ -1,9 +1,9 @@
-//! Which rewritten segments stand for which positions. Drawn in `docs/format.md`, "Manifest".
+//! Which rewritten segments replace which positions. See `docs/format.md`, "Manifest".
 //!
-//! What must stay true: the file changes only by a rename, after everything it names is on the disk, and what it replaces
-//! goes only after the rename is. Without one every plain segment counts; with one, those that begin within a range of it
-//! do not. A copy beside it says the same and is renamed first; it counts while the file is gone or does not hold, and a
-//! start makes both the same again before it removes anything.
+//! Invariants: the file changes only by a rename, after everything it names is on the disk, and replaced files are
+//! removed only after the rename is on the disk. Without a manifest every plain segment counts; with one, plain
+//! segments that begin within a range of it do not. A copy beside it has the same content and is renamed first; it
+//! counts while the file is missing or corrupt, and a start makes both the same again before it removes anything.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ const MAGIC: &[u8; 8] = b"PNSTKMAN";
 const HEADER_BYTES: usize = 40;
 const ENTRY_BYTES: usize = 40;
 
-/// One rewritten segment and the positions it stands for.
+/// One rewritten segment and its positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) number: u64,
@@ -30,7 +30,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// What the manifest says of a segment that ends there; nothing of one that was not rewritten.
+    /// The manifest entry of a segment that ends there; `None` for one that was not rewritten.
     pub(crate) fn of(segment: &Segment, end: Position) -> Option<Entry> {
         segment.is_rewritten().then(|| Entry {
             number: segment.number(),
@@ -42,7 +42,7 @@ impl Entry {
     }
 }
 
-/// What the file says; entries ascend and do not overlap.
+/// Content of the file; entries ascend and do not overlap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Manifest {
     pub(crate) entries: Vec<Entry>,
@@ -65,13 +65,13 @@ impl Manifest {
         directory.join("manifest.copy.tmp")
     }
 
-    /// Reads it, or its copy when it does not hold; without both nothing is named.
+    /// Reads it, or its copy when it is corrupt; without both it is empty.
     pub(crate) fn load(directory: &Path, log_id: &mut Option<[u8; 16]>) -> Result<Manifest, LogError> {
         let found = match read(&Self::path(directory)) {
             Ok(Some(found)) => found,
             unread => match (unread, read(&Self::copy_path(directory))) {
                 (_, Ok(Some(copy))) if copy.1.names_all_of(directory)? => copy,
-                // Something was rewritten after the copy was made, which therefore does not say what counts.
+                // A rewrite came after the copy was made, so the copy is stale.
                 (Err(error), _) | (Ok(_), Err(error)) => return Err(error),
                 (Ok(_), Ok(Some(_))) => return Err(damaged(&Self::path(directory))),
                 (Ok(_), Ok(None)) => return Ok(Manifest::default()),
@@ -85,8 +85,8 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Writes the file or its copy again where it does not say the same as what was loaded. Nothing may be removed by it
-    /// before: the next start may find the other one alone.
+    /// Writes the file or its copy again where it differs from what was loaded. Remove nothing by it before: the next
+    /// start may find only the other one.
     pub(crate) fn mend(&self, disk: &dyn Disk, directory: &Path, log_id: Option<[u8; 16]>) -> Result<(), LogError> {
         unlink_if_there(disk, &Self::temporary_copy_path(directory))?;
         let Some(log_id) = log_id.filter(|_| *self != Manifest::default()) else { return Ok(()) };
@@ -99,19 +99,19 @@ impl Manifest {
         Self::publish(disk, directory)
     }
 
-    /// Whether no rewritten segment lies there that it does not name.
+    /// Whether every existing rewritten segment is in it.
     fn names_all_of(&self, directory: &Path) -> Result<bool, LogError> {
         let names = Names::list(directory)?;
         Ok(names.rewritten.iter().all(|&(number, edition)| self.names(number, edition)))
     }
 
-    /// The rewritten segment that stands for what a segment from that position on held.
+    /// The rewritten segment that replaces a segment from that position on.
     pub(crate) fn entry_at(&self, first: Position) -> Option<&Entry> {
         let after = self.entries.partition_point(|entry| entry.first <= first);
         after.checked_sub(1).and_then(|at| self.entries.get(at)).filter(|entry| first < entry.end)
     }
 
-    /// The same, where its file is there.
+    /// The same, where its file exists.
     pub(crate) fn replacement(&self, directory: &Path, first: Position) -> Option<&Entry> {
         self.entry_at(first).filter(|entry| rewritten_path(directory, entry.number, entry.edition).exists())
     }
@@ -127,7 +127,7 @@ impl Manifest {
         write_whole(disk, &Self::temporary_path(directory), &bytes)
     }
 
-    /// Gives what [`Manifest::prepare`] wrote its names; when this fails nobody knows which one a start will find.
+    /// Renames the files of [`Manifest::prepare`]; when this fails it is unknown which one a start will find.
     pub(crate) fn publish(disk: &dyn Disk, directory: &Path) -> Result<(), LogError> {
         let copy = (Self::temporary_copy_path(directory), Self::copy_path(directory));
         for (temporary, path) in [copy, (Self::temporary_path(directory), Self::path(directory))] {
@@ -136,14 +136,14 @@ impl Manifest {
         disk.sync_directory(directory).map_err(|error| LogError::io("sync", directory, error))
     }
 
-    /// Removes what [`Manifest::prepare`] wrote.
+    /// Removes the files of [`Manifest::prepare`].
     pub(crate) fn abandon(disk: &dyn Disk, directory: &Path) -> Result<(), LogError> {
         unlink_if_there(disk, &Self::temporary_copy_path(directory))?;
         unlink_if_there(disk, &Self::temporary_path(directory))
     }
 }
 
-/// What a file says; nothing when it is not there. Bytes that cannot be read do not hold.
+/// Reads a file; `None` when it does not exist. Unreadable bytes are corrupt.
 fn read(path: &Path) -> Result<Option<([u8; 16], Manifest)>, LogError> {
     match std::fs::read(path) {
         Ok(bytes) => decode(&bytes, path).map(Some),

@@ -1,8 +1,8 @@
 //! Read-only maps of files: the crate's only `unsafe`.
 //!
-//! What must stay true: a file is never made shorter while it is mapped (a log creates its files at their full size and
-//! only ever unlinks them), and nobody reads bytes that are still being written (readers stay below a segment's end,
-//! which moves only after the write returned).
+//! Invariants: a file is never truncated while it is mapped (a log creates its files at their full size and only ever
+//! unlinks them), and bytes that are still being written are not read (readers stay below a segment's end, which moves
+//! only after the write returned).
 
 use std::fs::File;
 use std::io;
@@ -18,8 +18,8 @@ pub(crate) struct Map {
 
 impl Map {
     pub(crate) fn of(file: &File) -> io::Result<Map> {
-        // SAFETY: the log's files keep their size while they live, and bytes below a segment's end never change; bytes
-        // above it are not read (see the module's head). A file shortened by another program is outside what can be held.
+        // SAFETY: the log's files keep their size while they exist, and bytes below a segment's end never change; bytes
+        // above it are not read (see the module's head). A file truncated by another program is out of scope.
         let map = unsafe { MmapOptions::new().map(file)? };
         Ok(Map { map })
     }
@@ -28,23 +28,24 @@ impl Map {
         &self.map
     }
 
-    /// Whether all pages of a range are in the page cache, so that reading them blocks nobody. `false` when nobody knows.
+    /// Whether all pages of a range are in the page cache, so that reading them does not block. `false` when unknown.
     pub(crate) fn is_resident(&self, offset: usize, len: usize) -> bool {
         let Some(range) = offset.checked_add(len).and_then(|end| self.map.get(offset..end)) else { return false };
         let page_bytes = rustix::param::page_size();
         let inside = range.as_ptr() as usize % page_bytes;
         let start = range.as_ptr().wrapping_sub(inside);
         let mut pages = vec![0_u8; (inside + len).div_ceil(page_bytes)];
-        // SAFETY: `start` is the page that the range begins in and lies in the map, which begins at a page; the call only
-        // looks at the pages from there to the range's end and writes one byte for each of them, which `pages` has.
+        // SAFETY: `start` is the page that the range begins in and is in the map, which begins at a page; the call only
+        // reads the state of the pages from there to the range's end and writes one byte for each of them, which
+        // `pages` has.
         let result = unsafe { libc::mincore(start.cast_mut().cast(), inside + len, pages.as_mut_ptr()) };
         result == 0 && pages.iter().all(|page| page & 1 == 1)
     }
 
-    /// Takes the pages of a range out of this process's memory; whoever touches them again finds the same bytes.
+    /// Takes the pages of a range out of this process's memory; the next access finds the same bytes.
     pub(crate) fn release(&self, offset: usize, len: usize) {
-        // A page in vain does no harm, so neither does a failure.
-        // SAFETY: the map is of a file and only for reading: a page that is dropped is read from the file again.
+        // A needless page is harmless, so a failure is too. SAFETY: the map is of a file and only for reading: a
+        // dropped page is read from the file again.
         let _ = unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, offset, len) };
     }
 
@@ -58,7 +59,7 @@ impl Map {
     }
 }
 
-/// Whether an error is what the kernel says of sectors that the disk does not give back; all else may pass.
+/// Whether an error is the kernel's for unreadable sectors; any other may be temporary.
 pub(crate) fn is_bad_sector(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(errno, Some(Errno::FAULT | Errno::IO | Errno::HWPOISON))

@@ -1,9 +1,9 @@
-//! Who keeps what under marks: offsets of a stream's groups, leases on a queue's messages, ids of named producers, how far each
-//! of those came, how far a queue's messages went out, what was decided last about a stage, and which queues have a log of their
-//! own. Drawn in `docs/format.md`, "mark".
+//! The owners of marks: offsets of a stream's groups, leases on a queue's messages, ids and progress of named
+//! producers, how far a queue's messages were delivered, the last decision about a stage, and which queues have a log
+//! of their own. See `docs/format.md`, "mark".
 //!
-//! What must stay true: owners differ in their first byte, so that no two of them ever meet. What the values are good for is
-//! not known here.
+//! Invariant: owners differ in their first byte, so that no two of them collide. This module does not know what the
+//! values mean.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub fn owner_of_groups(queue: QueueId) -> [u8; 5] {
     owner_of(GROUPS, queue)
 }
 
-/// The queue whose groups an owner stands for.
+/// The queue of an owner of groups.
 #[must_use]
 pub fn queue_of_groups(owner: &[u8]) -> Option<QueueId> {
     queue_of(GROUPS, owner)
@@ -42,7 +42,7 @@ pub fn owner_of_leases(queue: QueueId) -> [u8; 5] {
     owner_of(LEASES, queue)
 }
 
-/// The queue whose leases an owner stands for.
+/// The queue of an owner of leases.
 #[must_use]
 pub fn queue_of_leases(owner: &[u8]) -> Option<QueueId> {
     queue_of(LEASES, owner)
@@ -54,19 +54,19 @@ pub fn owner_of_stage(queue: QueueId) -> [u8; 5] {
     owner_of(STAGE, queue)
 }
 
-/// The stage that an owner stands for.
+/// The stage of an owner.
 #[must_use]
 pub fn queue_of_stage(owner: &[u8]) -> Option<QueueId> {
     queue_of(STAGE, owner)
 }
 
-/// The owner of how far a queue's messages went out, whose key is empty.
+/// The owner of a queue's delivery position, whose key is empty.
 #[must_use]
 pub fn owner_of_deliveries(queue: QueueId) -> [u8; 5] {
     owner_of(DELIVERIES, queue)
 }
 
-/// The queue whose deliveries an owner stands for.
+/// The queue of an owner of deliveries.
 #[must_use]
 pub fn queue_of_deliveries(owner: &[u8]) -> Option<QueueId> {
     queue_of(DELIVERIES, owner)
@@ -78,7 +78,7 @@ pub fn owner_of_own_log(queue: QueueId) -> [u8; 5] {
     owner_of(OWN_LOG, queue)
 }
 
-/// The queue with a log of its own that an owner stands for.
+/// The queue with a log of its own of an owner.
 #[must_use]
 pub fn queue_of_own_log(owner: &[u8]) -> Option<QueueId> {
     queue_of(OWN_LOG, owner)
@@ -94,7 +94,7 @@ fn queue_of(wanted: u8, owner: &[u8]) -> Option<QueueId> {
     (kind == wanted).then(|| QueueId(u32::from_le_bytes([a, b, c, d])))
 }
 
-/// The owner of the highest number of a producer.
+/// The owner of the highest sequence of a producer.
 #[must_use]
 pub fn owner_of_producer(id: u64) -> [u8; 9] {
     let mut owner = [PRODUCER; 9];
@@ -103,14 +103,14 @@ pub fn owner_of_producer(id: u64) -> [u8; 9] {
     owner
 }
 
-/// A producer's id and its highest number; nothing instead of a number forgets the producer.
+/// A producer's id and its highest sequence; `None` instead of a sequence removes the producer.
 pub(crate) fn producer_in(owner: &[u8], value: &[u8]) -> Option<(u64, Option<u64>)> {
     let (&kind, id) = owner.split_first().filter(|(_, id)| id.len() == 8)?;
     let highest = (value.len() == 8).then(|| le_u64(value));
     (kind == PRODUCER && (highest.is_some() || value.is_empty())).then(|| (le_u64(id), highest))
 }
 
-/// What is kept for a queue goes with it.
+/// Removes the marks of a queue.
 pub(crate) fn forget_queue(marks: &mut Marks, queue: QueueId) {
     let owners = [owner_of_groups, owner_of_leases, owner_of_stage, owner_of_deliveries];
     for owner in owners.map(|owner| owner(queue)) {

@@ -13,10 +13,10 @@ pub(crate) struct Names {
     /// The files of directories.
     pub(crate) indexes: Vec<PathBuf>,
     pub(crate) checkpoints: Vec<u64>,
-    /// What earlier starts remembered of files that were gone.
+    /// Files in which earlier starts recorded missing segments.
     pub(crate) lost: Vec<PathBuf>,
     pub(crate) temporary: Vec<PathBuf>,
-    /// The highest number of any segment, also of one that was rewritten, removed but for its directory, or set aside.
+    /// The highest number of any segment, including those rewritten, set aside, or removed with their directory left.
     pub(crate) highest: u64,
 }
 

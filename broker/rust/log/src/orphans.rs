@@ -1,7 +1,7 @@
-//! Index files that no segment has: a process that died between removing a segment and its index leaves one.
+//! Index files without a segment: a process that died between removing a segment and its index leaves one.
 //!
-//! What must stay true: an index goes only when its segment is not there under any name that a start reads, and is not
-//! missed either: one that is missed may be put back, and its index says that messages in it lived.
+//! Invariants: an index is removed only when its segment exists under no name that a start reads, and is not missing
+//! either: a missing one may be put back, and its index says that it had live messages.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ use crate::error::LogError;
 use crate::live_segments::LiveSegment;
 use crate::names::Names;
 
-/// Removes them at the end of a start, when what was replaced and what lies after the log's end is gone. `gone` are the
-/// segments that the start misses. Returns the names of the files.
+/// Removes them at the end of a start, when replaced segments and those after the log's end are gone. `gone` are the
+/// missing segments. Returns the names of the files.
 pub(crate) fn remove_orphans(
     disk: &dyn Disk,
     directory: &Path,

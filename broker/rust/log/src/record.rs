@@ -1,8 +1,8 @@
-//! Records as bytes: how each kind is read back and checked. Drawn in `docs/format.md`, "Records".
+//! Decoding of records and their checks. See `docs/format.md`, "Records".
 //!
-//! What must stay true: no bytes, however hostile, make decoding panic or read past them, and every bit of a record is
-//! under one of its two checksums. The head's checksum starts from the segment's random id, so that bytes of an earlier
-//! life of a file are not records. This module knows nothing of files.
+//! Invariants: no bytes, however hostile, make decoding panic or read past them, and every bit of a record is under one
+//! of its two checksums. The head's checksum starts from the segment's random id, so that bytes of an earlier use of a
+//! file are not records. This module knows nothing of files.
 
 use std::num::NonZeroU64;
 
@@ -12,7 +12,7 @@ use penstock_queue::{QueueId, Sequence, SequenceRange};
 pub const HEADER_BYTES: usize = 24;
 /// The largest record: far above any message a broker takes, far below what a u32 offset reaches.
 pub const RECORD_BYTES_MAX: u64 = 1 << 30;
-/// The most queues one message record names; a message for more is stored again.
+/// The most queues that one message record names; a message for more is stored again.
 pub const TARGETS_MAX: usize = 1024;
 /// The most ranges one settle record holds; longer settlements become several records.
 pub const RANGES_MAX: usize = 16 * 1024;
@@ -38,32 +38,32 @@ pub(crate) const MESSAGE_FIXED_BYTES: usize = 10;
 pub(crate) const TARGET_BYTES: usize = 12;
 /// The head of a message for one queue, without optional parts.
 pub(crate) const ONE_TARGET_BYTES: usize = HEADER_BYTES + MESSAGE_FIXED_BYTES + TARGET_BYTES;
-/// Where the checksum of a head stands in it.
+/// Position of the checksum in a head.
 const CRC_AT: usize = 20;
 const CRC_BYTES: usize = HEADER_BYTES - CRC_AT;
-/// Parts of no more bytes together are put side by side for their checksum.
+/// Parts of at most this size together are copied side by side for their checksum.
 const GATHERED_BYTES_MAX: usize = 128;
 pub(crate) const RANGE_BYTES: usize = 16;
 
-/// A record's place in the log, counted in bytes over all segments.
+/// A record's position in the log, counted in bytes over all segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub u64);
 
-/// One queue that a message goes to, and the number it has there.
+/// One queue that a message goes to, and its sequence there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     pub queue: QueueId,
     pub sequence: Sequence,
 }
 
-/// Who published a message, and the number that it has there. The epoch between the two is reserved.
+/// The producer of a message, and its sequence there. The epoch between the two is reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Producer {
     pub id: NonZeroU64,
     pub sequence: u64,
 }
 
-/// What became of settled messages. A requeued one stays in its queue and counts one delivery more.
+/// Outcome of settled messages. A requeued one stays in its queue and counts one delivery more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Ack,
@@ -125,7 +125,7 @@ pub struct Decoded<'a> {
     pub record: Record<'a>,
 }
 
-/// What a record says.
+/// Content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
     Message(MessageView<'a>),
@@ -135,7 +135,7 @@ pub enum Record<'a> {
     Epoch { epoch: u64, raise: bool },
 }
 
-/// A stored message. Getting one checks bounds only; [`MessageView::verify`] checks the checksums.
+/// A stored message. Making one checks bounds only; [`MessageView::verify`] checks the checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageView<'a> {
     pub stored_at_ms: u64,
@@ -157,7 +157,7 @@ impl<'a> MessageView<'a> {
         targets_in(self.targets)
     }
 
-    /// Where its record says that it stands.
+    /// The position in its record.
     pub(crate) fn position(&self) -> Position {
         Position(self.bytes.get(8..16).map_or(0, le_u64))
     }
@@ -168,7 +168,7 @@ impl<'a> MessageView<'a> {
         RawMessage { fixed, optional: head.get(self.targets.len()..).unwrap_or_default(), payload }
     }
 
-    /// Whether both checksums hold.
+    /// Whether both checksums match.
     pub fn verify(&self) -> Result<(), DecodeError> {
         let head_bytes = self.head_bytes as usize;
         verify_head(self.bytes, head_bytes, self.seed)?;
@@ -182,7 +182,7 @@ impl<'a> MessageView<'a> {
 pub(crate) struct RawMessage<'a> {
     /// The header, and the head up to the targets.
     pub(crate) fixed: &'a [u8],
-    /// What the flags announce.
+    /// Parts that the flags announce.
     pub(crate) optional: &'a [u8],
     pub(crate) payload: &'a [u8],
 }
@@ -198,7 +198,7 @@ pub struct SettleView<'a> {
 }
 
 impl<'a> SettleView<'a> {
-    /// The ranges; those whose end lies below their start are passed over.
+    /// The ranges; a range with its end below its start is skipped.
     pub fn ranges(&self) -> impl Iterator<Item = SequenceRange> + use<'a> {
         self.ranges.chunks_exact(RANGE_BYTES).filter_map(|range| {
             let (first, last) = range.split_at(8);
@@ -245,8 +245,8 @@ pub(crate) fn decode_with(bytes: &[u8], seed: u32, check_head: bool) -> Result<D
     Ok(Decoded { position, length, record: headed(record, kind, count)? })
 }
 
-/// The message that begins these bytes, of which only bounds are checked; `None` when a record of another kind does. A reader
-/// comes here for each message: nothing is made that it does not use.
+/// The message that begins these bytes, of which only bounds are checked; `None` for a record of another kind. Readers
+/// call this for each message, so it makes nothing that they do not use.
 #[inline]
 pub(crate) fn message_at(bytes: &[u8], seed: u32) -> Result<Option<MessageView<'_>>, DecodeError> {
     let Framed { record, kind, flags, count, .. } = Framed::read(bytes)?;
@@ -280,7 +280,7 @@ impl<'a> Framed<'a> {
     }
 }
 
-/// What folding needs of a message: its targets and its body's size.
+/// The parts of a message that folding needs: its targets and its body's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outline<'a> {
     pub(crate) length: u32,
@@ -290,7 +290,7 @@ pub(crate) struct Outline<'a> {
 }
 
 impl<'a> Outline<'a> {
-    /// Whether the checksum of the head holds, and the record ends within these bytes that it was read from.
+    /// Whether the checksum of the head matches, and the record ends within these bytes that it was read from.
     #[inline]
     pub(crate) fn holds(&self, bytes: &[u8], seed: u32) -> bool {
         let head_bytes = HEADER_BYTES + MESSAGE_FIXED_BYTES + self.targets.len();
@@ -302,7 +302,8 @@ impl<'a> Outline<'a> {
     }
 }
 
-/// The outline of a message without flags: folding reads every record of a log, and nearly all are such. `None` for all others, which [`decode_with`] reads.
+/// The outline of a message without flags: folding reads every record of a log, and nearly all are of this kind. `None`
+/// for all others, which [`decode_with`] reads.
 pub(crate) fn outline(bytes: &[u8]) -> Option<Outline<'_>> {
     let fixed: &[u8; HEADER_BYTES + MESSAGE_FIXED_BYTES] = bytes.first_chunk()?;
     if fixed[4..6] != [KIND_MESSAGE, 0] {
@@ -330,7 +331,7 @@ pub(crate) fn head_crc(record: &[u8], head_bytes: usize, seed: u32) -> u32 {
     if head_bytes == ONE_TARGET_BYTES
         && let Some(head) = record.first_chunk::<ONE_TARGET_BYTES>()
     {
-        // Nearly every head. Parts of a known length are moved by a few instructions.
+        // Nearly every head takes this path. Parts of a known length are moved by a few instructions.
         let mut gathered = Gathered([0; ONE_TARGET_BYTES - CRC_BYTES]);
         gathered.0[..CRC_AT].copy_from_slice(&head[..CRC_AT]);
         gathered.0[CRC_AT..].copy_from_slice(&head[HEADER_BYTES..]);
@@ -339,7 +340,7 @@ pub(crate) fn head_crc(record: &[u8], head_bytes: usize, seed: u32) -> u32 {
     crc_of(seed, [record.get(..CRC_AT).unwrap_or_default(), record.get(HEADER_BYTES..head_bytes).unwrap_or_default()])
 }
 
-/// Small inputs are gathered here first: one pass over aligned words takes a third of the time of several over odd bytes.
+/// A buffer for small inputs: one pass over aligned words takes a third of the time of several over odd bytes.
 #[repr(align(8))]
 struct Gathered<const N: usize>([u8; N]);
 
@@ -402,7 +403,7 @@ fn message_in(record: &[u8], flags: u8, count: usize, seed: u32) -> Result<Messa
     })
 }
 
-/// The key and the producer. Nothing acts on what comes after them yet; it is passed over so that what follows is found.
+/// The key and the producer. Later parts have no use yet; they are skipped to find what follows.
 fn optional_in<'a>(head: &mut Fields<'a>, flags: u8) -> Result<(Option<&'a [u8]>, Option<Producer>), DecodeError> {
     let (mut key, mut producer) = (None, None);
     if flags & FLAG_KEY != 0 {
@@ -457,7 +458,7 @@ fn headed(record: &[u8], kind: u8, count: usize) -> Result<Record<'_>, DecodeErr
     if head.0.is_empty() { Ok(found) } else { Err(DecodeError::Fields) }
 }
 
-/// What is left of a head.
+/// The remaining bytes of a head.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {

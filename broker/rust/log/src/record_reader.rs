@@ -1,7 +1,7 @@
 //! Reading single records of a sealed segment from its file, a window at a time: nothing is mapped, so nothing of the
 //! segment stays in this process's memory, and a sector that cannot be read is an error.
 //!
-//! What must stay true: the file stays open, so that its bytes can be read after it was removed.
+//! Invariant: the file stays open, so that its bytes can be read after it was removed.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,10 +13,10 @@ use crate::error::{Damage, LogError};
 use crate::record::{HEADER_BYTES, MessageView, le_u32};
 use crate::segment::Segment;
 
-/// Neighbouring records come with one read; more would mostly be read in vain where little lives.
+/// Adjacent records come with one read; a larger window would mostly be wasted where few messages are live.
 const WINDOW_BYTES: usize = 16 << 10;
 
-/// See the module.
+/// Reader of single records; see the module.
 #[derive(Debug)]
 pub(crate) struct RecordReader {
     segment: Arc<Segment>,
@@ -36,7 +36,7 @@ impl RecordReader {
         &self.segment
     }
 
-    /// The message at `offset` once its place and both its checksums were found to hold. Blocks.
+    /// The message at `offset` after checks of its position and both its checksums. Blocks.
     pub(crate) fn message(&mut self, offset: u32) -> Result<MessageView<'_>, LogError> {
         let length = self.bytes(offset, HEADER_BYTES)?.first_chunk::<4>().map_or(0, |length| le_u32(length));
         let segment = Arc::clone(&self.segment);
@@ -52,7 +52,7 @@ impl RecordReader {
         if begin.saturating_add(length) <= self.window.len() {
             return Ok(self.window.get(begin..begin + length).unwrap_or_default());
         }
-        // One large record does not keep its memory.
+        // The memory of one large record is not kept.
         self.window.clear();
         self.window.shrink_to(WINDOW_BYTES);
         self.window.resize(length.max(WINDOW_BYTES).min(left), 0);

@@ -1,9 +1,9 @@
-//! Starting from what the directory holds: the newest whole checkpoint, and the fold of the records after it.
+//! Starting from a directory: the newest whole checkpoint, and the fold of the records after it.
 //!
-//! What must stay true: what cannot be read below `synced` is passed over, reported with its place, and never deleted;
-//! above it the log ends at the first bad record, and segments after that are set aside. While the page cache is known to
-//! be that of the last writer, records arrived in order: one behind a bad record proves corruption, not a torn tail. No old
-//! segment is written to.
+//! Invariants: unreadable records below `synced` are skipped, reported with their place, and never deleted; above it
+//! the log ends at the first bad record, and segments after that are set aside. While the page cache is known to be
+//! that of the last writer, records arrived in order: a record after a bad one proves corruption, not a torn tail. No
+//! old segment is written to.
 
 mod gaps;
 mod headers;
@@ -34,15 +34,15 @@ use crate::segment::{
 };
 use crate::sync::SyncedFile;
 
-/// Each makes the next start skip more numbers.
+/// Each makes the next start skip more sequences.
 const MISSED_STARTS_MAX: u64 = 64;
 
-/// What a start had to do.
+/// Work that a start did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     pub bytes_read: u64,
     pub records: u64,
-    /// What was begun and never became whole: at most this many bytes, none of them confirmed as synced, are not served.
+    /// Incomplete records: at most this many bytes, none of them confirmed as synced, are not served.
     pub torn_bytes: u64,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Sealed {
     pub(crate) lookup: Lookup,
 }
 
-/// What was found; `state` stands at the log's end.
+/// Result of recovery; `state` is at the log's end.
 pub(crate) struct Recovered {
     pub(crate) log_id: Option<[u8; 16]>,
     pub(crate) state: FoldState,
@@ -66,20 +66,20 @@ pub(crate) struct Recovered {
     pub(crate) quarantined: Vec<Quarantined>,
     pub(crate) set_aside: Vec<String>,
     pub(crate) removed_indexes: Vec<String>,
-    /// Segments that the checkpoint counts on and that are not among `sealed`.
+    /// Segments that the checkpoint depends on and that are not among `sealed`.
     pub(crate) gone: Vec<LiveSegment>,
     /// Their entries in the manifest, by which a segment that is put back is served again.
     pub(crate) gone_entries: Vec<Entry>,
-    /// Records after the checkpoint are missing: numbers may have been given that nothing tells of.
+    /// Records after the checkpoint are missing: sequences may have been assigned without a trace.
     pub(crate) has_lost: bool,
-    /// How many starts, of which nothing could be read, may have raised where numbers are missing.
+    /// How many unreadable starts may have raised in the missing part.
     pub(crate) missed_starts: u64,
-    /// The files that remember which segments were gone.
+    /// The files that record missing segments.
     pub(crate) lost: Vec<PathBuf>,
 }
 
-/// Reads the directory up to the log's end and syncs what lies past `synced`. `keeps_order` says that the page cache was not
-/// lost since the last write, so that no byte is there without all that were written before it.
+/// Reads the directory up to the log's end and syncs the part past `synced`. `keeps_order` says that the page cache was
+/// not lost since the last write, so that every byte implies all bytes written before it.
 pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> Result<Recovered, LogError> {
     let names = Names::list(directory)?;
     for path in &names.temporary {
@@ -114,7 +114,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     let Reader { sealed, state, quarantined, .. } = &reader;
     let gone = find_gone(directory, &checkpoints.live, &unnamed, sealed, state, quarantined)?;
     let is_missed = |one: &LiveSegment| gone.iter().any(|(missed, _)| missed == one);
-    // Every message that lives is in another segment.
+    // Every live message is in another segment.
     let leftovers = unnamed.iter().filter(|one| !is_missed(one)).map(|one| one.path(directory));
     reader.remove_all(leftovers.collect())?;
     reader.lost.iter().try_for_each(|lost| lost_files::save(disk, directory, lost))?;
@@ -128,7 +128,8 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     };
     let gone_entries = manifest.entries.iter().filter(is_gone).copied().collect();
     let removed_indexes = remove_orphans(disk, directory, &names, &gone)?;
-    // Rewritten ones keep the numbers of what they stand for: numbers ascend along the log. One that is gone may be put back.
+    // Rewritten ones keep the numbers of those that they replace: numbers ascend along the log. A missing one may be
+    // put back.
     let last = gone.iter().map(|one| one.number).fold(names.highest, u64::max);
     let last = lost_before.iter().chain(&lost).map(|lost| *lost.end()).fold(last, u64::max);
     let lost = names.lost.into_iter().chain(lost.iter().map(|lost| lost_files::lost_path(directory, *lost.start())));
@@ -151,19 +152,19 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     })
 }
 
-/// Goes over the segments in order.
+/// Reads the segments in order.
 struct Reader<'a> {
     directory: &'a Path,
     disk: &'a dyn Disk,
     keeps_order: bool,
     state: FoldState,
-    /// Where the checkpoint stands.
+    /// Position of the checkpoint.
     floor: Position,
     /// The segments that it lists.
     live: &'a [LiveSegment],
     /// The numbers of the plain segment files.
     numbers: &'a [u64],
-    /// The numbers of files that were gone at earlier starts, and at this one.
+    /// The numbers of files that were missing at earlier starts, and at this one.
     lost_before: Vec<Lost>,
     lost: Vec<Lost>,
     synced: Position,
@@ -172,21 +173,22 @@ struct Reader<'a> {
     quarantined: Vec<Quarantined>,
     set_aside: Vec<String>,
     has_lost: bool,
-    /// Whether an earlier start raised: what it missed may be there again, and settled in it and once more since.
+    /// Whether an earlier start raised: segments that it missed may be back, and messages may be settled in them and
+    /// again since.
     has_raised: bool,
     /// Starts whose records are missing.
     missed_starts: u64,
     /// Whether the log's end was found: later segments are set aside.
     ended: bool,
-    /// Whether a segment after the end lost its name.
+    /// Whether a segment after the end was renamed.
     has_moved: bool,
-    /// Whether a file was quarantined for want of a header: it says already why positions are missing.
+    /// Whether a file was quarantined for its missing header: that already explains why positions are missing.
     has_headless: bool,
     /// Whether a segment was written again.
     has_written: bool,
 }
 
-/// How far a walk came, and what it had to pass over.
+/// How far a walk came, and what it had to skip.
 struct Walked {
     index: MemoryIndex,
     end: Position,
@@ -228,7 +230,7 @@ impl<'a> Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads what is in the plain segments and in the rewritten ones between them.
+    /// Reads the plain segments and the rewritten ones between them.
     fn read_in_order(
         &mut self,
         headers: Vec<Found>,
@@ -250,7 +252,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A log is closed without segments when nothing in it lives, and only then.
+    /// A log is closed without segments only when it has no live message.
     fn check_segments(&self, names: &Names) -> Result<(), LogError> {
         let is_empty = names.segments.is_empty() && self.sealed.is_empty();
         if is_empty && self.state.queues.values().any(|queue| queue.count > 0) {
@@ -259,7 +261,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A segment that the manifest names. One that is not there was dead when a checkpoint was made.
+    /// Reads a segment that the manifest names. A missing one was dead when a checkpoint was made.
     fn read_rewritten(&mut self, entry: &Entry, log_id: Option<[u8; 16]>) -> Result<(), LogError> {
         let Some((segment, is_readable)) = rewritten_segment(self.directory, entry, log_id)? else { return Ok(()) };
         if !is_readable {
@@ -282,8 +284,8 @@ impl Reader<'_> {
         segment.seal();
         segment.set_readable(limit.map_or(segment.bytes(), |limit| segment.offset_of(limit)));
         if segment.first() < self.floor {
-            // Checkpoints stand at ends of segments, so all of it is covered; what followed it may have been dead and is
-            // missing then.
+            // Checkpoints are at ends of segments, so all of it is covered; segments after it may be missing because
+            // they were dead.
             let end = limit.map_or(self.floor, |limit| limit.min(self.floor));
             segment.set_readable(segment.offset_of(end));
             return self.read_below(segment, end);
@@ -297,19 +299,19 @@ impl Reader<'_> {
         self.read_above(segment, header, limit)
     }
 
-    /// A segment that the checkpoint covers: only its directory is needed.
+    /// Reads a segment that the checkpoint covers: only its directory is needed.
     fn read_below(&mut self, segment: Segment, end: Position) -> Result<(), LogError> {
         if let Some(lookup) = self.directory_file(&segment)? {
             self.push(segment, end, lookup);
             return Ok(());
         }
-        // Without a directory it was dead when the checkpoint was made, unless somebody removed the file.
+        // Without a directory it was dead when the checkpoint was made, unless the file was deleted.
         let contents = self.contents(&segment)?;
         let walked = self.walk(&segment, &contents, end, None);
         let lookup = Lookup::Memory(Arc::new(walked.index));
         let is_live = lookup.any_run(|queue, first, count| self.state.has_live(queue, first, count))?;
         if !is_live && self.lost_before.iter().any(|lost| lost.contains(&segment.number())) {
-            // It was put back when its numbers had been given up.
+            // It was put back after its numbers had been given up.
             return self.set_aside(segment.number());
         }
         if is_live {
@@ -319,7 +321,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A segment with records after the checkpoint.
+    /// Reads a segment with records after the checkpoint.
     fn read_above(&mut self, segment: Segment, header: SegmentHeader, limit: Option<Position>) -> Result<(), LogError> {
         let owed = match limit {
             // The next segment was begun after all of this one was written.
@@ -338,7 +340,7 @@ impl Reader<'_> {
         }
         segment.set_readable(at);
         if walked.end > self.synced || segment.first() >= self.synced {
-            // The torn tail too: nothing is thrown away.
+            // Including the torn tail: nothing is thrown away.
             write_again(self.disk, &segment, &header, &contents)?;
             self.has_written = true;
         }
@@ -355,8 +357,8 @@ impl Reader<'_> {
         Ok(directory.is_usable()?.then(|| Lookup::File(Arc::new(directory))))
     }
 
-    /// Indexes the records up to the torn tail, which begins with a bad one at or above `owed`, and passes over what is bad
-    /// before it. With the epoch in which the segment was begun, those above the state's position are folded.
+    /// Indexes the records up to the torn tail, which begins with a bad one at or above `owed`, and skips bad ones
+    /// before it. With the epoch in which the segment was begun, records above the state's position are folded.
     fn walk(&mut self, segment: &Segment, contents: &Contents, owed: Position, fold: Option<u64>) -> Walked {
         let mut walked = Walked { index: MemoryIndex::default(), end: owed, damaged: Vec::new() };
         // Records of a rewritten one keep their positions: its end is that of its file.
@@ -380,12 +382,12 @@ impl Reader<'_> {
                     }
                     self.take_in(&mut walked, offset, &decoded, fold.map(|_| end));
                     if contents.is_bad(at, walk.offset()) {
-                        // Its head is whole: who reads it meets the rest.
+                        // Its head is whole: a reader detects the rest.
                         walked.damaged.push(self.found_bad(segment, contents, at, Damage::Unreadable));
                     }
                 }
                 Err(error) => {
-                    // A write that was cut short leaves no sector that cannot be read.
+                    // A write that was cut short leaves no unreadable sector.
                     let is_bad = contents.is_bad(at, contents.claimed_end(at));
                     let goes_on = (is_owed || self.keeps_order || is_bad) && walk.resume();
                     if !is_owed && !goes_on {
@@ -393,7 +395,7 @@ impl Reader<'_> {
                         return walked;
                     }
                     if !goes_on && error == DecodeError::End && self.has_headless {
-                        // What is missing after its end was in that file.
+                        // The records after its end were in that file.
                         self.has_lost |= fold.is_some();
                         return walked;
                     }
@@ -410,7 +412,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What is said of a record that cannot be read.
+    /// The report of a record that cannot be read.
     fn found_bad(&self, segment: &Segment, contents: &Contents, at: u64, why: Damage) -> Quarantined {
         let mut found = Quarantined::new(segment, at, why);
         let queues = known_targets(contents.from(at), segment.seed(), &self.state);
@@ -425,7 +427,7 @@ impl Reader<'_> {
             for target in message.targets() {
                 walked.index.push(target, offset, message.body.len() as u64);
                 let next = self.state.queues.get(&target.queue).map_or(target.sequence, |queue| queue.next);
-                // Numbers are missing: after damage, this queue is one of those that it concerns.
+                // Sequences are missing: after corruption, this queue is among those affected.
                 if end.is_some()
                     && next < target.sequence
                     && let Some(damaged) = walked.damaged.last_mut()
@@ -442,14 +444,14 @@ impl Reader<'_> {
         }
     }
 
-    /// Remembers that no record can be read at an offset.
+    /// Records that no record can be read at an offset.
     fn note_lost(&mut self, (found, at): (Quarantined, u64), fold: Option<u64>, damaged: &mut Vec<Quarantined>) {
         damaged.push(found);
         let Some(epoch) = fold else { return };
         self.has_lost = true;
         if at == SEGMENT_HEADER_BYTES && epoch > self.state.epoch {
-            // Every epoch begins a segment with its record, so that one may be what is lost. Raising once too often only
-            // skips numbers.
+            // Every epoch begins a segment with its record, so that one may be lost. A needless raise only skips
+            // sequences.
             let end = self.state.position;
             self.state.apply(&Record::Epoch { epoch, raise: true }, end);
         }
@@ -460,12 +462,12 @@ impl Reader<'_> {
         if !self.quarantined.iter().any(|one| one.file == file) {
             self.quarantined.extend(marked(self.directory, &file));
         }
-        // The map was for reading it now; whoever delivers from it maps it again.
+        // The map was for reading it now; a delivery maps it again.
         self.sealed.push(Sealed { segment: Arc::new(segment.unmapped()), end, lookup });
     }
 
-    /// Segments after the end must not come back once another one stands in their place: a start that found both would take
-    /// what was never synced for damage.
+    /// Segments after the end must not come back once another one has their positions: a start that found both would
+    /// report unsynced records as corruption.
     fn sync_names(&self) -> Result<(), LogError> {
         if !self.has_written && !self.has_moved {
             return Ok(());
@@ -477,7 +479,7 @@ impl Reader<'_> {
         self.disk.sync_directory(self.directory).map_err(|error| LogError::io("sync", self.directory, error))
     }
 
-    /// A damaged one is set aside instead.
+    /// A corrupt one is set aside instead.
     fn unlink_with_directory(&self, path: PathBuf) -> Result<(), LogError> {
         let mark = damaged_path(&path);
         if mark.exists() && path.exists() {

@@ -1,5 +1,5 @@
-//! Mending a stopped log: every message that lives and cannot be read is settled as dropped, and files without a readable
-//! header get another name. Nothing is deleted, and what can be read stays where it is.
+//! Repair of a stopped log: every live message that cannot be read is settled as dropped, and files without a readable
+//! header are renamed. Nothing is deleted, and readable records stay where they are.
 
 use std::path::Path;
 
@@ -18,10 +18,10 @@ use crate::names::Names;
 use crate::record::{Outcome, Target};
 use crate::segment::{SegmentHeader, damaged_path, segment_path};
 
-/// What a repair did, or would do.
+/// Actual or planned changes of a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repaired {
-    /// The messages dropped, and why they could not be read, by queue and number.
+    /// The dropped messages, and why they could not be read, by queue and sequence.
     pub dropped: Vec<(Target, String)>,
     /// The names of the files that no start will read any more.
     pub set_aside: Vec<String>,
@@ -34,15 +34,15 @@ impl Repaired {
     }
 }
 
-/// Mends the log in a directory that nobody else uses, and leaves it closed.
+/// Repairs the log in a directory without other users, and leaves it closed.
 pub fn repair(directory: &Path, options: LogOptions) -> Result<Repaired, LogError> {
     let mut repaired = Repaired { set_aside: hopeless(directory)?, ..Repaired::default() };
     let disk = options.disk.clone();
     let mut opened = Log::open(directory, options)?;
-    // Only now: the start had to see that these files are there to know that something is missing.
+    // Only now: the start needs these files to know that records are missing.
     for file in &repaired.set_aside {
         let path = directory.join(file);
-        // The start may have set it aside by itself.
+        // The start may have set it aside already.
         if path.exists() {
             set_aside(disk.as_ref(), &path)?;
         }
@@ -60,7 +60,7 @@ pub fn repair(directory: &Path, options: LogOptions) -> Result<Repaired, LogErro
     }
     opened.log.close()?;
     mend_headers(directory, disk.as_ref())?;
-    // Nothing that lives is damaged any more.
+    // No live message is corrupt any more.
     for file in &files {
         unlink_if_there(disk.as_ref(), &damaged_path(&directory.join(file)))?;
     }
@@ -80,7 +80,7 @@ fn hopeless(directory: &Path) -> Result<Vec<String>, LogError> {
     Ok(found)
 }
 
-/// Writes headers again where something else says what they said.
+/// Writes headers again where their content is known from elsewhere.
 fn mend_headers(directory: &Path, disk: &dyn Disk) -> Result<(), LogError> {
     for number in Names::list(directory)?.segments {
         let path = segment_path(directory, number);
@@ -111,7 +111,7 @@ fn mend_header(disk: &dyn Disk, path: &Path, header: &SegmentHeader) -> Result<(
 
 type Lost = Vec<(Sequence, Damage)>;
 
-/// The messages that live and cannot be read, by queue.
+/// The live messages that cannot be read, by queue.
 fn lost_messages(log: &Log, state: &FoldState) -> Result<Vec<(QueueId, Lost)>, LogError> {
     let mut lost: FxHashMap<QueueId, Lost> = FxHashMap::default();
     let mut stored: FxHashMap<QueueId, AckSet> = FxHashMap::default();

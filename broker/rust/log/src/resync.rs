@@ -1,8 +1,8 @@
-//! Writing again what a start cannot know to be on the disk: all of a segment of which a part lies past `synced`.
+//! Rewriting of data that a start cannot know to be on the disk: all of a segment of which a part is past `synced`.
 //!
-//! What must stay true: the pages that a failed sync left behind count as clean, so that no later sync writes them; only a
-//! file whose bytes were all written after that, and then synced, may be called synced. It takes the old one's name by a
-//! rename, and says the same byte for byte.
+//! Invariants: the pages of a failed sync count as clean, so no later sync writes them; only a file whose bytes were
+//! all written after that, and then synced, may be called synced. It replaces the old one by a rename, with the same
+//! bytes.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use crate::disk::{Disk, is_full};
 use crate::error::LogError;
 use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, aside_path};
 
-/// The name of a segment while it is written again.
+/// The temporary name of a segment while it is written again.
 fn temporary_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".tmp");
@@ -27,12 +27,12 @@ pub(crate) fn write_again(
     contents: &Contents,
 ) -> Result<(), LogError> {
     let path = segment.path();
-    // Records may end with zeros, which are no less theirs than other bytes.
+    // Records may end with zeros, which belong to them like other bytes.
     let written = contents.written_above(SEGMENT_HEADER_BYTES).max(segment.readable() - SEGMENT_HEADER_BYTES) as usize;
     let bytes = contents.from(SEGMENT_HEADER_BYTES);
     let bytes = bytes.get(..written).unwrap_or(bytes);
     if contents.has_bad_pages() {
-        // Somebody may still get more out of the disk: without another name the file is not replaced.
+        // The disk may still return more later: if it cannot be renamed, the file is not replaced.
         let aside = aside_path(path);
         std::fs::hard_link(path, &aside).map_err(|error| LogError::io("keep the file as", &aside, error))?;
     }
@@ -41,7 +41,7 @@ pub(crate) fn write_again(
     match written {
         Err(error) if is_full(&error) => {
             unlink_if_there(disk, &temporary)?;
-            // Writing takes no room where the file has some, and makes its pages new just as well.
+            // Writing in place takes no space where the file has some, and makes its pages dirty just as well.
             in_place(disk, path, header, bytes).map_err(|error| LogError::io("write", path, error))
         }
         written => written.map_err(|error| LogError::io("write again", path, error)),

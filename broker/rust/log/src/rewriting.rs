@@ -1,8 +1,8 @@
-//! Rewriting neighbouring segments into one that holds only what lives, a slice at a time.
+//! Rewriting neighbouring segments into one with only their live messages, a slice at a time.
 //!
-//! What must stay true: a record keeps its position, its payload and the payload's checksum; of its targets the live ones
-//! stay, in their order; both checksums hold before anything is copied. In the new file the numbers of a queue ascend, and
-//! queues lie one after the other unless they share a record: those stay among each other as they were.
+//! Invariants: a record keeps its position, its payload and the payload's checksum; of its targets the live ones stay,
+//! in their order; both checksums are checked before a copy. In the new file the sequences of a queue ascend, and
+//! queues follow each other unless they share a record: those keep their order.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -24,10 +24,10 @@ use crate::record::{Position, Target};
 use crate::record_reader::RecordReader;
 use crate::segment::{Segment, SegmentHeader, directory_path, rewritten_path};
 
-/// So many bytes are written between syncs, so that none of them has much to do.
+/// Bytes written between syncs, so that each sync has little to do.
 const SYNC_BYTES: u64 = 8 << 20;
 
-/// A record that will be copied: its targets that live begin at `target` among all of them.
+/// A record to copy: its live targets begin at `target` among all of them.
 #[derive(Clone, Copy, Debug)]
 struct Planned {
     source: u32,
@@ -38,18 +38,18 @@ struct Planned {
     group: QueueId,
 }
 
-/// Why a slice was not done.
+/// Why a slice failed.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// Bytes of this segment do not hold, or cannot be read.
+    /// Bytes of this segment are corrupt, or cannot be read.
     Source(Arc<Segment>, LogError),
     /// The new file cannot be written.
     Output(LogError),
-    /// There is more alive than was thought: nothing would be gained.
+    /// More messages are live than expected: nothing would be gained.
     NotWorthIt,
 }
 
-/// See the module.
+/// A rewrite; see the module.
 #[derive(Debug)]
 pub(crate) struct Rewriting {
     sources: Vec<RecordReader>,
@@ -64,13 +64,13 @@ pub(crate) struct Rewriting {
     buffer: Vec<u8>,
     written: u64,
     unsynced: u64,
-    /// More than this, and it was not worth it.
+    /// Above this it is not worth it.
     bytes_max: u64,
     index: MemoryIndex,
 }
 
 impl Rewriting {
-    /// Lists what lives in these neighbours; `header` is that of the new segment but for its position.
+    /// Lists the live messages of these neighbours; `header` is that of the new segment but for its position.
     pub(crate) fn plan(
         directory: &Path,
         holdings: &[Holding],
@@ -109,7 +109,7 @@ impl Rewriting {
         }))
     }
 
-    /// Copies records of about that many bytes; gives how many were written.
+    /// Copies records of about that many bytes; returns how many were written.
     pub(crate) fn step(&mut self, disk: &dyn Disk, bytes_max: u64) -> Result<u64, Fault> {
         if self.file.is_none() {
             self.create(disk).map_err(Fault::Output)?;
@@ -132,7 +132,7 @@ impl Rewriting {
         self.file.is_some() && self.done == self.records.len()
     }
 
-    /// Writes the directory of what was copied; file and directory are on the disk then, their names not yet.
+    /// Writes the directory of the copy; then file and directory are on the disk, their names not yet.
     pub(crate) fn seal(&self, disk: &dyn Disk, directory: &Path) -> Result<(Segment, Lookup), LogError> {
         let number = self.numbers().0;
         let segment = Segment::rewritten(directory, (number, self.edition), &self.header, self.written, self.end);
@@ -150,7 +150,7 @@ impl Rewriting {
         }
     }
 
-    /// The lowest and the highest number of what it replaces.
+    /// The lowest and the highest number of the replaced segments.
     pub(crate) fn numbers(&self) -> (u64, u64) {
         let number = |source: Option<&RecordReader>| source.map_or(0, |source| source.segment().number());
         (number(self.sources.first()), number(self.sources.last()))
@@ -160,7 +160,7 @@ impl Rewriting {
         self.sources.iter().map(RecordReader::segment)
     }
 
-    /// Removes what was written; a start would, too.
+    /// Removes the copy; a start would, too.
     pub(crate) fn abandon(self, disk: &dyn Disk) -> Result<(), LogError> {
         drop(self.file);
         unlink_if_there(disk, &self.path)?;
@@ -222,7 +222,7 @@ fn list(source: u32, lookup: &Lookup, state: &FoldState, found: &mut Vec<Found>)
     Ok(())
 }
 
-/// Puts together what names the same record, and orders the records.
+/// Joins targets of the same record, and orders the records.
 fn gather(found: &[Found]) -> (Vec<Planned>, Vec<Target>) {
     let targets: Vec<Target> = found.iter().map(|&(_, _, target)| target).collect();
     let mut records: Vec<Planned> = Vec::new();
@@ -250,7 +250,7 @@ struct Groups {
 }
 
 impl Groups {
-    /// Whoever was asked for points to the answer from then on, so that chains stay short.
+    /// Path compression: every visited queue points to the answer from then on, so that chains stay short.
     fn lowest(&mut self, queue: QueueId) -> QueueId {
         let mut lowest = queue;
         while let Some(&below) = self.below.get(&lowest) {
@@ -271,7 +271,7 @@ impl Groups {
     }
 }
 
-/// Appends a record with these of its targets only, under another segment's id; gives its body's size.
+/// Appends a record with only these of its targets, with another segment's id; returns its body's size.
 fn copy_record(
     source: &mut RecordReader,
     offset: u32,

@@ -1,7 +1,7 @@
-//! A segment file: its header, its name and its map. Drawn in `docs/format.md`, "Segments".
+//! A segment file: its header, its name and its map. See `docs/format.md`, "Segments".
 //!
-//! What must stay true: bytes are read only below `readable`, which moves up after a write returned and never down while
-//! readers exist; a segment's map lives as long as anybody holds that [`Segment`].
+//! Invariants: bytes are read only below `readable`, which moves up after a write returned and never down while readers
+//! exist; a segment's map lives as long as any reference to that [`Segment`].
 
 mod walk;
 
@@ -32,7 +32,7 @@ pub(crate) fn segment_path(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("msgs.{number:010}"))
 }
 
-/// A name that no file has yet, for a segment that no start reads any more.
+/// An unused name for a segment that no start reads any more.
 pub(crate) fn aside_path(path: &Path) -> PathBuf {
     let numbered = |again: u64| {
         let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -45,14 +45,14 @@ pub(crate) fn aside_path(path: &Path) -> PathBuf {
     (1..).map(numbered).find(|free| !free.exists()).unwrap_or_else(|| numbered(1))
 }
 
-/// The name of the file that says of a segment that something in it could not be read.
+/// The name of the file that marks a segment as corrupt.
 pub(crate) fn damaged_path(segment: &Path) -> PathBuf {
     let mut name = segment.as_os_str().to_owned();
     name.push(".damaged");
     PathBuf::from(name)
 }
 
-/// The name of a segment that was rewritten in place of the one with that number and of some that followed it.
+/// The name of a segment that replaces the one with that number and some that followed it.
 pub(crate) fn rewritten_path(directory: &Path, number: u64, edition: u32) -> PathBuf {
     directory.join(format!("msgs.{number:010}.{edition}"))
 }
@@ -64,7 +64,7 @@ pub(crate) fn directory_path(segment: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// What the first 64 bytes of a segment say.
+/// The first 64 bytes of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) log_id: [u8; 16],
@@ -107,15 +107,15 @@ impl SegmentHeader {
     }
 }
 
-/// Where a segment lies and how far it can be read; the same for all its maps.
+/// Path of a segment and how far it can be read; shared by all its maps.
 #[derive(Debug)]
 struct Place {
     number: u64,
-    /// 1 as it was appended, more once rewritten.
+    /// 1 as appended, more once rewritten.
     edition: u32,
     path: PathBuf,
     first: Position,
-    /// Where the positions end that a rewritten segment stands for; its records keep theirs, with gaps and in any order.
+    /// Where the positions of a rewritten segment end; its records keep theirs, with gaps and in any order.
     rewritten_end: Option<Position>,
     segment_id: u64,
     seed: u32,
@@ -123,8 +123,8 @@ struct Place {
     readable: AtomicU64,
     sealed: AtomicBool,
     used: AtomicBool,
-    /// Whether an earlier process wrote it, or bytes of it were read from the disk again: its records are checked before they
-    /// are delivered.
+    /// Whether an earlier process wrote it, or bytes of it were read from the disk again: its records are checked
+    /// before they are delivered.
     recovered: AtomicBool,
     fresh: Fresh,
 }
@@ -141,12 +141,12 @@ pub struct Segment {
 pub struct Located {
     pub segment: Arc<Segment>,
     pub first: Sequence,
-    /// Where their records begin: what [`Segment::message`] takes.
+    /// Where their records begin, for [`Segment::message`].
     pub offsets: Vec<u32>,
 }
 
 impl Segment {
-    /// The message whose record begins at `offset`, as [`Located::offsets`] gave it. Only bounds are checked.
+    /// The message whose record begins at `offset`, from [`Located::offsets`]. Only bounds are checked.
     #[inline]
     pub fn message(&self, offset: u32) -> Result<MessageView<'_>, LogError> {
         let record = self.readable_bytes()?.get(offset as usize..).unwrap_or_default();
@@ -157,9 +157,9 @@ impl Segment {
         }
     }
 
-    /// The message that goes to a queue, for delivering it: in a segment that an earlier process wrote, or of which bytes had
-    /// to be read from the disk again, both checksums, the position and the queue's number are checked, because the bytes or
-    /// the directory that led here may have changed since.
+    /// The message of a queue, for its delivery: in a segment that an earlier process wrote, or of which bytes had to
+    /// be read from the disk again, both checksums, the position and the queue's sequence are checked, because the
+    /// bytes or the directory that led here may have changed since.
     #[inline]
     pub fn message_for(&self, offset: u32, target: Target) -> Result<MessageView<'_>, LogError> {
         let message = self.message(offset)?;
@@ -182,8 +182,8 @@ impl Segment {
         Ok(())
     }
 
-    /// The message that begins these bytes of an `offset` of the segment, once its place and both its checksums were found to
-    /// hold.
+    /// The message that begins these bytes of an `offset` of the segment, after checks of its position and both its
+    /// checksums.
     pub(crate) fn check_record<'a>(&self, record: &'a [u8], offset: u32) -> Result<MessageView<'a>, LogError> {
         let damaged = |error: DecodeError| self.damaged(u64::from(offset), error);
         let decoded = decode_with(record, self.place.seed, true).map_err(damaged)?;
@@ -197,14 +197,14 @@ impl Segment {
         Ok(message)
     }
 
-    /// Whether nothing is written to it any more; pages of such a segment may have to be read from the disk.
+    /// Whether it is complete; pages of such a segment may have to be read from the disk.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
         self.place.sealed.load(Ordering::Acquire)
     }
 
-    /// Brings the pages from one record's offset to another's into memory, the last record included. Blocks, and makes a
-    /// bad sector an error instead of a signal.
+    /// Brings the pages from one record's offset to another's into memory, the last record included. Blocks, and makes
+    /// a bad sector an error instead of a signal.
     pub fn populate(&self, from: u32, to: u32) -> Result<(), LogError> {
         let to = to as usize;
         self.populate_range(from as usize, to.saturating_add(HEADER_BYTES))?;
@@ -235,13 +235,13 @@ impl Segment {
         self.place.number
     }
 
-    /// Random, and never that of two files.
+    /// Random and unique to its file.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.place.segment_id
     }
 
-    /// The name of its file.
+    /// The path of its file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.place.path
@@ -251,7 +251,7 @@ impl Segment {
         Self::at(segment_path(directory, number), (number, 1), header, bytes, None)
     }
 
-    /// One that stands for the positions from its header's first up to `end`.
+    /// A segment for the positions from its header's first up to `end`.
     pub(crate) fn rewritten(
         directory: &Path,
         (number, edition): (u64, u32),
@@ -263,7 +263,7 @@ impl Segment {
         let segment = Self::at(path, (number, edition), header, bytes, Some(end));
         segment.set_readable(bytes);
         segment.seal();
-        // Its records are copies of what an earlier process may have written.
+        // Its records are copies of ones that an earlier process may have written.
         segment.mark_recovered();
         segment
     }
@@ -324,7 +324,7 @@ impl Segment {
         self.place.bytes
     }
 
-    /// What it takes on the disk: its room is reserved in steps.
+    /// Its disk space, which is reserved in steps.
     pub(crate) fn room_bytes(&self) -> u64 {
         self.readable().next_multiple_of(STEP_BYTES).min(self.place.bytes)
     }
@@ -337,7 +337,7 @@ impl Segment {
         self.place.readable.store(offset.min(self.place.bytes), Ordering::Release);
     }
 
-    /// Notes that what lies from an offset up to another was just written, and can be read.
+    /// Notes that the bytes from an offset up to another were just written, and can be read.
     pub(crate) fn written(&self, from: u64, to: u64) {
         self.place.fresh.written(from, now_ms());
         self.set_readable(to);
@@ -364,7 +364,7 @@ impl Segment {
         self.place.used.swap(false, Ordering::Relaxed)
     }
 
-    /// The offset of a position that lies in this segment.
+    /// The offset of a position in this segment.
     pub(crate) fn offset_of(&self, position: Position) -> u64 {
         position.0.saturating_sub(self.place.first.0).saturating_add(SEGMENT_HEADER_BYTES)
     }
@@ -373,7 +373,7 @@ impl Segment {
         Position(self.place.first.0.saturating_add(offset.saturating_sub(SEGMENT_HEADER_BYTES)))
     }
 
-    /// Where the record at an offset stands: in a rewritten segment, which keeps positions, as far as its bytes tell.
+    /// The position of the record at an offset: in a rewritten segment, which keeps positions, as its bytes claim.
     pub(crate) fn claimed_position(&self, offset: u64) -> Position {
         if !self.is_rewritten() {
             return self.position_of(offset);
@@ -382,7 +382,7 @@ impl Segment {
         if self.is_placed(claimed, offset) { claimed } else { self.place.first }
     }
 
-    /// Whether a record at that offset may say that it stands at that position.
+    /// Whether a record at that offset may have that position.
     fn is_placed(&self, position: Position, offset: u64) -> bool {
         match self.place.rewritten_end {
             Some(end) => position >= self.place.first && position < end,
@@ -411,7 +411,7 @@ impl Segment {
         Ok(self.map.get_or_init(|| map))
     }
 
-    /// What can be read from an offset on; nothing when it cannot.
+    /// The readable bytes from an offset on; empty when they cannot be read.
     pub(crate) fn bytes_from(&self, offset: u64) -> &[u8] {
         self.readable_bytes().ok().and_then(|bytes| bytes.get(offset as usize..)).unwrap_or_default()
     }
@@ -423,8 +423,8 @@ impl Segment {
         bytes.get(..readable).ok_or_else(|| self.damaged(bytes.len() as u64, Damage::Short))
     }
 
-    /// To be called before these bytes of the file are read past the map: pages that come from the disk by that read are in memory
-    /// afterwards, and could not be told from those that were written.
+    /// Call it before these bytes of the file are read past the map: pages that this read brings from the disk are in
+    /// memory afterwards, and could not be distinguished from written ones.
     pub(crate) fn note_read(&self, from: u64, to: u64) {
         let to = to.min(self.readable());
         if from >= to || self.place.recovered.load(Ordering::Relaxed) {
@@ -450,7 +450,7 @@ impl Segment {
         }
         let populated = disk.populate(&self.place.path, from as u64..to as u64, &|| map.populate(from, to - from));
         populated.map_err(|error| match error.raw_os_error().map(Errno::from_raw_os_error) {
-            // What the kernel says of sectors that the disk does not give back; all else may pass.
+            // The kernel's errors for unreadable sectors; any other may be temporary.
             Some(Errno::FAULT | Errno::IO | Errno::HWPOISON) => self.damaged(from as u64, Damage::Unreadable),
             _ => LogError::io("read", &self.place.path, error),
         })

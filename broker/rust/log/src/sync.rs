@@ -1,9 +1,8 @@
-//! Group commit, and the file that remembers how far it came. Drawn in `docs/format.md`, "Synced".
+//! Group commit, and the file that records how far it came. See `docs/format.md`, "Synced".
 //!
-//! What must stay true: nothing is called synced before every byte below it is on the disk, and after a sync that failed
-//! nothing is called synced any more. The file says a lower bound: it is written after each sync it speaks of and not
-//! synced itself but by a start that met damage, so that a process that dies leaves the last one and a failing power an
-//! earlier one.
+//! Invariants: nothing is called synced before every byte below it is on the disk, and after a failed sync nothing is
+//! called synced any more. The file has a lower bound: it is written after each sync and not synced itself except by a
+//! start that found corruption, so a process that dies leaves the last position and a power failure an earlier one.
 
 use std::fs::File;
 use std::io;
@@ -19,7 +18,7 @@ use crate::record::{Position, le_u32, le_u64};
 
 const MAGIC: &[u8; 4] = b"PNSY";
 const SLOT_BYTES: usize = 32;
-/// Two sectors, so that a torn write harms one slot.
+/// Two sectors, so that a torn write destroys only one slot.
 const SLOT_PLACES: [u64; 2] = [0, 512];
 const FILE_BYTES: u64 = 1024;
 
@@ -36,14 +35,14 @@ pub(crate) struct Unsynced {
 }
 
 impl Unsynced {
-    /// One that was just made.
+    /// An unsynced segment that was just made.
     pub(crate) fn new(number: u64, path: &Path, file: &Arc<File>) -> Unsynced {
         let (path, file) = (Arc::from(path), Arc::clone(file));
         Unsynced { number, path, file, is_new: true, has_failed: Arc::default() }
     }
 
-    /// Returns once its bytes are on the disk. The system tells of lost pages once, to whoever asks first: whoever asks after
-    /// a sync that failed is told so here.
+    /// Returns once its bytes are on the disk. The system reports lost pages once, to the first caller: later callers
+    /// after a failed sync are told here.
     pub(crate) fn sync(&self, disk: &dyn Disk) -> Result<(), LogError> {
         let mut has_failed = self.has_failed.lock().unwrap_or_else(PoisonError::into_inner);
         let synced =
@@ -66,14 +65,14 @@ pub struct SyncTicket {
 }
 
 impl SyncTicket {
-    /// Syncs every segment that needs it, oldest first, and the directory when it has a new name. Gives the position that
-    /// [`crate::Log::finish_sync`] takes. A failure stops the log for good: pages that failed cannot be trusted again.
+    /// Syncs every segment that needs it, oldest first, and the directory when it has a new name. Returns the position
+    /// for [`crate::Log::finish_sync`]. A failure stops the log for good: pages that failed cannot be trusted again.
     pub fn perform(self) -> Result<Position, LogError> {
         if self.stopped.load(Ordering::SeqCst) {
             return Err(LogError::Stopped { path: self.directory.to_path_buf() });
         }
         self.sync_all().inspect_err(|_| self.stopped.store(true, Ordering::SeqCst))?;
-        // A start tells corruption from a torn tail by it, so it must know of everything that was confirmed.
+        // A start distinguishes corruption from a torn tail by it, so it must cover everything that was confirmed.
         save_position(&self.synced_file, self.disk.as_ref(), self.position)?;
         Ok(self.position)
     }
@@ -90,7 +89,7 @@ impl SyncTicket {
     }
 }
 
-/// Remembers a position that is on the disk already.
+/// Records a position that is on the disk already.
 pub(crate) fn save_position(file: &Mutex<SyncedFile>, disk: &dyn Disk, position: Position) -> Result<(), LogError> {
     file.lock().unwrap_or_else(PoisonError::into_inner).save(disk, position)
 }
@@ -106,7 +105,7 @@ pub(crate) struct SyncedFile {
 }
 
 impl SyncedFile {
-    /// Reads it; one that is absent or has no whole slot says 0.
+    /// Reads it; one that is absent or has no whole slot is 0.
     pub(crate) fn load(directory: &Path) -> Result<SyncedFile, LogError> {
         let path = directory.join("synced");
         let mut found = SyncedFile { path, turn: 0, position: Position(0), file: None };
@@ -134,7 +133,7 @@ impl SyncedFile {
         self.position
     }
 
-    /// Remembers a position that is on the disk already.
+    /// Records a position that is on the disk already.
     pub(crate) fn save(&mut self, disk: &dyn Disk, position: Position) -> Result<(), LogError> {
         if position <= self.position {
             return Ok(());
@@ -142,7 +141,7 @@ impl SyncedFile {
         let file = match self.file.take() {
             Some(file) => file,
             None => match self.open(disk) {
-                // It says a lower bound, so that an older one will do until there is room.
+                // It is a lower bound, so an older one suffices until there is space.
                 Err(error) if is_full(&error) => return Ok(()),
                 opened => opened.map_err(|error| LogError::io("open", &self.path, error))?,
             },
@@ -158,7 +157,7 @@ impl SyncedFile {
         Ok(())
     }
 
-    /// Brings to the disk what was saved, so that a failing power leaves no earlier position.
+    /// Syncs the saved position, so that a power failure leaves no earlier one.
     pub(crate) fn sync(&self, disk: &dyn Disk) -> Result<(), LogError> {
         let directory = self.path.parent().unwrap_or(&self.path);
         let synced = match disk.open(&self.path) {

@@ -1,4 +1,4 @@
-//! Copies of a log that goes on: what they hold is what stood at their position, whatever folds and deletes afterwards.
+//! Copies of a log that goes on: a copy has the state of its position, whatever is folded and deleted afterwards.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -18,7 +18,7 @@ fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     entries.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
 }
 
-/// One thing that happens to a log.
+/// A step of a log.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Publish(u32, u16),
@@ -105,7 +105,7 @@ fn a_fold_that_was_under_way_leaves_the_copy_all_it_needs() {
         model.publish(&mut log, &[2], message(500, seed)).unwrap();
         log.write().unwrap();
     }
-    // The second checkpoint lets the first segments go: they are dead at both.
+    // The second checkpoint releases the first segments: they are dead at both.
     fold(&mut log).unwrap().perform().unwrap();
     for seed in 0..50 {
         model.publish(&mut log, &[2], message(500, seed)).unwrap();
@@ -142,7 +142,7 @@ fn publish(log: &mut Log, model: &mut Model, queue: u32, count: u8) {
     }
 }
 
-/// Stores a megabyte, drops it and folds, so that what comes after it lies far above the older checkpoint.
+/// Stores a megabyte, drops it and folds, so that later records are far above the older checkpoint.
 fn pass(log: &mut Log, model: &mut Model) {
     for _ in 0..10 {
         publish(log, model, 1, 25);
@@ -164,7 +164,7 @@ fn folds_go_on_while_a_copy_is_made_and_only_its_files_wait_for_it() {
 
     let backup = log.begin_backup().unwrap();
     let mut held = files(directory.path());
-    // The one that is written to is open already.
+    // The active segment is open already.
     held.remove(&path_of_active(directory.path()));
     model.purge(&mut log, 1);
     let mut most = 0;

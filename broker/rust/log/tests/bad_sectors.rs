@@ -1,4 +1,4 @@
-//! Sectors that the disk does not give back: what they cost a start or a fold, and what is said of it.
+//! Unreadable sectors: their cost for a start or a fold, and the report of them.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -42,7 +42,7 @@ fn readable(opened: &Opened, model: &Model) -> Vec<u64> {
     readable_of(opened, model, 1..=COUNT)
 }
 
-/// The numbers whose messages can be read; each of them is the one that was stored.
+/// The sequences whose messages can be read, each of them as it was stored.
 fn readable_of(opened: &Opened, model: &Model, numbers: RangeInclusive<u64>) -> Vec<u64> {
     let is_there = |number: &u64| {
         let located = opened.log.locate(QueueId(1), Sequence(*number), 1).unwrap();
@@ -142,14 +142,14 @@ fn a_bad_sector_costs_a_fold_the_records_in_it() {
     }
 }
 
-/// It went on, and its readable part took the place of the only file that might yet give back more.
+/// It went on, and its readable part replaced the only file that might still be read later.
 #[test]
 fn a_segment_with_a_bad_sector_that_cannot_be_kept_is_not_written_again() {
     let directory = tempfile::tempdir().unwrap();
     let (_, synced) = half_synced(directory.path());
     let path = directory.path().join("msgs.0000000001");
     let whole = std::fs::read(&path).unwrap();
-    // A name that is taken and does not look so.
+    // A name that is taken but does not exist for `exists`.
     std::os::unix::fs::symlink("nowhere", directory.path().join("msgs.0000000001.aside")).unwrap();
     let disk = Arc::new(BadSectors { file: path.clone(), from: synced + 40_000, bytes: 512 });
 
@@ -159,8 +159,8 @@ fn a_segment_with_a_bad_sector_that_cannot_be_kept_is_not_written_again() {
     assert!(std::fs::read(&path).unwrap() == whole, "the file was replaced");
 }
 
-/// Messages that were stored while the newest one could not be read had numbers that the next start, which read it, counted as
-/// passed over: they were gone without a word.
+/// Messages that were stored while the newest one could not be read had sequences that the next start, which read it,
+/// counted as skipped: they were lost without a report.
 #[test]
 fn what_was_stored_while_a_sector_could_not_be_read_is_there_when_it_can() {
     let directory = tempfile::tempdir().unwrap();

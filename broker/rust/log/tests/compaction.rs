@@ -1,4 +1,4 @@
-//! Compaction: what it keeps, what it frees, and what a start finds when it was interrupted anywhere.
+//! Compaction: what it keeps and frees, and the result of a start after an interruption at any step.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -45,7 +45,7 @@ fn with_disk(directory: &Path) -> (Arc<ForgetfulDisk>, Log) {
 
 fn files(directory: &Path) -> Vec<PathBuf> {
     let mut files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
-    // A file that never got its name may be left: the next attempt and the next start remove it.
+    // A file without its final name may be left: the next attempt and the next start remove it.
     files.retain(|path| path.extension().is_none_or(|extension| extension != "tmp"));
     files.sort();
     files
@@ -67,7 +67,7 @@ fn segment_bytes(directory: &Path) -> u64 {
     files(directory).iter().filter(|path| is_segment(path)).map(|path| path.metadata().unwrap().len()).sum()
 }
 
-/// What the model's messages take as records: 24 and 10 bytes, 12 for each target, and the payload.
+/// The size of the model's messages as records: 24 and 10 bytes, 12 for each target, and the payload.
 fn live_bytes(model: &Model) -> u64 {
     let messages = model.queues.values().flat_map(|queue| queue.messages.values());
     let bytes = |stored: &support::Stored| {
@@ -153,7 +153,7 @@ fn fail_power_at_every_step(keeps_renames: bool) {
         let reports = inspect(directory.path(), true).unwrap();
         assert!(reports.iter().filter(|report| report.file.matches('.').count() == 2).all(|r| r.error.is_none()));
         if more.is_ok() || steps % 8 == 7 {
-            // What was replaced and came back must not be there for the next rewriting.
+            // Replaced files that came back must be gone before the next rewrite.
             run(&mut opened.log, &mut model, 100, |log, _| {
                 compact_all(log);
             });
@@ -529,7 +529,7 @@ fn segments_get_numbers_above_those_of_rewritten_ones_when_no_other_is_left() {
     let mut model = Model::default();
     let mut log = open(directory.path()).log;
     run(&mut log, &mut model, 400, |_, _| {});
-    // Nothing of this lives, and it is more than a checkpoint is saved twice for: only what was rewritten is left.
+    // None of this is live, and it is more than the size for a double checkpoint: only rewritten segments are left.
     for is_last in [false, false, true] {
         for _ in 0..20 {
             model.publish(&mut log, &[2], message(100_000, 1)).unwrap();

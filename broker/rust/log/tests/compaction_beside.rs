@@ -1,4 +1,5 @@
-//! Compaction beside damage and copies: what is damaged stays, and a copy holds either the old segments or the new one.
+//! Compaction beside corruption and copies: corrupt segments stay, and a copy holds either the old segments or the new
+//! one.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -221,7 +222,7 @@ fn a_source_found_damaged_before_it_was_set_aside_is_kept_by_the_next_start() {
     let source = segments(directory.path()).swap_remove(0);
     let compacted = log.begin_compaction().unwrap().perform(u64::MAX).unwrap();
     log.quarantine(name(&source), 100);
-    // The process ends here: the manifest names what stands for the source, whose file is still there.
+    // The process ends here: the manifest names the replacement of the source, whose file still exists.
     drop((compacted, log));
 
     let opened = open(directory.path());

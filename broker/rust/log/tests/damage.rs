@@ -1,4 +1,4 @@
-//! Bytes that change on a disk below what was synced: what is passed over, what is still served, what is said of it.
+//! Bytes that change on a disk below the synced position: which are skipped, which are still served, and the report.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -38,7 +38,7 @@ fn written(bytes: &[u8]) -> usize {
     bytes[..bytes.len() - 64].iter().rposition(|&byte| byte != 0).unwrap() + 1
 }
 
-/// A log that was synced and not folded, and what it holds.
+/// A log that was synced and not folded, and its content.
 fn synced_log(directory: &Path, count: u8) -> Model {
     let mut log = open(directory).log;
     let mut model = Model::default();
@@ -74,7 +74,7 @@ fn read(log: &Log, number: u64) -> Option<Result<Vec<u8>, LogError>> {
     Some(located.segment.message_for(located.offsets[0], target).map(|message| message.body.to_vec()))
 }
 
-/// The numbers whose messages can be read; each of them is the one that was stored.
+/// The sequences whose messages can be read, each of them as it was stored.
 fn readable(opened: &Opened, model: &Model) -> Vec<u64> {
     let messages = &model.queues[&QUEUE].messages;
     let mut found = Vec::new();
@@ -168,7 +168,7 @@ fn what_was_confirmed_at_disk_is_never_called_torn() {
     log.write().unwrap();
     sync(&mut log);
     drop(log);
-    // The last record's length: nothing behind it tells where it ends.
+    // The last record's length: no later record shows where it ends.
     flip(&segment(directory.path(), 1), 64 + 33 + 1);
 
     let opened = Log::open(directory.path(), LogOptions { raise: true, ..small_segments() }).unwrap();

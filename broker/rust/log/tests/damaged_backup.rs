@@ -1,4 +1,4 @@
-//! Copies of a log with damage: what cannot be read is copied as it is, and a start of the copy tells of it.
+//! Copies of a log with corruption: unreadable parts are copied unchanged, and a start of the copy reports them.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -43,7 +43,7 @@ fn restored(directory: &Path) -> Opened {
     Log::open(directory, LogOptions { raise: true, ..small_segments() }).unwrap()
 }
 
-/// A log with a segment without any header, and with a checkpoint of after a start that met it.
+/// A log with a segment without any header, and with a checkpoint of a later start.
 fn with_a_headless_segment(directory: &Path) -> Opened {
     let mut model = closed(directory);
     let path = segment(directory, 3);
@@ -62,7 +62,7 @@ fn with_a_headless_segment(directory: &Path) -> Opened {
     opened
 }
 
-/// It is none of those that are served, so that copies left it out, and nobody missed it in them.
+/// It is not among the served segments, so copies left it out, and no start of a copy missed it.
 #[test]
 fn a_segment_whose_header_cannot_be_read_is_in_a_copy() {
     let directory = tempfile::tempdir().unwrap();

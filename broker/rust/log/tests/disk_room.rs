@@ -1,4 +1,5 @@
-//! What a log takes on the disk: room in steps ahead of what is written, and nothing for what one checkpoint knows is dead.
+//! Disk space of a log: reserved in steps ahead of the records, and none for segments that one checkpoint knows are
+//! dead.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;

@@ -1,5 +1,5 @@
-//! Syncs that fail while another thread syncs the same file: the system tells of lost pages once, whoever asks next hears
-//! nothing of them.
+//! Syncs that fail while another thread syncs the same file: the system reports lost pages once, and later callers get
+//! no error.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -18,7 +18,7 @@ use support::{Model, message, small_segments};
 
 type Then = Box<dyn FnOnce() + Send>;
 
-/// A disk that says once of a file that its pages were lost, and does something else before it syncs a file.
+/// A disk that reports once for a file that its pages were lost, and runs a hook before it syncs a file.
 #[derive(Default)]
 struct TellsOnce {
     lost: Mutex<BTreeSet<u64>>,
@@ -75,7 +75,7 @@ impl Disk for TellsOnce {
     }
 }
 
-/// A log with segments that no sync covers; nothing in the first one lives.
+/// A log with segments that no sync covers; the first one has no live message.
 fn unsynced(directory: &Path) -> (Arc<TellsOnce>, Log) {
     let disk = Arc::new(TellsOnce::default());
     let options = LogOptions { disk: Arc::clone(&disk) as _, ..small_segments() };
@@ -96,8 +96,8 @@ fn segment(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("msgs.{number:010}"))
 }
 
-/// The fold was told of the lost pages, and the sync that waited for the same file called it synced: messages were confirmed
-/// that no start would find.
+/// The fold got the error of the lost pages, and the sync that waited for the same file called it synced: messages were
+/// confirmed that no start would find.
 #[test]
 fn a_sync_fails_when_a_fold_was_told_that_pages_were_lost() {
     let directory = tempfile::tempdir().unwrap();
@@ -111,7 +111,8 @@ fn a_sync_fails_when_a_fold_was_told_that_pages_were_lost() {
     assert!(refused.to_string().contains("msgs.0000000004"), "{refused}");
 }
 
-/// The other way round a checkpoint counted on bytes that were not on the disk, so that a start did not write them again.
+/// The other way round a checkpoint depended on bytes that were not on the disk, so that a start did not write them
+/// again.
 #[test]
 fn a_fold_fails_when_a_sync_was_told_that_pages_were_lost() {
     let directory = tempfile::tempdir().unwrap();

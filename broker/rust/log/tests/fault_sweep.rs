@@ -1,5 +1,5 @@
-//! Any one step of the disk fails, or all from it on, in each way that steps fail: the log refuses or stops, a start after
-//! it finds everything that was promised, and the log goes on.
+//! Any one disk step fails, or all from it on, in each way that steps fail: the log refuses or stops, a later start
+//! finds everything that was promised, and the log goes on.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -25,7 +25,7 @@ fn directory() -> TempDir {
     if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
 }
 
-/// Tells what was injected when a check fails.
+/// Prints the injected fault when a check fails.
 struct Case(u64, Fault);
 
 impl Drop for Case {
@@ -36,7 +36,7 @@ impl Drop for Case {
     }
 }
 
-/// A load whose disk fails; gives what was promised, until it stopped or came to its end.
+/// A load whose disk fails; returns the promises until it stopped or ended.
 fn live(directory: &Path, recorder: &Arc<Recorder>, seed: u64) -> Past {
     let (load, _) = Load::begin(directory, recorder, seed, Past::default(), Crash::Kill);
     let is_wide = Sizes::of(seed).wide_queues > 0;
@@ -44,7 +44,7 @@ fn live(directory: &Path, recorder: &Arc<Recorder>, seed: u64) -> Past {
         if load.lock().unwrap().is_over() {
             break;
         }
-        // What fails for another reason may be tried again.
+        // A step that fails for another reason may be retried.
         if let Err(LogError::Stopped { .. }) = step(&load) {
             break;
         }
@@ -53,7 +53,7 @@ fn live(directory: &Path, recorder: &Arc<Recorder>, seed: u64) -> Past {
     load.lock().unwrap().past().clone()
 }
 
-/// What a start finds after a kill, and after some failures of power; then the log goes on where the process died.
+/// Checks a start after a kill, and after some power failures; then the log goes on where the process died.
 fn check(directory: &Path, recorder: &Arc<Recorder>, seed: u64, past: &Past) {
     let steps = recorder.count();
     let mut disk = Crashable::default();
@@ -73,7 +73,7 @@ fn check(directory: &Path, recorder: &Arc<Recorder>, seed: u64, past: &Past) {
     opened.unwrap();
     (0..8).for_each(|_| step(&load).unwrap());
     recorder.set_between(None);
-    // What the page cache held after a sync that failed is on the disk by now, or was never confirmed.
+    // Pages in the page cache after a failed sync are on the disk by now, or were never confirmed.
     let past = load.lock().unwrap().past().clone();
     recorder.steps().iter().skip(steps).for_each(|step| disk.apply(step));
     let left = self::directory();
@@ -86,7 +86,7 @@ fn check(directory: &Path, recorder: &Arc<Recorder>, seed: u64, past: &Past) {
     past.send_again(&mut model, &mut opened.log, at);
 }
 
-/// Which steps were made to fail, by name.
+/// The names of the steps that were made to fail.
 fn sweep(seed: u64, times: usize) -> BTreeSet<&'static str> {
     let begun_count = {
         let (directory, recorder) = (directory(), Arc::new(Recorder::default()));

@@ -1,4 +1,4 @@
-//! Disks that refuse, files that are cut or changed, and what a start makes of them.
+//! Failing disks, truncated or changed files, and starts with them.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -85,7 +85,7 @@ fn after_a_sync_that_failed_nothing_is_ever_called_synced() {
     assert!(log.close().is_err());
 }
 
-/// A disk that fails a sync forgets the pages; those that ask again are told that all is well.
+/// A disk that fails a sync forgets the pages; a repeated sync succeeds without them.
 #[test]
 fn a_start_writes_again_what_a_failed_sync_left_behind() {
     let directory = tempfile::tempdir().unwrap();
@@ -522,7 +522,7 @@ proptest! {
         for number in (1..=40).filter(|&number| number != lost) {
             prop_assert!(opened.log.locate(QueueId(1), Sequence(number), 1).unwrap().is_some());
         }
-        // Nothing follows the last record that would tell corruption from a torn tail.
+        // No record after the last one distinguishes corruption from a torn tail.
         prop_assert_eq!(opened.quarantined.len(), usize::from(!is_last));
         prop_assert_eq!(opened.recovery.torn_bytes > 0, is_last);
         for damaged in &opened.quarantined {
@@ -532,7 +532,7 @@ proptest! {
     }
 }
 
-/// Changes a bit after the epoch's record, which a start syncs; gives its byte.
+/// Changes a bit after the epoch's record, which a start syncs; returns its byte.
 fn change(directory: &Path, ends: &[Position], part: f64, bit: u32) -> usize {
     let (first, written) = (offset_of(ends[0]), offset_of(*ends.last().unwrap()));
     let path = first_segment(directory);

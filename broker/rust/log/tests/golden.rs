@@ -14,7 +14,8 @@ fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/1")
 }
 
-/// What the directory holds: settled, requeued, purged, deleted and live messages, over several segments and a raise.
+/// The content of the directory: settled, requeued, purged, deleted and live messages, over several segments and a
+/// raise.
 fn write(directory: &Path) -> Model {
     let mut model = Model::default();
     let mut log = Log::open(directory, small_segments()).unwrap().log;

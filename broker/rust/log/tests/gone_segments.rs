@@ -1,4 +1,4 @@
-//! Segments that vanish while a log is stopped: a start reports them before anybody misses a message.
+//! Segments that vanish while a log is stopped: a start reports them before a consumer misses a message.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -40,7 +40,7 @@ fn told(opened: &Opened) -> u64 {
     opened.quarantined.iter().map(count).sum()
 }
 
-/// Each of them told the total as if all of it had been in that file.
+/// Each of them reported the total as if all of it had been in that file.
 #[test]
 fn several_segments_that_vanished_tell_the_number_of_their_messages_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -169,8 +169,8 @@ fn rewritten_segments_stay_without_a_manifest() {
     model.check_messages(&opened.log);
 }
 
-/// No checkpoint lists what was rewritten after it: a start took it for what a rewriting that never ended had left, and
-/// removed the only copy of messages that live.
+/// No checkpoint lists a segment that was rewritten after it: a start took it for the rest of an unfinished rewrite,
+/// and removed the only copy of live messages.
 #[test]
 fn segments_that_were_rewritten_after_the_checkpoint_stay_without_their_manifest() {
     for is_older in [false, true] {
@@ -219,7 +219,7 @@ fn segments_that_were_rewritten_after_the_checkpoint_stay_without_their_manifest
     }
 }
 
-/// It was refused only while there was a file of a checkpoint, and the log began with what was left.
+/// It was refused only while there was a checkpoint file; otherwise the log began with the remaining segments.
 #[test]
 fn a_log_without_checkpoints_whose_first_segments_are_gone_is_refused_and_left_as_it_is() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Index files that are gone, shortened or changed under a log at work: they are derived from their segments again.
+//! Index files that are missing, truncated or changed in a running log: they are derived from their segments again.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -32,7 +32,7 @@ fn log_with_indexes(directory: &Path) -> (Log, Model) {
     (log, model)
 }
 
-/// Goes on until what was derived has been written, and looks at all of it.
+/// Goes on until the derived indexes have been written, and reads everything.
 fn check_rewritten(directory: &Path, mut log: Log, mut model: Model) {
     model.check_messages(&log);
     for seed in 0..60 {
@@ -53,7 +53,7 @@ fn check_rewritten(directory: &Path, mut log: Log, mut model: Model) {
 fn one_whose_pages_cannot_be_read_any_more_is_derived() {
     let directory = tempfile::tempdir().unwrap();
     let (log, model) = log_with_indexes(directory.path());
-    // To a map, a sector that cannot be read and a page behind the file's end are the same.
+    // To a map, an unreadable sector and a page after the file's end are the same.
     for path in indexes(directory.path()) {
         OpenOptions::new().write(true).open(path).unwrap().set_len(0).unwrap();
     }
@@ -94,7 +94,7 @@ fn one_whose_checksum_does_not_match_is_derived() {
         indexes(directory.path()).iter().map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect();
     let mut log = log;
     for file in files {
-        // What a reader does that met no record of its message.
+        // What a reader does when it finds no record of its message.
         let _ = log.mend_directory(&file).unwrap();
     }
 

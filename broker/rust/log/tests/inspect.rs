@@ -1,4 +1,4 @@
-//! What looking at a stopped log calls damaged, and what it does not.
+//! Findings of an inspection of a stopped log, and no false ones.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -96,7 +96,7 @@ fn records_that_are_missing_at_the_end_of_a_segment_are_told() {
     assert!(!errors(directory.path()).is_empty());
 }
 
-/// Only the segment that came next told where the one with the torn end stopped.
+/// Only the next segment knew where the one with the torn end stopped.
 #[test]
 fn a_torn_end_is_not_called_damaged_when_the_segment_behind_it_is_gone() {
     let directory = tempfile::tempdir().unwrap();

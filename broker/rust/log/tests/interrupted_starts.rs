@@ -1,4 +1,5 @@
-//! Starts that the power ends: what they removed and renamed may be on the disk without what the process before them did.
+//! Starts that end by a power failure: their removals and renames may be on the disk without those of the process
+//! before them.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -17,7 +18,7 @@ use support::{Model, ModelQueue, compact, fold, message, sync};
 const SLOW: u32 = 1;
 const FAST: u32 = 2;
 
-/// A log of which few messages live, and which was compacted.
+/// A log with few live messages, which was compacted.
 fn compacted_log(directory: &Path, recorder: &Arc<Recorder>) -> Model {
     let mut log = Log::open(directory, options(Sizes::of(2), false, recorder)).unwrap().log;
     let mut model = Model::default();
@@ -33,8 +34,8 @@ fn compacted_log(directory: &Path, recorder: &Arc<Recorder>) -> Model {
     model
 }
 
-/// A killed process had renamed a manifest whose name was not on the disk yet. The start after it removed the segments that
-/// this manifest replaces; the power failed and left the older manifest, or none, and messages that lived were gone.
+/// A killed process had renamed a manifest whose name was not on the disk yet. The start after it removed the segments
+/// that this manifest replaces; the power failed and left the older manifest, or none, and live messages were lost.
 #[test]
 fn a_start_removes_what_a_manifest_replaces_when_the_manifest_is_on_the_disk() {
     let directory = tempfile::tempdir().unwrap();
@@ -73,9 +74,9 @@ fn a_start_removes_what_a_manifest_replaces_when_the_manifest_is_on_the_disk() {
     }
 }
 
-/// A start told of a damaged record that no sync had covered and went on behind it. Its position in `synced` was not on the
-/// disk when the power failed: the next start took the record for the torn end of the log, and left out, without a word, what
-/// had been confirmed since.
+/// A start reported a corrupt record that no sync had covered and went on after it. Its position in `synced` was not on
+/// the disk when the power failed: the next start took the record for the torn tail of the log, and dropped records
+/// that had been confirmed since, without a report.
 #[test]
 fn what_was_confirmed_behind_damage_is_there_when_the_power_fails() {
     let sizes = Sizes::of(2);

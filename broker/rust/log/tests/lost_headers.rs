@@ -1,4 +1,4 @@
-//! Segments whose header the disk does not give back: whose copy counts for it, and which file may go.
+//! Segments with an unreadable header: whose copy replaces it, and which file may be removed.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -63,7 +63,7 @@ fn a_copy_counts_behind_a_segment_that_a_start_made_and_never_wrote_to() {
     model.check_messages(&opened.log);
 }
 
-/// What was written again left its old bytes to the next segment's reserved space.
+/// A segment that was written again left its old bytes to the next segment's reserved space.
 #[test]
 fn a_copy_of_the_segment_before_does_not_count_where_a_start_made_both() {
     let directory = tempfile::tempdir().unwrap();
@@ -84,7 +84,7 @@ fn a_copy_of_the_segment_before_does_not_count_where_a_start_made_both() {
     model.check_messages(&opened.log);
 }
 
-/// Without its index file a segment that the checkpoint lists as living was taken for one that never reached the disk.
+/// Without its index file a live segment in the checkpoint was taken for one that never reached the disk.
 #[test]
 fn a_segment_that_the_checkpoint_lists_stays_without_its_header_and_its_index() {
     for has_copy in [true, false] {

@@ -1,4 +1,4 @@
-//! How much of a log's files is in this process's memory: bounded by a few segments, whatever the log holds.
+//! How much of a log's files is in this process's memory: bounded by a few segments, whatever the log's size.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;

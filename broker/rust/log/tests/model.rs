@@ -59,14 +59,14 @@ fn steps(removes: bool) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-/// The log under test with what it should hold after each record.
+/// The log under test with its expected state after each record.
 struct Run<'a> {
     directory: &'a Path,
     disk: Arc<ForgetfulDisk>,
     log: Option<Log>,
     model: Model,
     history: Vec<(Position, Model)>,
-    /// Queues are never used again, so a deleted one's number is replaced by a new one.
+    /// Queue numbers are never reused, so a deleted one's is replaced by a new one.
     ids: [u32; 5],
 }
 

@@ -1,5 +1,5 @@
-//! A recorded run of a log, and what every crash in it leaves: after each step of the disk directories are made as a
-//! failing power or a killed process may leave them, opened, and compared with what was promised until then.
+//! A recorded run of a log, and the result of every crash in it: after each disk step directories are made as a power
+//! failure or a kill may leave them, opened, and compared with the promises up to then.
 //!
 //! `REPLAY_CASES` sets how many directories are opened, `REPLAY_SEED` the first seed.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -28,20 +28,20 @@ fn from_environment(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|set| set.parse().ok()).unwrap_or(default)
 }
 
-/// In memory where there is such a place: nothing here is about the disk of the machine.
+/// In memory where possible: these tests do not depend on the machine's disk.
 fn directory() -> TempDir {
     let memory = PathBuf::from("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
 }
 
-/// What was done from a start to a crash.
+/// The steps from a start to a crash.
 struct Life {
     number: usize,
     steps: Vec<Step>,
     past: Past,
 }
 
-/// A crash in it; tells of itself when what is checked of it fails.
+/// A crash in it; describes itself when a check fails.
 struct Case<'a> {
     seed: u64,
     life: &'a Life,
@@ -83,7 +83,7 @@ impl Replay {
         replay
     }
 
-    /// Some of what may be left after so many steps.
+    /// Some of the possible results after so many steps.
     fn crash_after(&mut self, disk: &Crashable, life: &Life, steps: usize) {
         self.crash(disk, life, steps, Crash::Kill);
         if steps > 0 && matches!(life.steps[steps - 1], Step::Write { .. }) {
@@ -138,7 +138,7 @@ impl Replay {
         }
     }
 
-    /// Another life begins with what a crash left, and ends in one, too.
+    /// The next boot begins with the result of a crash, and ends in one, too.
     fn live_on(
         &mut self,
         (image, mut disk): (&Image, Crashable),
@@ -152,7 +152,7 @@ impl Replay {
         let seed = self.seed + 4 * self.dice.below(1 << 20) as u64;
         let (load, opened) = Load::begin(directory.path(), &recorder, seed, past, crash);
         opened.unwrap();
-        // A start that ends before its log is open leaves the next one with what it was told of the page cache.
+        // A start that ends before its log is open passes its knowledge of the page cache to the next one.
         let begun = if crash.loses_page_cache() { recorder.count() } else { 0 };
         let life = live(number, &load, &recorder, steps);
         drop(load);
@@ -180,8 +180,8 @@ fn live(number: usize, load: &Shared, recorder: &Recorder, steps: usize) -> Life
     Life { number, steps: recorder.steps(), past }
 }
 
-/// A start set segments aside that a failed power had cut, and was cut short itself before their names were on the disk.
-/// The next one found them beside the segment that stands in their place, and reported damage where nothing was lost.
+/// A start set segments aside that a power failure had cut, and was cut short itself before their names were on the
+/// disk. The next one found them beside the segment at their positions, and reported corruption where nothing was lost.
 #[test]
 fn a_start_that_sets_segments_aside_may_be_cut_short_anywhere() {
     let before = directory();
@@ -204,8 +204,8 @@ fn a_start_that_sets_segments_aside_may_be_cut_short_anywhere() {
     }
 }
 
-/// Dead segments need not be on the disk. A close that did not sync their removal left some of them to come back after a
-/// failing power, in part, and a start after a clean stop took that for damage.
+/// Dead segments need not be on the disk. A close that did not sync their removal let some of them come back in part
+/// after a power failure, and a start after a clean stop reported corruption.
 #[test]
 fn dead_segments_do_not_come_back_when_the_power_fails_after_a_close() {
     let before = directory();
@@ -236,7 +236,7 @@ fn dead_segments_do_not_come_back_when_the_power_fails_after_a_close() {
     }
 }
 
-/// The fold's thread removes what it found dead when it gets to it; only the close before had synced the directory.
+/// The fold's thread removes dead segments when it gets to it; only the earlier close had synced the directory.
 #[test]
 fn dead_segments_that_go_after_a_close_do_not_come_back_either() {
     let before = directory();
@@ -260,8 +260,8 @@ fn dead_segments_that_go_after_a_close_do_not_come_back_either() {
     assert_eq!(disk.unsynced_names(), 0);
 }
 
-/// An emptied log was given back to the disk, and the clean stop that followed had nothing to fold: it left the segments that
-/// had died since the older checkpoint, and the empty one that was written to, as the page cache had them.
+/// An emptied log had returned its space, and the clean stop that followed had nothing to fold: it left the segments
+/// that had died since the older checkpoint, and the empty active one, unsynced in the page cache.
 #[test]
 fn a_close_after_a_whole_fold_leaves_nothing_that_a_failing_power_can_damage() {
     let before = directory();
@@ -290,8 +290,8 @@ fn a_close_after_a_whole_fold_leaves_nothing_that_a_failing_power_can_damage() {
     }
 }
 
-/// A power failure took the segments whose records were dead, and the one after them. The next start gave their number again,
-/// and an inspection missed their records behind the segment before.
+/// A power failure took the segments whose records were dead, and the one after them. The next start reused their
+/// number, and an inspection missed their records after the segment before.
 #[test]
 fn segments_that_died_are_not_missed_when_the_log_goes_on_without_them() {
     let directory = directory();
@@ -315,7 +315,8 @@ fn segments_that_died_are_not_missed_when_the_log_goes_on_without_them() {
     assert_eq!(told, None);
 }
 
-/// After a clean stop a start is told that the page cache was not lost, also when the power failed just after it.
+/// A start after a clean stop believes that the page cache was not lost, even when the power failed just after the
+/// stop.
 #[test]
 fn a_close_leaves_nothing_that_a_failing_power_can_damage() {
     for seed in 1..=from_environment("REPLAY_CASES", 2000) / 50 {
@@ -346,8 +347,8 @@ fn a_close_leaves_nothing_that_a_failing_power_can_damage() {
     }
 }
 
-/// A disk on which a segment follows an empty one, and what the queues hold. The end of the segment before was synced by the
-/// fold for which the log went on in another one, or by a sync that began before room was reserved which nothing took.
+/// A disk on which a segment follows an empty one, and the content of the queues. The end of the segment before was
+/// synced by the fold for which the log rolled, or by a sync that began before space was reserved that no record used.
 fn with_an_empty_segment(by_fold: bool, is_synced_after: bool) -> (Crashable, Model) {
     let directory = directory();
     let recorder = Arc::new(Recorder::default());
@@ -376,8 +377,9 @@ fn with_an_empty_segment(by_fold: bool, is_synced_after: bool) -> (Crashable, Mo
     (disk, model)
 }
 
-/// A segment in which nothing was written, as the next record did not fit, ends where it begins. A sync up to there did not
-/// reach its header, and none after it did: a start after a failing power told of damage where nothing was lost.
+/// A segment in which nothing was written, as the next record did not fit, ends where it begins. A sync up to there did
+/// not reach its header, and none after it did: a start after a power failure reported corruption where nothing was
+/// lost.
 #[test]
 fn an_empty_segment_is_not_taken_for_a_damaged_one_when_the_power_fails() {
     for (by_fold, is_synced_after) in [(true, true), (false, true), (true, false), (false, false)] {

@@ -1,5 +1,5 @@
-//! Bytes that change while a log is at work: what is read from the disk again is checked again, and nothing is folded whose
-//! checksum does not hold.
+//! Bytes that change in a running log: bytes that are read from the disk again are checked again, and only records with
+//! a correct checksum are folded.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -111,7 +111,7 @@ fn a_settlement_that_changed_is_passed_over_and_told() {
     let range = SequenceRange { first: Sequence(1), last: Sequence(1) };
     log.append_settle(QueueId(QUEUE), Outcome::Ack, 1, 100, &[range]).unwrap();
     log.write().unwrap();
-    // The last byte of the range's last number: it would settle what is stored later.
+    // The last byte of the range's last sequence: it would settle later messages.
     let at = 64 + before.0 + (log.end().0 - before.0) - 8;
     flip(segment.path(), at);
     for seed in 0..30 {

@@ -23,7 +23,7 @@ fn killed(directory: &Path) -> Model {
     model
 }
 
-/// The segment before it was called damaged, and the file was removed without a word once it was back.
+/// The segment before it was reported as corrupt, and the file was removed without a report once it was back.
 #[test]
 fn a_segment_that_vanished_above_the_checkpoint_is_named_and_set_aside_when_it_comes_back_later() {
     let directory = tempfile::tempdir().unwrap();
@@ -43,7 +43,7 @@ fn a_segment_that_vanished_above_the_checkpoint_is_named_and_set_aside_when_it_c
     assert_eq!(opened.set_aside, ["msgs.0000000003.aside"]);
     assert_eq!(stored(&opened, &model), kept);
     opened.log.close().unwrap();
-    // Then whoever misses nothing may delete both files.
+    // A user who misses nothing may then delete both files.
     for file in ["msgs.0000000003.aside", "msgs.0000000003.lost"] {
         std::fs::remove_file(directory.path().join(file)).unwrap();
     }
@@ -69,7 +69,7 @@ fn a_segment_above_the_checkpoint_that_comes_back_before_another_is_made_is_serv
     }
 }
 
-/// Its number was given to the next segment, so that putting it back overwrote that one.
+/// Its number was reused for the next segment, so that putting it back overwrote that one.
 #[test]
 fn the_number_of_a_newest_segment_that_vanished_is_not_given_again() {
     for is_covered in [false, true] {
@@ -107,8 +107,8 @@ fn the_number_of_a_newest_segment_that_vanished_is_not_given_again() {
     }
 }
 
-/// The raise after the loss began at a lower number than it does with the file: the messages stored since had numbers that
-/// now counted as passed over, and were gone without a word.
+/// The raise after the loss began at a lower sequence than it does with the file: the messages stored since had
+/// sequences that then counted as skipped, and were lost without a report.
 #[test]
 fn what_was_stored_while_a_segment_was_away_is_there_when_it_is_back() {
     let directory = tempfile::tempdir().unwrap();
@@ -157,7 +157,8 @@ fn rewritten(directory: &Path) -> Vec<String> {
     names
 }
 
-/// A manifest that was written meanwhile no longer named it, and it was reported as one of a newer manifest, which did not exist.
+/// A manifest that was written meanwhile no longer named it, and it was reported as one of a newer manifest, which did
+/// not exist.
 #[test]
 fn a_rewritten_segment_that_vanished_is_served_when_it_is_back_whatever_was_compacted_meanwhile() {
     let directory = tempfile::tempdir().unwrap();
@@ -194,7 +195,7 @@ fn a_rewritten_segment_that_vanished_is_served_when_it_is_back_whatever_was_comp
     model.check_messages(&opened.log);
 }
 
-/// Settles seven in eight of two queues, compacts what that leaves, and closes the log.
+/// Settles seven in eight of two queues, compacts the rest, and closes the log.
 fn thin_all(log: &mut Log, model: &mut Model) {
     for id in [1, 2] {
         let picks: Vec<usize> = (0..model.queues[&id].messages.len()).filter(|at| at % 8 != 0).collect();
@@ -211,7 +212,7 @@ fn thin_all(log: &mut Log, model: &mut Model) {
     log.close().unwrap();
 }
 
-/// The rewritten segment that replaced its neighbour covered its positions, too, so that it was removed without a report.
+/// The rewritten segment that replaced its neighbour covered its positions, too, so it was removed without a report.
 #[test]
 fn a_segment_that_comes_back_later_is_set_aside_whatever_was_compacted_meanwhile() {
     let directory = tempfile::tempdir().unwrap();
@@ -230,8 +231,8 @@ fn a_segment_that_comes_back_later_is_set_aside_whatever_was_compacted_meanwhile
     assert!(directory.path().join("msgs.0000000005.aside").exists());
 }
 
-/// The segment before it ended where the one behind it begins, for all that a start knows, so that what it was rewritten to
-/// stood for the missing one, too, which was removed when it was back.
+/// For a start, the segment before it ended where the next one begins. Its rewrite therefore also replaced the missing
+/// one, which was removed when it was back.
 #[test]
 fn a_segment_that_vanished_is_served_when_it_is_back_whatever_was_compacted_meanwhile() {
     for number in [4, 5, 6] {
@@ -252,7 +253,7 @@ fn a_segment_that_vanished_is_served_when_it_is_back_whatever_was_compacted_mean
     }
 }
 
-/// Each of the two settlements took them off the count of what is left.
+/// Both settlements subtracted them from the count of the rest.
 #[test]
 fn messages_that_were_settled_again_while_their_settlement_was_away_are_counted_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -280,8 +281,8 @@ fn messages_that_were_settled_again_while_their_settlement_was_away_are_counted_
     model.check_messages(&opened.log);
 }
 
-/// The start after the loss did not know that the one before had raised, and gave the numbers again that were in the segment:
-/// when that was back, the messages that had been stored meanwhile were gone without a word.
+/// The start after the loss did not know that the one before had raised, and assigned the sequences in the segment
+/// again: when that was back, the messages stored meanwhile were lost without a report.
 #[test]
 fn numbers_above_a_raise_are_not_given_again_while_the_record_of_the_raise_is_away() {
     for is_last in [false, true] {

@@ -1,5 +1,5 @@
-//! Space of a file that is gone, in a segment that was begun just before the power failed: reserved blocks that nothing was
-//! written to may hold what they held before.
+//! Space of a deleted file in a segment that was begun just before a power failure: reserved blocks that were not
+//! written may hold their old content.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -23,7 +23,7 @@ fn open_after_power_failure(directory: &Path) -> Opened {
     Log::open(directory, LogOptions { raise: true, ..small_segments() }).unwrap()
 }
 
-/// A log of several segments, synced, and what it holds.
+/// A log of several segments, synced, and its content.
 fn synced_log(directory: &Path) -> Model {
     let mut log = open(directory).log;
     let mut model = Model::default();
@@ -35,8 +35,9 @@ fn synced_log(directory: &Path) -> Model {
     model
 }
 
-/// The space of a temporary copy of a segment became a new segment's. The power failed before the new segment's header was on
-/// the disk, and the start took the old header's copy for its own: it reported a damaged segment where nothing was lost.
+/// The space of a temporary copy of a segment became a new segment's. The power failed before the new segment's header
+/// was on the disk, and the start took the old header's copy for its own: it reported a corrupt segment where nothing
+/// was lost.
 #[test]
 fn the_header_of_an_earlier_segment_in_reused_space_is_no_damage() {
     for earlier in 2..=4 {
@@ -59,7 +60,7 @@ fn the_header_of_an_earlier_segment_in_reused_space_is_no_damage() {
     }
 }
 
-/// Where a start wrote to, of files that it wrote again.
+/// Where the writes of a start ended, in files that it wrote again.
 #[derive(Debug, Default)]
 struct Ends(Mutex<Vec<u64>>);
 
@@ -70,8 +71,8 @@ impl Disk for Ends {
     }
 }
 
-/// Records may end with zeros. A start that wrote their segment again left these out, so that something else could stand there
-/// after a failing power.
+/// Records may end with zeros. A start that wrote their segment again left these out, so that other bytes could be
+/// there after a power failure.
 #[test]
 fn a_segment_that_is_written_again_is_written_to_the_end_of_its_last_record() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What a log does about bytes that changed: it tells what is still stored, makes directories again, and keeps damaged files.
+//! Handling of corrupt bytes: finds what is still stored, rebuilds directories, and keeps corrupt files.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::record::Target;
 use crate::segment::Segment;
 
 impl Log {
-    /// The queue's first number at or above `from` that a segment holds.
+    /// The queue's first sequence at or above `from` that a segment holds.
     pub fn next_stored(&self, queue: QueueId, from: Sequence) -> Result<Option<Sequence>, LogError> {
         let in_memory = Lookup::first_in(&self.active.index, queue, from);
         let sealed = self.sealed.iter().map(|sealed| sealed.lookup.next_stored(queue, from));
@@ -28,12 +28,12 @@ impl Log {
         })
     }
 
-    /// The names of the segments that are written to no more.
+    /// The names of the sealed segments.
     pub(crate) fn sealed_files(&self) -> Vec<String> {
         self.sealed.iter().map(|sealed| file_name(&sealed.segment)).collect()
     }
 
-    /// Of the files that a start reported, the segments that it found and does not serve.
+    /// The segments among a start's reported files that exist and are not served.
     pub(super) fn unserved_of(&self, found: &[Quarantined]) -> Vec<PathBuf> {
         let served = self.sealed_files();
         let segments = found.iter().filter(|found| number_of(&found.file).is_some() && !served.contains(&found.file));
@@ -41,7 +41,7 @@ impl Log {
         files.into_iter().filter(|path| path.exists()).collect()
     }
 
-    /// Goes over all messages of sealed segments, settled ones included; what it gives with each says whether it can be read.
+    /// Visits all messages of sealed segments, settled ones included, each with whether it can be read.
     pub(crate) fn each_stored(
         &self,
         mut each: impl FnMut(Target, &dyn Fn() -> Result<(), LogError>),
@@ -57,21 +57,22 @@ impl Log {
         Ok(())
     }
 
-    /// Keeps a segment's file when the log needs it no more: something in it could not be read. Its name is that of
-    /// [`crate::Quarantined::file`], and `at` the byte. Later starts are told by a file beside it.
+    /// Keeps a segment's file when the log no longer needs it, because a part of it could not be read. Its name is that
+    /// of [`crate::Quarantined::file`], and `at` the byte. A file beside it tells later starts.
     pub fn quarantine(&mut self, file: &str, at: u64) {
         let mut segments =
             self.sealed.iter().map(|sealed| &sealed.segment).chain(std::iter::once(&self.active.segment));
         let Some(segment) = segments.find(|segment| file_name(segment) == file) else { return };
         if self.quarantined.insert(segment.number()) {
-            // Without it the segment is kept until the next start all the same.
+            // Without it the segment is still kept until the next start.
             let _ = mark(self.options.disk.as_ref(), segment.path(), at);
         }
     }
 
-    /// Keeps the places of segments that are not served for when they are put back or mended: those quarantined, and others by
-    /// the lowest of their numbers. A start takes the positions up to the next file for those of the segment before, so that
-    /// what that one is rewritten to would stand for the one that is not there, which would be removed when it is.
+    /// Keeps the positions of segments that are not served until they are put back or repaired: the quarantined ones,
+    /// and others by the lowest of their numbers. A start assigns the positions up to the next file to the segment
+    /// before. Without a fence, a rewrite of that segment would also replace the missing one, which would then be
+    /// removed when it is back.
     pub(super) fn fence(&mut self, lost: impl Iterator<Item = u64>) {
         let place = |number: u64| self.sealed.partition_point(|sealed| sealed.segment.number() < number);
         let is_served = |number: u64| self.sealed.get(place(number)).is_some_and(|at| at.segment.number() == number);
@@ -84,8 +85,8 @@ impl Log {
         self.fenced = fenced.flatten().collect();
     }
 
-    /// Makes the index of a segment again when its directory changed on the disk; says whether it had. `file` is the name
-    /// of either.
+    /// Rebuilds the index of a segment when its directory changed on the disk; returns whether it had. `file` is the
+    /// name of either.
     pub fn mend_directory(&mut self, file: &str) -> Result<bool, LogError> {
         let file = file.trim_end_matches(".idx");
         let Some(sealed) = self.sealed.iter().find(|sealed| file_name(&sealed.segment) == file) else {
@@ -98,7 +99,7 @@ impl Log {
     }
 }
 
-/// Whether the message whose record begins at an offset is what was stored.
+/// Whether the message whose record begins at an offset is as it was stored.
 fn check_in(segment: &Segment, contents: &Contents, offset: u32, target: Target) -> Result<(), LogError> {
     let at = u64::from(offset);
     if contents.is_bad(at, contents.claimed_end(at)) {

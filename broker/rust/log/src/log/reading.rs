@@ -1,8 +1,8 @@
-//! Finding what a stream's readers want: any message by its number, the oldest segment's share of a queue, the newest time; and giving
-//! back the maps of what nobody reads.
+//! Look-ups for a stream's readers: any message by its sequence, the oldest segment's part of a queue, the newest time;
+//! and the release of maps without readers.
 //!
-//! What must stay true: a queue's numbers ascend from segment to segment, rewritten ones included, so that segments are
-//! searched by halves. Nothing here reads a record but [`Log::newest_time`], which is for a start.
+//! Invariants: a queue's sequences ascend from segment to segment, rewritten ones included, so a binary search finds
+//! segments. Only [`Log::newest_time`], which is for a start, reads records.
 
 use std::sync::Arc;
 
@@ -16,19 +16,19 @@ use crate::index::Reach;
 use crate::record_reader::RecordReader;
 use crate::segment::{Located, Segment};
 
-/// What one sealed segment holds of a queue.
+/// The part of a queue in one sealed segment.
 #[derive(Clone, Debug)]
 pub struct Portion {
     pub segment: Arc<Segment>,
-    /// Ascending, each whole and with the bytes of its bodies; the first may begin below what was asked for.
+    /// Ascending, each whole and with the bytes of its bodies; the first may begin below the requested sequence.
     pub runs: Vec<(SequenceRange, u64)>,
     /// Where the record of the last of them begins.
     pub last_offset: u32,
 }
 
 impl Log {
-    /// Takes the maps off segments that nobody located a message in since the last call. They come back at the next use;
-    /// the old ones go when what this gives and their last reader are dropped.
+    /// Removes the maps of segments in which no message was located since the last call. The next use maps them again;
+    /// the old maps go when the returned value and their last reader are dropped.
     pub fn unmap_idle(&mut self) -> Retired {
         let mut retired = Retired::default();
         for sealed in &mut self.sealed {
@@ -46,8 +46,8 @@ impl Log {
         retired
     }
 
-    /// The queue's first message with that number or a higher one, with those that follow it without a gap in the same
-    /// segment, at most `count_max` in all. `hint` is the number of the segment where it is looked for first.
+    /// The queue's first message with that sequence or a higher one, with those that follow it without a gap in the
+    /// same segment, at most `count_max` in all. `hint` is the number of the segment to search first.
     pub fn seek(
         &self,
         queue: QueueId,
@@ -75,7 +75,7 @@ impl Log {
         Ok(self.located(&sealed.segment, Some(&sealed.lookup), first, offsets))
     }
 
-    /// What the first sealed segment with a message of the queue at or above `from` holds from there on.
+    /// The part from there on of the first sealed segment with a message of the queue at or above `from`.
     pub fn portion(&self, queue: QueueId, from: Sequence) -> Result<Option<Portion>, LogError> {
         let Some((at, from)) = self.first_sealed(queue, from)? else { return Ok(None) };
         let Some(sealed) = self.sealed.get(at) else { return Ok(None) };
@@ -86,12 +86,12 @@ impl Log {
         Ok(last_offset.map(|last_offset| Portion { segment, runs, last_offset }))
     }
 
-    /// The latest time at which a message was stored that an earlier process left; 0 when it left none that can be read.
+    /// The latest time of a message stored by an earlier process; 0 when none can be read.
     pub fn newest_time(&self) -> Result<u64, LogError> {
         for sealed in self.sealed.iter().rev() {
             let mut offsets = sealed.lookup.last_offsets()?;
             if !sealed.segment.is_rewritten() {
-                // Records stand in the order in which they were stored.
+                // Records are in the order in which they were stored.
                 offsets = offsets.into_iter().max().into_iter().collect();
             }
             let mut newest = None;
@@ -117,7 +117,7 @@ impl Log {
         self.located(&self.active.segment, None, from, offsets.copied().collect())
     }
 
-    /// The place among the sealed segments of the first one with such a message, and the message's number.
+    /// The index among the sealed segments of the first one with such a message, and the message's sequence.
     pub(super) fn first_sealed(&self, queue: QueueId, from: Sequence) -> Result<Option<(usize, Sequence)>, LogError> {
         let (mut low, mut high) = (0, self.sealed.len());
         let mut found = None;
@@ -154,7 +154,7 @@ impl Lookup {
         }
     }
 
-    /// The queue's runs that reach up to that number or beyond.
+    /// The queue's runs that reach up to that sequence or beyond.
     fn runs_from(&self, queue: QueueId, from: Sequence) -> Result<Vec<(SequenceRange, u64)>, LogError> {
         let run = |first: u64, count: usize, bytes: u64| {
             let last = Sequence(first.saturating_add(count as u64).saturating_sub(1));

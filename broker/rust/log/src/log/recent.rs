@@ -1,7 +1,7 @@
-//! The segments that were read last. The others are told to give the pages back that reading them brought in.
+//! The most recently read segments. The pages of all others are released.
 //!
-//! What must stay true: nothing is kept alive by being remembered here, and giving pages back takes nothing from who still
-//! reads: they come from the page cache again.
+//! Invariants: this list keeps nothing alive, and a release does not affect readers: the pages come from the page cache
+//! again.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use crate::directory::{Directory, Lookup};
 use crate::segment::Segment;
 
-/// So many wait to be let go of until somebody comes for them; more are let go of at once.
+/// The most segments that wait for a release; further ones are released at once.
 const PASSED_MAX: usize = 16;
 
 /// A segment and its directory, when it has one.
@@ -35,8 +35,8 @@ impl Read {
     }
 }
 
-/// Segments that readers went on from. Dropping it takes their pages out of this process's memory, which takes a while: for
-/// after the log's lock.
+/// Segments that readers have left. Dropping it takes their pages out of this process's memory, which takes a while: do
+/// it without the log's lock.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Passed(Vec<Read>);
@@ -47,7 +47,7 @@ impl Drop for Passed {
     }
 }
 
-/// See the module. The one read last is the first.
+/// The recently read segments, the last one first; see the module.
 #[derive(Debug)]
 pub(super) struct Recent {
     read: VecDeque<Read>,
@@ -56,7 +56,7 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// Remembers segments of so many bytes together, and one in any case.
+    /// Remembers segments of so many bytes together, and always one.
     pub(super) fn new(bytes_max: u64) -> Recent {
         Recent { read: VecDeque::new(), bytes_max, passed: Passed::default() }
     }

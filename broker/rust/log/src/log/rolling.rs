@@ -1,6 +1,6 @@
-//! Going on in the next segment, and how large that is.
+//! Rolling to the next segment, and its size.
 //!
-//! What must stay true: a segment is sealed only once the next one is there; where none can be begun the log stays as it was.
+//! Invariants: a segment is sealed only once the next one exists; where none can be created the log stays unchanged.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::error::LogError;
 use crate::record::{Position, RECORD_BYTES_MAX};
 use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
-/// A segment at least so many times the smallest is followed by a small one: see [`Log::next_segment_bytes`].
+/// A segment of at least this many times the smallest size is followed by a small one: see [`Log::next_segment_bytes`].
 pub(super) const LARGE_TIMES: u64 = 8;
 
 impl Log {
-    /// Rolls to the next segment when this one is full, and reserves room in it.
+    /// Rolls to the next segment when this one is full, and reserves space in it.
     #[cold]
     pub(super) fn make_place(&mut self, end: u64, length: u64, purpose: Purpose) -> Result<(), LogError> {
         if end > self.active.segment.bytes() {
@@ -25,7 +25,7 @@ impl Log {
         self.reserve_to(self.active.segment.offset_of(self.appended()) + length, purpose)
     }
 
-    /// Goes on in the next segment, which has room for a record of `length`.
+    /// Rolls to the next segment, which has space for a record of `length`.
     fn roll(&mut self, length: u64, purpose: Purpose) -> Result<(), LogError> {
         let first = self.write()?;
         let least = SEGMENT_HEADER_BYTES + length;
@@ -55,8 +55,9 @@ impl Log {
         Ok(())
     }
 
-    /// Segments double up to the largest, and each large one is followed by a small one. A checkpoint at the small one's
-    /// end finds the large one dead already when consumers keep up, so that its bytes never go to the disk.
+    /// Segments double up to the largest, and each large one is followed by a small one. A checkpoint at the small
+    /// one's end finds the large one dead already when consumers keep up, so that its bytes are never written to the
+    /// disk.
     pub(super) fn next_segment_bytes(&self) -> u64 {
         let min = self.options.segment_bytes_min;
         let last = self.active.segment.bytes();

@@ -1,9 +1,10 @@
-//! Room on the disk: messages are refused while what is left is needed to drain it.
+//! Disk space: messages are refused while the free space is needed to drain the disk.
 //!
-//! What must stay true: a message never takes the last two segments of the current size and what all logs of the disk need
-//! for a start and a checkpoint; settlements, directories and checkpoints may. Room is asked for when a segment is begun, for all of it, and again for each step that is
-//! reserved of it: others may have filled the disk meanwhile. What drains a full disk takes as little of it as will do, and so
-//! does a start, on any disk: there may be hundreds of logs on it.
+//! Invariants: a message never takes the space for two segments of the current size, and for a start and a checkpoint
+//! of all logs of the disk; settlements, directories and checkpoints may. Free space is checked when a segment is
+//! begun, for all of it, and again for each step that is reserved: other programs may have filled the disk meanwhile.
+//! Draining a full disk takes as little space as possible, and so does a start, on any disk: there may be hundreds of
+//! logs on it.
 
 use std::sync::atomic::Ordering;
 
@@ -13,30 +14,30 @@ use crate::error::LogError;
 use crate::fold_ticket::FoldTicket;
 use crate::segment::SEGMENT_HEADER_BYTES;
 
-/// What drains a full disk takes room in steps of this size.
+/// Records that drain a full disk reserve space in steps of this size.
 const SMALL_STEP_BYTES: u64 = 16 << 10;
 
-/// What a record is for.
+/// Purpose of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Message,
-    /// What frees the disk in the end, or keeps the log in order.
+    /// Frees the disk in the end, or maintains the log.
     Upkeep,
 }
 
-/// The room that a log finds and needs, in bytes.
+/// Free and needed disk space of a log, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// What the file system has; `None` when it does not say.
+    /// Free space of the file system; `None` when unknown.
     pub free: Option<u64>,
     /// Below this messages are refused.
     pub needed: u64,
-    /// What the next segment takes on top of that.
+    /// Space that the next segment takes on top of that.
     pub next: u64,
 }
 
 impl Log {
-    /// How much room there is, and how much there must be.
+    /// Returns the free and the needed space.
     #[must_use]
     pub fn room(&self) -> Room {
         let free = self.options.disk.space(&self.directory).ok().map(|space| space.free);
@@ -44,22 +45,21 @@ impl Log {
         Room { free, needed: reserve.max(self.options.free_bytes_min), next: self.next_segment_bytes() }
     }
 
-    /// A fold of everything that was written, so that what was settled just now frees its segments: the log goes on in
-    /// another segment. It takes two of them, as the older checkpoint decides which segments go. `None` while another fold or
-    /// a copy is under way. What it begins takes next to nothing until more is appended, so that hundreds of emptied logs
-    /// give back what they held.
+    /// A fold of all written records, so that recent settlements free their segments: the log rolls to another segment.
+    /// It takes two of them, as the older checkpoint decides which segments go. `None` while another fold or a copy is
+    /// running. It takes almost no space until more is appended, so that hundreds of emptied logs return their space.
     pub fn begin_whole_fold(&mut self) -> Result<Option<FoldTicket>, LogError> {
         if self.folding.load(Ordering::SeqCst) || self.holds.is_held() {
             return Ok(None);
         }
-        // Something to fold, also when nothing came since the last time.
+        // A fold needs a record, also when nothing came since the last one.
         self.append_epoch(false)?;
         let first = self.write()?;
         self.begin_segment(first, self.smallest(self.options.segment_bytes_min, SEGMENT_HEADER_BYTES))?;
         Ok(self.sealed.len().checked_sub(1).and_then(|last| self.ticket(last)))
     }
 
-    /// Reserves room in the active segment for what ends at an offset.
+    /// Reserves space in the active segment for a record that ends at an offset.
     pub(super) fn reserve_to(&mut self, end: u64, purpose: Purpose) -> Result<(), LogError> {
         if end <= self.active.reserved {
             return Ok(());
@@ -82,7 +82,7 @@ impl Log {
         }
     }
 
-    /// The size of the next segment, that would have `bytes` and must have `least`.
+    /// The size of the next segment, which should have `bytes` and must have `least`.
     pub(super) fn size_with_room(&self, bytes: u64, least: u64, purpose: Purpose) -> Result<Size, LogError> {
         let Room { free: Some(free), needed, .. } = self.room() else { return Ok(Size::stepped(bytes)) };
         if free >= needed.saturating_add(bytes) {
@@ -94,7 +94,7 @@ impl Log {
         }
     }
 
-    /// The smallest segment that will do.
+    /// The smallest possible segment.
     pub(super) fn smallest(&self, bytes: u64, least: u64) -> Size {
         Size::bare(self.options.segment_bytes_min.min(bytes).max(least), least)
     }

@@ -1,7 +1,8 @@
-//! What threads do with what a log holds: folds, compaction and copies begin here, and what they did is taken in.
+//! Background work of a log: folds, compaction and copies begin here, and their results are applied.
 //!
-//! What must stay true: a fold and a slice of compaction are never under way at once; folds go on while a copy is made, so
-//! that memory stays bounded, and compaction waits for it, as it would free nothing before; what compaction writes never takes the room that draining the log needs.
+//! Invariants: a fold and a slice of compaction never run at once. Folds go on during a copy, so that memory stays
+//! bounded; compaction waits for it, as it would free nothing before. Compaction never takes the space that draining
+//! the log needs.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -21,8 +22,8 @@ impl Log {
     /// A fold of sealed segments, for a thread without the lock; `None` when there is nothing to gain yet.
     pub fn begin_fold(&mut self) -> Option<FoldTicket> {
         let newest = self.sealed.len().checked_sub(1)?;
-        // What lives at the end of a small segment lies mostly in it, so that little has to be synced for a checkpoint
-        // there; at the end of a large one a whole large segment would be.
+        // Messages that are live at the end of a small segment are mostly in it, so that a checkpoint there syncs
+        // little; at the end of a large one it would sync a whole large segment.
         let is_small = |sealed: &Sealed| sealed.segment.bytes() <= self.options.segment_bytes_min;
         let has_large = self.options.segment_bytes_max >= LARGE_TIMES * self.options.segment_bytes_min;
         let small = if has_large { self.sealed.iter().rposition(is_small) } else { None };
@@ -31,7 +32,7 @@ impl Log {
         self.ticket(boundary)
     }
 
-    /// Takes in what a fold did. The files it gives are removed without the lock.
+    /// Applies the result of a fold. Remove the returned files without the lock.
     pub fn finish_fold(&mut self, folded: Folded) -> Retired {
         let Folded { parts, dead, damaged, boundary, checkpoint_bytes, running } = folded;
         damaged.iter().for_each(|found| self.quarantine(&found.file, found.at));
@@ -52,7 +53,7 @@ impl Log {
             retired.push(segment, is_kept);
         }
         self.folded = self.folded.max(boundary);
-        // What lives below the checkpoint is on the disk, and a start reads nothing else that lies below it.
+        // Live records below the checkpoint are on the disk, and a start reads no others below it.
         if boundary > self.synced {
             self.finish_sync(boundary);
         }
@@ -60,7 +61,7 @@ impl Log {
         retired
     }
 
-    /// A copy of the log as it stands now, for a thread without the lock. Until it is done its files stay and no compaction
+    /// A copy of the log as it is now, for a thread without the lock. Until it is done its files stay and no compaction
     /// begins; folds do.
     pub fn begin_backup(&mut self) -> Result<BackupTicket, LogError> {
         let position = self.write()?;
@@ -84,7 +85,7 @@ impl Log {
         })
     }
 
-    /// A slice of compaction, for a thread without the lock; `None` while a fold, another slice or a copy is under way.
+    /// A slice of compaction, for a thread without the lock; `None` while a fold, another slice or a copy is running.
     pub fn begin_compaction(&mut self) -> Option<CompactionTicket> {
         if self.closed || self.holds.is_held() || self.folding.swap(true, Ordering::SeqCst) {
             return None;
@@ -106,7 +107,7 @@ impl Log {
         })
     }
 
-    /// Takes in what a slice did. The files it gives are removed without the lock; who reads them keeps them.
+    /// Applies the result of a slice. Remove the returned files without the lock; their readers keep them.
     pub fn finish_compaction(&mut self, compacted: Compacted) -> Retired {
         self.bytes_rewritten += compacted.bytes;
         let mut retired = self.retired();
@@ -132,7 +133,7 @@ impl Log {
         if boundary <= self.folded || self.folding.swap(true, Ordering::SeqCst) {
             return None;
         }
-        // The others have been folded, and the keeper knows them. What was derived again is written by the way.
+        // The others have been folded, and the keeper knows them. This also writes directories that were derived again.
         let is_new = |sealed: &Sealed| sealed.lookup.is_unwritten();
         let part = |sealed: &Sealed| {
             let number = sealed.segment.number();

@@ -1,6 +1,6 @@
-//! Records that are missing between segments or at the log's end: whether they were synced, and which files had them.
+//! Missing records between segments or at the log's end: whether they were synced, and which files had them.
 //!
-//! What must stay true: the log goes on above what was synced, so that no position names two records.
+//! Invariant: the log goes on above the synced records, so that no position names two records.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ impl Reader<'_> {
         self.set_aside(segment.number())
     }
 
-    /// Records that were synced are missing before a segment. A file with a bad header says so already.
+    /// Synced records are missing before a segment. A file with a bad header reports that already.
     pub(super) fn pass_gap(&mut self, segment: &Segment) {
         let before = segment.number();
         let last = self.sealed.last().filter(|last| last.end == self.state.position);
-        // Segments before it that died may be gone as well.
+        // Dead segments before it may be gone as well.
         let after = last.map_or(before.saturating_sub(2), |last| last.segment.number());
         let lost = lost_files::between(self.directory, after, before);
         if !self.has_headless {
@@ -35,15 +35,15 @@ impl Reader<'_> {
         self.state.position = segment.first();
     }
 
-    /// Remembers which files may have held the records between two positions, of which a segment has the first. Gives what is to
-    /// be told when it has no room for all of them.
+    /// Records which files may have held the records between two positions, of which a segment has the first. Returns a
+    /// report when the numbers do not suffice for all of them.
     pub(super) fn miss_behind(&mut self, segment: &Segment, end: Position, owed: Position) -> Option<Quarantined> {
         let number = segment.number();
         let before = self.numbers.iter().copied().find(|&before| before > number);
         let lost = match before {
             Some(before) => lost_files::between(self.directory, number, before)?,
             None => {
-                // The record of the newest start may be among them, and no segment behind them tells.
+                // The record of the newest start may be among them, and no later segment shows it.
                 self.missed_starts = self.missed_starts.saturating_add(1);
                 lost_files::behind(number, (end, owed))
             }
@@ -53,14 +53,14 @@ impl Reader<'_> {
         gone
     }
 
-    /// What is told of a file that is not there.
+    /// The report of a missing file.
     fn gone(&self, number: u64) -> Quarantined {
         let path = segment_path(self.directory, number);
         let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         Quarantined { file, at: 0, why: Damage::GoneUncovered, queues: Vec::new() }
     }
 
-    /// Records at the end are missing that were synced: the log goes on above them, so that no position names two records.
+    /// Synced records at the end are missing: the log goes on above them, so that no position names two records.
     pub(super) fn reach_synced(&mut self) {
         if self.state.position >= self.synced {
             return;

@@ -1,7 +1,7 @@
 //! The segment files that a start finds: by their headers they count, are replaced by others, or can only be kept.
 //!
-//! What must stay true: nothing is removed before it is sure that the log can be read, and then only what others stand for,
-//! what was dead when the checkpoint was made, and what was never written.
+//! Invariants: nothing is removed before it is certain that the log can be read, and then only files that others
+//! replace, that were dead when the checkpoint was made, or that were never written.
 
 use std::path::{Path, PathBuf};
 
@@ -23,21 +23,21 @@ pub(super) struct Found {
     pub(super) limit: Option<Position>,
 }
 
-/// The segment files by what they count for.
+/// The segment files by their role.
 #[derive(Default)]
 pub(super) struct Sorted {
     pub(super) plain: Vec<u64>,
-    /// Others stand for them.
+    /// Replaced by others.
     pub(super) replaced: Vec<PathBuf>,
-    /// Rewritten ones that the manifest does not name and nothing stands for: one that never got to stand for anything, or
-    /// the only copy of messages under an older manifest. Whether messages are missing tells.
+    /// Rewritten ones that the manifest does not name and no other replaces: either never published, or the only copy
+    /// of messages under an older manifest. Missing messages distinguish the two.
     pub(super) unnamed: Vec<LiveSegment>,
 }
 
-/// The number of a segment file without a header, and whether zeros stand in its place.
+/// The number of a segment file without a header, and whether it has zeros in its place.
 pub(super) type Headless = (u64, bool);
 
-/// Without a checkpoint all records are needed. Segments go, and others are rewritten, only by what a checkpoint says.
+/// Without a checkpoint all records are needed. Only a checkpoint allows segments to be removed or rewritten.
 pub(super) fn refuse_without_checkpoint(
     directory: &Path,
     names: &Names,
@@ -47,7 +47,8 @@ pub(super) fn refuse_without_checkpoint(
     let rewritten = names.rewritten.iter().map(|&(number, edition)| rewritten_path(directory, number, edition));
     let rewritten = rewritten.into_iter().find(|path| path.exists());
     let begins_later = |first: &&Found| {
-        // The header of the log's first segment may be what cannot be read; a checkpoint was made when there is a file of one.
+        // The header of the log's first segment may be the unreadable one; a checkpoint file proves that a checkpoint
+        // was made.
         let is_first = headless.iter().all(|&(number, _)| number > first.segment.number());
         first.segment.first() > Position(0) && (is_first || !names.checkpoints.is_empty())
     };
@@ -56,9 +57,9 @@ pub(super) fn refuse_without_checkpoint(
     refused.map_or(Ok(()), |path| Err(LogError::damaged(&path, 0, Damage::NoCheckpoint)))
 }
 
-/// Whether a copy of a header may stand after those segments. Where a failing power lost a header, the reserved space behind
-/// it may hold the copy that an earlier segment had there, and not one that was written since the segment before was begun. Two
-/// starts of which the first wrote no record make segments of the same epoch and position.
+/// Whether a copy of a header may come after those segments. Where a power failure lost a header, the reserved space
+/// after it may hold the copy that an earlier segment had there, but not one written since the segment before was
+/// begun. Two starts of which the first wrote no record make segments of the same epoch and position.
 fn follows(header: &SegmentHeader, before: &[SegmentHeader]) -> bool {
     let place = |header: &SegmentHeader| (header.epoch, header.first);
     let is_new = before.iter().all(|before| before.segment_id != header.segment_id);
@@ -81,7 +82,7 @@ impl Reader<'_> {
                 HeaderFound::Copy(header, bytes, instead)
                     if follows(&header, &before) && self.counts(number, &header, instead, *log_id) =>
                 {
-                    // What no sync covers may lack its first sector after a failing power.
+                    // Unsynced segments may lack their first sector after a power failure.
                     if self.keeps_order || instead == Instead::Other || header.first < self.synced {
                         self.quarantine_header(&path);
                     }
@@ -113,7 +114,7 @@ impl Reader<'_> {
         Ok((found, unreadable))
     }
 
-    /// Whether the copy of a header that cannot be read stands in for it.
+    /// Whether the copy replaces a header that cannot be read.
     fn counts(&self, number: u64, header: &SegmentHeader, instead: Instead, log_id: Option<[u8; 16]>) -> bool {
         // The end of a message may look like a copy, but for the log's id.
         let is_own = log_id.is_none_or(|id| id == header.log_id);
@@ -122,14 +123,15 @@ impl Reader<'_> {
         is_own && (!may_be_dead || self.lived(number))
     }
 
-    /// Decides about a file that nothing says the header of. One that may hold a confirmed record stays as it is.
+    /// Handles a file whose header cannot be known. One that may hold a confirmed record is left unchanged.
     pub(super) fn pass_headless(&mut self, number: u64, is_zeros: bool, found: &[Found]) -> Result<(), LogError> {
         let path = segment_path(self.directory, number);
         let written = Contents::read(self.disk, &path, u64::MAX)?.written_above(SEGMENT_HEADER_BYTES);
-        // A header is written before all else, and its sector reaches the disk whole: only a failing power leaves records
-        // behind zeros, and never behind other bytes.
+        // A header is written before all else, and its sector reaches the disk whole: only a power failure leaves
+        // records after zeros, and never after other bytes.
         let was_lost_by_power = is_zeros && !self.keeps_order;
-        // Just before what was synced there may be an empty segment, of which nothing was. One that was not leaves a gap.
+        // Just before the synced position there may be an empty segment that was not synced. One that was not empty
+        // leaves a gap.
         let may_be_empty = was_lost_by_power && !directory_path(&path).exists();
         let is_below = |first: Position| first < self.synced || (first == self.synced && !may_be_empty);
         let is_below_synced = |later: &Found| later.segment.number() > number && is_below(later.segment.first());
@@ -138,7 +140,7 @@ impl Reader<'_> {
         if is_owed || (written > 0 && !was_lost_by_power) {
             self.quarantine_header(&path);
             self.has_headless = true;
-            // Without a segment after it nobody knows how many records it holds, and which numbers they gave.
+            // Without a segment after it, its number of records is unknown, and so are their sequences.
             self.has_lost |= !found.iter().any(|later| later.segment.number() > number);
             return Ok(());
         }
@@ -154,21 +156,22 @@ impl Reader<'_> {
         self.quarantined.push(Quarantined { file, at: 0, why: Damage::SegmentHeader, queues: Vec::new() });
     }
 
-    /// Whether a segment without a header was dead when the checkpoint was made, so that it never had to reach the disk.
+    /// Whether a segment without a header was dead when the checkpoint was made, so that it never had to reach the
+    /// disk.
     fn was_dead(&self, number: u64, found: &[Found]) -> bool {
         let next = found.iter().find(|later| later.segment.number() > number);
         next.is_some_and(|next| next.segment.first() <= self.floor) && !self.lived(number)
     }
 
-    /// Whether a segment that the checkpoint covers lived then: it is listed, unless an earlier version made the checkpoint,
-    /// and it has a directory, unless that is gone.
+    /// Whether a segment that the checkpoint covers was live then: it is listed, unless an earlier version made the
+    /// checkpoint, and it has a directory, unless that is gone.
     fn lived(&self, number: u64) -> bool {
         let is_listed = self.live.iter().any(|one| (one.number, one.edition) == (number, 0));
         is_listed || directory_path(&segment_path(self.directory, number)).exists()
     }
 
-    /// Tells the segments that count from those that others stand for. Nothing is removed before it is sure that the log can
-    /// be read.
+    /// Separates the segments that count from the replaced ones. Nothing is removed before it is certain that the log
+    /// can be read.
     pub(super) fn sort(&self, names: &Names, manifest: &Manifest) -> Result<Sorted, LogError> {
         let mut sorted = Sorted::default();
         for one in unnamed_segments(self.directory, &names.rewritten, manifest, self.live)? {
@@ -201,8 +204,8 @@ impl Reader<'_> {
 
     pub(super) fn remove_all(&self, replaced: Vec<PathBuf>) -> Result<(), LogError> {
         if !replaced.is_empty() {
-            // A process that was killed may have renamed the manifest and not synced its name: a failing power must not keep
-            // the older one, which names what goes now.
+            // A killed process may have renamed the manifest without syncing its name: a power failure must not restore
+            // the older one, which names files that are removed now.
             self.sync_directory()?;
         }
         replaced.into_iter().try_for_each(|path| self.unlink_with_directory(path))

@@ -1,6 +1,6 @@
-//! Steps over a segment's records, one after the other, with as much of the segment in this process's memory as asked for.
+//! Steps over a segment's records in order, with as much of the segment in this process's memory as requested.
 //!
-//! What must stay true: every record of which a step is made stands where it says that it does.
+//! Invariant: every record of a step has the position that it claims.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use crate::record::{DecodeError, Decoded, HEADER_BYTES, Outline, Position, Recor
 
 /// How much of a segment is kept in memory while it is folded.
 const WINDOW_BYTES: u64 = 4 << 20;
-/// No record's head has more: 16 Ki ranges of 16 bytes and what stands before them.
+/// The largest head of a record: 16 Ki ranges of 16 bytes and the fields before them.
 const HEAD_BYTES_MAX: u64 = 512 << 10;
 
 impl Segment {
@@ -32,8 +32,8 @@ impl Segment {
         Walk { bytes, at: from, segment: self, check, window: (from, bytes.len() as u64) }
     }
 
-    /// The same with no more than a part of the segment in this process's memory, as long as [`Walk::keep_window`] is called
-    /// before each step and what is not a record's head is not read.
+    /// The same with only a part of the segment in this process's memory, as long as [`Walk::keep_window`] is called
+    /// before each step and only heads of records are read.
     pub(crate) fn walk_in_window(&self, from: u64, check: Check) -> Result<Walk<'_>, LogError> {
         let bytes = self.readable_bytes()?;
         Ok(Walk { bytes, at: from, segment: self, check, window: (from, from) })
@@ -45,7 +45,7 @@ impl Segment {
 pub(crate) enum Check {
     /// Bytes that this process wrote.
     Nothing,
-    /// Heads, but of messages only their places while all that was read of the segment is what this process wrote.
+    /// Heads, but of messages only their positions while all bytes read of the segment were written by this process.
     Folded,
     Head,
     HeadAndPayload,
@@ -67,7 +67,7 @@ impl<'a> Walk<'a> {
         self.at
     }
 
-    /// Brings what comes next into memory, and takes out what was passed.
+    /// Brings the next part into memory, and releases the passed one.
     pub(crate) fn keep_window(&mut self, disk: &dyn Disk) -> Result<(), LogError> {
         let (begin, end) = self.window;
         if self.at + HEAD_BYTES_MAX <= end || end >= self.bytes.len() as u64 {
@@ -75,7 +75,7 @@ impl<'a> Walk<'a> {
         }
         self.segment.map()?.release(begin as usize, (self.at - begin) as usize);
         self.window = (self.at, self.at + WINDOW_BYTES);
-        // Not beyond what was written: in memory (tmpfs), reading where nothing was reserved takes room.
+        // Not beyond the written part: in memory (tmpfs), a read where nothing was reserved takes space.
         let end = (self.at + WINDOW_BYTES).min(self.bytes.len() as u64);
         self.segment.populate_through(disk, self.at as usize, end as usize)
     }
@@ -86,7 +86,7 @@ impl<'a> Walk<'a> {
         self.segment.populate_through(disk, self.at as usize, self.bytes.len())
     }
 
-    /// Steps over a message without flags; `None`, and no step, at anything else, and where a check does not hold.
+    /// Steps over a message without flags; `None`, and no step, at anything else, and where a check fails.
     pub(crate) fn step_outline(&mut self) -> Option<Outline<'a>> {
         let record = self.bytes.get(self.at as usize..)?;
         let found = outline(record)?;
@@ -120,17 +120,17 @@ impl<'a> Walk<'a> {
         Ok((offset, decoded))
     }
 
-    /// Checks what follows as `check` says.
+    /// Checks later records as `check` says.
     pub(crate) fn set_check(&mut self, check: Check) {
         self.check = check;
     }
 
-    /// Passes over what cannot be read, to the next place where a whole record says that it stands there; false, and no
-    /// step, when there is none. Bytes of a message cannot pass for a record: they do not know the segment's random id.
+    /// Skips unreadable bytes, to the next place where a whole record has its own position; false, and no step, when
+    /// there is none. Bytes of a message cannot pass for a record: they do not know the segment's random id.
     pub(crate) fn resume(&mut self) -> bool {
         let begin = self.at as usize + 1;
         let rest = self.bytes.get(begin..).unwrap_or_default();
-        // A record begins before the last byte that is not zero; nearly all of an active segment lies after it.
+        // A record begins before the last byte that is not zero; nearly all of an active segment is after it.
         let end = written_in(rest).saturating_add(HEADER_BYTES).min(rest.len());
         let rest = rest.get(..end).unwrap_or_default();
         for (at, header) in (begin as u64..).zip(rest.windows(HEADER_BYTES)) {

@@ -1,9 +1,9 @@
-//! What a disk may hold after a crash: the steps so far, of which those that no sync covers may be lost, kept, or torn.
+//! Possible contents of a disk after a crash: the steps so far, of which the unsynced ones may be lost, kept, or torn.
 //!
-//! What must stay true: only what a real disk may do is done. A page of a file is as it was after some write that reached
-//! it, or as the last sync left it; half-way through writing it back each sector is one or the other. A name that no sync
-//! of the directory covers is there or not, whatever became of the others. Space that was reserved and not written may hold
-//! what another file left there, but for a file's first sector.
+//! Invariant: it does only what a real disk may do. A page of a file is as it was after some write that reached it, or
+//! as the last sync left it; half-way through its write-back each sector is one or the other. An unsynced name exists
+//! or not, independently of others. Reserved and unwritten space may hold another file's old content, except in a
+//! file's first sector.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,9 +15,9 @@ use super::recorder::{FileId, Step};
 const SECTOR_BYTES: usize = 512;
 const PAGE_BYTES: usize = 4096;
 const GRAVES_MAX: usize = 4;
-/// A system copies a write into the page cache page by page and lets a kill end it only in between: of a segment's header,
-/// whatever was written before it, all is there or nothing, but of one that crosses a page's border the part before that may
-/// be. A larger write is cut anywhere all the same, which is more than a system does.
+/// A system copies a write into the page cache page by page and a kill ends it only in between. So a segment's header,
+/// whatever was written before it, is whole or absent, but one that crosses a page's border may be cut there. A larger
+/// write is cut anywhere, which is more than a system does.
 const AT_ONCE_BYTES: usize = 64;
 
 /// The files of a directory.
@@ -37,11 +37,11 @@ impl Image {
 /// How a crash goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// The process died: everything that was written stays.
+    /// The process died: all writes stay.
     Kill,
     /// The same in the middle of the last write.
     KillInWrite,
-    /// The power failed, and nothing but what was synced is there.
+    /// The power failed, and only synced data is there.
     PowerKeepsNothing,
     /// The power failed just after everything had reached the disk by itself.
     PowerKeepsAll,
@@ -58,7 +58,7 @@ impl Crash {
 /// A write that no sync covers.
 #[derive(Clone, Debug)]
 struct Pending {
-    /// None from an earlier life.
+    /// `None` for an earlier boot.
     at_step: Option<usize>,
     offset: u64,
     bytes: Arc<[u8]>,
@@ -77,7 +77,7 @@ impl Pending {
 struct FileState {
     synced: Vec<u8>,
     was_synced: bool,
-    /// Sectors that were reserved when it was made, and of which no write is on the disk.
+    /// Reserved sectors at the time of the write that no write on the disk has covered.
     unwritten: BTreeSet<usize>,
     length: usize,
     pending: Vec<Pending>,
@@ -90,7 +90,7 @@ enum NameStep {
     Unlink(String),
 }
 
-/// What is on a disk, and what may get there.
+/// The content of a disk, and pending changes.
 #[derive(Clone, Debug, Default)]
 pub struct Crashable {
     files: Vec<FileState>,
@@ -100,7 +100,7 @@ pub struct Crashable {
     /// As a running process sees them.
     seen_names: BTreeMap<String, FileId>,
     steps_done: usize,
-    /// What was in files that are gone: reserved space may hold it.
+    /// Content of deleted files: reserved space may hold it.
     graves: Vec<Arc<Vec<u8>>>,
 }
 
@@ -117,14 +117,14 @@ impl Crashable {
         disk
     }
 
-    /// The disk that the next process finds with an image: after a kill what no sync covered is in the page cache still, and
-    /// what a failed sync left there goes nowhere.
+    /// The disk of the next process with an image: after a kill unsynced writes are still in the page cache, and those
+    /// of a failed sync are lost.
     pub fn of_next_life(&self, image: &Image, crash: Crash) -> Crashable {
         if crash.loses_page_cache() {
             return Crashable::of(image);
         }
         let mut next = Crashable { graves: self.graves.clone(), ..Crashable::default() };
-        // Files are numbered as a recorder does it that knows nothing but the image.
+        // Files are numbered as by a recorder that knows only the image.
         let seen = image.files.keys().map(|name| self.seen_names[name]);
         let unseen = (0..self.files.len()).filter(|file| !self.seen_names.values().any(|seen| seen == file));
         let order: Vec<FileId> = seen.chain(unseen).collect();
@@ -140,7 +140,7 @@ impl Crashable {
         next
     }
 
-    /// How many files there were ever.
+    /// How many files ever existed.
     pub fn file_count(&self) -> usize {
         self.files.len()
     }
@@ -180,7 +180,7 @@ impl Crashable {
         self.steps_done += 1;
     }
 
-    /// How many changes of names no sync covers.
+    /// How many changes of names are unsynced.
     pub fn unsynced_names(&self) -> usize {
         self.pending_names.len()
     }
@@ -235,7 +235,7 @@ fn apply_name(names: &mut BTreeMap<String, FileId>, step: NameStep) {
             names.insert(name, file);
         }
         NameStep::Rename(from, to, file) => {
-            // The new name may be kept where the old one never was.
+            // The new name may be kept where the old one never existed.
             names.remove(&from);
             names.insert(to, file);
         }
@@ -256,7 +256,7 @@ impl NameStep {
 }
 
 impl FileState {
-    /// The same in the next life.
+    /// The same in the next boot.
     fn carried_over(&self) -> FileState {
         let mut state = self.clone();
         state.pending.iter_mut().for_each(|one| one.at_step = None);
@@ -292,7 +292,7 @@ impl FileState {
         }
     }
 
-    /// The bytes when of each sector the first so many pending writes are kept.
+    /// The bytes when of each sector the given number of pending writes are kept.
     fn content(&self, kept: impl Fn(usize) -> usize) -> Vec<u8> {
         let mut bytes = self.synced.clone();
         bytes.resize(self.length, 0);
