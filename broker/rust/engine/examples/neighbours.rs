@@ -1,11 +1,11 @@
-//! What a publisher of one virtual host feels of another's load, in process: `cargo run --release -p penstock-engine --example
-//! neighbours`, with the seconds of each part behind it when they should be others than 3.
+//! How much a publisher of one virtual host is slowed down by another's load, in process: `cargo run --release -p
+//! penstock-engine --example neighbours`, followed by the seconds of each part if not 3.
 //!
-//! The bystander publishes one message at a time, level `os`, and the time of each counts. It runs once with nothing beside it,
-//! and once beside each load: rounds of empty messages, messages for 10,000 queues, a publisher whose disk takes 50 ms for
-//! every write, and a consumer of a backlog for which that disk takes 50 ms for every read. The loads run at the lowest
-//! priority, as another machine's would: what is left is what the engine makes them share. Prints p50 and p99 and how many
-//! times the quiet ones they are.
+//! The bystander publishes one message at a time with durability `os`, and each is timed. It runs once alone, and once
+//! beside each load: rounds of empty messages, messages for 10,000 queues, a publisher whose disk takes 50 ms for every
+//! write, and a consumer of a backlog for which that disk takes 50 ms for every read. The loads run at the lowest
+//! priority, as if on another machine: the rest is contention within the engine. Prints p50 and p99 and their ratios to
+//! the quiet ones.
 
 use std::fs::File;
 use std::io;
@@ -33,7 +33,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 type Done = std::result::Result<(), EngineError>;
 type Load<'a> = &'a (dyn Fn(&Arc<Shard>) -> Done + Sync);
 
-/// Takes its time for each write and each cold read in one directory.
+/// A disk that is slow for each write and each cold read in one directory.
 #[derive(Debug)]
 struct SlowDisk(PathBuf);
 
@@ -109,7 +109,7 @@ fn put_wide(shard: &Shard) -> Result<()> {
     Ok(())
 }
 
-/// What one publish takes a bystander beside a load: the median, and what 99 of 100 stay below.
+/// Time of one publish beside a load: the median, and the 99th percentile.
 fn measure(engine: &Engine, seconds: u64, beside: Option<(&Arc<Shard>, Load<'_>)>) -> Result<(Duration, Duration)> {
     let over = AtomicBool::new(false);
     let mut took = Vec::new();
@@ -125,7 +125,7 @@ fn measure(engine: &Engine, seconds: u64, beside: Option<(&Arc<Shard>, Load<'_>)
         let mut published = Ok(());
         while published.is_ok() && Instant::now() < ends {
             let began = Instant::now();
-            // By its name, as a stream that opens finds it.
+            // By its name, as an opening stream looks it up.
             published = engine.shard("calm").map_or(Ok(()), |shard| one(&shard));
             took.push(began.elapsed());
             std::thread::sleep(PAUSE);
@@ -138,9 +138,9 @@ fn measure(engine: &Engine, seconds: u64, beside: Option<(&Arc<Shard>, Load<'_>)
     Ok((at(50), at(99)))
 }
 
-/// Of the calling thread, by Linux's own file for it.
+/// Lowers the calling thread's priority, by Linux's own file for it.
 fn lowest_priority() {
-    // Without it the figures say more of the machine; they are still figures.
+    // Without it the figures depend more on the machine, but are still valid.
     let _ = std::process::Command::new("renice").args(["-n", "19", "-p", &thread_id()]).output();
 }
 
@@ -170,7 +170,7 @@ fn wide(shard: &Shard) -> Done {
     publish(shard, b"all", b"", b"for all", 16)
 }
 
-/// Takes the first of the backlog, reads it as the listener does, which is outside the lock, and gives it back.
+/// Takes the first messages of the backlog, reads them outside the lock as the listener does, and requeues them.
 fn cold(shard: &Arc<Shard>, disk: &SlowDisk) -> Done {
     let options = SubscriptionOptions { prefetch: TAKEN_AT_ONCE, auto_ack: false, exclusive: false, pull: false };
     let subscription = shard.subscribe(QueueId(1), options)?;

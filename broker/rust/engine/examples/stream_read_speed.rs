@@ -1,6 +1,5 @@
-//! How fast a stream is read in process, from the page cache: `cargo run --release -p penstock-engine --example
-//! stream_read_speed`, with the number of messages and the bytes of each behind it when they should be others than 5,000,000
-//! and 100.
+//! Speed of reading a stream in process, from the page cache: `cargo run --release -p penstock-engine --example
+//! stream_read_speed`, followed by the number of messages and the bytes of each if not 5,000,000 and 100.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -84,7 +83,7 @@ fn read(shard: &Arc<Shard>) -> Result<()> {
     Ok(())
 }
 
-/// When something began, by the clock and by the processor time that this thread had used.
+/// A start time, by the clock and by this thread's processor time.
 struct Started {
     at: Instant,
     processor: Duration,

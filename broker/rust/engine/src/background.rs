@@ -1,8 +1,8 @@
-//! The two threads that work on shards off the message path: one syncs, one folds, and compacts in its pauses.
+//! The two threads that work on shards off the message path: one syncs, the other folds, and compacts in between.
 //!
-//! A shard stands in each thread's queue at most once (its own flags see to that), so the queues are bounded by the number
-//! of shards. A shard that was dropped meanwhile is passed over. Compaction goes in slices, at a rate that
-//! rises with what there is to free, and what waits to be folded goes first.
+//! A shard is in each thread's queue at most once (its own flags ensure that), so the queues are bounded by the number
+//! of shards. A shard that was dropped meanwhile is skipped. Compaction goes in slices, at a rate that rises with the
+//! space to free, and waiting folds go first.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -15,30 +15,30 @@ use crate::notices::Notices;
 use crate::shard::Shard;
 use crate::space::Space;
 
-/// How often somebody looks whether there is room on the disk.
+/// Interval of the checks for disk space.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How often somebody looks whether streams hold what is too old.
+/// Interval of the checks for expired messages of streams.
 const RETAIN_EVERY: Duration = Duration::from_secs(5);
 
-/// What compaction writes at once: a few milliseconds of a disk.
+/// Bytes that compaction writes at once: a few milliseconds of a disk.
 const SLICE_BYTES: u64 = 1 << 20;
 
-/// How many times the rate compaction may write when the disk holds far more than what lives.
+/// How many times the rate compaction may write when the disk holds far more than the live bytes.
 const HASTE_MAX: f64 = 8.0;
 
-/// A shard to work on; nothing when the thread is to end.
+/// A shard to work on; `None` ends the thread.
 type Work = Option<Weak<Shard>>;
 
-/// The doors to the threads. Dropping the last one lets them end after what waits, as `end` does.
+/// Handles to the threads. Dropping the last one ends them after the queued work, as `end` does.
 pub(crate) struct Background {
     sync: Sender<Work>,
     fold: Sender<Work>,
 }
 
 impl Background {
-    /// Starts both threads. `idle` is how long a segment's map is kept that nobody reads, `rate` how many bytes a second
-    /// compaction writes when nothing presses; 0 turns it off.
+    /// Starts both threads. `idle` is how long the map of a segment without readers is kept, `rate` how many bytes a
+    /// second compaction writes when nothing is urgent; 0 turns it off.
     pub fn start(
         shards: Arc<Mutex<Vec<Weak<Shard>>>>,
         idle: Duration,
@@ -74,19 +74,19 @@ impl Background {
         let _ = self.fold.send(Some(shard));
     }
 
-    /// Lets both threads end after what waits.
+    /// Ends both threads after the queued work.
     pub fn end(&self) {
         let _ = self.sync.send(None);
         let _ = self.fold.send(None);
     }
 }
 
-/// The threads that sync logs of queues with one of their own, so that none waits for another's disk time.
+/// The threads that sync the own logs of queues, so that none waits for another's disk.
 #[derive(Default)]
 pub(crate) struct OwnSyncs(Mutex<Vec<(Weak<Background>, JoinHandle<()>)>>);
 
 impl OwnSyncs {
-    /// Starts one more. It ends with the last of its doors.
+    /// Starts another one. It ends with its last handle.
     pub fn start(&self, of_all: &Background) -> std::io::Result<Arc<Background>> {
         let (sync, waiting) = mpsc::channel();
         let thread = std::thread::Builder::new().name("penstock-sync".to_owned());
@@ -99,14 +99,14 @@ impl OwnSyncs {
         Ok(background)
     }
 
-    /// Ends all of them, after what waits.
+    /// Ends all of them, after the queued work.
     pub fn end(&self) {
         let threads = self.0.lock().map(|mut threads| std::mem::take(&mut *threads)).unwrap_or_default();
         for (background, thread) in threads {
             if let Some(background) = background.upgrade() {
                 let _ = background.sync.send(None);
             }
-            // One that panicked has nothing in hand either.
+            // One that panicked holds nothing either.
             let _ = thread.join();
         }
     }
@@ -121,7 +121,7 @@ fn run_syncs(waiting: &Receiver<Work>) {
     }
 }
 
-/// Looks after the room on the disk from the fold thread, which also makes it.
+/// Monitors the disk space from the fold thread, which also frees it.
 pub(crate) struct RoomKeeper {
     pub space: Arc<Space>,
     pub notices: Arc<Notices>,
@@ -133,7 +133,7 @@ impl RoomKeeper {
         if self.space.is_full() {
             for shard in &open {
                 match shard.make_room() {
-                    // What is missing may come from another shard, or from outside.
+                    // Another shard or program may free the missing space.
                     Err(error) if !error.is_full() => shard.stop(&error.to_string()),
                     _ => {}
                 }
@@ -144,7 +144,7 @@ impl RoomKeeper {
 }
 
 fn run_folds(waiting: &Receiver<Work>, shards: &Mutex<Vec<Weak<Shard>>>, mut pauses: Pauses) {
-    // Shards whose fold found no room on the disk.
+    // Shards whose fold found the disk full.
     let mut again: Vec<Weak<Shard>> = Vec::new();
     loop {
         match waiting.recv_timeout(pauses.wait(Instant::now())) {
@@ -164,16 +164,16 @@ fn run_folds(waiting: &Receiver<Work>, shards: &Mutex<Vec<Weak<Shard>>>, mut pau
     }
 }
 
-/// What the fold thread does while nothing is to be folded.
+/// Work of the fold thread while nothing is to be folded.
 struct Pauses {
-    /// Shards that may have something to compact, each once; the first has its turn.
+    /// Shards that may have something to compact, each once; the first is next.
     compacting: VecDeque<Weak<Shard>>,
     next_slice: Instant,
     next_look: Instant,
     next_unmap: Instant,
     next_retain: Instant,
     idle: Duration,
-    /// Bytes a second.
+    /// Bytes per second.
     rate: u64,
     keeper: RoomKeeper,
 }
@@ -185,7 +185,7 @@ impl Pauses {
         next.saturating_duration_since(now)
     }
 
-    /// A full disk waits for what folds free: compaction writes before it frees anything.
+    /// A full disk waits for folds to free space: compaction writes before it frees anything.
     fn may_compact(&self) -> bool {
         !self.compacting.is_empty() && !self.keeper.space.is_full()
     }
@@ -218,7 +218,7 @@ impl Pauses {
                 None
             });
             let Some(slice) = slice else { return };
-            // The time that the slice took counts, so that a slow disk gets no more than its share of pauses.
+            // The slice's own time counts, so that a slow disk gets no more than its share of pauses.
             self.next_slice = now + pause(slice.bytes, self.rate, slice.patience);
             if slice.more {
                 self.compacting.push_back(waiting);
@@ -227,16 +227,16 @@ impl Pauses {
     }
 }
 
-/// How long a slice and the pause after it take: by the rate, and less the more there is to free.
+/// Duration of a slice and the pause after it: by the rate, and shorter the more there is to free.
 fn pause(bytes: u64, rate: u64, patience: f64) -> Duration {
     let usual = bytes as f64 / rate.max(1) as f64;
     Duration::from_secs_f64(usual * patience.clamp(1.0 / HASTE_MAX, 1.0))
 }
 
-/// Folds what there is to fold; says whether there was no room on the disk for it.
+/// Folds everything that is due; returns whether the disk was full.
 fn fold_all(shard: &Weak<Shard>) -> bool {
     let Some(shard) = shard.upgrade() else { return false };
-    // What goes over its limit goes with the segments that this fold covers.
+    // Messages over a limit go with the segments that this fold covers.
     stop_unless_full(&shard, shard.retain(clock_ms()).map(|_| ()));
     loop {
         match shard.fold_once() {
@@ -251,7 +251,7 @@ fn fold_all(shard: &Weak<Shard>) -> bool {
     }
 }
 
-/// What can wait until nobody has asked for anything for a while.
+/// Work that can wait until the queue is idle.
 fn tidy(shards: &Mutex<Vec<Weak<Shard>>>) {
     if let Ok(mut shards) = shards.lock() {
         shards.retain(|shard| shard.strong_count() > 0);
@@ -266,7 +266,7 @@ fn open_shards(shards: &Mutex<Vec<Weak<Shard>>>) -> Vec<Arc<Shard>> {
     shards.lock().map(|shards| shards.iter().filter_map(Weak::upgrade).collect()).unwrap_or_default()
 }
 
-/// What finds no room on the disk is tried again.
+/// A step that finds the disk full is retried.
 fn stop_unless_full(shard: &Shard, result: Result<(), EngineError>) {
     if let Err(error) = result
         && !error.is_full()

@@ -1,8 +1,8 @@
-//! What a process counts: relaxed atomics, added to once a batch.
+//! Counters of a process: relaxed atomics, updated once per batch.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is counted.
+/// The counters.
 #[derive(Clone, Copy, Debug)]
 pub enum Metric {
     Published,

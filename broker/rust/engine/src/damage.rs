@@ -1,35 +1,36 @@
-//! What a shard found damaged since it was opened, by file: for status calls, metrics and one line in the broker's log.
+//! Corruption that a shard found since it was opened, by file: for status calls, metrics and one line in the broker's
+//! log.
 //!
-//! What must stay true: it is bounded by the number of files, and nobody waits for it. It does not decide what becomes of a
-//! bad record.
+//! Invariants: it is bounded by the number of files, and nothing waits for it. It does not decide how a bad record is
+//! handled.
 
 use std::collections::BTreeMap;
 
 use penstock_log::{Damage, Quarantined};
 use penstock_queue::QueueId;
 
-/// So many queues are named per file; the count of records goes on.
+/// The most queues named per file; the count of records goes on.
 const QUEUES_MAX: usize = 64;
-/// What stands for the file of messages that no segment holds.
+/// Stands for the file of messages that no segment holds.
 const NO_FILE: &str = "no segment";
 
-/// One file with damage.
+/// One corrupt file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedFile {
     pub file: String,
-    /// The byte of the first damage that was found there.
+    /// The byte of the first corruption found there.
     pub at: u64,
     pub why: String,
-    /// Records found bad, or messages missing, since the broker started.
+    /// Bad records or missing messages since the broker started.
     pub records: u64,
     pub queues: Vec<QueueId>,
 }
 
-/// All of them.
+/// All corrupt files.
 #[derive(Debug, Default)]
 pub(crate) struct Damages {
     by_file: BTreeMap<String, DamagedFile>,
-    /// Messages that the start missed, with files that are gone: they are not counted again when a consumer comes to them.
+    /// Messages of missing files, as counted by the start: they are not counted again when a consumer reaches them.
     missed: u64,
 }
 
@@ -38,7 +39,7 @@ impl Damages {
         let mut damages = Damages::default();
         for one in quarantined {
             let count = match one.why {
-                // What an earlier start or reader met was counted then.
+                // Counted by the earlier start or reader that found it.
                 Damage::Marked => 0,
                 Damage::Gone(missing) | Damage::Unnamed(missing) => {
                     damages.missed += missing.messages;
@@ -51,12 +52,12 @@ impl Damages {
         damages
     }
 
-    /// Takes note of one bad record; says whether it is the first of its file.
+    /// Notes one bad record; returns whether it is the first of its file.
     pub fn note(&mut self, file: &str, at: u64, why: &str, queues: &[QueueId]) -> bool {
         self.note_many(file, at, why, queues, 1)
     }
 
-    /// Takes note of messages that no segment holds. Gives how many of them the start did not count, and whether they are the
+    /// Notes messages that no segment holds. Returns how many of them the start did not count, and whether they are the
     /// first.
     pub fn note_lost(&mut self, queue: QueueId, count: u64) -> (u64, bool) {
         let known = count.min(self.missed);

@@ -1,5 +1,5 @@
-//! What was decided about a stage last, as it is kept under a mark (docs/format.md, "mark"), and the tag by which a staged row
-//! says which attempt it belongs to. Pure: it knows no shard.
+//! The last decision about a stage, as stored under a mark (docs/format.md, "mark"), and the tag that assigns a staged
+//! row to its attempt. Pure: it knows no shard.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use penstock_log::marks;
 use penstock_queue::QueueId;
 use rustc_hash::FxHashMap;
 
-/// A batch may consist of at most so many attempts; the mark that names them has half a MiB then.
+/// The most attempts of a batch; the mark that names them has half a MiB then.
 pub(crate) const ATTEMPTS_MAX: usize = 65_536;
 
 const DONE: u8 = 0;
 const COPYING: u8 = 1;
 
-/// Which batch and which attempt at a part of it a staged row belongs to. It stands where other records have their exchange.
+/// The batch of a staged row, and the attempt at a part of it. It is stored where other records have their exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StageTag {
     pub batch: u64,
@@ -32,23 +32,23 @@ impl StageTag {
     }
 }
 
-/// The last batch that was decided, and what of it is still to be copied.
+/// The last decided batch, and the rows of it that are still to be copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Decision {
     pub batch: u64,
     pub copying: Option<Copying>,
 }
 
-/// Which rows of the stage go where. `base` is what the stage's producer had stored before: the row at `first` gets the next
-/// sequence, so that a copy that is carried on repeats its sequences and that of another batch has higher ones.
+/// Source and target of the copy. `base` is the stage's highest producer sequence before: the row at `first` gets the
+/// next one, so a resumed copy repeats its sequences and another batch's has higher ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Copying {
     pub first: u64,
-    /// Not included.
+    /// Exclusive.
     pub end: u64,
     pub base: u64,
     pub exchange: Vec<u8>,
-    /// Of rows that have none of their own, and of all when the exchange is the default one.
+    /// For rows that have none of their own, and for all when the exchange is the default one.
     pub routing_key: Vec<u8>,
     pub attempts: Vec<u64>,
 }
@@ -69,7 +69,7 @@ impl Decision {
         out
     }
 
-    /// Nothing when the bytes are no decision.
+    /// `None` when the bytes are no decision.
     pub fn decode(mut bytes: &[u8]) -> Option<Decision> {
         let kind = byte(&mut bytes)?;
         let batch = number(&mut bytes)?;
@@ -113,7 +113,7 @@ fn attempts(bytes: &[u8]) -> Option<Vec<u64>> {
     rest.is_empty().then(|| numbers.iter().map(|number| u64::from_le_bytes(*number)).collect())
 }
 
-/// The decisions that a log kept, by stage.
+/// The decisions in a log, by stage.
 pub(crate) fn decisions_in(found: &BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>>) -> FxHashMap<QueueId, Decision> {
     let decided = found.iter().filter_map(|((owner, _), value)| {
         let queue = marks::queue_of_stage(owner)?;

@@ -1,9 +1,9 @@
-//! Queues with a log of their own beside their vhost's: how these logs come and go.
+//! Queues with a log of their own beside their vhost's: how these logs are created and deleted.
 //!
-//! What must stay true: a queue lies in one log; the definitions say in which, and a log whose queue they do not name goes. A
-//! log is made before they name it, so that one that finds no room refuses its queue; then a mark in the vhost's log remembers
-//! it, so that one that vanished is missed and not begun anew. The routing names a queue only while its log has it. The lock of
-//! one shard is never held while another's is taken.
+//! Invariants: a queue is in one log; the definitions say in which, and a log of a queue that they do not name is
+//! deleted. A log is created before they name it, so that a full disk refuses its queue; then a mark in the vhost's log
+//! records it, so that a missing one is reported and not created afresh. The routing names a queue only while its log
+//! has it. The lock of one shard is never held while another's is taken.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
@@ -19,16 +19,16 @@ use crate::shard::{Backup, Shard, Surroundings};
 use crate::state::State;
 use crate::topology::QueueSettings;
 
-/// The folder in a vhost's, with one folder for each queue, named by its number.
+/// The folder in a vhost's folder with one folder for each queue, named by its number.
 const FOLDER: &str = "shards";
 
 /// The ending of a folder that is being removed.
 const DELETED: &str = "deleted";
 
-/// Each has threads, files and maps of its own: a vhost has at most so many.
+/// The most queues of a vhost with a log of their own, each with threads, files and maps.
 pub const DEDICATED_MAX: usize = 256;
 
-/// What opens a log of its own.
+/// Opens own logs.
 pub(crate) struct Opener {
     pub options: LogOptions,
     pub around: Surroundings,
@@ -36,16 +36,16 @@ pub(crate) struct Opener {
     pub syncs: Arc<OwnSyncs>,
 }
 
-/// The logs of a vhost's queues that have one of their own.
+/// The own logs of a vhost's queues.
 #[derive(Default)]
 pub(crate) struct Dedicated {
-    /// Absent in such a log itself.
+    /// Absent in an own log itself.
     opener: Option<Opener>,
     open: RwLock<FxHashMap<QueueId, Arc<Shard>>>,
     copies: Mutex<Copies>,
 }
 
-/// How many copies need the folder of such a log, and whether it goes with the last of them.
+/// How many copies need the folder of an own log, and whether it is deleted after the last of them.
 #[derive(Debug, Default)]
 struct Copies {
     count: usize,
@@ -63,7 +63,7 @@ impl Drop for KeptFolder {
             copies.count -= 1;
             copies.is_deleted && copies.count == 0
         };
-        // It may have gone with its virtual host.
+        // It may have been deleted with its virtual host.
         if goes
             && shard.directory().exists()
             && let Err(error) = shard.remove_directory()
@@ -82,7 +82,7 @@ impl Dedicated {
         self.copies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A file of a log as one names it who looks into the vhost's folder.
+    /// The path of a log's file relative to the vhost's folder.
     pub fn place_of(&self, directory: &Path, file: &str) -> String {
         match directory.file_name().filter(|_| self.opener.is_none()) {
             Some(own) => format!("{FOLDER}/{}/{file}", own.to_string_lossy()),
@@ -106,7 +106,7 @@ impl Dedicated {
         self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&id)
     }
 
-    /// By the numbers of their queues.
+    /// By queue number.
     pub fn all(&self) -> Vec<(QueueId, Arc<Shard>)> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> = open.iter().map(|(id, shard)| (*id, Arc::clone(shard))).collect();
@@ -116,30 +116,30 @@ impl Dedicated {
 }
 
 impl Shard {
-    /// Whether it routes for its vhost, and is no queue's own.
+    /// Whether it is the vhost's shard, which routes, and not a queue's own.
     #[must_use]
     pub fn is_of_vhost(&self) -> bool {
         self.dedicated.opener.is_some()
     }
 
-    /// The shard that a queue of this vhost lies in.
+    /// The shard that holds a queue of this vhost.
     #[must_use]
     pub fn home_of(self: &Arc<Self>, id: QueueId) -> Arc<Shard> {
         self.dedicated.get(id).unwrap_or_else(|| Arc::clone(self))
     }
 
-    /// All shards of this vhost: this one, then those of queues with a log of their own.
+    /// All shards of this vhost: this one, then the own logs of queues.
     #[must_use]
     pub fn family(self: &Arc<Self>) -> Vec<Arc<Shard>> {
         let own = self.dedicated.all().into_iter().map(|(_, shard)| shard);
         std::iter::once(Arc::clone(self)).chain(own).collect()
     }
 
-    /// Gives a queue a log of its own, before it is put for the first time; nothing when it has one. Where that fails nothing is
-    /// left of it, and it may be tried again. Blocks on the disk.
+    /// Creates a queue's own log, before the queue is put for the first time; does nothing when it exists. After a
+    /// failure nothing of it is left, and it may be retried. Blocks on the disk.
     ///
     /// # Errors
-    /// `TooMany`; `Log` when it had one, which is gone; `Io` and `Log` when the disk refuses; `Stopped` and `Closed`.
+    /// `TooMany`; `Log` when it existed and is gone; `Io` and `Log` when the disk fails; `Stopped` and `Closed`.
     pub fn dedicate(&self, id: QueueId) -> Result<(), EngineError> {
         let Some(opener) = self.dedicated.opener.as_ref().filter(|_| self.dedicated.get(id).is_none()) else {
             return Ok(());
@@ -161,13 +161,13 @@ impl Shard {
         let made = make_directory(opener, &folder, &directory);
         let opened = made.and_then(|()| self.open_dedicated(opener, id, &directory));
         if opened.is_err() && !is_there {
-            // The next start finishes off what cannot be removed: no queue has it.
+            // The next start removes the rest: no queue has it.
             let _ = std::fs::remove_dir_all(&directory);
         }
         opened
     }
 
-    /// Opens the logs that are there, and removes what an interrupted deletion left.
+    /// Opens the existing own logs, and removes the rest of interrupted deletions.
     pub(crate) fn open_all_dedicated(&self) -> Result<(), EngineError> {
         let Some(opener) = &self.dedicated.opener else { return Ok(()) };
         let folder = self.directory().join(FOLDER);
@@ -208,7 +208,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Adds a queue to its own log, and then to the routing. One that was deleted meanwhile stays away.
+    /// Adds a queue to its own log, and then to the routing. One that was deleted meanwhile is not added.
     pub(crate) fn put_dedicated(&self, settings: QueueSettings<'_>) -> Result<(), EngineError> {
         let Some(home) = self.dedicated.get(settings.id) else { return Ok(()) };
         home.put_queues([settings])?;
@@ -222,7 +222,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Deletes the logs of queues that are not among the known ones; gives how many.
+    /// Deletes the logs of queues that are not among the known ones; returns how many.
     pub(crate) fn retain_dedicated(&self, is_known: impl Fn(QueueId) -> bool) -> Result<usize, EngineError> {
         let gone: Vec<_> = self.dedicated.all().into_iter().filter(|(id, _)| !is_known(*id)).collect();
         for (id, _) in &gone {
@@ -231,7 +231,7 @@ impl Shard {
         Ok(gone.len())
     }
 
-    /// Deletes a queue with its log: nothing of it is there again after a start. Gives how many messages it held; `None` when
+    /// Deletes a queue with its log: nothing of it exists after a restart. Returns its number of messages; `None` when
     /// it has no log of its own.
     pub(crate) fn delete_dedicated(&self, id: QueueId) -> Result<Option<u64>, EngineError> {
         let Some(home) = self.dedicated.get(id) else { return Ok(None) };
@@ -252,7 +252,7 @@ impl Shard {
             let count = entry.map_or(0, |entry| entry.machine.ready_count() + entry.machine.unsettled_count());
             (count, guard.log.end())
         };
-        // Whoever waits for the disk waits for what is gone.
+        // Tasks that wait for the disk wait for deleted messages.
         home.publish_synced(end);
         let is_copied = {
             let mut copies = home.dedicated.copies();
@@ -265,13 +265,13 @@ impl Shard {
         noted.map(|()| Some(count))
     }
 
-    /// Until it is dropped the folder stays, also when the queue is deleted.
+    /// Keeps the folder until it is dropped, even when the queue is deleted.
     pub(crate) fn keep_folder(self: &Arc<Self>) -> KeptFolder {
         self.dedicated.copies().count += 1;
         KeptFolder(Arc::clone(self))
     }
 
-    /// Under another name first, which a start finishes off. Large files take their time: a thread removes them.
+    /// Renames it first, so that a start can finish the deletion. Large files take time: a thread removes them.
     fn remove_directory(&self) -> Result<(), EngineError> {
         let directory = self.directory();
         let deleted: PathBuf = directory.with_extension(DELETED);
@@ -282,11 +282,11 @@ impl Shard {
                 notices.warn(format!("{} cannot be removed: {error}; the next start tries again", deleted.display()));
             }
         });
-        // The next start removes what no thread could be had for.
+        // Without a thread the next start removes it.
         removal.map(drop).or(Ok(()))
     }
 
-    /// The highest sequence stored of a producer, in whichever log of this vhost its messages lie.
+    /// The highest stored sequence of a producer, in whichever log of this vhost its messages are.
     ///
     /// # Errors
     /// `Stopped` when a bug poisoned a shard.
@@ -295,7 +295,7 @@ impl Shard {
         Ok(found?.into_iter().flatten().max())
     }
 
-    /// All names but those of stages, in no order: this shard knows each, and the log where its messages lie how far it came.
+    /// All names but those of stages, in no order: this shard knows each, and the log with its messages the sequence.
     ///
     /// # Errors
     /// `Stopped` when a bug poisoned a shard.
@@ -310,14 +310,14 @@ impl Shard {
         Ok(all)
     }
 
-    /// The highest sequence of a producer in the log of a queue's own where its messages lie, when they lie in one.
+    /// The highest sequence of a producer in the own log that holds its messages, if one does.
     pub(crate) fn sequence_elsewhere(&self, session: &ProducerSession) -> Result<Option<u64>, EngineError> {
         self.learn_producer_home(session)?;
         let home = self.lock()?.producer_homes.get(&session.id()).copied().flatten();
         home.and_then(|id| self.dedicated.get(id)).map_or(Ok(None), |home| home.producer_sequence(session.name()))
     }
 
-    /// Where a named producer's messages lie that are in logs of their own, once that was looked up.
+    /// The own log with a named producer's messages, once it was looked up.
     pub(crate) fn learn_producer_home(&self, session: &ProducerSession) -> Result<(), EngineError> {
         if self.dedicated.count() == 0 || self.lock()?.producer_homes.contains_key(&session.id()) {
             return Ok(());
@@ -336,7 +336,7 @@ impl Shard {
     }
 }
 
-/// Copies logs of their own to where a restored directory has them, also those of queues that were deleted meanwhile.
+/// Copies own logs to their places in a restored directory, including those of queues that were deleted meanwhile.
 pub(crate) fn write_own(directory: &Path, own: Vec<(QueueId, Backup)>) -> Result<(), EngineError> {
     if own.is_empty() {
         return Ok(());
@@ -355,7 +355,7 @@ pub(crate) fn write_own(directory: &Path, own: Vec<(QueueId, Backup)>) -> Result
 }
 
 impl State {
-    /// Remembers that a queue has a log of its own, or has it no more. Without room for it the next start does.
+    /// Records that a queue has a log of its own, or no longer has. On a full disk the next start does.
     pub(crate) fn note_own_log(&mut self, id: QueueId, is_there: bool) -> Result<(), EngineError> {
         if self.own_logs.contains(&id) == is_there {
             return Ok(());
@@ -374,7 +374,7 @@ impl State {
     }
 }
 
-/// Makes a directory whose name is on the disk when this returns, also when an earlier attempt ended before its sync.
+/// Makes a directory whose name is on the disk when this returns, even when an earlier attempt ended before its sync.
 fn make_directory(opener: &Opener, parent: &Path, directory: &Path) -> Result<(), EngineError> {
     match std::fs::create_dir(directory) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(io("make", directory, error)),

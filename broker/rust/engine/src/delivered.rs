@@ -1,8 +1,10 @@
-//! How far a queue's messages may have gone out, as a mark in the log: after a crash what lies below is flagged as redelivered.
+//! How far a queue's messages may have been delivered, as a mark in the log: after a crash, messages below it are
+//! flagged as redelivered.
 //!
-//! What must stay true: the mark is in the page cache before the messages below it go out. It runs ahead, so that a message costs
-//! a fraction of a mark, by at most as many messages as went out since the start and never by more than `AHEAD_MAX`: so many may
-//! be flagged that no consumer had. It says nothing of delivery counts. No sync waits for it: a failing power may lose it.
+//! Invariants: the mark is in the page cache before the messages below it are delivered. It runs ahead, so that a
+//! message costs a fraction of a mark: at most by the number of deliveries since the start, and never by more than
+//! `AHEAD_MAX`. So many messages may be flagged without a delivery. It has no delivery counts. No sync waits for it: a
+//! power failure may lose it.
 
 use penstock_log::marks;
 use penstock_queue::{QueueId, Sequence};
@@ -10,11 +12,11 @@ use penstock_queue::{QueueId, Sequence};
 use crate::error::EngineError;
 use crate::state::{QueueEntry, State};
 
-/// The first time the mark runs ahead, and the furthest.
+/// The first distance that the mark runs ahead, and the largest.
 const AHEAD_MIN: u64 = 16;
 const AHEAD_MAX: u64 = 1024;
 
-/// What the mark of one queue says.
+/// State of one queue's mark.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeliveryMark {
     below: Sequence,
@@ -28,7 +30,7 @@ impl Default for DeliveryMark {
 }
 
 impl DeliveryMark {
-    /// What has to be marked before messages below a number go out; nothing when it is marked already.
+    /// The mark needed before messages below a sequence are delivered; `None` when it exists already.
     fn before(&mut self, taken_below: Sequence) -> Option<Sequence> {
         if taken_below <= self.below {
             return None;
@@ -40,15 +42,15 @@ impl DeliveryMark {
 }
 
 impl QueueEntry {
-    /// What a start found in the log.
+    /// Restores the mark found by a start.
     pub fn recover_deliveries(&mut self, mark: &[u8]) {
         let Ok(below) = mark.try_into().map(u64::from_le_bytes) else { return };
         self.deliveries.below = Sequence(below);
         self.machine.set_perhaps_delivered_below(Sequence(below));
     }
 
-    /// What has to be flagged after a stop in which nothing is lost: what consumers still hold, and what was to be flagged before
-    /// and was not taken since.
+    /// The sequence to flag after a clean stop: messages that consumers still hold, and messages that were to be
+    /// flagged before and were not taken since.
     fn delivered_at_stop(&self) -> Option<Sequence> {
         let is_held = self.signals.keys().any(|&id| self.machine.unsettled_of(id) > 0);
         let below = self.machine.perhaps_delivered_below();
@@ -60,7 +62,7 @@ impl QueueEntry {
 }
 
 impl State {
-    /// Marks that messages were taken, before they go out.
+    /// Marks taken messages, before they are delivered.
     pub fn mark_deliveries(&mut self, queue: QueueId) -> Result<(), EngineError> {
         if self.closed || self.stopped.is_some() {
             return Ok(());
@@ -71,7 +73,7 @@ impl State {
         self.write()
     }
 
-    /// At a stop: what did not go out is not flagged by the next start.
+    /// At a stop, removes the part of the mark that was not delivered.
     pub fn end_delivery_marks(&mut self) -> Result<(), EngineError> {
         if self.stopped.is_some() {
             return Ok(());
@@ -89,7 +91,7 @@ impl State {
         self.write()
     }
 
-    /// A flag is not worth refusing a consumer, who is the one that makes room on a full disk.
+    /// A full disk does not refuse a consumer for a flag: consumers free the disk.
     fn put_delivery_mark(&mut self, queue: QueueId, value: &[u8]) -> Result<(), EngineError> {
         match self.log.append_mark(&marks::owner_of_deliveries(queue), &[], value) {
             Err(error) if error.is_full() => Ok(()),

@@ -1,4 +1,4 @@
-//! All shards of a process, the threads behind them and what they count.
+//! All shards of a process, their threads and counters.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
@@ -15,7 +15,7 @@ use crate::notices::Notices;
 use crate::shard::{Shard, Surroundings};
 use crate::space::Space;
 
-/// A disk has room for at least so many segments of the largest size.
+/// A disk has space for at least this many segments of the largest size.
 const SEGMENTS_OF_A_DISK_MIN: u64 = 32;
 
 /// Sizes of segments, how long an unread one stays mapped, and how fast mostly dead ones are rewritten.
@@ -26,15 +26,15 @@ pub struct EngineOptions {
     pub segment_idle: Duration,
     /// Publishers are refused rather than leave less than this on the disk.
     pub disk_free_bytes_min: u64,
-    /// What compaction writes when nothing presses, and up to eight times as much when it does; 0 turns it off.
+    /// Compaction writes this much when nothing is urgent, and up to eight times as much when it is; 0 turns it off.
     pub compaction_bytes_per_second: u64,
-    /// For how long names of producers are kept that nobody uses; zero is for ever.
+    /// How long unused names of producers are kept; zero is for ever.
     pub producer_memory: Duration,
     /// Names of producers that one user may own in a virtual host.
     pub producers_of_user_max: usize,
 }
 
-/// The doors to the threads, and the threads.
+/// Handles to the threads, and the threads.
 type Threads = (Arc<Background>, Vec<JoinHandle<()>>);
 
 /// See the module.
@@ -57,7 +57,7 @@ impl Engine {
         Self::on_disk(options, Arc::new(RealDisk))
     }
 
-    /// One whose shards do everything to the file system through `disk`: a test makes steps of it fail.
+    /// An engine whose shards use the file system only through `disk`: a test makes steps of it fail.
     ///
     /// # Errors
     /// `Io` when the threads cannot be started.
@@ -85,10 +85,11 @@ impl Engine {
         })
     }
 
-    /// Opens and recovers a vhost's log, and the logs that queues of it have of their own. `raise` says that the page cache may have been lost since it was last open.
+    /// Opens and recovers a vhost's log, and the own logs of its queues. `raise` says that the page cache may have been
+    /// lost since it was last open.
     ///
     /// # Errors
-    /// `Log` when the directory cannot be read or what it holds is damaged.
+    /// `Log` when the directory cannot be read or is corrupt.
     pub fn open_shard(&self, name: &str, directory: &Path, raise: bool) -> Result<Arc<Shard>, EngineError> {
         let closed = || EngineError::Closed(name.to_owned());
         let background = {
@@ -139,7 +140,7 @@ impl Engine {
         (self.space.is_full(), free.unwrap_or_else(|| self.space.free()))
     }
 
-    /// The shards that are open.
+    /// The open shards.
     #[must_use]
     pub fn shards(&self) -> Vec<Arc<Shard>> {
         self.shards.lock().map(|shards| shards.iter().filter_map(Weak::upgrade).collect()).unwrap_or_default()
@@ -160,13 +161,13 @@ impl Engine {
         &self.counters
     }
 
-    /// What the broker's log should say.
+    /// Lines for the broker's log.
     #[must_use]
     pub fn notices(&self) -> &Notices {
         &self.notices
     }
 
-    /// Mends the log in a directory that no process has open; see `penstock_log::repair`.
+    /// Repairs the log in a directory that no process has open; see `penstock_log::repair`.
     ///
     /// # Errors
     /// `Log` when the directory cannot be read or written.
@@ -179,10 +180,10 @@ impl Engine {
         Ok(penstock_log::repair(directory, options)?)
     }
 
-    /// Closes every shard and ends the threads; nothing touches the files after it. May block on the disk.
+    /// Closes every shard and ends the threads; afterwards nothing touches the files. May block on the disk.
     ///
     /// # Errors
-    /// The first that a shard gave.
+    /// The first error of a shard.
     pub fn close(&self) -> Result<(), EngineError> {
         let mut result = Ok(());
         for shard in self.shards() {
@@ -193,7 +194,7 @@ impl Engine {
         self.own_syncs.end();
         if let Some((background, threads)) = threads {
             background.end();
-            // One that panicked has nothing in hand either.
+            // One that panicked holds nothing either.
             threads.into_iter().for_each(|thread| drop(thread.join()));
         }
         result

@@ -1,11 +1,12 @@
-//! What can go wrong in a shard.
+//! Errors of a shard.
 
 use std::io;
 
 use penstock_log::LogError;
 use penstock_queue::{QueueError, RoutingError};
 
-/// `Log`, `Io`, `Stopped` and `Closed` are faults of the disk or the end of the shard; the others are refusals, the caller's doing.
+/// `Log`, `Io`, `Stopped` and `Closed` are faults of the disk or the end of the shard; the others are refusals, caused
+/// by the caller.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     #[error("queue {0} is not in shard '{1}'")]
@@ -78,7 +79,7 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// Whether the disk had no room: nothing was stored, and a later try may succeed.
+    /// Whether the disk was full: nothing was stored, and a later try may succeed.
     #[must_use]
     pub fn is_full(&self) -> bool {
         match self {

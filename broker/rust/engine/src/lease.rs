@@ -1,8 +1,8 @@
-//! The leases of one queue: which owner holds which numbered lease, which number comes next, and their form in marks, drawn
-//! in `docs/format.md`, "mark".
+//! The leases of one queue: which owner holds which numbered lease, the next number, and their form in marks; see
+//! `docs/format.md`, "mark".
 //!
-//! What must stay true: an owner's leases are numbered without a gap from behind what it has acknowledged; a lease is in
-//! here only once its mark is in the log's tail. It knows neither the log nor the messages.
+//! Invariants: an owner's leases have consecutive numbers after the last acknowledged one; a lease is in here only once
+//! its mark is in the log's tail. This module knows neither the log nor the messages.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use rustc_hash::FxHashMap;
 
 use crate::error::EngineError;
 
-/// An owner's name has at most so many bytes.
+/// The longest name of an owner.
 pub const OWNER_BYTES_MAX: usize = 255;
 /// Owners of leases of one queue.
 pub const OWNERS_MAX: usize = 256;
-/// Leases of one owner that are not acknowledged. A query has two at most.
+/// Unacknowledged leases of one owner. A query has two at most.
 pub const LEASES_MAX: usize = 64;
 /// Messages of one lease; each takes 16 bytes of memory.
 pub const LEASE_MESSAGES_MAX: u64 = 1 << 20;
-/// Runs of sequences of one lease: its mark has 16 bytes for each. A lease that would have more ends before.
+/// Runs of sequences of one lease: its mark has 16 bytes for each. A lease with more runs is cut off.
 pub const LEASE_RANGES_MAX: usize = 4096;
 
 const RANGE_BYTES: usize = 16;
@@ -27,9 +27,9 @@ const RANGE_BYTES: usize = 16;
 /// One lease.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    /// Who holds its messages in the queue's machine.
+    /// Holder of its messages in the queue's machine.
     pub holder: SubscriptionId,
-    /// What was reserved, ascending. What was dropped since because its record is bad still counts.
+    /// The reserved sequences, ascending. Messages that were dropped since as corrupt still count.
     pub ranges: Vec<SequenceRange>,
     pub bytes: u64,
     pub reserved_at_ms: u64,
@@ -74,13 +74,13 @@ impl Lease {
 /// An owner of leases of one queue.
 #[derive(Debug, Default)]
 pub(crate) struct Owner {
-    /// Leases up to this number are settled and forgotten.
+    /// Leases up to this number are settled and removed.
     pub acked: u64,
     pub leases: BTreeMap<u64, Lease>,
 }
 
 impl Owner {
-    /// The highest number that was ever given, unless it was released.
+    /// The highest number ever assigned, unless it was released.
     pub fn last(&self) -> u64 {
         self.leases.last_key_value().map_or(self.acked, |(&number, _)| number)
     }
@@ -126,7 +126,7 @@ impl Leases {
     /// The owner, when it may acknowledge up to a number; `None` when there is nothing to do.
     ///
     /// # Errors
-    /// `LeaseNumber` when no lease of that number was ever given.
+    /// `LeaseNumber` when that number was never assigned.
     pub fn acking(&mut self, queue: &str, owner: &str, up_to: u64) -> Result<Option<&mut Owner>, EngineError> {
         let last = self.owners.get(owner).map_or(0, Owner::last);
         if up_to > last {
@@ -135,7 +135,7 @@ impl Leases {
         Ok(self.owners.get_mut(owner).filter(|found| found.acked < up_to))
     }
 
-    /// Some of a lease's messages were dropped.
+    /// Notes that some of a lease's messages were dropped.
     pub fn shrink(&mut self, owner: &str, number: u64, bytes: u64) {
         if let Some(lease) = self.owners.get_mut(owner).and_then(|found| found.leases.get_mut(&number)) {
             lease.bytes = lease.bytes.saturating_sub(bytes);
@@ -158,12 +158,12 @@ fn wrong_number(queue: &str, owner: &str, number: u64, last: u64) -> EngineError
     EngineError::LeaseNumber { queue: queue.to_owned(), owner: owner.to_owned(), number, last }
 }
 
-/// What an owner keeps a lease under; number 0 keeps how far it has acknowledged.
+/// The mark's key of a lease; number 0 is for the last acknowledged one.
 pub(crate) fn key_of(owner: &str, number: u64) -> Vec<u8> {
     [&number.to_le_bytes(), owner.as_bytes()].concat()
 }
 
-/// What a start finds of a queue's leases, by owner and number: nothing is held yet.
+/// A queue's leases found by a start, by owner and number: nothing is held yet.
 pub(crate) type Found = BTreeMap<String, FoundOwner>;
 
 #[derive(Debug, Default)]
@@ -190,8 +190,8 @@ impl FoundLease {
     }
 }
 
-/// The leases in marks, by queue. Those that an acknowledgement has left over, because the process died in the middle of
-/// it, are not among them.
+/// The leases in marks, by queue, without those that an acknowledgement left over, because the process died in the
+/// middle of it.
 pub(crate) fn leases_in(marks: &BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>>) -> FxHashMap<QueueId, Found> {
     let mut queues: FxHashMap<QueueId, Found> = FxHashMap::default();
     for ((mark_owner, key), value) in marks {

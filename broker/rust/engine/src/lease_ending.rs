@@ -1,10 +1,12 @@
-//! Acknowledging and releasing leases, some messages at a time, so that whoever shares the virtual host waits for no whole lease.
+//! Acknowledging and releasing leases, some messages at a time, so that other users of the virtual host do not wait for
+//! a whole lease.
 //!
-//! What must stay true:
-//! * messages are settled before the marks that hold them go, so that a process that dies between the two leaves a lease of
-//!   messages that nobody gets again;
-//! * a lease that is acknowledged is there until all of it is settled, so that the owner is told that it is done only then;
-//! * a lease that is released is gone, in memory and in the log, before the first of its messages goes to others.
+//! Invariants:
+//! * messages are settled before their marks are removed, so that a process that dies between the two leaves a lease of
+//!   messages that are not delivered again;
+//! * a lease that is being acknowledged exists until all of it is settled, so that the owner gets its confirmation only
+//!   then;
+//! * a released lease is removed, in memory and in the log, before the first of its messages is delivered to others.
 
 use std::collections::VecDeque;
 
@@ -21,11 +23,11 @@ use crate::subscription::SETTLED_AT_ONCE;
 const ALL: &[SequenceRange] = &[SequenceRange::ALL];
 
 impl Shard {
-    /// Settles every message of an owner's leases up to a number and forgets them; gives how many messages. What is
-    /// acknowledged already is passed over. After an error the first of the leases may be acknowledged.
+    /// Settles every message of an owner's leases up to a number and removes them; returns how many messages. Leases
+    /// that are acknowledged already are skipped. After an error the first of the leases may be acknowledged.
     ///
     /// # Errors
-    /// `NoQueue`; `LeaseNumber` when no lease of that number was ever given; `Log` when it cannot be written.
+    /// `NoQueue`; `LeaseNumber` when that number was never assigned; `Log` when it cannot be written.
     pub fn ack_leases(&self, queue: QueueId, owner: &str, up_to: u64) -> Result<u64, EngineError> {
         check_owner(owner)?;
         let mut count = 0;
@@ -42,7 +44,7 @@ impl Shard {
         }
     }
 
-    /// Settles as much as one hold of the lock is worth, and forgets the leases of which nothing is left; `None` once all are.
+    /// Settles one lock hold's worth, and removes the leases that are complete; `None` once all are.
     fn ack_part(&self, state: &mut State, queue: QueueId, owner: &str, up_to: u64) -> Result<Option<u64>, EngineError> {
         let entry = self.entry(state, queue)?;
         let Some(found) = entry.leases.acking(&entry.name, owner, up_to)? else { return Ok(None) };
@@ -79,11 +81,12 @@ impl Shard {
         Ok(Some(parts.iter().map(|settled| settled.count).sum()))
     }
 
-    /// Gives the messages of an owner's leases from a number on back to their places, as delivered once more; gives how
-    /// many. From 0 on the owner is forgotten too: its next lease has the number 1 again.
+    /// Returns the messages of an owner's leases from a number on to their places, with one more delivery counted;
+    /// returns how many. From 0 on the owner is removed too: its next lease has the number 1 again.
     ///
     /// # Errors
-    /// `NoQueue`; `LeaseOwner`; `Log` when it cannot be written: the messages are back, but their counts may not be raised.
+    /// `NoQueue`; `LeaseOwner`; `Log` when it cannot be written: the messages are back, but their counts may not be
+    /// raised.
     pub fn release_leases(&self, queue: QueueId, owner: &str, from: u64) -> Result<u64, EngineError> {
         check_owner(owner)?;
         let (mut holders, mut count) = (VecDeque::new(), 0);
@@ -100,7 +103,7 @@ impl Shard {
         written.map(|()| count)
     }
 
-    /// Forgets an owner's leases from a number on; `holders` is who holds their messages.
+    /// Removes an owner's leases from a number on; `holders` are the holders of their messages.
     fn forget_leases(
         &self,
         state: &mut State,
@@ -121,7 +124,7 @@ impl Shard {
         state.write()
     }
 
-    /// Returns as much as one hold of the lock is worth, and takes off `holders` who has nothing left.
+    /// Returns one lock hold's worth of messages, and removes finished ones from `holders`.
     fn return_part(
         &self,
         state: &mut State,

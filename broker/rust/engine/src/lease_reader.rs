@@ -1,7 +1,7 @@
-//! Reads one part of a lease: the same messages in the same order, however often and after whatever start.
+//! Reader of one part of a lease: the same messages in the same order, however often and after any restart.
 //!
-//! Which messages a part has follows from the lease's mark alone; one that was dropped because its record is bad is left out
-//! and moves no other into another part. Reading settles nothing.
+//! The lease's mark alone decides the messages of a part; one that was dropped as corrupt is left out and moves no
+//! other into another part. Reading settles nothing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::shard::Shard;
 use crate::state::State;
 use crate::subscription::{Filled, Picked, mend};
 
-/// Which lease, and which part of it: the first is 0.
+/// A lease, and a part of it: the first is 0.
 #[derive(Clone, Copy, Debug)]
 pub struct LeasePart<'a> {
     pub owner: &'a str,
@@ -24,7 +24,7 @@ pub struct LeasePart<'a> {
     pub parts: u32,
 }
 
-/// See the module.
+/// A reader; see the module.
 pub struct LeaseReader {
     shard: Arc<Shard>,
     queue: QueueId,
@@ -32,7 +32,7 @@ pub struct LeaseReader {
     number: u64,
     holder: SubscriptionId,
     all: Vec<SequenceRange>,
-    /// What of it is still to be found, the next range first.
+    /// The ranges still to be found, the next one first.
     ranges: VecDeque<SequenceRange>,
     /// The segment that it read last.
     hint: u64,
@@ -69,7 +69,7 @@ impl LeaseReader {
         self.queue
     }
 
-    /// Finds what comes next, at most `count_max` messages; says whether there was anything.
+    /// Finds the next messages, at most `count_max`; returns whether there were any.
     ///
     /// # Errors
     /// `NoQueue`, `NoLease` once the lease has ended; `Log` when a message's record cannot be found.
@@ -78,7 +78,7 @@ impl LeaseReader {
         let mut guard = shard.lock()?;
         let found = self.find(&mut guard, count_max, filled);
         let passed = guard.log.take_passed();
-        // Letting go of pages takes its time.
+        // Releasing pages takes time.
         drop(guard);
         drop(passed);
         found
@@ -97,7 +97,7 @@ impl LeaseReader {
             }
             let count = (end.0 - from.0).min(u64::from(count_max));
             let located = match state.log.seek(self.queue, from, count as usize, self.hint) {
-                // A directory that changed on the disk is made again from its segment.
+                // A directory that changed on the disk is rebuilt from its segment.
                 Err(error) if mend(state, &error)? => continue,
                 located => located?,
             };
@@ -117,7 +117,7 @@ impl LeaseReader {
         }
     }
 
-    /// Goes on behind a message of the first range.
+    /// Continues after a message of the first range.
     fn pass(&mut self, last: Sequence) {
         if let Some(range) = self.ranges.pop_front()
             && let Some(rest) = SequenceRange::new(last.next(), range.last)
@@ -126,7 +126,7 @@ impl LeaseReader {
         }
     }
 
-    /// Whether the lease is still there: a later one may have its number.
+    /// Checks that the lease still exists: a later one may have its number.
     fn check(&self, state: &mut State) -> Result<(), EngineError> {
         let entry = self.shard.entry(state, self.queue)?;
         if entry.leases.get(&entry.name, &self.owner, self.number)?.holder == self.holder {
@@ -135,7 +135,7 @@ impl LeaseReader {
         Err(EngineError::NoLease { queue: entry.name.clone(), owner: self.owner.clone(), number: self.number })
     }
 
-    /// Drops messages that an earlier process stored and no segment holds.
+    /// Drops messages of an earlier process that no segment holds.
     fn drop_lost(&self, state: &mut State, first: Sequence, end: Sequence) -> Result<(), EngineError> {
         let recovered_below = self.shard.entry(state, self.queue)?.recovered_below;
         let range = SequenceRange::new(first, Sequence(end.min(recovered_below).0.saturating_sub(1)));
@@ -147,8 +147,8 @@ impl LeaseReader {
         Ok(())
     }
 
-    /// Drops a message from the lease and the queue whose record cannot be read, so that nobody ever gets it, unless only the
-    /// directory that led to the record was wrong. What was found behind it is to be found again.
+    /// Drops a message with an unreadable record from the lease and the queue, so that it is never delivered, unless
+    /// only the directory entry was wrong. Messages found after it have to be found again.
     ///
     /// # Errors
     /// `NoQueue`, `NoLease` once the lease has ended; `Log` when the settlement cannot be written.

@@ -1,7 +1,7 @@
-//! Reserving leases: messages taken out of a queue under an owner's name and a number, until whoever goes by that name says
-//! that they are done with.
+//! Reserving leases: messages taken out of a queue under an owner's name and a number, until that owner acknowledges
+//! them.
 //!
-//! What must stay true: a lease is told of only with its mark in the log. Sizes are read without the shard's lock.
+//! Invariant: a lease is returned only with its mark in the log. Sizes are read without the shard's lock.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use crate::shard::Shard;
 use crate::state::State;
 use crate::subscription::{Filled, Picked, Subscription, SubscriptionOptions};
 
-/// Messages taken under one hold of the shard's lock.
+/// Messages taken in one hold of the shard's lock.
 const TAKEN_AT_ONCE: u32 = 1024;
-/// The pages of a sealed segment are brought in this many bytes at a time.
+/// The pages of a sealed segment are loaded in units of this size.
 const CHUNK_BYTES: u32 = 1 << 20;
 
-/// What a lease may hold; 0 is no limit but that of every lease.
+/// Limits of a lease; 0 is no limit but that of every lease.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LeaseLimits {
     pub messages_max: u64,
-    /// It ends with the message that reaches it.
+    /// It ends with the message that reaches this.
     pub bytes_max: u64,
 }
 
-/// A lease as its owner and operators see it.
+/// A lease as shown to its owner and to operators.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaseStanding {
     pub number: u64,
@@ -36,19 +36,19 @@ pub struct LeaseStanding {
     pub reserved_at_ms: u64,
 }
 
-/// What a reservation came to: a lease of no messages is none, and its number is still the next one.
+/// Result of a reservation: a lease without messages does not exist, and its number is still the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserved {
     pub lease: LeaseStanding,
-    /// It was not there before.
+    /// It did not exist before.
     pub is_new: bool,
     /// Messages that stay ready.
     pub ready_count: u64,
-    /// The lease stands once this is synced.
+    /// The lease is durable once this is synced.
     pub position: Position,
 }
 
-/// An owner of leases: what it has acknowledged, and what it has not.
+/// An owner of leases, with its acknowledged and its open ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseOwnerStanding {
     pub owner: String,
@@ -57,11 +57,12 @@ pub struct LeaseOwnerStanding {
 }
 
 impl Shard {
-    /// Takes ready messages into an owner's next lease, or gives the lease again when it is there. May block on the disk.
+    /// Takes ready messages into an owner's next lease, or returns the lease again when it exists. May block on the
+    /// disk.
     ///
     /// # Errors
-    /// `NoQueue`; `IsStream`; `Queue` while a consumer is exclusive; `LeaseOwner`, `LeaseNumber`, `TooMany`; `Log` when a
-    /// message's record cannot be found, or the lease not be written.
+    /// `NoQueue`; `IsStream`; `Queue` while a consumer is exclusive; `LeaseOwner`, `LeaseNumber`, `TooMany`; `Log` when
+    /// a message's record cannot be found, or the lease cannot be written.
     pub fn reserve_lease(
         self: &Arc<Self>,
         queue: QueueId,
@@ -78,7 +79,7 @@ impl Shard {
         let taken = take(&taking, limits);
         let mut guard = self.lock()?;
         let kept = taken.and_then(|()| self.keep(&mut guard, &taking, (owner, number), now_ms));
-        // What is not part of a lease goes back as if nobody had had it.
+        // Messages beyond the lease are put back undelivered.
         let entry = self.entry(&mut guard, queue)?;
         if !matches!(kept, Ok(Some(_))) {
             let put_back = entry.machine.put_back(taking.id(), &[SequenceRange::ALL]);
@@ -101,7 +102,7 @@ impl Shard {
         }
     }
 
-    /// The lease when it is there already.
+    /// The lease when it exists already.
     fn lease_there(&self, queue: QueueId, owner: &str, number: u64) -> Result<Option<Reserved>, EngineError> {
         let mut guard = self.lock()?;
         guard.check(self.name())?;
@@ -115,7 +116,7 @@ impl Shard {
         Ok(found.map(|lease| Reserved { lease: standing(number, lease), is_new: false, ready_count, position }))
     }
 
-    /// Makes a lease of what was taken; `None` when that is nothing, or another call was faster.
+    /// Makes a lease of the taken messages; `None` when there are none, or another call was faster.
     fn keep(
         &self,
         state: &mut State,
@@ -138,7 +139,7 @@ impl Shard {
         if held.count == 0 {
             return Ok(None);
         }
-        // Whoever reads it is not known here: what is released was delivered.
+        // Its reader is unknown here, so released messages count as delivered.
         entry.machine.sent(taking.id(), &[SequenceRange::ALL]);
         let lease = Lease { holder: taking.id(), ranges: held.ranges, bytes: held.bytes, reserved_at_ms: now_ms };
         state.log.append_mark(&marks::owner_of_leases(queue), &key_of(owner, number), &lease.mark())?;
@@ -165,7 +166,7 @@ impl Shard {
 }
 
 impl State {
-    /// Has the queues' machines hold what leases held before the start.
+    /// Makes the queues' machines hold the leases from before the start.
     pub fn hold_leases(&mut self, found: rustc_hash::FxHashMap<QueueId, crate::lease::Found>) {
         for (queue, owners) in found {
             let Some(entry) = self.queues.get_mut(&queue) else { continue };
@@ -186,7 +187,7 @@ fn standing(number: u64, lease: &Lease) -> LeaseStanding {
     LeaseStanding { number, count: lease.count(), bytes: lease.bytes, reserved_at_ms: lease.reserved_at_ms }
 }
 
-/// Takes what a lease may hold, and learns its sizes: a message that cannot be read is dropped before it is in a lease.
+/// Takes up to the limits, and reads the sizes: a message that cannot be read is dropped before it is in a lease.
 fn take(taking: &Subscription, limits: LeaseLimits) -> Result<(), EngineError> {
     let unless_0 = |limit: u64| if limit == 0 { u64::MAX } else { limit };
     let mut left = unless_0(limits.messages_max).min(LEASE_MESSAGES_MAX);
@@ -212,7 +213,7 @@ fn take(taking: &Subscription, limits: LeaseLimits) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// The sizes of the bodies of what was taken and can be read, in order.
+/// The body sizes of the readable ones among the taken messages, in order.
 fn sizes_of(taking: &Subscription, filled: &[Filled]) -> Result<Vec<(Sequence, u32)>, EngineError> {
     let mut sizes = Vec::new();
     for Filled { segment, picked } in filled {
@@ -225,7 +226,7 @@ fn sizes_of(taking: &Subscription, filled: &[Filled]) -> Result<Vec<(Sequence, u
             let is_there = segment.populate(from, last).is_ok();
             for &Picked { taken, offset } in chunk {
                 let target = Target { queue: taking.queue(), sequence: taken.sequence };
-                // Somewhere in there are sectors that cannot be read: one message at a time.
+                // There are unreadable sectors: read one message at a time.
                 let populated = if is_there { Ok(()) } else { segment.populate(offset, offset) };
                 match populated.and_then(|()| segment.message_for(offset, target)) {
                     Ok(view) => sizes.push((taken.sequence, u32::try_from(view.body.len()).unwrap_or(u32::MAX))),

@@ -1,20 +1,20 @@
-//! What a confirm promises, and who chooses it.
+//! The durability that a confirm promises, and who chooses it.
 
-/// The levels of durability, weakest first.
+/// Durability, weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// In the page cache: survives the death of the process.
     Os,
-    /// Synced: survives power loss of the node.
+    /// Synced: survives a power failure of the machine.
     Disk,
 }
 
-/// What queues ask for. Of several queues the strictest choices count.
+/// Durability that queues require. Of several queues the strictest choices count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueLevels {
-    /// For messages of publishers that choose no level.
+    /// For messages of publishers that choose none.
     pub chosen: Option<Level>,
-    /// No message gets a weaker one, whatever its publisher chose.
+    /// The minimum, whatever the publisher chose.
     pub least: Option<Level>,
 }
 
@@ -26,8 +26,8 @@ impl QueueLevels {
 }
 
 impl Level {
-    /// The level of one message: what the publisher chose, else the strictest choice of the queues it went to, else by its
-    /// delivery mode; but never weaker than the least level of these queues.
+    /// The durability of one message: the publisher's choice, else the strictest choice of its queues, else by its
+    /// delivery mode; but never below the minimum of these queues.
     #[must_use]
     pub fn of(publisher: Option<Level>, queues: QueueLevels, persistent: bool) -> Level {
         let chosen = publisher.or(queues.chosen).unwrap_or(if persistent { Level::Disk } else { Level::Os });

@@ -1,7 +1,7 @@
-//! A shard: one log, the queues and routing tables above it, behind one lock; and the threads that sync and fold.
+//! A shard: one log with its queues and routing tables behind one lock, and the threads that sync and fold.
 //!
-//! Publish, take and settle come in batches and hold the shard's lock for one batch: nothing here waits for a disk's sync,
-//! a client or Python while it holds it. The engine knows numbers and bytes: no protocol, user or policy.
+//! Publish, take and settle come in batches and hold the shard's lock for one batch: nothing waits for a sync, a client
+//! or Python while it holds it. The engine knows numbers and bytes: no protocol, user or policy.
 #![forbid(unsafe_code)]
 
 mod background;

@@ -1,20 +1,20 @@
-//! What the broker's log has to say about the engine's doings: Python takes it from here from time to time.
+//! Lines of the engine for the broker's log. Python fetches them periodically.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-/// More than that and nobody is listening: the oldest go.
+/// Above this nothing is reading them: the oldest are dropped.
 const KEPT: usize = 256;
 
 /// A line for the broker's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Whether somebody should do something.
+    /// Whether an operator should act.
     pub is_warning: bool,
     pub text: String,
 }
 
-/// The lines nobody took yet.
+/// Lines that were not fetched yet.
 #[derive(Debug, Default)]
 pub struct Notices {
     waiting: Mutex<VecDeque<Notice>>,

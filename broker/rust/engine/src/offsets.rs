@@ -1,6 +1,6 @@
-//! What is asked about a stream: where it begins and ends, which offset a time has, how far its groups have read.
+//! Queries about a stream: its start and end, the offset of a time, how far its groups have read.
 //!
-//! What must stay true: records are read without the shard's lock, because their pages may have to come from the disk.
+//! Invariant: records are read without the shard's lock, because their pages may have to come from the disk.
 
 use std::future::Future;
 use std::pin::pin;
@@ -16,25 +16,25 @@ use crate::shard::Shard;
 use crate::state::QueueEntry;
 use crate::stream::{GROUPS_MAX, Stream};
 
-/// A stream's groups are kept by names of at most so many bytes.
+/// The longest name of a stream's group.
 pub const GROUP_BYTES_MAX: usize = 255;
 
-/// Where a stream begins and ends.
+/// Start and end of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamStanding {
-    /// The first offset that is there; equal to `next` when nothing is.
+    /// The first offset; equal to `next` when the stream is empty.
     pub first: u64,
-    /// The offset that the next message gets.
+    /// The offset of the next message.
     pub next: u64,
     pub count: u64,
     pub bytes: u64,
-    /// When the first and the last of them were stored; 0 when nothing is there, or cannot be read.
+    /// When the first and the last message were stored; 0 when there is none, or it cannot be read.
     pub first_timestamp_ms: u64,
     pub last_timestamp_ms: u64,
     pub reader_count: u64,
 }
 
-/// How far a group has read, and by how many.
+/// How far a group has read, and its number of readers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupStanding {
     pub name: String,
@@ -43,7 +43,8 @@ pub struct GroupStanding {
 }
 
 impl Shard {
-    /// How streams stand; those that are not there, or are none, stand at nothing. Reads two records of each: it may block on the disk.
+    /// The state of streams, all 0 for one that does not exist or is no stream. Reads two records of each: it may block
+    /// on the disk.
     ///
     /// # Errors
     /// `Stopped` when a bug poisoned the shard; `Log` when a record cannot be read.
@@ -75,7 +76,7 @@ impl Shard {
         Ok(standing)
     }
 
-    /// Also gives the last message that is there.
+    /// Also returns the last existing message.
     fn stream_extent(&self, id: QueueId) -> Result<(StreamStanding, Option<Sequence>), EngineError> {
         let guard = self.lock()?;
         let Some(QueueEntry { machine, stream: Some(stream), .. }) = guard.queues.get(&id) else {
@@ -111,11 +112,11 @@ impl Shard {
                 _ => high = middle,
             }
         }
-        // What was found may be a gap: the first message behind it is meant.
+        // It may be a gap: return the first message after it.
         Ok(self.time_at(id, Sequence(low))?.map_or(low, |(found, _)| found.0))
     }
 
-    /// The first message that is there at an offset or behind it, and when it was stored; `None` when there is none, or it
+    /// The first existing message at or after an offset, and when it was stored; `None` when there is none, or it
     /// cannot be read.
     pub(crate) fn time_at(&self, id: QueueId, from: Sequence) -> Result<Option<(Sequence, u64)>, EngineError> {
         let located = {
@@ -133,7 +134,7 @@ impl Shard {
         }
     }
 
-    /// A stream's groups, by name: those that have stored an offset, or have readers.
+    /// A stream's groups, by name: those with a stored offset or with readers.
     ///
     /// # Errors
     /// `NoQueue`; `NotStream`.
@@ -148,7 +149,7 @@ impl Shard {
         Ok(stream.groups().map(standing).collect())
     }
 
-    /// Remembers that a group has done with everything up to an offset. Gives the position that [`Shard::wait_synced`] takes.
+    /// Stores that a group has processed everything up to an offset. Returns the position for [`Shard::wait_synced`].
     ///
     /// # Errors
     /// `NoQueue`; `NotStream`; `BeyondEnd`; `GroupName`; `TooMany` groups; `Log` when it cannot be written.
@@ -176,7 +177,7 @@ impl Shard {
         Ok(guard.log.end())
     }
 
-    /// Forgets how far a group has read; says whether it had stored anything.
+    /// Removes a group's stored offset; returns whether there was one.
     ///
     /// # Errors
     /// `NoQueue`; `NotStream`; `Log` when it cannot be written.
@@ -215,7 +216,7 @@ fn read_time(queue: QueueId, located: &Located) -> Result<(Sequence, u64), LogEr
     Ok((located.first, message.stored_at_ms))
 }
 
-/// A thread that waits for a future.
+/// A thread blocked on a future.
 struct Parked(Thread);
 
 impl Wake for Parked {

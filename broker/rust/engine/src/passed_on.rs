@@ -1,8 +1,8 @@
-//! How what the vhost's shard has routed to queues with a log of their own reaches these logs.
+//! How messages that the vhost's shard has routed to queues with own logs reach these logs.
 //!
-//! What must stay true: a publisher is told what those logs answered, for the queue or its log may be gone by now; what they
-//! refused of a named producer holds back what follows in the vhost too; a session that lost its name while its messages were on
-//! their way stores nothing. No lock is held while another is taken.
+//! Invariants: a publisher gets the answer of those logs, for the queue or its log may be gone by now; a refusal of a
+//! named producer's message also holds back later ones in the vhost's log; a session that lost its name while its
+//! messages were on their way stores nothing. No lock is held while another is taken.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::producers::ProducerSession;
 use crate::publish::{Fate, Publication, Published};
 use crate::shard::Shard;
 
-/// A message by its place in the batch, and a queue elsewhere that it goes to.
+/// A message by its index in the batch, and its target queue in another log.
 #[derive(Clone, Copy)]
 pub(crate) struct PassedOn {
     pub queue: QueueId,
@@ -24,7 +24,7 @@ pub(crate) struct PassedOn {
     pub is_all: bool,
 }
 
-/// A batch as the vhost's shard got it.
+/// A batch as passed to the vhost's shard.
 #[derive(Clone, Copy)]
 pub(crate) struct Sent<'a> {
     pub producer: Option<&'a ProducerSession>,
@@ -34,7 +34,7 @@ pub(crate) struct Sent<'a> {
 }
 
 impl Fate {
-    /// The fate of a message after one more log answered for it.
+    /// The combined fate after one more log answered.
     fn and(self, other: Fate) -> Fate {
         match (self, other) {
             (Fate::Stored(one), Fate::Stored(other)) => Fate::Stored(one.max(other)),
@@ -46,7 +46,8 @@ impl Fate {
 }
 
 impl Shard {
-    /// Stores in other logs what was routed there. What finds no room in one of them is `Full`, whatever others stored of it.
+    /// Stores messages in other logs, as routed. One that finds no space in one of them is `Full`, even if others
+    /// stored it.
     pub(crate) fn pass_on(
         &self,
         passed: Vec<PassedOn>,
@@ -78,8 +79,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Stores messages in the log of one queue; says why it refused those that `found` got no fate for. None gets one when the
-    /// queue was deleted.
+    /// Stores messages in the log of one queue; returns why it refused those without a fate in `found`. None has one
+    /// when the queue was deleted.
     fn store_elsewhere(
         &self,
         queue: QueueId,
@@ -99,7 +100,7 @@ impl Shard {
         }
     }
 
-    /// In a queue's own log, where a producer has another number than in the vhost's.
+    /// Stores in a queue's own log, where a producer has another number than in the vhost's.
     fn store_passed(
         self: &Arc<Self>,
         places: &[usize],
@@ -122,7 +123,8 @@ impl Shard {
         self.publish_as(producer, &some, level, now_ms, found)
     }
 
-    /// Also refuses, in the vhost's log, what follows a message that a queue's own log refused: the next queue of that name may lie here.
+    /// Also refuses later messages in the vhost's log after a queue's own log refused one: the next queue of that name
+    /// may be here.
     fn hold_back<'a>(
         &self,
         session: &ProducerSession,

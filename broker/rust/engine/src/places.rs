@@ -1,4 +1,4 @@
-//! Places in logs that have to be on the disk before something may be confirmed.
+//! Positions in logs that have to be on the disk before a confirm.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use penstock_log::Position;
 use crate::error::EngineError;
 use crate::shard::Shard;
 
-/// At most one place of each log: the furthest.
+/// At most one position of each log: the highest.
 #[derive(Clone, Default)]
 pub struct Places(Vec<(Arc<Shard>, Position)>);
 
@@ -30,7 +30,7 @@ impl Places {
         self.0.iter().all(|(shard, position)| shard.synced() >= *position)
     }
 
-    /// Asks for what is missing.
+    /// Requests the missing syncs.
     pub fn request_sync(&self) {
         let missing = self.0.iter().filter(|(shard, position)| shard.synced() < *position);
         missing.for_each(|(shard, _)| shard.request_sync());

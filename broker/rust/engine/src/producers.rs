@@ -1,4 +1,4 @@
-//! Named producers: which number each has, how far it came, which publish stream speaks for it, and when it was last heard of.
+//! Named producers: the number of each, its highest sequence, its publish stream, and when it was last used.
 //!
 //! What must stay true: a sequence counts as stored only once its message is in the log's tail. After a refusal nothing with a
 //! higher sequence is stored until the refused one is taken, or else the refused one would pass for stored when it comes again;
@@ -25,19 +25,19 @@ use crate::publish::{Fate, Publication};
 use crate::shard::Shard;
 use crate::state::State;
 
-/// A shard remembers at most so many names.
+/// The most names of a shard.
 pub const PRODUCERS_MAX: usize = 65_536;
 
-/// Names that stages publish under.
+/// Prefix of the names that stages publish under.
 pub(crate) const STAGE_PREFIX: &str = "amq.stage/";
 
-/// A full table forgets names that nobody used for so long.
+/// A full table removes names that were unused for this long.
 const IDLE_MS_MIN: u64 = 3_600_000;
 
-/// When a name was used is written down at most this often.
+/// The time of use is recorded at most this often.
 const NOTED_MS_MIN: u64 = 86_400_000;
 
-/// Names that one hold of the lock forgets or notes.
+/// Names that are removed or recorded in one hold of the lock.
 const CHANGES_AT_ONCE: usize = 1024;
 
 /// The right to publish as a producer, until another session is opened for it.
@@ -46,13 +46,13 @@ pub struct ProducerSession {
     name: String,
     id: NonZeroU64,
     session: u64,
-    /// Shared with the table, which so sees that somebody holds it.
+    /// Shared with the table, which thereby sees that a session exists.
     held: Arc<Holder>,
 }
 
-/// The session that has a name; 0 once the name is forgotten. It is set under the lock of the vhost's shard, and looked at under
-/// that of the log that stores: who takes a name over and then reads the highest sequence there finds all that was stored
-/// before, and nothing is after.
+/// The session that owns a name; 0 once the name is removed. It is set under the lock of the vhost's shard, and checked
+/// under that of the log that stores: a new owner that reads the highest sequence there finds everything stored before,
+/// and nothing is stored after it.
 type Holder = AtomicU64;
 
 impl ProducerSession {
@@ -66,7 +66,7 @@ impl ProducerSession {
         &self.name
     }
 
-    /// Whether it still has its name; under the lock of the log that stores.
+    /// Checks that it still owns its name; under the lock of the log that stores.
     pub(crate) fn check(&self) -> Result<(), EngineError> {
         if self.held.load(Ordering::Acquire) == self.session {
             return Ok(());
@@ -75,15 +75,15 @@ impl ProducerSession {
     }
 }
 
-/// A name and what is known of it.
+/// A name and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProducerStanding {
     pub name: String,
-    /// The highest sequence stored; 0 when nothing is.
+    /// The highest stored sequence; 0 when there is none.
     pub sequence: u64,
-    /// About when it was last used.
+    /// The approximate time of the last use.
     pub used_at_ms: u64,
-    /// Whether a publish stream has it.
+    /// Whether a publish stream uses it.
     pub is_open: bool,
     /// The user who owns it; empty when none does yet.
     pub owner: String,
@@ -92,9 +92,9 @@ pub struct ProducerStanding {
 #[derive(Debug, Default)]
 struct Standing {
     highest: u64,
-    /// The lowest sequence that was refused and did not come again; always above `highest`.
+    /// The lowest refused sequence that did not come again; always above `highest`.
     refused: Option<NonZeroU64>,
-    /// 0 while nobody knows: an older broker did not write it down.
+    /// 0 while unknown: an older broker did not record it.
     used_at_ms: u64,
     noted_at_ms: u64,
     held: Arc<Holder>,
@@ -107,7 +107,7 @@ impl Standing {
     }
 }
 
-/// All of a shard.
+/// All producers of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Producers {
     ids: FxHashMap<String, NonZeroU64>,
@@ -117,7 +117,7 @@ pub(crate) struct Producers {
     last_session: u64,
 }
 
-/// What is to be written down: names whose time is to be noted, and names to forget.
+/// Changes to write: names whose time is recorded, and names to remove.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Changes {
     noted: Vec<String>,
@@ -161,7 +161,7 @@ impl Producers {
         (refused < producer.sequence).then_some(refused)
     }
 
-    /// Nothing above it is stored until it comes again. What is stored already cannot be refused any more.
+    /// Nothing above it is stored until it comes again. A stored message can no longer be refused.
     fn refused(&mut self, producer: Producer) {
         let standing = self.standing.entry(producer.id).or_default();
         if let Some(sequence) = NonZeroU64::new(producer.sequence).filter(|one| one.get() > standing.highest) {
@@ -169,13 +169,13 @@ impl Producers {
         }
     }
 
-    /// A message is stored, goes to a log that says more, or has no queue to lie in: what follows it may come.
+    /// A message is stored, goes to another log that decides, or has no queue: later ones may come.
     fn taken(&mut self, producer: Producer) {
         let Some(standing) = self.standing.get_mut(&producer.id) else { return };
         standing.refused = standing.refused.filter(|refused| refused.get() != producer.sequence);
     }
 
-    /// Notes what became of a message.
+    /// Notes the fate of a message.
     pub fn note(&mut self, producer: Producer, fate: Fate) {
         match fate {
             Fate::Stored(_) | Fate::Unroutable => self.taken(producer),
@@ -210,7 +210,7 @@ impl Producers {
         standing.held.store(self.last_session, Ordering::Release);
         standing.used_at_ms = now_ms;
         if name.starts_with(STAGE_PREFIX) {
-            // Rows of a stage come in their order from the first that is left, whatever was refused before.
+            // Rows of a stage come in order from the first remaining one, whatever was refused before.
             standing.refused = None;
         }
         ProducerSession { name: name.to_owned(), id, session: self.last_session, held: Arc::clone(&standing.held) }
@@ -226,7 +226,7 @@ impl Producers {
         Some(id)
     }
 
-    /// What a look at all names comes to, so many at most. Who holds a name uses it.
+    /// Result of a check of all names, limited in number. The owner of a name uses it.
     fn look(&mut self, now_ms: u64, memory: Duration, count_max: usize) -> Changes {
         let memory_ms = u64::try_from(memory.as_millis()).unwrap_or(u64::MAX);
         let noted_every_ms = (memory_ms / 8).min(NOTED_MS_MIN);
@@ -236,7 +236,7 @@ impl Producers {
             if standing.is_open() || standing.used_at_ms == 0 {
                 standing.used_at_ms = now_ms;
             }
-            // What is written down may be so much older than the use.
+            // The recorded time may be this much older than the use.
             if now_ms.saturating_sub(standing.used_at_ms) > memory_ms.saturating_add(noted_every_ms) {
                 changes.forgotten.push(name.clone());
             } else if standing.used_at_ms.saturating_sub(standing.noted_at_ms) > noted_every_ms {
@@ -353,12 +353,12 @@ impl Shard {
         Ok(())
     }
 
-    /// Holds back what a producer sends with higher sequences, after its message with this one was refused outside the engine.
+    /// Holds back a producer's higher sequences, after its message with this one was refused outside the engine.
     ///
     /// # Errors
     /// `ProducerTaken`; `Stopped` and `Closed`.
     pub fn refuse(&self, session: &ProducerSession, sequence: u64) -> Result<(), EngineError> {
-        // What a log of its own has stored already cannot be refused either, which only that log knows.
+        // A message stored in an own log cannot be refused either, which only that log knows.
         let is_stored = self.sequence_elsewhere(session)?.is_some_and(|highest| sequence <= highest);
         let mut guard = self.lock()?;
         guard.check(self.name())?;
@@ -405,7 +405,7 @@ impl Shard {
         Ok(ids.iter().filter(|(name, _)| !name.starts_with(STAGE_PREFIX)).filter_map(told).collect())
     }
 
-    /// Forgets a name with what was stored of it; says whether it was there. Who had it is told at the next message.
+    /// Removes a name with its state; returns whether it existed. Its owner gets an error at the next message.
     ///
     /// # Errors
     /// `ProducerReserved`; `Log` when it cannot be written; `Stopped` and `Closed`.
@@ -420,8 +420,7 @@ impl Shard {
         Ok(found)
     }
 
-    /// Forgets names that nobody used for longer than they are remembered, and notes when others were; gives how many were
-    /// forgotten.
+    /// Removes names that were unused for too long, and records the use of others; returns how many were removed.
     ///
     /// # Errors
     /// `Log` when that cannot be written; `Stopped` when a bug poisoned the shard.
@@ -471,7 +470,7 @@ impl State {
         Ok(())
     }
 
-    /// The mark of the name goes, and what a checkpoint keeps of its number. To be written by the caller.
+    /// Removes the mark of the name, and the checkpoint's state of its number. The caller writes.
     pub(crate) fn forget_producer(&mut self, name: &str) -> Result<bool, EngineError> {
         let Some(&id) = self.producers.ids.get(name) else { return Ok(false) };
         self.log.append_mark(marks::PRODUCER_NAMES, name.as_bytes(), &[])?;
@@ -506,7 +505,7 @@ mod tests {
     fn a_name_is_forgotten_after_its_time_and_never_before() {
         let mut producers = named("p", 10 * DAY);
 
-        // A week, and what may lie between a use and its note: an eighth of the week, at most a day.
+        // A week, and the possible delay of the record: an eighth of the week, at most a day.
         let last = 10 * DAY + 7 * DAY + 7 * DAY / 8;
         assert!(!forgotten(&mut producers, last));
         assert!(forgotten(&mut producers, last + 1));
@@ -520,7 +519,7 @@ mod tests {
 
         drop(session);
 
-        // Until then it was used.
+        // It was used until then.
         assert!(!forgotten(&mut producers, 101 * DAY));
         assert!(forgotten(&mut producers, 120 * DAY));
         assert!(!forgotten(&mut named("amq.stage/7", DAY), 120 * DAY));

@@ -1,4 +1,5 @@
-//! Publishing a batch: route each message, append one record that names its queues, advance the queues, write once, ring.
+//! Publishing a batch: route each message, append one record that names its queues, advance the queues, write once,
+//! wake consumers.
 
 use std::sync::Arc;
 
@@ -15,11 +16,12 @@ use crate::producers::ProducerSession;
 use crate::shard::Shard;
 use crate::state::State;
 
-/// One hold of the lock stores at most so many messages, and none after so many targets: others of the vhost wait for no more.
+/// The most messages stored in one hold of the lock, also bounded by targets, so that others of the vhost do not wait
+/// longer.
 pub const MESSAGES_AT_ONCE: usize = 1024;
 const TARGETS_AT_ONCE: usize = 1024;
 
-/// One message on its way in. The payload's CRC was computed before any lock.
+/// One incoming message. The payload's CRC was computed before any lock.
 #[derive(Clone, Copy)]
 pub struct Publication<'a> {
     pub payload: Payload<'a>,
@@ -28,40 +30,41 @@ pub struct Publication<'a> {
     /// The header table of its properties, for headers exchanges.
     pub headers: Option<&'a [u8]>,
     pub persistent: bool,
-    /// Given back, not confirmed, when it reaches no queue.
+    /// Returned, not confirmed, when it reaches no queue.
     pub mandatory: bool,
 }
 
 impl Publication<'_> {
-    /// Its fate when no queue takes it.
+    /// Its fate when it reaches no queue.
     pub(crate) fn fate_nowhere(&self) -> Fate {
         if self.mandatory { Fate::Returned } else { Fate::Unroutable }
     }
 }
 
-/// What became of one message.
+/// Result of publishing one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// In its queues, perhaps since an earlier publish; the confirm waits for this level.
+    /// In its queues, perhaps since an earlier publish; the confirm waits for this durability.
     Stored(Level),
-    /// It reached no queue, and nobody minds: nothing was stored.
+    /// It reached no queue and is not mandatory: nothing was stored.
     Unroutable,
-    /// The same of a mandatory message.
+    /// The same for a mandatory message.
     Returned,
-    /// There is no such exchange: nothing was stored.
+    /// The exchange does not exist: nothing was stored.
     NoExchange,
-    /// It has a producer's sequence, and its queues, or what the producer sent before, lie in several logs: nothing was stored.
+    /// It has a producer's sequence, and its queues, or the producer's earlier messages, are in several logs: nothing
+    /// was stored.
     SeveralLogs,
     /// This lower sequence of its producer was refused and did not come again: nothing was stored.
     Behind(u64),
-    /// A queue of it is about to be deleted as an empty one: nothing was stored, and once more it may go elsewhere.
+    /// One of its queues is about to be deleted as empty: nothing was stored, and a retry may be routed elsewhere.
     Shut,
-    /// The log that a queue of it has of its own had no room. Other logs may have it.
+    /// The own log of one of its queues had no space. Other logs may have it.
     Full,
 }
 
 impl Fate {
-    /// Why it was not stored, when that passes by itself or with a refused message before it.
+    /// Why it was not stored, when the cause is temporary or an earlier refused message.
     #[must_use]
     pub fn held_back(&self) -> Option<EngineError> {
         match self {
@@ -72,20 +75,20 @@ impl Fate {
     }
 }
 
-/// Where the logs stood after a batch: what `disk` waits for.
+/// Positions of the logs after a batch, for durability `disk`.
 #[derive(Debug)]
 pub struct Published {
     /// In the vhost's log; 0 when everything went to others.
     pub end: Position,
-    /// In logs that queues have of their own.
+    /// In own logs of queues.
     pub elsewhere: Places,
-    /// Why the messages without a fate, the last of the batch, and those that are `Full` were not stored: there was no room for
-    /// the first of them.
+    /// Why the messages without a fate, the last of the batch, and the `Full` ones were not stored: there was no space
+    /// for the first of them.
     pub refused: Option<EngineError>,
 }
 
 impl Published {
-    /// What `disk` waits for. `shard` is the one that was published to.
+    /// The positions that durability `disk` waits for. `shard` is the one that was published to.
     #[must_use]
     pub fn places(self, shard: &Arc<Shard>) -> Places {
         let mut places = self.elsewhere;
@@ -95,8 +98,8 @@ impl Published {
 }
 
 impl Shard {
-    /// Routes and stores a batch, in order and in bounded holds of the lock; `fates` gets one entry a message, up to the first that there was no room for.
-    /// Everything stored is in the page cache and visible to consumers when this returns.
+    /// Routes and stores a batch, in order and in bounded holds of the lock; `fates` gets one entry per message, up to
+    /// the first without space. Everything stored is in the page cache and visible to consumers when this returns.
     ///
     /// # Errors
     /// `Log` when the disk failed, which stops the shard; `Stopped` and `Closed`.
@@ -110,8 +113,8 @@ impl Shard {
         self.publish_as(None, batch, level, now_ms, fates)
     }
 
-    /// The same for a named producer. A message whose sequence is not above the highest stored of it is not stored again; one
-    /// above the lowest refused is refused too.
+    /// The same for a named producer. A message whose sequence is not above the highest stored one is not stored again;
+    /// one above the lowest refused is refused too.
     ///
     /// # Errors
     /// As [`Shard::publish`]; `ProducerTaken` once another session has the name.
@@ -138,8 +141,8 @@ impl Shard {
         }
     }
 
-    /// The same for as many of the first messages as one hold of the lock should take: those that `fates` got an entry for, at
-    /// least one unless it was refused.
+    /// The same for as many of the first messages as fit one hold of the lock: those with an entry in `fates`, at least
+    /// one unless it was refused.
     ///
     /// # Errors
     /// As [`Shard::publish_as`].
@@ -185,29 +188,29 @@ impl Shard {
     }
 }
 
-/// Which of a message's queues have a log of their own.
+/// Which of a message's queues have an own log.
 enum Apart {
     /// None, or not all: it is stored here too.
     Nothing,
     All,
-    /// It must lie in one log, and would not.
+    /// It must be in one log, and would not be.
     Refused,
 }
 
-/// What of a batch was stored.
+/// The stored part of a batch.
 #[derive(Clone, Copy, Default)]
 struct Stored {
     count: u64,
     bytes: u64,
-    /// Messages whose queues all have logs of their own.
+    /// Messages whose queues all have own logs.
     elsewhere_count: usize,
-    /// Places of messages in queues, here and elsewhere.
+    /// Entries of messages in queues, here and elsewhere.
     targets: usize,
 }
 
 impl State {
-    /// Stores messages until one finds no room, as the first does when the disk is `full`; an error stops the shard, whose queues
-    /// are then ahead of its log.
+    /// Stores messages until one finds no space, as the first does when the disk is `full`; an error stops the shard,
+    /// whose queues are then ahead of its log.
     fn store_all(
         &mut self,
         batch: &[Publication<'_>],
@@ -242,7 +245,7 @@ impl State {
         Ok((stored, None))
     }
 
-    /// What is known of a producer's message by its sequence alone, wherever it would go.
+    /// The fate of a producer's message by its sequence alone, wherever it would go.
     fn fate_before(&mut self, publication: &Publication<'_>, level: Option<Level>) -> Option<Fate> {
         let producer = publication.payload.producer()?;
         if self.producers.has_stored(producer) {
@@ -252,7 +255,7 @@ impl State {
         self.producers.behind(producer).map(Fate::Behind)
     }
 
-    /// An error without `stopped` means that there is no room for it.
+    /// An error without `stopped` means that there is no space for it.
     fn route_and_store(
         &mut self,
         publication: &Publication<'_>,
@@ -275,7 +278,7 @@ impl State {
                 Apart::Nothing => {}
                 Apart::All => {
                     stored.elsewhere_count += 1;
-                    // Its own log says what becomes of it.
+                    // Its own log decides its fate.
                     return Ok(Fate::Stored(Level::Os));
                 }
                 Apart::Refused => return Ok(Fate::SeveralLogs),
@@ -358,13 +361,13 @@ impl State {
         true
     }
 
-    /// The strictest levels that matched queues ask for.
+    /// The strictest durability that matched queues require.
     fn matched_levels(&self) -> QueueLevels {
         let entries = self.matched.queues.iter().filter_map(|queue| self.queues.get(queue));
         entries.fold(QueueLevels::default(), |all, entry| all.stricter(entry.levels))
     }
 
-    /// Gives the message its number in every matched queue; says the strictest levels that queues ask for.
+    /// Assigns the message its sequence in every matched queue; returns the strictest durability that queues require.
     fn assign_sequences(&mut self, body_bytes: u64) -> QueueLevels {
         let mut levels = QueueLevels::default();
         self.targets.clear();

@@ -1,7 +1,7 @@
-//! A reader of a stream: a cursor that changes nothing, with the place where it goes on and a bell that rings when there is more.
+//! A reader of a stream: a cursor that changes nothing, with its next position and a waker for new messages.
 //!
-//! Finding messages happens under the shard's lock and gives places in segments, as for consumers; the bytes are read after
-//! it. Any number of readers stand on a stream, each wherever it likes.
+//! Finding messages happens under the shard's lock and returns places in segments, as for consumers; the bytes are read
+//! after it. A stream can have any number of readers, each anywhere.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +17,10 @@ use crate::state::{QueueEntry, State};
 use crate::stream::ReaderId;
 use crate::subscription::{Filled, Picked, mend};
 
-/// Where a reader begins.
+/// Start of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadFrom {
-    /// Behind the last message.
+    /// After the last message.
     Next,
     First,
     Last,
@@ -30,19 +30,20 @@ pub enum ReadFrom {
     LastCount(u64),
 }
 
-/// How a reader wants to be served.
+/// Settings of a reader.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadSettings<'a> {
     pub from: ReadFrom,
     /// It ends before this offset.
     pub end: Option<u64>,
-    /// Its stored offset, once there is one, counts instead of `from`.
+    /// Its stored offset, if any, counts instead of `from`.
     pub group: Option<&'a str>,
-    /// Waits until it is the first of its group's readers that said the same. One of a group that does not ends the others' reading.
+    /// Waits until it is the first of its group's readers with this setting. A reader of the group without it ends the
+    /// others.
     pub single_active: bool,
 }
 
-/// What a stream held when a reader was opened, and where it begins.
+/// Extent of a stream when a reader was opened, and the reader's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRange {
     pub first: u64,
@@ -50,25 +51,25 @@ pub struct ReadRange {
     pub next: u64,
 }
 
-/// Whether it is a reader's turn in its group, and where it goes on.
+/// Whether a reader is the active one of its group, and where it continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
     pub active: bool,
     pub begin: u64,
 }
 
-/// What a fill came to.
+/// Result of a fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     Found,
-    /// There is nothing yet: the signal will ring.
+    /// Nothing yet: the waker will fire.
     Waiting,
-    /// The reader has come to its end.
+    /// The reader has reached its end.
     Ended,
 }
 
-/// A reader's place among those of the stream and of its group. It can be given up without the reader, whose client may read
-/// nothing any more: the next one's turn comes at once.
+/// A reader's place among those of the stream and of its group. It can be released without the reader, whose client may
+/// have stopped reading: the next reader becomes active at once.
 pub struct ReaderPlace {
     shard: Arc<Shard>,
     queue: QueueId,
@@ -82,7 +83,7 @@ impl ReaderPlace {
         self.open.load(Ordering::Acquire)
     }
 
-    /// Gives the place up. Leaving twice is leaving once.
+    /// Releases the place; idempotent.
     pub fn leave(&self) {
         if !self.open.swap(false, Ordering::AcqRel) {
             return;
@@ -108,13 +109,13 @@ pub struct StreamReader {
     end: Option<Sequence>,
     /// The segment that it read last.
     hint: u64,
-    /// Whether it has to wait for its turn, and what it was told of that.
+    /// Whether it has to wait for its turn, and the last answer about it.
     single_active: bool,
     told_active: Option<bool>,
 }
 
 impl Shard {
-    /// Adds a reader to a stream. Beginning at a time reads a few records: it may block on the disk.
+    /// Adds a reader to a stream. Starting at a time reads a few records: it may block on the disk.
     ///
     /// # Errors
     /// `NoQueue`; `NotStream`; `TooMany` groups; `Log` when a record cannot be read.
@@ -186,13 +187,13 @@ impl StreamReader {
         self.queue
     }
 
-    /// How things stood when it was opened.
+    /// The state when it was opened.
     #[must_use]
     pub fn range(&self) -> ReadRange {
         self.range
     }
 
-    /// The first offset that is there now.
+    /// The first offset now.
     ///
     /// # Errors
     /// `NoQueue` once the stream is gone.
@@ -202,12 +203,12 @@ impl StreamReader {
         Ok(machine.settled().below().min(machine.next()).0)
     }
 
-    /// Ends before an offset, or where it was to end when that is earlier.
+    /// Ends before an offset, or at its earlier end.
     pub fn end_at(&mut self, offset: u64) {
         self.end = Some(self.end.map_or(Sequence(offset), |end| end.min(Sequence(offset))));
     }
 
-    /// Whether it is its turn in its group, when that was not told yet.
+    /// Whether it is active in its group, if that was not returned yet.
     ///
     /// # Errors
     /// `NoQueue` once the stream is gone.
@@ -230,7 +231,7 @@ impl StreamReader {
         Ok(Some(Turn { active, begin: self.next.0 }))
     }
 
-    /// Finds what comes next, at most `count_max` messages.
+    /// Finds the next messages, at most `count_max`.
     ///
     /// # Errors
     /// `NoQueue` once the stream is gone; `Log` when a message's record cannot be found.
@@ -242,7 +243,7 @@ impl StreamReader {
         let mut guard = shard.lock()?;
         let found = self.find(&shard, &mut guard, count_max, filled);
         let passed = guard.log.take_passed();
-        // Letting go of pages takes its time.
+        // Releasing pages takes time.
         drop(guard);
         drop(passed);
         found
@@ -269,7 +270,7 @@ impl StreamReader {
             let stop = settled.next_settled(from).unwrap_or(next).min(next).min(self.end.unwrap_or(next));
             let count = (stop.0 - from.0).min(u64::from(count_max));
             let located = match state.log.seek(self.queue, from, count as usize, self.hint) {
-                // A directory that changed on the disk is made again from its segment.
+                // A directory that changed on the disk is rebuilt from its segment.
                 Err(error) if mend(state, &error)? => continue,
                 located => located?,
             };
@@ -291,7 +292,7 @@ impl StreamReader {
         }
     }
 
-    /// Drops messages that an earlier process stored and no segment holds.
+    /// Drops messages of an earlier process that no segment holds.
     fn drop_lost(&self, state: &mut State, first: Sequence, end: Sequence) -> Result<(), EngineError> {
         let recovered_below = self.shard.entry(state, self.queue)?.recovered_below;
         let range = SequenceRange::new(first, Sequence(end.min(recovered_below).0.saturating_sub(1)));
@@ -303,8 +304,8 @@ impl StreamReader {
         Ok(())
     }
 
-    /// Drops a message from the stream whose record cannot be read, so that nobody ever gets it, unless only the directory
-    /// that led to the record was wrong. The reader goes back to its place: what was found behind it is found again.
+    /// Drops a message with an unreadable record from the stream, so that it is never delivered, unless only the
+    /// directory entry was wrong. The reader goes back to its place: messages found after it are found again.
     ///
     /// # Errors
     /// `NoQueue` once the stream is gone; `Log` when the settlement cannot be written.
@@ -327,7 +328,7 @@ impl StreamReader {
         Ok(())
     }
 
-    /// Gives how many messages that were; another reader may have dropped them before.
+    /// Returns how many messages that were; another reader may have dropped them before.
     fn drop_range(&self, state: &mut State, range: SequenceRange) -> Result<u64, EngineError> {
         let dropped = self.shard.entry(state, self.queue)?.machine.settle_fresh(range, 0);
         state.log_settled(self.queue, Outcome::Drop, &dropped)?;
@@ -346,8 +347,8 @@ impl StreamReader {
         self.signal.cancelled().is_some() || !self.place.is_open()
     }
 
-    /// Remembers that its group has done with everything up to an offset; without a group nothing is, and nothing once the reading
-    /// has ended: another reader of the group begins behind what was stored before. Nothing waits for the disk.
+    /// Stores that its group has processed everything up to an offset. Does nothing without a group, or once the reader
+    /// has ended: another reader of the group begins after the stored offset. It does not wait for the disk.
     ///
     /// # Errors
     /// As [`Shard::store_offset`].
@@ -363,7 +364,7 @@ impl Drop for StreamReader {
     }
 }
 
-/// The message that so many unsettled ones lie before; `next` when there are no more.
+/// The message with this many unsettled ones before it; `next` when there are fewer.
 fn nth_unsettled(settled: &AckSet, mut before: u64, next: Sequence) -> Sequence {
     let mut from = settled.below();
     while from < next {

@@ -1,7 +1,7 @@
-//! What takes messages off the lower end of a stream: its limits of age and size, or whoever says that they may go.
+//! Removes messages from the lower end of a stream: by its limits of age and size, or on request.
 //!
-//! What must stay true: a stream gives up what a sealed segment holds of it, never a part of that; what is expired is
-//! written down before anybody sees it gone. Records are read without the shard's lock.
+//! Invariants: a stream drops its whole part of a sealed segment, never less; an expiry is recorded before it is
+//! visible. Records are read without the shard's lock.
 
 use penstock_log::{Located, LogError, Outcome, Portion, Segment, Target};
 use penstock_queue::{QueueId, Sequence, SequenceRange};
@@ -12,14 +12,14 @@ use crate::shard::Shard;
 use crate::state::{QueueEntry, State};
 use crate::subscription::mend;
 
-/// Messages whose sizes are read after one hold of the lock.
+/// Messages whose sizes are read per hold of the lock.
 const SIZES_AT_ONCE: usize = 4096;
 
-/// Messages from the last of a portion on that are tried until one can be read, and how many after one hold of the lock.
+/// How many of a portion's last messages are tried until one can be read, and how many per hold of the lock.
 const TIMES_TRIED_MAX: usize = 1024;
 const TIMES_AT_ONCE: u64 = 64;
 
-/// The oldest sealed part of a stream that may have to go.
+/// The oldest sealed part of a stream that may have to expire.
 struct Oldest {
     portion: Portion,
     is_over: bool,
@@ -27,7 +27,7 @@ struct Oldest {
 }
 
 impl Shard {
-    /// Expires what is beyond the limits of the shard's streams; gives how many messages. May block on the disk.
+    /// Expires messages beyond the limits of the shard's streams; returns how many. May block on the disk.
     ///
     /// # Errors
     /// `Log` when the disk failed; `Stopped` when a bug poisoned the shard.
@@ -55,7 +55,7 @@ impl Shard {
         Ok(expired)
     }
 
-    /// Expires what the oldest sealed segment holds of a stream, when that is beyond a limit; gives how many messages.
+    /// Expires a stream's part of the oldest sealed segment, when it is beyond a limit; returns how many messages.
     fn expire_oldest(&self, id: QueueId, now_ms: u64) -> Result<u64, EngineError> {
         let Some(Oldest { portion, is_over, max_age_ms }) = self.oldest(id)? else { return Ok(0) };
         if !is_over {
@@ -70,7 +70,8 @@ impl Shard {
         self.expire(id, &portion)
     }
 
-    /// Expires what whole sealed segments hold of a stream below an offset; gives how many messages. May block on the disk.
+    /// Expires a stream's parts of whole sealed segments below an offset; returns how many messages. May block on the
+    /// disk.
     ///
     /// # Errors
     /// `NoQueue`; `NotStream`; `Log` when the disk failed; `Stopped` when a bug poisoned the shard.
@@ -93,7 +94,7 @@ impl Shard {
         Ok(expired)
     }
 
-    /// What the first sealed segment with a message that is still there holds of a stream.
+    /// A stream's part of the first sealed segment with an existing message.
     fn lowest(&self, id: QueueId) -> Result<Option<Portion>, EngineError> {
         let mut guard = self.lock()?;
         guard.check(self.name())?;
@@ -113,7 +114,7 @@ impl Shard {
         }
     }
 
-    /// Settles a portion that lies at the lower end of a stream; gives how many messages that were.
+    /// Settles a portion at the lower end of a stream; returns how many messages that were.
     fn expire(&self, id: QueueId, portion: &Portion) -> Result<u64, EngineError> {
         let bytes = self.bytes_of(id, portion)?;
         let Some((last, _)) = portion.runs.last() else { return Ok(0) };
@@ -122,7 +123,7 @@ impl Shard {
             return Ok(0);
         }
         let Some(entry) = guard.queues.get_mut(&id) else { return Ok(0) };
-        // From the lower end on, so that what no segment holds goes too and is in nobody's way.
+        // From the lower end on, so that messages without a segment go too and block nothing.
         let first = entry.machine.settled().below();
         let settled = entry.machine.settle_fresh(SequenceRange { first, last: last.last }, bytes);
         entry.wake(0);
@@ -150,8 +151,8 @@ impl Shard {
         }
     }
 
-    /// What a stream's bytes lose with a portion: what its directory says, without what a purge settled before. A message that
-    /// was dropped because it cannot be read was not counted off then; it is now.
+    /// Bytes that a stream loses with a portion: by its directory, without messages that a purge settled before. A
+    /// message dropped as unreadable was not subtracted then; it is now.
     fn bytes_of(&self, id: QueueId, portion: &Portion) -> Result<u64, EngineError> {
         let mut bytes = 0;
         for &(range, of_run) in &portion.runs {
@@ -160,7 +161,7 @@ impl Shard {
         Ok(bytes)
     }
 
-    /// How many bytes the bodies have of what is settled in a range and can be read.
+    /// Body bytes of the settled and readable messages in a range.
     fn settled_bytes(&self, id: QueueId, range: SequenceRange, segment: &Segment) -> Result<u64, EngineError> {
         let (mut bytes, mut from) = (0, range.first);
         loop {
@@ -171,7 +172,7 @@ impl Shard {
             let end = settled.next_unsettled(gone).min(range.last.next());
             let count = (end.0 - gone.0).min(SIZES_AT_ONCE as u64) as usize;
             let located = match guard.log.seek(id, gone, count, segment.number()) {
-                // A directory that changed on the disk is made again from its segment.
+                // A directory that changed on the disk is rebuilt from its segment.
                 Err(error) if mend(&mut guard, &error)? => continue,
                 located => located?,
             };
@@ -183,7 +184,8 @@ impl Shard {
                 [] => true,
             };
             for (number, &offset) in (gone.0..).zip(&located.offsets) {
-                // As a reader reads it: what it would drop is not counted. Bytes that were not brought in are not touched.
+                // As a reader would read it: messages that it would drop are not counted. Bytes that were not loaded
+                // are not touched.
                 if is_there || bring_in(&located.segment, offset, offset)? {
                     let target = Target { queue: id, sequence: Sequence(number) };
                     let body = located.segment.message_for(offset, target).map(|message| message.body.len() as u64);
@@ -193,9 +195,9 @@ impl Shard {
         }
     }
 
-    /// When the last message of a portion was stored that can be read: one that cannot tells nothing of those before it. 0 when
-    /// none of the portion can. When too many of the last cannot, when one behind them was stored, which is later; `now_ms` when
-    /// none of those can be read either.
+    /// When the last readable message of a portion was stored: an unreadable one says nothing of those before it. 0
+    /// when none of the portion is readable. When too many of the last are not, when one after them was stored, which
+    /// is later; `now_ms` when none of those can be read either.
     fn last_time(&self, id: QueueId, portion: &Portion, now_ms: u64) -> Result<u64, EngineError> {
         let target = |number: u64| Target { queue: id, sequence: Sequence(number) };
         let last = portion.runs.last().map_or(0, |(range, _)| range.last.0);
@@ -225,7 +227,7 @@ impl Shard {
         Ok(0)
     }
 
-    /// When a message behind a number was stored, of those that can be read one of the first. Nothing of a stream that is gone.
+    /// When one of the first readable messages after a sequence was stored. `None` for a deleted stream.
     fn time_behind(&self, id: QueueId, number: u64) -> Result<Option<u64>, EngineError> {
         for distance in (0..u64::BITS).map(|bit| 1 << bit) {
             match self.time_at(id, Sequence(number.saturating_add(distance))) {
@@ -237,7 +239,7 @@ impl Shard {
         Ok(None)
     }
 
-    /// Where so many messages lie that follow each other in one segment; nothing when they do not.
+    /// The places of so many adjacent messages in one segment; `None` when they are not adjacent.
     fn seek_whole(
         &self,
         id: QueueId,
@@ -248,7 +250,7 @@ impl Shard {
         let mut guard = self.lock()?;
         loop {
             match guard.log.seek(id, first, count, hint) {
-                // A directory that changed on the disk is made again from its segment.
+                // A directory that changed on the disk is rebuilt from its segment.
                 Err(error) if mend(&mut guard, &error)? => {}
                 located => {
                     let is_whole = |located: &Located| located.first == first && located.offsets.len() == count;
@@ -266,13 +268,13 @@ fn is_due(entry: &QueueEntry, now_ms: u64) -> bool {
     is_over || settings.max_age_ms > 0 && stream.too_old_at_ms <= now_ms
 }
 
-/// When a message was stored; nothing when it cannot be read.
+/// When a message was stored; `None` when it cannot be read.
 fn time_of(segment: &Segment, offset: u32, target: Target) -> Result<Option<u64>, EngineError> {
     let read = segment.populate(offset, offset).and_then(|()| segment.message_for(offset, target));
     read.map(|message| Some(message.stored_at_ms)).or_else(|error| if_damaged(error, None))
 }
 
-/// Whether the records from one offset to another can be touched: sectors below them that cannot be read would end the process.
+/// Whether the records from one offset to another can be touched: unreadable sectors under a map would end the process.
 fn bring_in(segment: &Segment, from: u32, to: u32) -> Result<bool, EngineError> {
     segment.populate(from, to).map(|()| true).or_else(|error| if_damaged(error, false))
 }

@@ -1,4 +1,4 @@
-//! One vhost's log with its queues and routing tables, and the changes of topology that Python decided.
+//! One vhost's log with its queues and routing tables, and the topology changes that Python decided.
 
 mod rounds;
 mod stalls;
@@ -27,10 +27,10 @@ use crate::staging::Stage;
 use crate::state::{QueueEntry, State};
 use crate::stream::groups_in;
 
-/// Queues that are looked at under one hold of the lock: some 20 us, which delay no message that one would notice.
+/// Queues that are read in one hold of the lock: some 20 us, no noticeable delay for messages.
 const QUEUES_AT_ONCE: usize = 256;
 
-/// What a queue holds, in messages and bytes of their bodies.
+/// A queue's messages and the bytes of their bodies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounts {
     pub ready_count: u64,
@@ -40,20 +40,20 @@ pub struct QueueCounts {
     pub consumer_count: u64,
 }
 
-/// What all shards of a process share.
+/// State that all shards of a process share.
 #[derive(Clone)]
 pub(crate) struct Surroundings {
     pub background: Arc<Background>,
     pub counters: Arc<Counters>,
     pub notices: Arc<Notices>,
     pub space: Arc<Space>,
-    /// For how long names of producers are kept that nobody uses; zero is for ever.
+    /// How long unused names of producers are kept; zero is for ever.
     pub producer_memory: Duration,
     /// Names of producers that one user may own.
     pub producers_of_user_max: usize,
 }
 
-/// What was damaged in one file, with its queues by name.
+/// Corruption in one file, with its queues by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     pub file: String,
@@ -62,8 +62,8 @@ pub struct Damage {
     pub queues: Vec<String>,
 }
 
-/// A copy of a shard's log to be made, and of those of its queues' own. While it exists the logs keep the files that it names,
-/// also when a queue is deleted, and fold on.
+/// A copy to make of a shard's log and its queues' own logs. While it exists the logs keep the files that it names,
+/// even when a queue is deleted, and fold on.
 pub struct Backup {
     ticket: BackupTicket,
     shard: Arc<Shard>,
@@ -91,24 +91,25 @@ impl Backup {
     }
 }
 
-/// See the module. The lock protects `State`; `synced` is what the sync thread reached and only grows.
+/// A shard; see the module. The lock protects `State`; `synced` is the sync thread's position and only grows.
 pub struct Shard {
     me: Weak<Shard>,
     name: String,
     directory: PathBuf,
-    /// Who waits for `state` next holds it, so that one who lets go of `state` and comes back is behind them.
+    /// Held by the next waiter for `state`, so that a thread that releases `state` and comes back is behind the
+    /// waiters.
     next: Mutex<()>,
     state: Mutex<State>,
-    /// Set with the state's, and seen without the lock.
+    /// Set with the state's, and read without the lock.
     closed: AtomicBool,
     stalls: Stalls,
     synced: AtomicU64,
     sync_done: Notify,
     sync_waits: AtomicBool,
     fold_waits: AtomicBool,
-    /// Where the log ended when room was made last.
+    /// The log's end when space was last freed.
     freed_until: AtomicU64,
-    /// Where the log ended when somebody looked for what streams hold too long.
+    /// The log's end at the last retention check.
     retained_until: AtomicU64,
     around: Surroundings,
     pub(crate) dedicated: Dedicated,
@@ -180,7 +181,7 @@ impl Shard {
             recovery_ms,
             highest_queue_id,
         });
-        // What was recovered is held in memory until it is folded.
+        // Recovered records are held in memory until they are folded.
         shard.request_fold();
         Ok(shard)
     }
@@ -220,7 +221,7 @@ impl Shard {
         &self.around.counters
     }
 
-    /// What one queue holds.
+    /// The counts of queues.
     ///
     /// # Errors
     /// `NoQueue`.
@@ -247,19 +248,19 @@ impl Shard {
         self.closed.load(Ordering::Acquire) || self.state.is_poisoned()
     }
 
-    /// Notes that the state says so.
+    /// Mirrors the state's flag.
     pub(crate) fn note_closed(&self) {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// Why nothing is stored or confirmed any more: a write or a sync that failed. Does not wait for the lock.
+    /// Why nothing is stored or confirmed any more: a failed write or sync. Does not wait for the lock.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
         let told = self.stalls.fault.get().cloned();
         told.or_else(|| self.state.is_poisoned().then(|| self.poisoned().to_string()))
     }
 
-    /// Ready and unsettled messages over all queues, as they were known last while the lock is held for long.
+    /// Ready and unsettled messages over all queues; the last known ones while the lock is held for long.
     ///
     /// # Errors
     /// `Stopped` when a bug poisoned the shard.
@@ -270,7 +271,7 @@ impl Shard {
         Ok(stalls::keep(&self.stalls.totals, self.totals()?))
     }
 
-    /// Ready and unsettled messages over all queues, added up in slices that let messages through between them.
+    /// Ready and unsettled messages over all queues, summed in slices that let messages through in between.
     ///
     /// # Errors
     /// `Stopped` when a bug poisoned the shard.
@@ -287,7 +288,7 @@ impl Shard {
         Ok((ready, unsettled))
     }
 
-    /// What was found damaged since the shard was opened, by file; what was known last while the lock is held for long.
+    /// Corruption found since the shard was opened, by file; the last known one while the lock is held for long.
     #[must_use]
     pub fn damages(&self) -> Vec<Damage> {
         let Some(guard) = self.glance() else { return stalls::known(&self.stalls.damages) };
@@ -321,7 +322,7 @@ impl Shard {
         }
     }
 
-    /// Takes note of messages that were dropped because no segment holds them, but for those that the start counted.
+    /// Reports messages that were dropped because no segment holds them, except those that the start counted.
     pub(crate) fn tell_lost(&self, state: &mut State, queue: QueueId, count: u64) {
         let (count, is_first) = state.damages.note_lost(queue, count);
         self.around.counters.add(Metric::DamagedRecords, count);
@@ -331,7 +332,7 @@ impl Shard {
         }
     }
 
-    /// As they were known last while the lock is held for long.
+    /// Counters of the log; the last known ones while the lock is held for long.
     #[must_use]
     pub fn log_stats(&self) -> LogStats {
         match self.glance() {
@@ -340,10 +341,10 @@ impl Shard {
         }
     }
 
-    /// Ends consumers and refuses publishers; what was written is synced. With `delete` the files go too.
+    /// Ends consumers and refuses publishers; all writes are synced. With `delete` the files are removed too.
     ///
     /// # Errors
-    /// `Log` when the disk refused.
+    /// `Log` when the disk failed.
     pub fn close(&self, delete: bool) -> Result<(), EngineError> {
         let own = self.dedicated.all().into_iter().map(|(_, shard)| shard.close(false));
         let own = own.fold(Ok(()), Result::and);
@@ -366,7 +367,7 @@ impl Shard {
         if result.is_ok() {
             self.publish_synced(end);
         }
-        // Also when nothing more is synced: whoever waits is told.
+        // Waiters are woken even when nothing more is synced.
         self.sync_done.notify_waiters();
         if delete {
             let removed = std::fs::remove_dir_all(&self.directory);
@@ -379,7 +380,7 @@ impl Shard {
         Ok(result?).and(marked)
     }
 
-    /// Fixes what a copy of the log holds: everything that was stored until now.
+    /// Fixes the content of a copy of the log: everything stored until now.
     ///
     /// # Errors
     /// `Log` when the tail cannot be written; `Stopped` and `Closed`.
@@ -404,14 +405,14 @@ impl Shard {
         Position(self.synced.load(Ordering::Acquire))
     }
 
-    /// Asks the sync thread; what has been written by now is covered by its next round.
+    /// Wakes the sync thread; its next round covers everything written by now.
     pub fn request_sync(&self) {
         if !self.sync_waits.swap(true, Ordering::AcqRel) {
             self.around.background.sync(Weak::clone(&self.me));
         }
     }
 
-    /// Asks the fold thread, which looks at the log's sealed segments.
+    /// Wakes the fold thread, which checks the log's sealed segments.
     pub(crate) fn request_fold(&self) {
         if !self.fold_waits.swap(true, Ordering::AcqRel) {
             self.around.background.fold(Weak::clone(&self.me));
@@ -435,8 +436,8 @@ impl Shard {
         }
     }
 
-    /// Whether nothing more is synced. Waits for no lock: what stopped the shard tells whoever waits, and while another holds
-    /// the lock what it told is enough.
+    /// Fails when nothing more is synced. It waits for no lock: a stop of the shard wakes all waiters, and while
+    /// another thread holds the lock its report suffices.
     fn check_at_a_look(&self) -> Result<(), EngineError> {
         match self.state.try_lock() {
             Ok(state) => state.check(&self.name),
@@ -461,7 +462,7 @@ impl Shard {
         self.sync_done.notify_waiters();
     }
 
-    // ---- room on the disk
+    // ---- disk space
 
     pub(crate) fn is_full(&self) -> bool {
         self.around.space.is_full()
@@ -479,7 +480,7 @@ impl Shard {
         }
     }
 
-    /// What room its log finds and needs; nothing once it is over, or while the lock is held for long.
+    /// Free and needed space of its log; `None` once it is closed, or while the lock is held for long.
     pub(crate) fn room(&self) -> Option<Room> {
         let guard = self.glance()?;
         guard.check(&self.name).is_ok().then(|| guard.log.room())
@@ -528,7 +529,7 @@ fn damage_line(shard: &str, file: &str, found: &DamagedFile) -> String {
     )
 }
 
-/// Once for a virtual host, as more of them come one after the other.
+/// Once per virtual host, as more of them follow each other.
 fn lost_line(shard: &str, queue: &str, count: u64) -> String {
     format!(
         "vhost '{shard}', queue '{queue}': {count} messages have no record in any segment and were dropped; there may be \

@@ -1,10 +1,10 @@
-//! How a shard tells a consumer's task that there is work, or that it is over.
+//! How a shard tells a consumer's task that there is work, or that it has ended.
 
 use std::sync::OnceLock;
 
 use tokio::sync::Notify;
 
-/// One consumer's bell. A ring while nobody listens is kept; many rings are one.
+/// One consumer's waker. A signal without a listener is kept; several signals are merged.
 #[derive(Debug, Default)]
 pub struct Signal {
     bell: Notify,
@@ -12,23 +12,23 @@ pub struct Signal {
 }
 
 impl Signal {
-    /// There may be something to take.
+    /// Signals that there may be something to take.
     pub fn ring(&self) {
         self.bell.notify_one();
     }
 
-    /// The consumer is over; the first reason stays.
+    /// Ends the consumer; the first reason stays.
     pub fn cancel(&self, reason: &str) {
         let _ = self.cancelled.set(reason.to_owned());
         self.bell.notify_one();
     }
 
-    /// Why the consumer is over, once it is.
+    /// Why the consumer ended, once it has.
     pub fn cancelled(&self) -> Option<&str> {
         self.cancelled.get().map(String::as_str)
     }
 
-    /// Waits for a ring.
+    /// Waits for a signal.
     pub async fn heard(&self) {
         self.bell.notified().await;
     }

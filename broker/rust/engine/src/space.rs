@@ -1,8 +1,8 @@
 //! Whether publishers may store: one answer for the disk that all shards share.
 //!
-//! What must stay true: a publisher asks with one load. The answer changes when a shard found no room for a segment, and
-//! when the fold thread looks; it turns back only when there is room for the next segment of every shard, so that it does
-//! not swing.
+//! Invariants: a publisher checks it with one load. The answer changes when a shard found no space for a segment, and
+//! when the fold thread checks; it changes back only when there is space for the next segment of every shard, so that
+//! it does not oscillate.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,13 +11,13 @@ use penstock_log::Room;
 
 use crate::notices::Notices;
 
-/// See the module.
+/// Free space of the disk; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Space {
     is_full: AtomicBool,
     free: AtomicU64,
     needed: AtomicU64,
-    /// Held while the answer changes, so that each change is told once and in order.
+    /// Held while the answer changes, so that each change is logged once and in order.
     changing: Mutex<()>,
 }
 
@@ -26,7 +26,7 @@ impl Space {
         self.is_full.load(Ordering::Relaxed)
     }
 
-    /// What was free when somebody looked last.
+    /// The free space at the last check.
     pub fn free(&self) -> u64 {
         self.free.load(Ordering::Relaxed)
     }
@@ -35,12 +35,12 @@ impl Space {
         self.needed.load(Ordering::Relaxed)
     }
 
-    /// A shard found no room for a segment.
+    /// Notes that a shard found no space for a segment.
     pub fn ran_out(&self, room: Room, notices: &Notices) {
         self.take_in(room, true, notices);
     }
 
-    /// The answer by what all shards find and need.
+    /// Updates the answer from the free and needed space of all shards.
     pub fn look(&self, rooms: impl Iterator<Item = Room>, notices: &Notices) {
         let Some(room) = rooms.reduce(worst) else { return };
         let Some(free) = room.free else { return };

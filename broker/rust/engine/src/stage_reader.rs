@@ -1,5 +1,5 @@
-//! Reading a stage from its first row on, in parts that are read without the shard's lock. A row whose record cannot be read
-//! is dropped from the stage, as from every stream, and missed by whoever counts.
+//! Reading a stage from its first row on, in parts that are read without the shard's lock. A row with an unreadable
+//! record is dropped from the stage, as from every stream, and a row count detects it.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::reader::{Progress, ReadFrom, ReadSettings, StreamReader};
 use crate::shard::Shard;
 use crate::subscription::Filled;
 
-/// Rows that are handed over at once, at most.
+/// The most rows passed at once.
 const ROWS_MAX: u32 = 4096;
 
-/// A row of a stage; nothing says whose it is when it came by another way than staging.
+/// A row of a stage; without a tag when it was not staged.
 pub(crate) struct Row<'a> {
     pub sequence: Sequence,
     pub tag: Option<StageTag>,
@@ -25,7 +25,7 @@ pub(crate) struct Row<'a> {
 /// Where a part ends early, and why.
 type Damaged = Option<(Sequence, LogError)>;
 
-/// See the module.
+/// A reader; see the module.
 pub(crate) struct StageReader {
     queue: QueueId,
     reader: StreamReader,
@@ -33,7 +33,7 @@ pub(crate) struct StageReader {
 }
 
 impl StageReader {
-    /// Reads up to `end`, or to what is there now.
+    /// Reads up to `end`, or to the present end.
     pub fn open(shard: &Arc<Shard>, queue: QueueId, end: Option<u64>) -> Result<StageReader, EngineError> {
         let settings = ReadSettings { from: ReadFrom::First, end, group: None, single_active: false };
         let mut reader = shard.read(queue, settings)?;
@@ -42,12 +42,12 @@ impl StageReader {
         Ok(StageReader { queue, reader, end })
     }
 
-    /// The first offset that was there, and the one before which it ends.
+    /// The first offset, and the end (exclusive).
     pub fn range(&self) -> (u64, u64) {
         (self.reader.range().first, self.end)
     }
 
-    /// Hands the next rows to `take`; false when there are no more.
+    /// Passes the next rows to `take`; false when there are no more.
     pub fn next(&mut self, mut take: impl FnMut(&[Row<'_>]) -> Result<(), EngineError>) -> Result<bool, EngineError> {
         let mut filled = Vec::new();
         if self.reader.fill(ROWS_MAX, &mut filled)? != Progress::Found {
@@ -67,11 +67,11 @@ impl StageReader {
     }
 }
 
-/// The rows of a part, up to the first that cannot be read.
+/// The rows of a part, up to the first unreadable one.
 fn rows_of(queue: QueueId, part: &Filled) -> Result<(Vec<Row<'_>>, Damaged), EngineError> {
     let segment = &part.segment;
     let (Some(first), Some(last)) = (part.picked.first(), part.picked.last()) else { return Ok((Vec::new(), None)) };
-    // Sectors that cannot be read are found one row at a time.
+    // Unreadable sectors are found one row at a time.
     let is_there = segment.populate(first.offset, last.offset).is_ok();
     let mut rows = Vec::with_capacity(part.picked.len());
     for picked in &part.picked {

@@ -1,8 +1,9 @@
-//! Stages: streams of rows that nobody reads until their batch is decided, and the one decision that publishes a batch.
+//! Stages: streams of rows that consumers cannot see until their batch is decided, and the decision that publishes a
+//! batch.
 //!
-//! What must stay true: a decision is on the disk before the first of its rows is copied, and only one that is done is answered;
-//! a batch that was decided is never decided again, whichever attempts are named then; a copy that ended half way is carried on
-//! with the same sequences, so that no row is stored twice. Rows are read without the shard's lock.
+//! Invariants: a decision is on the disk before the first of its rows is copied, and only a completed one is answered;
+//! a decided batch is never decided again, whichever attempts are named then; an interrupted copy is resumed with the
+//! same sequences, so that no row is stored twice. Rows are read without the shard's lock.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -22,17 +23,18 @@ use crate::shard::Shard;
 use crate::stage_reader::{Row, StageReader};
 use crate::state::State;
 
-/// One round copies at most this much, so that other publishers get their turn. What is no more becomes visible at once.
+/// The most bytes copied in one round, so that other publishers get their turn. A smaller batch becomes visible at
+/// once.
 const ROUND_BYTES_MAX: u64 = 1 << 20;
 
-/// An attempt at a part of a batch, and how many rows whoever made it counted.
+/// An attempt at a part of a batch, and its number of rows as counted by its writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StagedAttempt {
     pub attempt: u64,
     pub count: u64,
 }
 
-/// A batch as its owner wants it published. An empty `exchange` is the default one.
+/// A batch to publish. An empty `exchange` is the default one.
 #[derive(Clone, Copy, Debug)]
 pub struct StagedBatch<'a> {
     pub batch: u64,
@@ -41,16 +43,16 @@ pub struct StagedBatch<'a> {
     pub routing_key: &'a str,
 }
 
-/// What became of a batch: rows that were stored, and those that no queue wanted. Both count what this call copied.
+/// Result of a batch: rows that were stored, and unroutable ones. Both count rows that this call copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StagedOutcome {
-    /// An earlier call decided it: the attempts of this one were not looked at.
+    /// An earlier call decided it: the attempts of this one were ignored.
     pub was_decided: bool,
     pub stored: u64,
     pub unroutable: u64,
 }
 
-/// What a stage decided last.
+/// The last decision of a stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StageStanding {
     pub last_batch: Option<u64>,
@@ -58,11 +60,11 @@ pub struct StageStanding {
     pub copying: bool,
 }
 
-/// What a stage has beside its stream.
+/// State of a stage beside its stream.
 #[derive(Debug, Default)]
 pub(crate) struct Stage {
     pub decision: Option<Decision>,
-    /// Somebody decides or discards.
+    /// A decision or a discard is running.
     is_busy: bool,
 }
 
@@ -93,7 +95,7 @@ impl Drop for Turn {
 }
 
 impl Shard {
-    /// A number for an attempt that no other has.
+    /// A unique number for an attempt.
     ///
     /// # Errors
     /// `Log` when the system has no random numbers; `Stopped` when a bug poisoned the shard.
@@ -101,12 +103,12 @@ impl Shard {
         Ok(self.lock()?.log.random()?.max(1))
     }
 
-    /// Stores rows in a stage; their payloads have the tag of their attempt for an exchange. Rows of a batch that is decided
-    /// already are of no use and are not stored. Gives the position that [`Shard::wait_synced`] takes.
+    /// Stores rows in a stage; their payloads have the tag of their attempt as their exchange. Rows of a decided batch
+    /// are useless and not stored. Returns the position for [`Shard::wait_synced`].
     ///
     /// # Errors
-    /// `NoQueue`; `NotStream`; `Log` when the disk is full, which leaves the first of the rows in the stage, or when it failed;
-    /// `Stopped` and `Closed`.
+    /// `NoQueue`; `NotStream`; `Log` when the disk is full, which leaves the first of the rows in the stage, or when it
+    /// failed; `Stopped` and `Closed`.
     pub fn stage(
         &self,
         queue: QueueId,
@@ -141,13 +143,13 @@ impl Shard {
         staged.map(|()| end)
     }
 
-    /// Publishes the rows of the attempts named, whole and once, and drops what else the stage has of the batch and of those
-    /// before it. Blocks on the disk.
+    /// Publishes the rows of the named attempts, whole and once, and drops the stage's other rows of the batch and of
+    /// earlier ones. Blocks on the disk.
     ///
     /// # Errors
-    /// `StageBusy` while another call decides; `StagedRows` when the stage has not what the attempts are said to have;
-    /// `NoExchange`; `TooMany` attempts or producers; as [`Shard::publish_as`]. After the decision an error leaves the rest to the
-    /// next call or start.
+    /// `StageBusy` while another call decides; `StagedRows` when the stage does not have the rows of the attempts;
+    /// `NoExchange`; `TooMany` attempts or producers; as [`Shard::publish_as`]. After the decision an error leaves the
+    /// rest to the next call or start.
     pub fn publish_staged(
         self: &Arc<Self>,
         queue: QueueId,
@@ -163,8 +165,8 @@ impl Shard {
         self.copy_decided(queue)
     }
 
-    /// Drops what a stage has of a batch that is not decided: of the attempts named, or of all when none is. Gives how many rows.
-    /// Blocks on the disk.
+    /// Drops a stage's rows of an undecided batch: of the named attempts, or of all when none is named. Returns how
+    /// many rows. Blocks on the disk.
     ///
     /// # Errors
     /// `StageBusy`; `NoQueue`; `Log`; `Stopped` and `Closed`.
@@ -185,7 +187,7 @@ impl Shard {
         Ok(dropped)
     }
 
-    /// [`Shard::carry_on_staged`] on a thread of its own, which ends when that is done; none when there is nothing to do.
+    /// [`Shard::carry_on_staged`] on a thread of its own, which ends afterwards; no thread when there is nothing to do.
     pub fn carry_on_staged_apart(self: &Arc<Self>) {
         let shard = Arc::clone(self);
         let has_work = self.lock().is_ok_and(|guard| guard.stages.values().any(Stage::is_undone));
@@ -198,7 +200,7 @@ impl Shard {
         }
     }
 
-    /// Carries on what earlier processes decided and did not finish; stages that cannot be finished are told of and left.
+    /// Completes decisions of earlier processes; stages that cannot be completed are reported and left.
     pub fn carry_on_staged(self: &Arc<Self>) {
         let undone = || -> Result<Vec<QueueId>, EngineError> {
             let guard = self.lock()?;
@@ -223,7 +225,7 @@ impl Shard {
         }
     }
 
-    /// What stages decided last, in the order of the ids.
+    /// The last decisions of stages, in the order of the ids.
     ///
     /// # Errors
     /// `Stopped` when a bug poisoned the shard.
@@ -250,7 +252,7 @@ impl Shard {
         Ok(Turn { shard: Arc::clone(self), queue })
     }
 
-    /// Writes a decision down, and returns when it is on the disk.
+    /// Writes a decision, and returns when it is on the disk.
     fn decide(self: &Arc<Self>, queue: QueueId, wanted: &StagedBatch<'_>) -> Result<(), EngineError> {
         let attempts: FxHashMap<u64, u64> = wanted.attempts.iter().map(|one| (one.attempt, one.count)).collect();
         if attempts.len() > ATTEMPTS_MAX {
@@ -278,7 +280,7 @@ impl Shard {
         self.sync_to(end)
     }
 
-    /// Whether the stage has exactly the rows that the attempts counted.
+    /// Checks that the stage has exactly the rows that the attempts counted.
     fn check_staged(
         &self,
         mut reader: StageReader,
@@ -301,7 +303,7 @@ impl Shard {
         wrong.map_or(Ok(()), |attempt| Err(EngineError::StagedRows { batch, attempt }))
     }
 
-    /// Copies what is left of the last decision, if anything is, and returns when all of it is on the disk.
+    /// Copies the rest of the last decision, if any, and returns when all of it is on the disk.
     fn copy_decided(self: &Arc<Self>, queue: QueueId) -> Result<StagedOutcome, EngineError> {
         let decision = self.lock()?.stages.get(&queue).and_then(|stage| stage.decision.clone());
         let Some(Decision { batch, copying: Some(copying) }) = decision else { return Ok(StagedOutcome::default()) };
@@ -321,7 +323,7 @@ impl Shard {
         Ok(outcome)
     }
 
-    /// Takes rows out of a stage; gives how many.
+    /// Removes rows from a stage; returns how many.
     fn settle_staged<'a>(&self, queue: QueueId, rows: impl Iterator<Item = &'a Row<'a>>) -> Result<u64, EngineError> {
         let mut runs: Vec<(SequenceRange, u64)> = Vec::new();
         for row in rows {
@@ -352,7 +354,7 @@ impl Shard {
     }
 }
 
-/// A decision that is being carried out.
+/// A decision that is being executed.
 struct Copy<'a> {
     shard: &'a Shard,
     queue: QueueId,
@@ -364,7 +366,7 @@ struct Copy<'a> {
 }
 
 impl Copy<'_> {
-    /// Publishes the chosen rows of a round together, then takes all of it that no later batch needs out of the stage.
+    /// Publishes the chosen rows of a round together, then removes from the stage all of it that no later batch needs.
     fn round(&mut self, round: &[Row<'_>]) -> Result<(), EngineError> {
         let is_chosen = |tag: StageTag| tag.batch == self.batch && self.chosen.contains(&tag.attempt);
         let chosen = round.iter().filter(|row| row.tag.is_some_and(is_chosen));
@@ -389,7 +391,7 @@ impl Copy<'_> {
         if fates.contains(&Fate::SeveralLogs) {
             return Err(EngineError::SeveralLogs);
         }
-        // In this log rows go after their copies; another one may be behind it on the disk.
+        // In this log rows are removed after their copies; another log may lag behind on the disk.
         published.elsewhere.sync()?;
         let is_done = |row: &&Row<'_>| row.tag.is_none_or(|tag| tag.batch <= self.batch);
         shard.settle_staged(self.queue, round.iter().filter(is_done)).map(|_| ())
@@ -401,7 +403,7 @@ impl State {
         self.stages.get(&queue)?.decision.as_ref().map(|decision| decision.batch)
     }
 
-    /// Forgets a stage whose queue is gone, and the name under which it published.
+    /// Removes the state of a stage whose queue is gone, and its producer name.
     pub(crate) fn forget_stage(&mut self, queue: QueueId) -> Result<(), EngineError> {
         if self.stages.remove(&queue).is_some() {
             self.forget_producer(&producer_of(queue))?;
@@ -409,7 +411,8 @@ impl State {
         Ok(())
     }
 
-    /// All rows, until one finds no room; an error after that stops the shard, whose queue is then ahead of its log.
+    /// Stages all rows, until one finds no space; an error after that stops the shard, whose queue is then ahead of its
+    /// log.
     fn stage_all(&mut self, queue: QueueId, rows: &[Payload<'_>]) -> Result<(), EngineError> {
         for payload in rows {
             self.log.reserve(payload, 1)?;
@@ -431,7 +434,7 @@ impl State {
     }
 }
 
-/// Stages' own names cannot be opened by anybody else.
+/// The producer name of a stage, which clients cannot open.
 fn producer_of(queue: QueueId) -> String {
     format!("{STAGE_PREFIX}{}", queue.0)
 }
@@ -460,7 +463,7 @@ fn publication<'a>(row: &Row<'a>, copying: &'a Copying, id: NonZeroU64) -> Resul
     }
     let sequence = copying.base + (row.sequence.0.saturating_sub(copying.first)) + 1;
     let payload = payload.with_producer(penstock_log::Producer { id, sequence });
-    // What a stage took was checked then.
+    // Checked when it was staged.
     let headers = headers_of(view.properties).unwrap_or_default();
     Ok(Publication { payload, exchange, key, headers, persistent: true, mandatory: false })
 }

@@ -1,4 +1,5 @@
-//! What a shard's lock protects: the log, the queues and the routing tables, and the steps that touch more than one of them.
+//! State under a shard's lock: the log, the queues and the routing tables, and the steps that touch more than one of
+//! them.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -20,24 +21,24 @@ use crate::staging::Stage;
 use crate::stream::Stream;
 use crate::topology::QueueSettings;
 
-/// A queue with what the engine knows of it beside the machine.
+/// A queue with the engine's state beside the machine.
 pub(crate) struct QueueEntry {
     pub name: String,
     pub machine: Queue,
     pub auto_delete: bool,
     pub levels: QueueLevels,
     pub signals: FxHashMap<SubscriptionId, Arc<Signal>>,
-    /// Subscriptions that only hold what was taken one by one; they are no consumers.
+    /// Subscriptions that only hold messages taken one by one; they are not consumers.
     pub pull_count: usize,
-    /// Messages of the running publish that went here; zero between publishes.
+    /// Messages of the current publish for this queue; zero between publishes.
     pub fresh_count: u64,
-    /// Messages below this number were stored by an earlier process: their records may be damaged.
+    /// Messages below this sequence were stored by an earlier process: their records may be corrupt.
     pub recovered_below: Sequence,
-    /// Who reads it, when it is a stream.
+    /// Its readers, when it is a stream.
     pub stream: Option<Stream>,
-    /// What owners have reserved of it.
+    /// Its reserved messages by owner.
     pub leases: Leases,
-    /// How far its messages may have gone out.
+    /// How far its messages may have been delivered.
     pub deliveries: DeliveryMark,
 }
 
@@ -63,14 +64,14 @@ impl QueueEntry {
         self.signals.len().saturating_sub(self.pull_count) + readers
     }
 
-    /// Ends whoever consumes or reads it.
+    /// Ends its consumers and readers.
     pub fn cancel(&self, reason: &str) {
         self.signals.values().for_each(|signal| signal.cancel(reason));
         self.stream.iter().for_each(|stream| stream.cancel(reason));
     }
 
-    /// Rings as many waiting consumers as `fresh_count` new ready messages can feed, turn by turn. Whoever is rung takes, and
-    /// rings the next one when that leaves something ready, so that nothing stays beside one that waits.
+    /// Wakes as many waiting consumers as `fresh_count` new ready messages can feed, in turn. A woken consumer takes,
+    /// and wakes the next one when something stays ready, so that no message stays while a consumer waits.
     pub fn wake(&mut self, fresh_count: u64) {
         if let Some(stream) = &mut self.stream {
             stream.wake();
@@ -85,7 +86,7 @@ impl QueueEntry {
     }
 }
 
-/// Where the last message went: publishers repeat themselves.
+/// Route of the last message: publishers repeat themselves.
 #[derive(Default)]
 pub(crate) struct LastRoute {
     pub exchange: Vec<u8>,
@@ -96,36 +97,36 @@ pub(crate) struct LastRoute {
 pub(crate) struct State {
     pub log: Log,
     pub queues: FxHashMap<QueueId, QueueEntry>,
-    /// Those of them that are streams, and perhaps some that are gone.
+    /// The streams among them, and perhaps deleted ones.
     pub streams: FxHashSet<QueueId>,
-    /// Queues that are about to be deleted as empty ones: nothing is stored in them.
+    /// Queues that are about to be deleted as empty: nothing is stored in them.
     pub shut: FxHashSet<QueueId>,
     pub routing: Routing,
     pub matched: Matched,
-    /// Queues that have a log of their own, and their names once the routing tables have them.
+    /// Queues with an own log, and their names once the routing tables have them.
     pub elsewhere: FxHashMap<QueueId, Option<String>>,
-    /// Queues that have a log of their own, as this log remembers: a start misses it.
+    /// Queues with an own log, as this log records: a start reports a missing one.
     pub own_logs: FxHashSet<QueueId>,
-    /// The only queue of a log of its own, which is what `matched` says then.
+    /// The only queue of an own log, which is the value of `matched` there.
     pub only: Option<QueueId>,
-    /// Where messages of named producers lie that are in logs of their own; nothing for those that have none there.
+    /// The own logs with the messages of named producers; `None` for producers without messages there.
     pub producer_homes: FxHashMap<NonZeroU64, Option<QueueId>>,
-    /// What of the running publish goes to queues elsewhere.
+    /// Messages of the current publish for queues elsewhere.
     pub passed_on: Vec<PassedOn>,
     pub last_route: LastRoute,
     pub targets: Vec<Target>,
     pub touched: Vec<QueueId>,
-    /// Sealed segments that the fold thread was told of.
+    /// Sealed segments that were reported to the fold thread.
     pub sealed_seen: u64,
-    /// The number that the first message of a new queue gets; above 1 once a start had to skip numbers.
+    /// The first sequence of a new queue; above 1 once a start had to skip sequences.
     pub first_sequence: Sequence,
     pub damages: Damages,
     /// Offsets of groups whose streams did not get their names yet.
     pub recovered_groups: FxHashMap<QueueId, BTreeMap<String, u64>>,
     pub producers: Producers,
-    /// Of streams that are stages: what was decided about them.
+    /// The state of streams that are stages.
     pub stages: FxHashMap<QueueId, Stage>,
-    /// When the last message was stored: no later one says an earlier time.
+    /// When the last message was stored: no later message has an earlier time.
     pub stored_at_ms: u64,
     /// Why the shard stopped, once it has.
     pub stopped: Option<String>,
@@ -161,7 +162,7 @@ impl State {
         }
     }
 
-    /// Adds a queue, or gives a recovered one its name.
+    /// Adds a queue, or assigns a recovered one its name.
     pub fn put_queue(&mut self, settings: QueueSettings<'_>) {
         let QueueSettings { id, name, auto_delete, levels, stream } = settings;
         self.routing.put_queue(name, id);
@@ -180,7 +181,7 @@ impl State {
         }
     }
 
-    /// Refuses to go on once the shard is closed or a write has failed.
+    /// Fails once the shard is closed or a write has failed.
     pub fn check(&self, shard: &str) -> Result<(), EngineError> {
         match &self.stopped {
             Some(reason) => Err(EngineError::Stopped(shard.to_owned(), reason.clone())),
@@ -189,13 +190,13 @@ impl State {
         }
     }
 
-    /// Whether a segment was sealed since the last time somebody asked.
+    /// Whether a segment was sealed since the last call.
     pub fn has_sealed(&mut self) -> bool {
         let sealed_count = self.log.sealed_count();
         std::mem::replace(&mut self.sealed_seen, sealed_count) < sealed_count
     }
 
-    /// Writes down what was settled. The record is in the page cache when this returns.
+    /// Logs a settlement. The record is in the page cache when this returns.
     pub fn log_settled(&mut self, queue: QueueId, outcome: Outcome, settled: &Settled) -> Result<(), EngineError> {
         if settled.ranges.is_empty() {
             return Ok(());
@@ -204,7 +205,7 @@ impl State {
         self.write()
     }
 
-    /// Writes down that messages went back to their places.
+    /// Logs that messages were requeued.
     pub fn log_returned(&mut self, queue: QueueId, ranges: &[SequenceRange]) -> Result<(), EngineError> {
         if ranges.is_empty() {
             return Ok(());
@@ -214,7 +215,7 @@ impl State {
         self.write()
     }
 
-    /// Puts the log's tail into the page cache; a failure stops the shard, whose memory is then ahead of its log.
+    /// Writes the log's tail into the page cache; a failure stops the shard, whose memory is then ahead of its log.
     pub fn write(&mut self) -> Result<(), EngineError> {
         match self.log.write() {
             Ok(_) => Ok(()),

@@ -1,8 +1,8 @@
-//! What a queue that is a stream has beside its machine: its limits, who reads it, and what its groups have done.
+//! State of a stream beside the queue machine: its limits, its readers, and the progress of its groups.
 //!
-//! What must stay true: of a group's readers one at a time gets messages, so that nobody's stored offset passes over what another
-//! was given. Those that take turns follow each other in the order of their arrival; one that does not is alone, until another
-//! comes. It does not know where the readers stand.
+//! Invariants: one reader of a group at a time gets messages, so that a stored offset never skips messages of another
+//! reader. Readers that take turns follow each other in the order of their arrival; one that does not is alone, until
+//! another comes. This module does not know the readers' positions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::signal::Signal;
 
-/// A stream keeps the offsets of at most so many groups.
+/// The most groups of a stream.
 pub const GROUPS_MAX: usize = 4096;
 
-/// When the oldest messages go; 0 is no limit.
+/// Limits for the oldest messages; 0 is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamSettings {
     pub max_age_ms: u64,
@@ -29,29 +29,29 @@ pub(crate) struct ReaderId(u64);
 /// Readers with one name.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
-    /// The last message it has done with.
+    /// The last processed message.
     pub offset: Option<u64>,
     pub reader_count: usize,
-    /// Those that are active one at a time; the first is.
+    /// Readers that are active one at a time; the first is.
     turns: VecDeque<ReaderId>,
-    /// The one that takes no turns.
+    /// The reader that takes no turns.
     alone: Option<ReaderId>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub settings: StreamSettings,
-    /// Nothing is too old before that.
+    /// Nothing expires by age before this.
     pub too_old_at_ms: u64,
     readers: FxHashMap<ReaderId, Arc<Signal>>,
-    /// Readers that found nothing and want to hear of the next message.
+    /// Readers that found nothing and wait for the next message.
     waiting: FxHashSet<ReaderId>,
     groups: BTreeMap<String, Group>,
     last_reader: u64,
 }
 
 impl Stream {
-    /// Counts at the next look: what was not too old may be by other limits.
+    /// Takes effect at the next check: other limits may expire more.
     pub fn set(&mut self, settings: StreamSettings) {
         self.settings = settings;
         self.too_old_at_ms = 0;
@@ -73,8 +73,8 @@ impl Stream {
         self.readers.len()
     }
 
-    /// Adds a reader, to a group's turns when it wants to be the only active one. Else it is alone in its group: the readings of
-    /// those before it end, as that of one which is alone ends with whoever comes.
+    /// Adds a reader, to a group's turns when it is single-active. Otherwise it is alone in its group: the readers
+    /// before it end, as a lone reader ends with the next one.
     pub fn enter(&mut self, group: Option<&str>, single_active: bool) -> (ReaderId, Arc<Signal>) {
         self.last_reader += 1;
         let (id, signal) = (ReaderId(self.last_reader), Arc::<Signal>::default());
@@ -95,7 +95,7 @@ impl Stream {
         (id, signal)
     }
 
-    /// Takes a reader out; the next one of its group hears that it is its turn.
+    /// Removes a reader; the next one of its group becomes active.
     pub fn leave(&mut self, id: ReaderId, group: Option<&str>) {
         self.readers.remove(&id);
         self.waiting.remove(&id);
@@ -114,17 +114,17 @@ impl Stream {
         }
     }
 
-    /// Whether it is that reader's turn in its group.
+    /// Whether that reader is active in its group.
     pub fn is_active(&self, id: ReaderId, group: &str) -> bool {
         self.groups.get(group).is_some_and(|group| group.turns.front() == Some(&id))
     }
 
-    /// The reader wants to hear of the next message.
+    /// Registers a reader for the next message.
     pub fn wait(&mut self, id: ReaderId) {
         self.waiting.insert(id);
     }
 
-    /// There may be something to read.
+    /// Wakes waiting readers.
     pub fn wake(&mut self) {
         for id in self.waiting.drain() {
             self.readers.get(&id).into_iter().for_each(|signal| signal.ring());
@@ -157,7 +157,7 @@ impl Stream {
         }
     }
 
-    /// Forgets how far a group has read; its readers stay.
+    /// Removes a group's offset; its readers stay.
     pub fn forget(&mut self, group: &str) {
         if let Some(found) = self.groups.get_mut(group) {
             found.offset = None;
@@ -175,7 +175,7 @@ fn taken_over(group: &str) -> String {
     )
 }
 
-/// What groups have stored, by stream.
+/// The stored offsets of groups, by stream.
 pub(crate) fn groups_in(found: &BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>>) -> FxHashMap<QueueId, BTreeMap<String, u64>> {
     let mut groups: FxHashMap<QueueId, BTreeMap<String, u64>> = FxHashMap::default();
     for ((owner, name), value) in found {

@@ -1,7 +1,7 @@
-//! A consumer's end of a queue: take what is ready, say how large it was, settle it.
+//! A consumer's end of a queue: take ready messages, report their sizes, settle them.
 //!
-//! Taking happens under the shard's lock and gives places in segments; the bytes are read after it. Dropping a subscription
-//! returns what it holds.
+//! Taking happens under the shard's lock and returns places in segments; the bytes are read after it. Dropping a
+//! subscription requeues its messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,20 +17,20 @@ use crate::shard::Shard;
 use crate::signal::Signal;
 use crate::state::{QueueEntry, State};
 
-/// Messages and ranges that are settled or returned under one hold of the shard's lock.
+/// Messages and ranges that are settled or requeued in one hold of the shard's lock.
 pub(crate) const SETTLED_AT_ONCE: usize = 4096;
 
-/// How a consumer wants to be served.
+/// Settings of a consumer.
 #[derive(Clone, Copy, Debug)]
 pub struct SubscriptionOptions {
     pub prefetch: u32,
     pub auto_ack: bool,
     pub exclusive: bool,
-    /// Takes only when asked (`take_now`), and is no consumer to anybody else.
+    /// Takes only on request (`take_now`), and does not count as a consumer.
     pub pull: bool,
 }
 
-/// One message that was taken: what the queue knows of it and where its record lies.
+/// One taken message: its state in the queue and the place of its record.
 #[derive(Clone, Copy, Debug)]
 pub struct Picked {
     pub taken: Taken,
@@ -51,7 +51,7 @@ pub struct Unused {
     pub id: QueueId,
 }
 
-/// See the module.
+/// A subscription; see the module.
 pub struct Subscription {
     shard: Arc<Shard>,
     queue: QueueId,
@@ -119,8 +119,8 @@ impl Subscription {
         self.options.auto_ack
     }
 
-    /// Takes what is this consumer's turn, at most `count_max` messages. When there is nothing for it, its signal rings once
-    /// there is: it has to listen then, and take again when it hears it.
+    /// Takes this consumer's share, at most `count_max` messages. When there is none, its signal fires once there is:
+    /// it has to listen then, and take again.
     ///
     /// # Errors
     /// `NoQueue` once the queue is gone; `Log` when a message's record cannot be found.
@@ -132,18 +132,18 @@ impl Subscription {
             if filled.is_empty() {
                 entry.machine.wait(self.id);
             }
-            // It may have been rung for what it left: somebody else is, who does the same.
+            // It may have been woken for the messages that it left: wake another one.
             entry.wake(1);
         }
         let passed = guard.log.take_passed();
-        // Letting go of pages takes its time.
+        // Releasing pages takes time.
         drop(guard);
         drop(passed);
         taken
     }
 
-    /// Takes for a pull: at most `count_max` messages, whatever the prefetch. Gives how many stay ready. After a failure it holds
-    /// no more than before: the caller does not learn what was taken.
+    /// Takes for a pull: at most `count_max` messages, whatever the prefetch. Returns how many stay ready. After a
+    /// failure it holds no more than before: the caller does not learn which were taken.
     ///
     /// # Errors
     /// As [`Subscription::fill`].
@@ -151,7 +151,7 @@ impl Subscription {
         self.pull(count_max, State::mark_deliveries, filled)
     }
 
-    /// The same for messages that go to nobody yet.
+    /// The same for messages that are not delivered yet.
     pub(crate) fn take_aside(&self, count_max: u32, filled: &mut Vec<Filled>) -> Result<u64, EngineError> {
         self.pull(count_max, |_, _| Ok(()), filled)
     }
@@ -181,7 +181,8 @@ impl Subscription {
         pulled.map(|()| ready_count)
     }
 
-    /// Rings who else waits, when this one was rung and takes nothing now. It does not wait itself: it has to take later.
+    /// Wakes another waiting consumer, when this one was woken and takes nothing now. It does not wait itself: it has
+    /// to take later.
     pub fn pass_on(&self) {
         let Ok(mut guard) = self.shard.lock() else { return };
         if let Ok(entry) = self.shard.entry(&mut guard, self.queue) {
@@ -189,7 +190,7 @@ impl Subscription {
         }
     }
 
-    /// Takes so many messages, part by part: no part is more than this subscription's share.
+    /// Takes so many messages in parts, each at most this subscription's share.
     fn take_parts(
         &self,
         state: &mut State,
@@ -213,7 +214,7 @@ impl Subscription {
         Ok(())
     }
 
-    /// Takes until something was found, or nothing is left to take; `taken` gets all of it.
+    /// Takes until something was found, or the queue is empty; `taken` gets all of it.
     fn take(
         &self,
         state: &mut State,
@@ -231,7 +232,7 @@ impl Subscription {
         }
     }
 
-    /// Finds the records of taken messages; gives how many it found. Those that an earlier process stored and no segment
+    /// Finds the records of taken messages; returns how many it found. Messages of an earlier process that no segment
     /// holds are dropped.
     fn find(&self, state: &mut State, taken: &[Taken], filled: &mut Vec<Filled>) -> Result<usize, EngineError> {
         let mut rest = taken;
@@ -239,7 +240,7 @@ impl Subscription {
         while let Some(first) = rest.first() {
             let located = match state.log.locate(self.queue, first.sequence, contiguous(rest)) {
                 Ok(located) => located,
-                // A directory that changed on the disk is made again from its segment.
+                // A directory that changed on the disk is rebuilt from its segment.
                 Err(error) if mend(state, &error)? => continue,
                 Err(error) => return Err(error.into()),
             };
@@ -260,7 +261,7 @@ impl Subscription {
         Ok(count)
     }
 
-    /// Drops the first of some taken messages and those after it that no segment holds either; gives how many.
+    /// Drops the first of some taken messages and later ones that no segment holds either; returns how many.
     fn drop_lost(&self, state: &mut State, taken: &[Taken]) -> Result<usize, EngineError> {
         let recovered_below = self.shard.entry(state, self.queue)?.recovered_below;
         let first = taken.first().map_or(Sequence(0), |taken| taken.sequence);
@@ -278,8 +279,8 @@ impl Subscription {
         Ok(lost.len())
     }
 
-    /// Drops a message that this consumer holds and whose record cannot be read, so that nobody ever gets it. When only the
-    /// directory that led to the record is wrong, the message returns to its place instead.
+    /// Drops a message that this consumer holds and whose record cannot be read, so that it is never delivered. When
+    /// only the directory entry is wrong, the message is requeued instead.
     ///
     /// # Errors
     /// `NoQueue` once the queue is gone; `Log` when the settlement cannot be written.
@@ -320,7 +321,7 @@ impl Subscription {
         state.log_settled(self.queue, Outcome::Drop, &dropped)
     }
 
-    /// Says how large the messages were whose bytes were read, and counts them as delivered; with auto-ack they are settled.
+    /// Reports the sizes of read messages, and counts them as delivered; with auto-ack they are settled.
     ///
     /// # Errors
     /// `NoQueue` once the queue is gone; `Log` when the settlement cannot be written.
@@ -345,7 +346,7 @@ impl Subscription {
         Ok(())
     }
 
-    /// Says how large messages are that it keeps, and puts those back, as if nobody had taken them, that are too many.
+    /// Reports the sizes of messages that it keeps, and puts those in `too_many` back undelivered.
     pub(crate) fn sized(&self, sizes: &[(Sequence, u32)], too_many: &[(Sequence, u32)]) -> Result<(), EngineError> {
         let mut guard = self.shard.lock()?;
         let entry = self.shard.entry(&mut guard, self.queue)?;
@@ -357,7 +358,7 @@ impl Subscription {
         Ok(())
     }
 
-    /// Puts back what it holds of `ranges`, as if nobody had taken it; gives how many messages are ready then.
+    /// Puts messages in `ranges` that it holds back undelivered; returns how many are ready then.
     ///
     /// # Errors
     /// `NoQueue` once the queue is gone.
@@ -369,7 +370,7 @@ impl Subscription {
         Ok(entry.machine.ready_count())
     }
 
-    /// Leaves what it holds to whoever knows its id.
+    /// Leaves its messages held under its id.
     pub(crate) fn hand_over(self) {
         self.open.store(false, Ordering::Release);
         let Ok(mut guard) = self.shard.lock() else { return };
@@ -379,7 +380,7 @@ impl Subscription {
         }
     }
 
-    /// Settles what this consumer holds of `ranges`; gives how many messages that were.
+    /// Settles the messages in `ranges` that this consumer holds; returns how many that were.
     ///
     /// # Errors
     /// `NoQueue` once the queue is gone; `Log` when the settlement cannot be written.
@@ -392,7 +393,7 @@ impl Subscription {
         Ok(count)
     }
 
-    /// The same for as much of a settlement as one hold of the shard's lock is worth; gives also the bytes of the bodies.
+    /// The same for one lock hold's worth of a settlement; also returns the bytes of the bodies.
     ///
     /// # Errors
     /// As [`Subscription::settle`].
@@ -413,7 +414,7 @@ impl Subscription {
         Ok((settled.count, settled.bytes))
     }
 
-    /// Settlements fill segments too, and with nobody publishing it is they that free the disk.
+    /// Settlements fill segments too, and without publishers they free the disk.
     fn fold_sealed(&self, state: &mut State) {
         if state.has_sealed() {
             self.shard.request_fold();
@@ -437,13 +438,13 @@ impl Subscription {
         if self.open.load(Ordering::Acquire) {
             entry.machine.set_prefetch(self.id, prefetch);
         }
-        // With credit it takes; without it passes a ring on that it cannot use any more.
+        // With credit it takes; without credit it passes on a wake-up that it cannot use.
         self.signal.ring();
         Ok(())
     }
 
-    /// Returns what it holds and leaves the queue, once; it takes nothing from then on. Says when an auto-delete queue lost
-    /// its last consumer by that.
+    /// Requeues its messages and leaves the queue, once; it takes nothing afterwards. Returns whether an auto-delete
+    /// queue lost its last consumer.
     pub fn close(&self) -> Option<Unused> {
         if !self.open.swap(false, Ordering::AcqRel) {
             return None;
@@ -457,12 +458,12 @@ impl Subscription {
         let returned = entry.machine.unsubscribe(self.id);
         entry.signals.remove(&self.id);
         entry.pull_count = entry.pull_count.saturating_sub(usize::from(self.options.pull));
-        // What it held, sent or not, and the one that it may have been woken for and did not take.
+        // Messages that it held, sent or not, and the one that it may have been woken for and did not take.
         entry.wake(entry.machine.ready_count());
         let unused = is_unused(entry, self.options).then(|| Unused { queue: entry.name.clone(), id: self.queue });
         if guard.check(self.shard.name()).is_ok() {
-            // They are unsettled on the disk all the same. Where there is no room for their record, as on a full disk, a start
-            // does not count them as delivered once more. A write that fails stops the shard by itself.
+            // They are unsettled on the disk anyway. If the record finds no space, as on a full disk, a start does not
+            // count the delivery. A failed write stops the shard by itself.
             let _ = guard.log_returned(self.queue, &returned);
         }
         unused
@@ -470,7 +471,7 @@ impl Subscription {
 }
 
 impl Subscription {
-    /// Returns what it holds part by part, but for the last one. It takes nothing meanwhile.
+    /// Requeues its messages part by part, except for the last part. It takes nothing meanwhile.
     fn return_most(&self) {
         let mut settling = Settling::of(&[SequenceRange::ALL]);
         while !settling.is_done() {
@@ -483,10 +484,10 @@ impl Subscription {
             }
             let returned = entry.machine.settle_some(self.id, &mut settling, Settle::Requeue, SETTLED_AT_ONCE);
             entry.wake(returned.count);
-            // As at the end: what cannot be written is not counted.
+            // As at the end: a delivery that cannot be written is not counted.
             let _ = guard.log_returned(self.queue, &returned.ranges);
             drop(guard);
-            // Whoever waits for the lock has it now.
+            // A waiter for the lock gets it now.
             std::thread::yield_now();
         }
     }
@@ -498,7 +499,7 @@ impl Drop for Subscription {
     }
 }
 
-/// Whether a directory was to blame for an error, and was made again.
+/// Whether a directory caused an error, and was rebuilt.
 pub(crate) fn mend(state: &mut State, error: &LogError) -> Result<bool, EngineError> {
     let LogError::Damaged { path, .. } = error else { return Ok(false) };
     let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();

@@ -1,6 +1,6 @@
-//! The changes of topology that Python decided, and what they do to a shard's queues and routing tables.
+//! Topology changes that Python decided, applied to a shard's queues and routing tables.
 //!
-//! What comes in batches is applied in slices, so that messages get their turn between them.
+//! Batches are applied in slices, so that messages get their turn in between.
 
 use penstock_log::Outcome;
 use penstock_queue::{Destination, ExchangeKind, Matched, QueueId};
@@ -11,18 +11,18 @@ use crate::shard::{QueueCounts, Shard, counts_of};
 use crate::stream::StreamSettings;
 use crate::subscription::SETTLED_AT_ONCE;
 
-/// A queue as topology has it.
+/// A queue of the topology.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueSettings<'a> {
     pub id: QueueId,
     pub name: &'a str,
     pub auto_delete: bool,
     pub levels: QueueLevels,
-    /// Given for a stream.
+    /// Set for a stream.
     pub stream: Option<StreamSettings>,
 }
 
-/// A route as topology has it.
+/// A route of the topology.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteSettings<'a> {
     pub exchange: &'a str,
@@ -32,7 +32,7 @@ pub struct RouteSettings<'a> {
 }
 
 impl Shard {
-    /// Once, after the definitions are read: deletes the queues of the log that they do not name; gives their number.
+    /// Deletes the queues of the log that the definitions do not name, once after they are read; returns their number.
     ///
     /// # Errors
     /// `Log` when the deletions cannot be written.
@@ -51,7 +51,7 @@ impl Shard {
         Ok(gone.len() + self.retain_dedicated(|id| known.contains(&id))?)
     }
 
-    /// Adds a queue, or gives a recovered one its name.
+    /// Adds a queue, or assigns a recovered one its name.
     ///
     /// # Errors
     /// `Stopped` and `Closed`.
@@ -66,7 +66,7 @@ impl Shard {
         self.put_queues([QueueSettings { id, name, auto_delete, levels, stream: None }])
     }
 
-    /// The same for many under one hold of the lock: callers bound their number.
+    /// The same for many in one hold of the lock: callers limit their number.
     ///
     /// # Errors
     /// `Stopped` and `Closed`.
@@ -85,8 +85,8 @@ impl Shard {
         elsewhere.into_iter().try_for_each(|settings| self.put_dedicated(settings))
     }
 
-    /// Ends the queue's consumers and drops its messages; gives their number, unsettled ones included. Also takes back the log
-    /// that a queue was given which was not put.
+    /// Ends the queue's consumers and drops its messages; returns their number, unsettled ones included. Also removes
+    /// an own log whose queue was not put.
     ///
     /// # Errors
     /// `NoQueue`; `Log` when the deletion cannot be written.
@@ -100,18 +100,18 @@ impl Shard {
         guard.shut.remove(&id);
         entry.cancel(&format!("queue '{}' was deleted", entry.name));
         match guard.forget_stage(id).and_then(|()| Ok(guard.log.append_delete(id)?)) {
-            // The definitions decide: the next start deletes what they do not name.
+            // The definitions decide: the next start deletes queues that they do not name.
             Err(error) if error.is_full() => {}
             other => other.map(|_| ())?,
         }
         guard.write()?;
-        // Letting go of what a long queue holds takes its time.
+        // Freeing a long queue takes time.
         drop(guard);
         Ok(entry.machine.ready_count() + entry.machine.unsettled_count())
     }
 
-    /// Lets no more messages into a queue that holds none, so that it can be deleted as an empty one whenever that is written
-    /// down; gives what it holds. One that holds messages stays as it is.
+    /// Refuses new messages in an empty queue, so that it can be deleted as empty whenever that is recorded; returns
+    /// its counts. A queue with messages is unchanged.
     ///
     /// # Errors
     /// `NoQueue`; `Stopped` when a bug poisoned the shard.
@@ -127,8 +127,8 @@ impl Shard {
         Ok(counts)
     }
 
-    /// Lets no more messages into a queue, whatever it holds, until it is deleted or reopened: the next start may delete it. One
-    /// that is gone already may be named.
+    /// Refuses new messages in a queue until it is deleted or reopened: the next start may delete it. A deleted queue
+    /// may be named.
     ///
     /// # Errors
     /// `Stopped` when a bug poisoned the shard.
@@ -140,7 +140,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Lets messages in again: it is not deleted after all.
+    /// Accepts messages again: it is not deleted after all.
     ///
     /// # Errors
     /// `Stopped` when a bug poisoned the shard.
@@ -152,8 +152,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Drops the ready messages of a queue; gives their number. Those that came back, which are kept one by one, go in parts;
-    /// the others at once, with what came meanwhile.
+    /// Drops the ready messages of a queue; returns their number. Requeued messages, which are kept one by one, go in
+    /// parts; the others at once, with those that came meanwhile.
     ///
     /// # Errors
     /// `NoQueue`; `Log` when the purge cannot be written.
@@ -162,7 +162,7 @@ impl Shard {
             return home.purge_queue(id);
         }
         let mut count = 0;
-        // What others return meanwhile makes no more parts.
+        // Messages that others requeue meanwhile do not extend the loop.
         let mut parts_left = self.entry(&mut *self.lock()?, id)?.machine.returned_count() / SETTLED_AT_ONCE;
         loop {
             let mut guard = self.lock()?;
@@ -171,7 +171,7 @@ impl Shard {
             guard.log_settled(id, Outcome::Drop, &settled)?;
             count += settled.count;
             if parts_left == 0 {
-                // A reader may have come to its end.
+                // A reader may have reached its end.
                 self.entry(&mut guard, id)?.wake(0);
                 return Ok(count);
             }
@@ -196,7 +196,7 @@ impl Shard {
     }
 
     /// # Errors
-    /// `Routing` when the exchange is not there or `matching` is no field table.
+    /// `Routing` when the exchange does not exist or `matching` is no field table.
     pub fn add_route(
         &self,
         exchange: &str,
@@ -207,7 +207,7 @@ impl Shard {
         self.add_routes([RouteSettings { exchange, key, matching, destination }])
     }
 
-    /// The same for many under one hold of the lock: callers bound their number. Those before one that fails stay.
+    /// The same for many in one hold of the lock: callers limit their number. Those before a failing one stay.
     ///
     /// # Errors
     /// As [`Shard::add_route`].

@@ -1,4 +1,4 @@
-//! An engine that is closed while a fold is under way: the directory is nobody's before `close` returns.
+//! An engine that is closed during a fold: nothing uses the directory after `close` returns.
 #![allow(clippy::unwrap_used)]
 
 mod house;
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use penstock_log::{Disk, RealDisk};
 
-/// How often the fold gives way to whoever does not wait for it.
+/// How often the fold yields to a thread that does not wait for it.
 const YIELDS: u32 = 10_000;
 
-/// A fold on it waits in its last step until the engine is about to be closed, and is slow then.
+/// A disk whose fold waits in its last step until the engine is about to be closed, and is slow then.
 #[derive(Debug, Default)]
 struct SlowDisk {
     is_folding: AtomicBool,

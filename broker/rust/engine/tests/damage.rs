@@ -1,4 +1,4 @@
-//! Bytes of a stopped shard that changed: what its consumers get, and what it says of the rest.
+//! Corrupt bytes of a stopped shard: the messages that its consumers get, and the report of the rest.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -51,7 +51,7 @@ fn consumer(shard: &Arc<Shard>) -> Subscription {
     shard.subscribe(QUEUE, options).unwrap()
 }
 
-/// What a server does: takes everything, sends what can be read, drops the rest.
+/// As a server does: takes everything, sends readable messages, drops the rest.
 fn drain(subscription: &Subscription) -> Vec<u64> {
     let mut got = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! Queues with a log of their own: what reaches them, what a confirm waits for, what of them is there after a start.
+//! Queues with own logs: which messages reach them, which logs a confirm waits for, and their state after a restart.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 mod house;
@@ -27,7 +27,7 @@ fn put(shard: &Shard, id: QueueId, name: &str) {
     shard.put_queues([QueueSettings { id, name, auto_delete: false, levels: QueueLevels::default(), stream }]).unwrap();
 }
 
-/// The stream "s" in the vhost's log, "own" and "other" in logs of their own, all three behind "all".
+/// The stream "s" in the vhost's log, "own" and "other" in own logs, all three behind "all".
 fn opened(directory: &Path) -> House {
     let house = open(directory);
     put(&house.shard, OWN, "own");
@@ -223,7 +223,7 @@ fn the_log_of_a_deleted_queue_stays_until_the_last_copy_is_made_or_given_up() {
     house.close();
 }
 
-/// The broker dies while a copy is made that keeps the log of a deleted queue: nothing says that the folder is rubbish, but
+/// The broker dies during a copy that keeps the log of a deleted queue: the only sign that the folder is garbage is
 /// that no queue has its number.
 #[test]
 fn a_start_removes_what_a_copy_that_was_cut_short_kept() {
@@ -269,7 +269,7 @@ fn a_log_that_vanished_is_not_begun_anew_unless_somebody_makes_its_folder() {
     std::fs::create_dir(&own).unwrap();
     let house = opened(directory.path());
     assert_eq!(bodies(&house, OWN), [""; 0]);
-    // What is deleted is not missed.
+    // Deleted messages are not reported as missing.
     assert_eq!(house.shard.delete_queue(OWN).unwrap(), 0);
     house.shard.dedicate(OWN).unwrap();
     house.close();
@@ -297,7 +297,7 @@ fn what_a_log_of_its_own_refused_holds_back_what_goes_to_the_next_queue_of_that_
     house.close();
 }
 
-/// The real disk; it remembers whose names were synced.
+/// The real disk; it records whose names were synced.
 #[derive(Debug, Default)]
 struct SyncsOfNames(Mutex<Vec<PathBuf>>);
 
@@ -327,7 +327,7 @@ fn a_log_that_finds_no_room_leaves_nothing_and_can_be_made_later() {
     house.close();
 }
 
-/// A log that was made for a queue that was never written down: its number may be another's after a start.
+/// A log of a queue that was never recorded: its number may be another's after a restart.
 #[test]
 fn a_log_whose_queue_was_not_put_is_not_missed() {
     for is_taken_back in [false, true] {
@@ -339,7 +339,7 @@ fn a_log_whose_queue_was_not_put_is_not_missed() {
             assert!(!directory.path().join("shards/7").exists());
         }
         house.close();
-        // It goes without a trace in the vhost's log.
+        // It vanishes without a trace in the vhost's log.
         let _ = std::fs::remove_dir_all(directory.path().join("shards"));
 
         let house = open(directory.path());
@@ -350,8 +350,8 @@ fn a_log_whose_queue_was_not_put_is_not_missed() {
     }
 }
 
-/// A folder that was made and whose name was not synced before the broker died was found by the next start, which left the
-/// sync out: a confirmed message was gone with the folder when the power failed.
+/// A folder whose name was not synced before the broker died was found by the next start, which left the sync out: a
+/// confirmed message was lost with the folder when the power failed.
 #[test]
 fn the_names_of_folders_that_are_there_already_are_synced_too() {
     for is_found_by_a_start in [false, true] {

@@ -1,7 +1,7 @@
-//! One slow queue among many fast ones: what the log of a running shard takes on the disk while traffic goes on.
+//! One slow queue among many fast ones: the disk use of a running shard's log under load.
 //!
-//! `cargo test --release -p penstock-engine --test disk_use -- --ignored --nocapture` measures it with segments of the
-//! sizes that a broker has.
+//! `cargo test --release -p penstock-engine --test disk_use -- --ignored --nocapture` measures it with a broker's
+//! segment sizes.
 #![allow(clippy::unwrap_used)]
 
 use std::os::unix::fs::MetadataExt;
@@ -23,7 +23,7 @@ const RECORD_BYTES: u64 = 46 + 4 + 100;
 struct Load {
     shard: Arc<Shard>,
     fast: Vec<Subscription>,
-    /// Of a hundred messages so many are for the slow queue.
+    /// Percentage of messages for the slow queue.
     slow_share: usize,
     slow_count: u64,
     published_count: u64,
@@ -88,10 +88,10 @@ impl Load {
     }
 }
 
-/// What the directory's files take on the disk: what is reserved for them counts, written to or not.
+/// Disk use of the directory's files, including reserved space.
 fn disk_bytes(directory: &Path) -> u64 {
     let entries = std::fs::read_dir(directory).unwrap();
-    // A file may go between listing and asking.
+    // A file may go between the listing and the query.
     entries.filter_map(|entry| entry.unwrap().metadata().ok()).map(|metadata| metadata.blocks() * 512).sum()
 }
 
@@ -100,12 +100,12 @@ fn a_running_shard_compacts_in_its_pauses_and_delivers_what_was_moved() {
     let directory = tempfile::tempdir().unwrap();
     let engine = engine(64 << 10, 256 << 10, 64 << 20);
     let mut load = Load::new(&engine, directory.path(), 5);
-    // Compaction has what the load leaves of the processors.
+    // Compaction gets the processor time that the load leaves.
     let deadline = Instant::now() + Duration::from_secs(300);
     while load.compacted() < 200_000 {
         assert!(Instant::now() < deadline, "nothing was compacted");
         load.round();
-        // Where publishing outruns the folds there are no pauses.
+        // When publishing outruns the folds there are no pauses.
         std::thread::sleep(Duration::from_millis(2));
     }
     let given_up = load.shard.counters().all().find(|(name, _)| *name == "compactions_given_up_total");

@@ -1,5 +1,5 @@
-//! A shard whose disk fails at some step: it refuses or stops, the shard beside it goes on, and a start serves everything
-//! that was confirmed.
+//! A shard whose disk fails at some step: it refuses or stops, the shard beside it goes on, and a start serves
+//! everything that was confirmed.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::{BTreeSet, HashSet};
@@ -20,10 +20,10 @@ const QUEUE: QueueId = QueueId(1);
 const ROUNDS: u64 = 12;
 const BATCH: u64 = 10;
 
-/// The errors that a disk gives: EIO, ENOSPC, and EINTR from a write that did a part.
+/// Errors of a disk: EIO, ENOSPC, and EINTR from a partial write.
 const ERRORS: [i32; 3] = [5, 28, 4];
 
-/// What fails: in one directory, from the step at `after` on, `times` steps.
+/// A fault in one directory: from the step at `after` on, `times` steps fail.
 #[derive(Debug)]
 struct Fault {
     after: usize,
@@ -117,17 +117,17 @@ fn options() -> EngineOptions {
     }
 }
 
-/// What is known of the messages of one shard.
+/// Known state of the messages of one shard.
 #[derive(Default)]
 struct Ledger {
     published: u64,
     confirmed: HashSet<u64>,
-    /// Settlements that were tried, and those of them that were taken.
+    /// Settlements that were tried, and the accepted ones.
     tried: HashSet<u64>,
     settled: HashSet<u64>,
 }
 
-/// Publishes a batch and waits for the disk; whatever is refused stays unconfirmed.
+/// Publishes a batch and waits for the disk; refused messages stay unconfirmed.
 async fn publish(shard: &Shard, ledger: &mut Ledger) -> Result<(), EngineError> {
     let numbers: Vec<u64> = (ledger.published..ledger.published + BATCH).collect();
     ledger.published += BATCH;
@@ -157,7 +157,7 @@ fn number_of(body: &[u8]) -> u64 {
     std::str::from_utf8(body).unwrap().split(' ').next().unwrap().parse().unwrap()
 }
 
-/// Takes what is there, in order; settles every other message.
+/// Takes the ready messages in order; settles every other one.
 fn consume(shard: &Arc<Shard>, ledger: &mut Ledger) -> Result<Vec<u64>, EngineError> {
     let options = SubscriptionOptions { prefetch: 10_000, auto_ack: false, exclusive: false, pull: false };
     let subscription = shard.subscribe(QUEUE, options)?;
@@ -177,13 +177,13 @@ fn consume(shard: &Arc<Shard>, ledger: &mut Ledger) -> Result<Vec<u64>, EngineEr
     Ok(taken.into_iter().map(|(_, number)| number).collect())
 }
 
-/// In memory where there is such a place: nothing here is about the disk of the machine.
+/// In memory where possible: these tests do not depend on the machine's disk.
 fn directory() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
 }
 
-/// One fault in the first of two shards; gives what failed, and whether the shard refused its last message.
+/// One fault in the first of two shards; returns the failed steps, and whether the shard refused its last message.
 async fn run(after: usize, times: usize, error: i32) -> (BTreeSet<&'static str>, bool) {
     let root = directory();
     let (first, second) = (root.path().join("first"), root.path().join("second"));
@@ -197,7 +197,7 @@ async fn run(after: usize, times: usize, error: i32) -> (BTreeSet<&'static str>,
     let mut refused = opened.is_err();
     for _ in 0..ROUNDS {
         if let Ok(shard) = &opened {
-            // Each may be refused, and the next one may not be.
+            // Each may be refused while the next one is not.
             let _ = shard.put_queue(QUEUE, "jobs", false, None);
             refused = publish(shard, &mut ledger).await.is_err();
             let _ = consume(shard, &mut ledger);
@@ -205,7 +205,7 @@ async fn run(after: usize, times: usize, error: i32) -> (BTreeSet<&'static str>,
         publish(&beside, &mut ledger_beside).await.unwrap();
         consume(&beside, &mut ledger_beside).unwrap();
     }
-    // As if the process died: nothing is closed, and what a thread was at is over before the start.
+    // As if the process died: nothing is closed, and its threads have ended before the start.
     let left: Vec<_> = opened.iter().chain([&beside]).map(Arc::downgrade).collect();
     drop((opened, beside, engine));
     while left.iter().any(|shard| shard.strong_count() > 0) {

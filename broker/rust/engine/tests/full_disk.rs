@@ -1,4 +1,4 @@
-//! A disk without room: publishers are told, consumers go on, and it passes by itself.
+//! A full disk: publishers are refused, consumers go on, and it recovers by itself.
 #![allow(clippy::unwrap_used)]
 
 use std::fs::File;
@@ -36,7 +36,7 @@ fn open_on(directory: &Path, disk_free_bytes_min: u64, disk: Arc<dyn Disk>) -> (
     (engine, shard)
 }
 
-/// What became of a message; `None` when it was refused for want of room.
+/// The fate of a message; `None` when it was refused for lack of space.
 fn publish(shard: &Shard, body: &[u8]) -> Option<Fate> {
     let payload = Payload::new(b"", b"jobs", b"", body).unwrap();
     let publication =
@@ -47,7 +47,7 @@ fn publish(shard: &Shard, body: &[u8]) -> Option<Fate> {
     fates.pop()
 }
 
-/// Waits for what another thread does.
+/// Waits for another thread.
 fn wait_until(mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
@@ -107,7 +107,7 @@ fn while_the_disk_is_full_what_was_settled_is_given_back_at_once() {
     assert_eq!(shard.totals().unwrap(), (0, 0));
 }
 
-/// The real disk, without any room once it is full.
+/// The real disk, without any space once it is full.
 #[derive(Debug, Default)]
 struct NoRoom(AtomicBool);
 
@@ -129,7 +129,7 @@ impl Disk for NoRoom {
     }
 }
 
-/// There was no room to write down that messages came back, and the virtual host stopped for good.
+/// There was no space to record that messages were requeued, and the virtual host stopped for good.
 #[test]
 fn a_consumer_that_leaves_while_there_is_no_room_at_all_stops_nothing() {
     let directory = tempfile::tempdir().unwrap();
@@ -139,7 +139,7 @@ fn a_consumer_that_leaves_while_there_is_no_room_at_all_stops_nothing() {
     disk.0.store(true, Ordering::SeqCst);
     let options = SubscriptionOptions { prefetch: 10, auto_ack: false, exclusive: false, pull: false };
 
-    // More than what is left of the segment takes.
+    // More than the rest of the segment.
     for _ in 0..2000 {
         let subscription = shard.subscribe(QUEUE, options).unwrap();
         subscription.fill(10, &mut Vec::new()).unwrap();

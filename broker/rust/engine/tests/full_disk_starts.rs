@@ -1,4 +1,4 @@
-//! Starts on a disk that is full, with many logs on it: each opens, is drained, gives its room back and stores again.
+//! Starts on a full disk with many logs: each opens, is drained, frees its space and stores again.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs::File;
@@ -18,7 +18,7 @@ const LOGS: u32 = 24;
 const PAGE_BYTES: u64 = 4 << 10;
 const DISK_BYTES: u64 = 24 << 20;
 
-/// A disk that has so many bytes for what lies under a directory.
+/// A disk with so many bytes for the files under a directory.
 #[derive(Debug)]
 struct SmallDisk {
     root: PathBuf,
@@ -35,7 +35,7 @@ impl SmallDisk {
     }
 }
 
-/// Bytes that the files below a directory take. Files may be removed meanwhile.
+/// Disk use of the files below a directory. Files may be removed meanwhile.
 fn used(directory: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
@@ -80,7 +80,7 @@ enum Each {
     Queue,
 }
 
-/// The sizes that a broker is configured with, in bytes.
+/// A broker's configured sizes, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     segment_min: u64,
@@ -91,7 +91,7 @@ struct Sizes {
 const GENEROUS: Sizes = Sizes { segment_min: 256 << 10, segment_max: 1 << 20, kept: 4 << 20 };
 const SPARING: Sizes = Sizes { segment_min: 64 << 10, segment_max: 64 << 10, kept: 0 };
 
-/// A queue, the shard that publishers ask, and the one that it lies in.
+/// A queue, the shard that publishers use, and the one that holds it.
 struct Lane {
     id: QueueId,
     vhost: Arc<Shard>,
@@ -132,7 +132,7 @@ fn open(disk: &Arc<SmallDisk>, each: Each, sizes: Sizes) -> Result<House, Engine
 }
 
 impl House {
-    /// As if the process died: nothing is closed, and what a thread was at is over before the next start.
+    /// As if the process died: nothing is closed, and its threads have ended before the next start.
     fn kill(self) {
         let homes = self.lanes.iter().flat_map(|lane| [&lane.vhost, &lane.home]);
         let left: Vec<_> = homes.map(Arc::downgrade).collect();
@@ -140,7 +140,7 @@ impl House {
         wait_until(|| left.iter().all(|shard| shard.strong_count() == 0));
     }
 
-    /// Publishes to each queue in turn until all are refused; gives how many messages each took.
+    /// Publishes to each queue in turn until all are refused; returns how many messages each took.
     fn fill(&self) -> Vec<u64> {
         let mut stored = vec![0; self.lanes.len()];
         loop {
@@ -156,7 +156,7 @@ impl House {
 }
 
 impl Lane {
-    /// Whether it was stored.
+    /// Returns whether it was stored.
     fn publish(&self) -> bool {
         let key = self.id.0.to_string();
         let payload = Payload::new(b"", key.as_bytes(), b"", &[7; 10_000]).unwrap();
@@ -172,7 +172,7 @@ impl Lane {
         is_stored
     }
 
-    /// Takes and settles what there is, one by one; gives how many messages that were.
+    /// Takes and settles all messages, one by one; returns how many.
     fn drain(&self) -> u64 {
         let options = SubscriptionOptions { prefetch: 10, auto_ack: false, exclusive: false, pull: false };
         let subscription = self.home.subscribe(self.id, options).unwrap();
@@ -191,7 +191,7 @@ impl Lane {
     }
 }
 
-/// Waits for what another thread does.
+/// Waits for another thread.
 fn wait_until(mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
@@ -200,7 +200,7 @@ fn wait_until(mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// In memory where there is such a place: nothing here is about the disk of the machine.
+/// In memory where possible: these tests do not depend on the machine's disk.
 fn directory() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }

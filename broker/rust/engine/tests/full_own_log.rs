@@ -1,4 +1,4 @@
-//! A queue's own log that finds no room while its vhost's does: each message of a batch is told what became of it.
+//! A queue's own log without space while its vhost's has some: each message of a batch gets its own answer.
 #![allow(clippy::unwrap_used)]
 
 mod house;
@@ -17,7 +17,7 @@ use penstock_log::{Disk, RealDisk};
 
 const OWN: QueueId = QueueId(7);
 
-/// The real disk, which has no more room for logs of queues' own once it is full.
+/// The real disk, without space for own logs once it is full.
 #[derive(Debug, Default)]
 struct FullForOwn(AtomicBool);
 
@@ -31,7 +31,7 @@ impl Disk for FullForOwn {
     }
 }
 
-/// Messages behind the first that found no room were stored in the vhost's log, and refused like it.
+/// Messages after the first one without space were stored in the vhost's log, and refused like it.
 #[test]
 fn what_another_log_stored_is_confirmed_when_a_queues_own_log_is_full() {
     let directory = tempfile::tempdir().unwrap();

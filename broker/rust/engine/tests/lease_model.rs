@@ -1,5 +1,5 @@
-//! Leases against a list of messages that each say where they are: whatever is published, reserved, acknowledged, released,
-//! consumed, purged and started again, both tell the same.
+//! Leases against a list of messages with their states: whatever is published, reserved, acknowledged, released,
+//! consumed, purged and restarted, both agree.
 #![allow(clippy::unwrap_used)]
 
 mod house;
@@ -16,13 +16,13 @@ const OWNERS: [&str; 2] = ["one", "two"];
 enum Step {
     /// So many messages of a size.
     Publish(usize, usize),
-    /// The number is so far from the next one; at most so many messages and bytes, 0 for no limit.
+    /// The number relative to the next one; the most messages and bytes, 0 for no limit.
     Reserve(usize, i64, u64, u64),
-    /// Up to a number so far from the last one.
+    /// Up to a number relative to the last one.
     Ack(usize, i64),
-    /// From a number so far from the last one.
+    /// From a number relative to the last one.
     Release(usize, i64),
-    /// A part of so many of the lease so far below the last one.
+    /// One of so many parts of the lease this far below the last one.
     Read(usize, u64, u32),
     /// A consumer takes so many and settles or returns them.
     Consume(u32, bool),

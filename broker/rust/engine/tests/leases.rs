@@ -1,4 +1,4 @@
-//! Leases through a shard's doors: reserve, read, acknowledge, release, and what a start finds of them.
+//! Leases through a shard's interface: reserve, read, acknowledge, release, and their state after a restart.
 #![allow(clippy::unwrap_used)]
 
 mod house;
@@ -45,7 +45,7 @@ fn consumer(house: &House, exclusive: bool) -> Result<Subscription, EngineError>
     house.shard.subscribe(STREAM, options)
 }
 
-/// What a consumer gets: body and how often it was delivered before.
+/// The messages of a consumer: body and delivery count.
 fn take(consumer: &Subscription) -> Vec<(String, u32)> {
     let mut filled = Vec::new();
     consumer.fill(100, &mut filled).unwrap();
@@ -248,7 +248,7 @@ fn a_purge_after_a_start_leaves_leases_and_right_bytes() {
     assert_eq!((counts(&house).ready_count, counts(&house).ready_bytes), (1, 4));
 }
 
-/// As `ack_leases` leaves the log when the process dies after the settlement and before the marks.
+/// The log of `ack_leases` when the process dies after the settlement and before the marks.
 #[test]
 fn a_death_between_the_settlement_and_its_marks_gives_nobody_the_messages_again() {
     let directory = tempfile::tempdir().unwrap();
@@ -271,7 +271,7 @@ fn a_death_between_the_settlement_and_its_marks_gives_nobody_the_messages_again(
     assert_eq!(read(&house, "o", 2).unwrap(), ["three"]);
 }
 
-/// And as it leaves the log in the middle of a lease.
+/// The same in the middle of a lease.
 #[test]
 fn a_death_within_a_settlement_leaves_the_lease_with_what_is_not_settled() {
     let directory = tempfile::tempdir().unwrap();
@@ -294,7 +294,7 @@ fn a_death_within_a_settlement_leaves_the_lease_with_what_is_not_settled() {
 }
 
 const MANY: u64 = 20_000;
-/// Holds of the lock that so many messages take at least, at no more than 4,096 each.
+/// Holds of the lock for so many messages, at most 4,096 each.
 const HOLDS: u64 = MANY / 4096;
 
 fn publish_many(house: &House) {
@@ -348,7 +348,7 @@ fn long_leases_are_released_in_parts_and_what_came_back_is_purged_in_parts() {
     assert_eq!(ready_and_unsettled(&open_queue(directory.path())), (0, 2));
 }
 
-/// And when it dies after the owner's mark and before those of its leases.
+/// The same after the owner's mark and before those of its leases.
 #[test]
 fn a_death_between_the_marks_of_an_acknowledgement_leaves_no_lease() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Messages on their way to a queue with a log of its own, while that queue comes or goes: a publisher is told what the queue's
-//! own log said.
+//! Messages on their way to a queue with an own log, while that queue is created or deleted: a publisher gets the
+//! answer of the queue's own log.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 mod house;
@@ -25,7 +25,7 @@ fn own() -> QueueSettings<'static> {
     QueueSettings { id: OWN, name: "own", auto_delete: false, levels, stream }
 }
 
-/// Settings whose end is reached under the shard's lock: it is said, and then waits until it may.
+/// Settings whose end is reached under the shard's lock: it is signalled, and waits for permission.
 struct Slowly(Option<QueueSettings<'static>>, Option<(Sender<()>, Receiver<()>)>);
 
 impl Iterator for Slowly {
@@ -42,7 +42,7 @@ impl Iterator for Slowly {
     }
 }
 
-/// Puts queues on a thread, which holds the shard's lock until it is told to go on.
+/// Puts queues on a thread, which holds the shard's lock until it is released.
 fn put_slowly(shard: &Arc<Shard>, queue: Option<QueueSettings<'static>>) -> (JoinHandle<()>, Sender<()>) {
     let ((began, has_begun), (go_on, may_end)) = (channel(), channel());
     let shard = Arc::clone(shard);
@@ -51,7 +51,7 @@ fn put_slowly(shard: &Arc<Shard>, queue: Option<QueueSettings<'static>>) -> (Joi
     (thread, go_on)
 }
 
-/// The stream "s" in the vhost's log and "own" in one of its own, both behind "all".
+/// The stream "s" in the vhost's log and "own" in its own log, both behind "all".
 fn opened(directory: &Path) -> House {
     let house = open(directory);
     house.shard.dedicate(OWN).unwrap();
@@ -85,7 +85,7 @@ fn send(
     shard.publish_as(session, &batch, Some(Level::Disk), 1, &mut fates).map(|_| fates)
 }
 
-/// The fates that a publish returns while another thread holds a lock.
+/// The fate that a publish returns while another thread holds a lock.
 fn sent_soon(shard: &Arc<Shard>, sent: Sent) -> Fate {
     let (done, is_done) = channel();
     let shard = Arc::clone(shard);
@@ -98,8 +98,8 @@ fn bodies(house: &House, id: QueueId) -> Vec<String> {
     read_all(&mut reader).into_iter().map(|said| said.body).collect()
 }
 
-/// The vhost's routing named the queue before the queue's own log had it. That log could not store the message, its answer was
-/// ignored, and a mandatory message was confirmed.
+/// The vhost's routing named the queue before the queue's own log had it. That log could not store the message, its
+/// answer was ignored, and a mandatory message was confirmed.
 #[test]
 fn a_message_that_its_queues_own_log_does_not_take_is_not_confirmed() {
     let directory = tempfile::tempdir().unwrap();
@@ -160,7 +160,7 @@ fn nothing_is_routed_to_a_queue_whose_own_log_is_about_to_go() {
     house.close();
 }
 
-/// A publish of the named producer "p" that was routed and now waits for the log of "own", and what lets it go on.
+/// A publish of the named producer "p" that was routed and waits for the log of "own", and the means to release it.
 struct OnItsWay {
     publisher: JoinHandle<Result<Vec<Fate>, EngineError>>,
     holder: JoinHandle<()>,
@@ -188,8 +188,8 @@ impl OnItsWay {
     }
 }
 
-/// The session was checked when the message was routed and not again when it was stored: the new owner of the name read the
-/// highest sequence too early, gave the next one to another message, and that was taken for a repetition.
+/// The session was checked when the message was routed and not again when it was stored: the new owner of the name read
+/// the highest sequence too early, assigned the next one to another message, and that one counted as a duplicate.
 #[test]
 fn a_publish_on_its_way_is_not_stored_after_its_name_was_taken_over() {
     let directory = tempfile::tempdir().unwrap();
@@ -221,7 +221,7 @@ fn a_publish_on_its_way_does_not_bring_a_deleted_name_back() {
     house.close();
 }
 
-/// The vhost did not look into the log where the message lies, waited for a message that was stored, and refused all behind it.
+/// The vhost did not check the log that holds the message, waited for a stored message, and refused all later ones.
 #[test]
 fn what_a_caller_refuses_itself_holds_nothing_back_when_an_own_log_has_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -229,7 +229,7 @@ fn what_a_caller_refuses_itself_holds_nothing_back_when_an_own_log_has_it() {
         let house = opened(directory.path());
         let session = house.shard.open_producer("p", "anna").unwrap();
         let fates = |sequence| send(&house.shard, Some(&session), true, &[("", "own", "m", sequence)]).unwrap();
-        // What the first round stored is found by the second, after a start.
+        // The second round finds the first one's messages, after a restart.
         if first == 1 {
             assert_eq!((fates(1), fates(2)), (vec![STORED], vec![STORED]));
         }

@@ -1,4 +1,4 @@
-//! Named producers: what is confirmed is stored, whatever was refused before it, and wherever a log ends.
+//! Named producers: confirmed messages are stored, whatever was refused before, and wherever a log ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod house;
@@ -103,7 +103,7 @@ fn what_a_caller_refuses_itself_holds_back_what_follows_too() {
     house.close();
 }
 
-/// Publishes one message; nothing when it was refused for want of room.
+/// Publishes one message; `None` when it was refused for lack of space.
 fn send_large(house: &House, session: &ProducerSession, sequence: u64) -> Option<Fate> {
     let payload = Payload::new(b"", b"s", b"", &[7; 20_000]).unwrap();
     let payload = payload.with_producer(Producer { id: session.id(), sequence });
@@ -150,7 +150,7 @@ fn put_wide(house: &House, count: u32) -> Vec<QueueId> {
     named.into_iter().map(|(id, _)| id).collect()
 }
 
-/// Puts zeros where the second record with this body begins, and behind it: there the log ends.
+/// Puts zeros from the second record with this body on: the log ends there.
 fn tear_after_the_first(directory: &Path, body: &[u8]) {
     let finds = |content: &[u8]| content.windows(body.len()).position(|found| found == body);
     let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
@@ -241,7 +241,7 @@ fn one_hold_of_the_lock_ends_after_so_many_places_in_queues_and_the_rest_follows
     house.close();
 }
 
-/// While the disk was full, what had been stored was refused when it came again, as if it had not been: whoever sent it under another
+/// While the disk was full, stored messages were refused when they came again: a client that sent one under another
 /// sequence then had it stored twice.
 #[test]
 fn what_is_stored_already_is_confirmed_also_while_the_disk_is_full() {

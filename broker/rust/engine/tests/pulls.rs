@@ -1,4 +1,4 @@
-//! Pulls that fail: the messages they took are ready for the next consumer.
+//! Pulls that fail: their messages are ready for the next consumer.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -33,8 +33,8 @@ fn rename_all(directory: &Path, from: &str, to: &str) {
     }
 }
 
-/// When a file could not be opened, as in a process at its limit of open files, messages found before it stayed with the
-/// connection, and its client did not know of them.
+/// When a file could not be opened, as in a process at its limit of open files, messages found before it stayed with
+/// the connection, and its client did not know of them.
 #[test]
 fn a_pull_that_fails_takes_nothing() {
     let directory = tempfile::tempdir().unwrap();

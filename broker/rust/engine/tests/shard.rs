@@ -1,4 +1,4 @@
-//! A shard through its doors: publish, take, settle, and what a start finds of it.
+//! A shard through its interface: publish, take, settle, and its state after a restart.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -56,7 +56,7 @@ fn publish(shard: &Arc<Shard>, bodies: &[&[u8]]) -> Vec<Fate> {
     publish_to(shard, "", "jobs", bodies)
 }
 
-/// What a publisher that chose `os` is told about one message to all queues of `amq.fanout`.
+/// The answer to a publisher that chose `os` for one message to all queues of `amq.fanout`.
 fn carelessly(shard: &Arc<Shard>) -> Fate {
     let payload = Payload::new(b"amq.fanout", b"", b"", b"a").unwrap();
     let publication =
@@ -361,7 +361,7 @@ fn an_emptied_shard_gives_its_segments_back_without_new_messages() {
     engine.close().unwrap();
 }
 
-/// What a start finds: numbers, flags and counts, in order.
+/// State after a restart: sequences, flags and counts, in order.
 fn flags(shard: &Arc<Shard>) -> Vec<(u64, bool, u32)> {
     let mut filled = Vec::new();
     consumer(shard, 100_000, false).fill(100_000, &mut filled).unwrap();

@@ -1,5 +1,5 @@
-//! Stages through a shard's doors: what is staged is in nobody's way, a decision publishes whole attempts once, and a copy
-//! that ends at any write is carried on without a row lost or doubled.
+//! Stages through a shard's interface: staged rows are invisible, a decision publishes whole attempts once, and a copy
+//! that ends at any write is resumed without a lost or duplicate row.
 #![allow(clippy::unwrap_used)]
 
 mod house;
@@ -167,7 +167,7 @@ fn a_stage_that_is_deleted_takes_its_decision_and_its_name_along() {
     assert_eq!(house.shard.stage_states(&[STAGE]).unwrap(), [StageStanding::default()]);
 }
 
-/// Writes a part of what it is given and nothing more once so many writes were done, as a process that dies in one.
+/// Writes only a part once so many writes were done, as a process that dies in one.
 #[derive(Debug)]
 struct DyingDisk {
     writes_left: AtomicI64,
@@ -186,7 +186,7 @@ impl Disk for DyingDisk {
     }
 }
 
-/// Bodies of 100 KiB, so that every few of them lie in a segment of their own and are copied by themselves.
+/// Bodies of 100 KiB, so that every few of them are in their own segment and are copied separately.
 fn large(numbers: std::ops::Range<u32>) -> Vec<String> {
     numbers.map(|number| format!("{number:07}").repeat(100 << 10 >> 3)).collect()
 }
@@ -207,7 +207,7 @@ fn a_copy_that_dies_at_any_write_is_carried_on_at_the_start_and_every_row_is_the
         disk.writes_left.store(writes, Ordering::SeqCst);
         let published = publish(&house, 1, &[chosen]);
         let was_enough = published.is_ok();
-        // Closing a shard that stopped fails as it should.
+        // Closing a stopped shard fails as it should.
         let _ = house.engine.close();
         drop(house);
 

@@ -1,4 +1,4 @@
-//! A virtual host that stalls on its disk: the one beside it goes on, and whoever only looks is answered.
+//! A virtual host that stalls on its disk: the one beside it goes on, and queries are answered.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs::File;
@@ -17,7 +17,7 @@ use penstock_log::{Disk, RealDisk};
 const QUEUE: QueueId = QueueId(1);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The next write in a directory says so and waits until it may go on.
+/// The next write in a directory is signalled and waits for permission.
 #[derive(Debug)]
 struct StallingDisk {
     directory: PathBuf,
@@ -89,7 +89,7 @@ fn publish_to(shard: &Shard, queue: &str) {
 }
 
 impl House {
-    /// A publish that waits for the disk under its shard's lock, and what lets it go on.
+    /// A publish that waits for the disk under its shard's lock, and the means to release it.
     fn stall(&self) -> (JoinHandle<()>, Sender<()>) {
         let (stalled, has_stalled) = channel();
         let (go_on, may_go_on) = channel();
@@ -101,14 +101,14 @@ impl House {
     }
 }
 
-/// What a thread finds that must not wait for the one that stalls.
+/// The result of a thread that must not wait for the stalled one.
 fn soon<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, is_done) = channel();
     std::thread::spawn(move || done.send(look()).unwrap());
     is_done.recv_timeout(PATIENCE / 2).expect("it waits for the vhost that stalls")
 }
 
-/// A look is answered from memory also when the machine is too busy to let the lock go.
+/// A query is also answered from memory when the machine is too busy to release the lock.
 fn wait_until(mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
@@ -145,7 +145,7 @@ fn a_vhost_that_stalls_holds_up_no_other_and_nobody_who_looks() {
     assert!(house.slow.is_closed());
 }
 
-/// Routes whose reading takes until it may go on, under a shard's lock.
+/// Routes whose iteration blocks under a shard's lock until released.
 struct Slowly(Option<(Sender<()>, Receiver<()>)>);
 
 impl Iterator for Slowly {
@@ -159,7 +159,7 @@ impl Iterator for Slowly {
     }
 }
 
-/// A thread that holds a shard's lock, and what lets it go on.
+/// A thread that holds a shard's lock, and the means to release it.
 fn hold(shard: &Arc<Shard>) -> (JoinHandle<()>, Sender<()>) {
     let ((began, has_begun), (go_on, may_end)) = (channel(), channel());
     let shard = Arc::clone(shard);
@@ -181,7 +181,7 @@ impl Disk for FailedDisk {
     }
 }
 
-/// Health took the lock to ask, and said that all was well as long as another had it.
+/// Health took the lock, and reported no problem as long as another thread had it.
 #[test]
 fn a_shard_that_stopped_is_told_of_also_while_another_holds_its_lock() {
     let directory = tempfile::tempdir().unwrap();

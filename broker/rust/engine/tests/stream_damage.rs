@@ -1,4 +1,4 @@
-//! Bytes of a stopped shard that changed: what the readers of its stream get, and what it says of the rest.
+//! Corrupt bytes of a stopped shard: the messages that the readers of its stream get, and the report of the rest.
 #![allow(clippy::unwrap_used)]
 
 mod house;
@@ -22,7 +22,7 @@ fn filled(directory: &Path) {
     house.close();
 }
 
-/// What a server does: finds, sends what can be read, drops what cannot and goes on behind it.
+/// As a server does: finds, sends readable messages, drops the others and goes on after them.
 fn drain(reader: &mut StreamReader) -> Vec<u64> {
     let mut got = Vec::new();
     loop {
@@ -138,10 +138,10 @@ fn the_bytes_of_a_dropped_message_leave_with_its_segment() {
     }
 }
 
-/// A time that no clock says for long: the fold thread looks at the real one, and finds nothing too old.
+/// A time in the far future: the fold thread uses the real clock, and finds nothing too old.
 const LATER: u64 = 1 << 42;
 
-/// The last message of a segment that could not be read passed for one of the beginning of time, and all of its segment went.
+/// An unreadable last message of a segment counted as one of time 0, and all of its segment expired.
 #[test]
 fn what_can_be_read_of_a_segment_stays_for_its_time_when_the_last_message_cannot() {
     let directory = tempfile::tempdir().unwrap();
@@ -164,7 +164,7 @@ fn what_can_be_read_of_a_segment_stays_for_its_time_when_the_last_message_cannot
     house.close();
 }
 
-/// Sectors that cannot be read end a process that touches what is mapped of them.
+/// Unreadable sectors end a process that touches a map of them.
 #[test]
 fn retention_does_not_touch_sectors_that_cannot_be_read() {
     let directory = tempfile::tempdir().unwrap();
@@ -177,7 +177,7 @@ fn retention_does_not_touch_sectors_that_cannot_be_read() {
     let house = open(directory.path());
     let mut filled = Vec::new();
     assert_eq!(reader(&house, ReadFrom::First).fill(1, &mut filled).unwrap(), Progress::Found);
-    // What was mapped before is like a sector that is bad: there is nothing to be had from it.
+    // An earlier map then behaves like a bad sector: it cannot be read.
     let mapped = std::fs::File::options().write(true).open(filled[0].segment.path()).unwrap();
     mapped.set_len(4096).unwrap();
     let stream = Some(StreamSettings { max_age_ms: 0, max_bytes: 100_000 });
@@ -191,7 +191,7 @@ fn retention_does_not_touch_sectors_that_cannot_be_read() {
     assert_eq!(standing.next, 621);
 }
 
-/// As with a disk that hangs: who only wants to know how far a stream goes reads nothing of it.
+/// As with a disk that hangs: a query for the extent of a stream reads nothing of it.
 #[test]
 fn where_a_stream_begins_and_ends_is_told_without_reading() {
     let directory = tempfile::tempdir().unwrap();
@@ -206,8 +206,8 @@ fn where_a_stream_begins_and_ends_is_told_without_reading() {
     assert_eq!((told.first_timestamp_ms, told.last_timestamp_ms), (0, 0));
 }
 
-/// Only so many of the last messages of a segment are tried. When none of those could be read, the segment passed for a new one
-/// each time, and nothing of the stream was ever too old.
+/// Only so many of the last messages of a segment are tried. When none of those could be read, the segment counted as a
+/// new one each time, and nothing of the stream ever expired.
 #[test]
 fn a_segment_with_a_large_unreadable_end_goes_when_what_follows_it_is_too_old() {
     let directory = tempfile::tempdir().unwrap();

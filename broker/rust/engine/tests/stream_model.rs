@@ -1,4 +1,4 @@
-//! A stream against a list: whatever is appended, read, purged, retained, stored and started again, both tell the same.
+//! A stream against a list: whatever is appended, read, purged, retained, stored and restarted, both agree.
 #![allow(clippy::unwrap_used)]
 
 mod house;
@@ -14,12 +14,12 @@ const READERS_MAX: usize = 4;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// So many messages of a size, so much later than the last.
+    /// So many messages of a size, this much later than the last.
     Append(usize, usize, u64),
     Purge,
-    /// The stream may have so many bytes.
+    /// The stream's limit in bytes.
     Retain(u64),
-    /// A reader, by a number that means an offset, a time or a count.
+    /// A reader, by a number for an offset, a time or a count.
     Open(usize, u64),
     Read(usize, u32),
     Close(usize),
@@ -44,7 +44,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// What the stream should be.
+/// Expected state of the stream.
 #[derive(Default)]
 struct Model {
     messages: Vec<Say>,
@@ -76,7 +76,7 @@ impl Model {
     }
 }
 
-/// A stream, what it should be, and where its readers should stand.
+/// A stream, its expected state, and the expected positions of its readers.
 struct Pair {
     directory: tempfile::TempDir,
     house: Option<House>,
@@ -142,7 +142,7 @@ impl Pair {
         }
     }
 
-    /// How much goes is the segments' business; what goes is the oldest.
+    /// Segments decide how much expires; the oldest messages do.
     fn retain(&mut self, max_bytes: u64) {
         let shard = &self.house().shard;
         let limit = |max_bytes| {

@@ -1,4 +1,5 @@
-//! Streams through a shard's doors: append, read from anywhere, store offsets, retain, and what a start finds of them.
+//! Streams through a shard's interface: append, read from anywhere, store offsets, retain, and their state after a
+//! restart.
 #![allow(clippy::unwrap_used)]
 
 mod house;
@@ -211,7 +212,7 @@ async fn of_a_groups_single_active_readers_the_next_goes_on_behind_what_was_stor
     assert_eq!(offsets(&read_all(&mut waiting)), [3]);
 }
 
-/// A time that no clock says for long: the fold thread looks at the real one, and finds nothing too old.
+/// A time in the far future: the fold thread uses the real clock, and finds nothing too old.
 const LATER: u64 = 1 << 42;
 
 fn fill_segments(house: &House, now_ms: u64) {

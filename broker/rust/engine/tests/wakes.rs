@@ -1,7 +1,7 @@
-//! No ready message stays beside a consumer that waits and would take it, whatever the other consumers do.
+//! No ready message stays while a consumer waits that would take it, whatever the other consumers do.
 //!
-//! A consumer is modelled as the task that serves it: it takes while its client's window has room, and listens to its bell once
-//! there is nothing to take. One whose window is full does neither. Nothing depends on threads or clocks.
+//! A consumer is modelled as the task that serves it: it takes while its client's window has space, and listens for its
+//! waker once there is nothing to take. One whose window is full does neither. Nothing depends on threads or clocks.
 #![allow(clippy::unwrap_used)]
 
 use std::pin::pin;
@@ -17,7 +17,7 @@ use proptest::prelude::*;
 
 const QUEUE: QueueId = QueueId(1);
 
-/// A response holds at most so many messages.
+/// The most messages of a response.
 const FILL_MAX: u32 = 4;
 
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ enum Step {
     },
     Leave(usize),
     Flow(usize, u32),
-    /// The client has room for so many more responses.
+    /// The client can take so many more responses.
     Read(usize, u8),
     SettleAll(usize, Settle),
 }
@@ -51,7 +51,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct Consumer {
     subscription: Subscription,
     prefetch: u32,
-    /// Responses that its client has room for.
+    /// Responses that its client can take.
     room: u8,
     /// It found nothing and listens.
     listens: bool,
@@ -63,7 +63,7 @@ impl Consumer {
         heard.poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
     }
 
-    /// What its task does when it is let run; false when it sleeps.
+    /// One run of its task; false when it sleeps.
     fn run(&mut self) -> bool {
         let sleeps = if self.listens { !self.hears() } else { self.room == 0 };
         if sleeps {
@@ -124,7 +124,7 @@ impl House {
                 if let Some(consumer) = self.consumer(who) {
                     let all = SequenceRange::new(Sequence(0), Sequence(u64::MAX)).unwrap();
                     consumer.subscription.settle(&[all], how).unwrap();
-                    // The settlement came to its task, which looks for more by itself.
+                    // The settlement reached its task, which looks for more by itself.
                     consumer.listens = false;
                 }
             }

@@ -1,6 +1,6 @@
-//! What the two threads behind a shard do to its log, one round at a time.
+//! Rounds of the two background threads on a shard's log.
 //!
-//! What must stay true: whatever takes long happens without the shard's lock.
+//! Invariant: long work happens without the shard's lock.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -11,10 +11,10 @@ use super::{Shard, retired_line};
 use crate::counters::Metric;
 use crate::error::EngineError;
 
-/// What a whole fold leaves of an empty log: the segment that is written to, and the one before the older checkpoint.
+/// The remainder of an empty log after a whole fold: the active segment, and the one before the older checkpoint.
 const SEGMENTS_AT_REST: u64 = 2;
 
-/// What a slice of compaction did.
+/// Result of a compaction slice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slice {
     pub bytes: u64,
@@ -46,7 +46,7 @@ impl Shard {
         Ok(())
     }
 
-    /// One round of the fold thread; says whether it found something to fold.
+    /// One round of the fold thread; returns whether there was something to fold.
     pub(crate) fn fold_once(&self) -> Result<bool, EngineError> {
         self.fold_waits.store(false, Ordering::Release);
         let ticket = {
@@ -61,7 +61,7 @@ impl Shard {
         Ok(true)
     }
 
-    /// Takes in what a fold did, and tells of records that it found bad.
+    /// Applies the result of a fold, and reports the bad records that it found.
     fn finish_fold(&self, folded: Folded) -> Result<Retired, EngineError> {
         let mut guard = self.lock()?;
         for found in &folded.damaged {
@@ -71,7 +71,7 @@ impl Shard {
         Ok(guard.log.finish_fold(folded))
     }
 
-    /// Removes files that are no longer needed, and reports damaged ones, which are renamed instead.
+    /// Removes files that are no longer needed, and reports corrupt ones, which are renamed instead.
     fn remove(&self, retired: Retired) -> Result<(), EngineError> {
         let asides = retired.asides();
         retired.perform()?;
@@ -82,7 +82,7 @@ impl Shard {
         Ok(())
     }
 
-    /// A slice of compaction; nothing when none could begin.
+    /// A slice of compaction; `None` when none could begin.
     pub(crate) fn compact_once(&self, bytes_max: u64) -> Result<Option<Slice>, EngineError> {
         let ticket = {
             let mut guard = self.lock()?;
@@ -103,14 +103,15 @@ impl Shard {
         Ok(Some(slice))
     }
 
-    /// Lets go of maps that nobody read since the last call.
+    /// Releases maps without readers since the last call.
     pub(crate) fn unmap_idle(&self) {
-        // Unmapping takes its time: what is retired goes after the lock.
+        // Unmapping takes time: do it without the lock.
         let retired = self.lock().map(|mut guard| guard.log.unmap_idle());
         drop(retired);
     }
 
-    /// Gives the disk back what an emptied shard still holds: without new messages no segment would fill up, and no fold come.
+    /// Returns the disk space of an emptied shard: without new messages no segment would fill up, and no fold would
+    /// come.
     pub(crate) fn free_when_empty(&self) -> Result<(), EngineError> {
         let segments = {
             let guard = self.lock()?;
@@ -125,8 +126,8 @@ impl Shard {
         self.make_room()
     }
 
-    /// Expires what streams hold too long or too much of. While nobody writes, no segment would fill up and no fold come: then
-    /// the disk gets it back at once.
+    /// Expires messages by the limits of streams. Without publishers no segment would fill up and no fold would come:
+    /// then the disk space is returned at once.
     pub(crate) fn retain_and_free(&self, now_ms: u64) -> Result<(), EngineError> {
         let end = self.lock()?.log.end().0;
         let is_quiet = self.retained_until.swap(end, Ordering::Relaxed) == end;
@@ -136,7 +137,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Gives the disk what was settled since the last time, without waiting for segments to fill up.
+    /// Frees the disk space of messages that were settled since the last time, without waiting for segments to fill up.
     pub(crate) fn make_room(&self) -> Result<(), EngineError> {
         if self.lock()?.log.end().0 == self.freed_until.load(Ordering::Relaxed) {
             return Ok(());

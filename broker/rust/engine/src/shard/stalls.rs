@@ -1,9 +1,10 @@
-//! A shard's lock, and what is done while it is held for long, as by a thread that waits for a slow disk: readers of counts are
-//! told what was known last, and a task that can wait without a thread is woken when the lock is let go.
+//! A shard's lock, and the behaviour while it is held for long, for example by a thread that waits for a slow disk:
+//! queries return the last known counts, and a task that can wait without a thread is woken when the lock is released.
 //!
-//! What must stay true: nothing here waits for the lock, for longer than `STALL_MIN` in all, also of a queue's own log beside the
-//! vhost's. When the lock of a stopped shard is released, the reason is kept outside it, so that it can be read without the lock. A wake-up may
-//! come without need or be missed (letting go and asking for it are not ordered), so tasks look again after a while.
+//! Invariants: nothing here waits for the lock for longer than `STALL_MIN` in all, including that of a queue's own log.
+//! When the lock of a stopped shard is released, the reason is stored outside it, so that it can be read without the
+//! lock. A wake-up may be spurious or missed (releasing and requesting it are not ordered), so tasks check again after
+//! a while.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,12 +18,12 @@ use tokio::sync::{Notify, Semaphore};
 use super::{Damage, Shard};
 use crate::state::State;
 
-/// A hold of the lock that takes longer is a stall: one round takes a millisecond or two. Who asks may be the one thread that
-/// serves all vhosts, and does without that thread for so long; one that is wrongly taken for a stall is only asked later.
+/// A longer hold of the lock is a stall: one round takes a millisecond or two. The caller may be the one thread that
+/// serves all vhosts, and is blocked for this long; a false positive only delays an answer.
 const STALL_MIN: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// What is told of a shard while it stalls, and how that is found out.
+/// Last known state of a shard for stalls, and their detection.
 pub(super) struct Stalls {
     waiting: Semaphore,
     /// Whether a task wants to be woken by `let_go`.
@@ -30,9 +31,9 @@ pub(super) struct Stalls {
     let_go: Notify,
     /// How often the lock was taken.
     holds: AtomicU64,
-    /// What `holds` was when the last stall was found: one look is enough for each.
+    /// The value of `holds` at the last stall: one detection is enough for each.
     found_at: AtomicU64,
-    /// Until when it is taken for slow.
+    /// Until when it counts as slow.
     slow_until: Mutex<Option<Instant>>,
     pub fault: OnceLock<String>,
     pub totals: Mutex<(u64, u64)>,
@@ -59,7 +60,7 @@ impl Default for Stalls {
 
 /// The lock, held.
 pub(crate) struct Held<'a> {
-    // Dropped in this order: let go first, then told.
+    // Dropped in this order: first release, then notify.
     state: MutexGuard<'a, State>,
     tells: TellsWhenDropped<'a>,
 }
@@ -103,7 +104,7 @@ impl Drop for TellsWhenDropped<'_> {
     }
 }
 
-/// While it exists a task wants to be told.
+/// While it exists a task wants to be notified.
 struct Watch<'a>(&'a AtomicBool);
 
 impl Drop for Watch<'_> {
@@ -113,39 +114,40 @@ impl Drop for Watch<'_> {
 }
 
 impl Shard {
-    /// Whether nobody holds its lock or waits for it.
+    /// Whether no thread holds its lock or waits for it.
     #[must_use]
     pub fn is_free(&self) -> bool {
         let Ok(_next) = self.next.try_lock() else { return self.next.is_poisoned() };
         !matches!(self.state.try_lock(), Err(TryLockError::WouldBlock))
     }
 
-    /// How often its lock was taken: while that does not change, one holds it all the time.
+    /// How often its lock was taken: while that does not change, one thread holds it.
     #[must_use]
     pub fn holds(&self) -> u64 {
         self.stalls.holds.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody holds the lock for long. Takes a moment to find out, once for each stall.
+    /// Whether a thread holds the lock for long. Detection takes a moment, once for each stall.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
         is_any_stalled(&[self])
     }
 
-    /// The same of this shard and of the logs that queues of it have of their own.
+    /// The same for this shard and the own logs of its queues.
     #[must_use]
     pub fn is_family_stalled(self: &Arc<Self>) -> bool {
         let family = self.family();
         is_any_stalled(&family.iter().map(Arc::as_ref).collect::<Vec<_>>())
     }
 
-    /// Where tasks wait for one of them, which looks after the lock.
+    /// Where tasks queue; one of them watches the lock.
     #[must_use]
     pub fn waiting(&self) -> &Semaphore {
         &self.stalls.waiting
     }
 
-    /// Returns when the lock is free or was let go; now and then it returns too early or never. For the one task that has `waiting`.
+    /// Returns when the lock is free or was released; occasionally too early or never. For the one task that has
+    /// `waiting`.
     pub async fn let_go(&self) {
         self.stalls.is_watched.store(true, Ordering::SeqCst);
         let _watch = Watch(&self.stalls.is_watched);
@@ -164,13 +166,13 @@ impl Shard {
         keep(&self.stalls.slow_until, Some(until));
     }
 
-    /// The lock, for one who only looks; nothing while it stalls.
+    /// The lock, for a quick read; `None` while it stalls.
     pub(super) fn glance(&self) -> Option<Held<'_>> {
         if self.is_stalled() { None } else { self.lock().ok() }
     }
 }
 
-/// Whether the lock of one of them is held for long: a moment is enough to find all of those.
+/// Whether the lock of one of them is held for long: a moment is enough to check all.
 fn is_any_stalled(shards: &[&Shard]) -> bool {
     let began = Instant::now();
     let mut held: Vec<(&Shard, u64)> = shards.iter().map(|shard| (*shard, shard.holds())).collect();
@@ -188,12 +190,12 @@ fn is_any_stalled(shards: &[&Shard]) -> bool {
     }
 }
 
-/// What was known last.
+/// The last known value.
 pub(super) fn known<T: Clone>(last: &Mutex<T>) -> T {
     last.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Keeps it for the next stall, and gives it back.
+/// Stores the value for the next stall, and returns it.
 pub(super) fn keep<T: Clone>(last: &Mutex<T>, now: T) -> T {
     last.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&now);
     now

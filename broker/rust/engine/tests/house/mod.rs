@@ -1,4 +1,4 @@
-//! An engine with one stream, and what tests do with it.
+//! An engine with one stream, and operations of tests on it.
 #![allow(dead_code)]
 
 use std::path::Path;
@@ -42,7 +42,7 @@ pub fn open_with(directory: &Path, stream: StreamSettings) -> House {
     open_as(directory, Some(stream), Arc::new(RealDisk))
 }
 
-/// One whose queue is no stream.
+/// An engine whose queue is no stream.
 pub fn open_queue(directory: &Path) -> House {
     open_as(directory, None, Arc::new(RealDisk))
 }
@@ -51,7 +51,7 @@ pub fn open_on(directory: &Path, disk: Arc<dyn Disk>) -> House {
     open_as(directory, Some(StreamSettings::default()), disk)
 }
 
-/// One that forgets names of producers.
+/// An engine that removes unused names of producers.
 pub fn open_forgetting(directory: &Path, producer_memory: Duration) -> House {
     open_for(directory, Some(StreamSettings::default()), Arc::new(RealDisk), (producer_memory, PRODUCERS_OF_USER_MAX))
 }
@@ -142,7 +142,7 @@ pub fn reader_until(house: &House, from: ReadFrom, end: u64) -> StreamReader {
     house.shard.read(STREAM, ReadSettings { end: Some(end), ..settings(from, None) }).unwrap()
 }
 
-/// What a reader finds before it has to wait or ends.
+/// The messages that a reader finds before it has to wait or ends.
 pub fn read_all(reader: &mut StreamReader) -> Vec<Say> {
     let mut found = Vec::new();
     loop {
