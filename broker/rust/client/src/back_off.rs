@@ -1,5 +1,5 @@
-//! How long to wait before connecting again: from 50 ms, doubling to 5 s, each with up to half of it taken off at random so
-//! that many clients of one broker do not come back at once.
+//! Delay before reconnecting: from 50 ms, doubling to 5 s, each reduced by up to half at random so that many clients of
+//! one broker do not come back at once.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! One HTTP/2 connection to a broker, made at the first use and again after it broke. Whoever holds a channel shares it; the
-//! broker sees one client connection.
+//! One HTTP/2 connection to a broker, made at the first use and again after it broke. All holders of a channel share
+//! it; the broker sees one client connection.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -18,17 +18,17 @@ use crate::error::RpcError;
 use crate::lock::lock;
 use crate::runtime;
 
-/// Lets a megabyte and more of one stream be under way at once. It is also what a stream may hold in this process's memory
-/// beside what its consumer took over, when nobody reads it.
+/// Lets a megabyte and more of one stream be in transit at once. It also limits the memory of a stream that the
+/// application does not read, beside the messages that its consumer holds.
 const STREAM_WINDOW_BYTES: u32 = 2 << 20;
 /// A response of deliveries fits into one frame, which is one system call of the broker.
 const FRAME_BYTES_MAX: u32 = 64 << 10;
-/// The most that HTTP/2 has, which a thousand full streams do not use up: streams that nobody reads must leave the others
-/// (confirms, answers) their way.
+/// The maximum of HTTP/2, which a thousand full streams do not use up: unread streams must not block the others
+/// (confirms, answers).
 const CONNECTION_WINDOW_BYTES: u32 = (1 << 31) - 1;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// What a response may hold beside one message of the largest size.
+/// Size of a response beside one message of the largest size.
 const FRAME_BYTES_EXTRA: usize = 4 << 20;
 
 /// `target` is host:port, `authorization` the value of that header.
@@ -38,20 +38,20 @@ pub struct ChannelSettings {
     pub authorization: String,
     pub connect_timeout_ms: u64,
     pub message_bytes_max: usize,
-    /// Plaintext without.
+    /// Plaintext if absent.
     pub tls: Option<ChannelTls>,
 }
 
-/// Whom to trust and what to show; all PEM, and what is empty is left out.
+/// TLS settings, all PEM; empty ones are left out.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct ChannelTls {
-    /// The machine's own authorities when empty.
+    /// CAs to trust; the machine's own when empty.
     pub authorities: String,
     /// The client's certificate chain and key.
     pub certificate: String,
     pub key: String,
-    /// The name that the broker's certificate must have, when it is not the target's host.
+    /// The name in the broker's certificate, when it is not the target's host.
     pub server_name: String,
 }
 
@@ -127,7 +127,7 @@ impl Channel {
         let answer = runtime::handle()?.block_on(async { tokio::time::timeout(timeout, call).await });
         match answer {
             Ok(Ok(answer)) => Ok(answer.into()),
-            // Whichever of the three timers (here, in tonic, at the broker) went off first, it is one error.
+            // Whichever of the three timers (here, in tonic, at the broker) fired first, it is one error.
             Ok(Err(error)) if error.code != Code::Cancelled as i32 || started.elapsed() < timeout => Err(error),
             _ => {
                 let text = format!("{method} was not answered within {timeout_ms} ms; allow more time");
@@ -136,7 +136,7 @@ impl Channel {
         }
     }
 
-    /// Opens a stream in both directions; gives what comes back once the broker has accepted it.
+    /// Opens a stream in both directions; returns the responses once the broker has accepted it.
     pub(crate) async fn stream<S>(&self, method: &'static str, requests: S) -> Result<Streaming<Bytes>, RpcError>
     where
         S: Stream<Item = Bytes> + Send + 'static,
@@ -151,7 +151,7 @@ impl Channel {
         self.message_bytes_max
     }
 
-    /// No further call or stream begins; the connection ends with its last stream.
+    /// Closes the channel for new calls and streams; the connection ends with its last stream.
     pub fn close(&self) {
         *lock(&self.inner) = None;
     }
@@ -175,7 +175,7 @@ impl Channel {
     }
 }
 
-/// What an error is about in the end: tonic's own words hide it.
+/// The root cause of an error, which tonic's own text hides.
 fn root_of(error: &dyn std::error::Error) -> String {
     let mut root = error;
     while let Some(source) = root.source() {

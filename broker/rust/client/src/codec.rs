@@ -4,7 +4,8 @@ use bytes::{Buf, BufMut, Bytes};
 use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// Requests are gathered into buffers of this size before they become HTTP/2 frames, responses are read into such ones.
+/// Requests are collected in buffers of this size before they become HTTP/2 frames, and responses are read into such
+/// buffers.
 const BUFFER_BYTES: usize = 64 * 1024;
 const YIELD_BYTES: usize = 128 * 1024;
 

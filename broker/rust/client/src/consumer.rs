@@ -1,7 +1,7 @@
-//! A consume stream that connects again after a broken connection. A reader turns responses into deliveries that wait here,
-//! at most as many as the prefetch allows and no more than `WAITING_BYTES_MAX` and one response; settlements are gathered and
-//! go up the same stream. What a broken connection had delivered goes back to the queue, so it is dropped here too, unless the
-//! broker counts it as acknowledged already.
+//! A consume stream that reconnects. A reader turns responses into deliveries that wait here, at most as many as the
+//! prefetch allows and no more than `WAITING_BYTES_MAX` and one response; settlements are collected and sent on the
+//! same stream. The deliveries of a broken connection are requeued by the broker, so they are dropped here too, unless
+//! the broker counts them as acknowledged already.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -29,9 +29,9 @@ use crate::settlements::{Due, Settlements};
 use crate::wake::Wake;
 
 const METHOD: &str = "/penstock.v1.MessagingService/Consume";
-/// What the broker takes a prefetch of 0 for.
+/// The broker's meaning of a prefetch of 0.
 const PREFETCH_DEFAULT: u32 = 1_000;
-/// What may wait here besides the last response that came: a prefetch says nothing about the size of messages.
+/// Limit of waiting deliveries besides the last response: a prefetch says nothing about the size of messages.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 /// How long `close` waits for the broker to end the stream.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -58,7 +58,7 @@ struct Shared {
     channel: Arc<Channel>,
     settings: ConsumerSettings,
     state: Mutex<State>,
-    /// Told when deliveries arrive and when the consumer ends.
+    /// Notified when deliveries arrive and when the consumer ends.
     changed: Condvar,
     wake: Wake,
 }
@@ -68,22 +68,22 @@ struct State {
     waiting: Waiting,
     settlements: Settlements,
     consumer_tag: String,
-    /// The prefetch the broker is to know; set by `flow`, kept over connections.
+    /// The prefetch to send to the broker; set by `flow`, kept over connections.
     prefetch: u32,
     is_flow_due: bool,
-    /// The request stream, when it found nothing to send.
+    /// The request stream, when it has nothing to send.
     idle_stream: Option<Waker>,
     /// The reader, when too many deliveries wait.
     full_reader: Option<Waker>,
     connection: u64,
-    /// Whether the broker ever let it consume.
+    /// Whether the broker ever accepted the consumer.
     was_open: bool,
     is_closing: bool,
     ended: Option<RpcError>,
 }
 
 impl Consumer {
-    /// Begins to connect at once.
+    /// Starts to connect at once.
     pub fn new(channel: Arc<Channel>, settings: ConsumerSettings) -> Result<Self, RpcError> {
         let state = State {
             waiting: Waiting::default(),
@@ -109,12 +109,13 @@ impl Consumer {
         self.shared.wake.raw()
     }
 
-    /// The tag given, or the one the broker made up once it did.
+    /// The tag as set, or the one that the broker assigned.
     pub fn consumer_tag(&self) -> String {
         lock(&self.shared.state).consumer_tag.clone()
     }
 
-    /// What has arrived, at most `count_max` messages; an error when nothing is left and the stream ended for good.
+    /// Returns arrived deliveries, at most `count_max` messages; an error when none is left and the stream ended for
+    /// good.
     pub fn take(&self, count_max: usize) -> Result<Vec<Deliveries>, RpcError> {
         self.shared.take(lock(&self.shared.state), count_max)
     }
@@ -135,7 +136,7 @@ impl Consumer {
         }
     }
 
-    /// Settles one delivery; nothing happens once the connection that brought it is no more.
+    /// Settles one delivery; does nothing once its connection has ended.
     #[inline]
     pub fn settle_delivered(&self, connection: u64, sequence: u64, outcome: u32) {
         let mut state = lock(&self.shared.state);
@@ -153,19 +154,19 @@ impl Consumer {
         wake_stream(state);
     }
 
-    /// Sends the settlements gathered so far.
+    /// Sends the collected settlements.
     pub fn flush(&self) {
         let mut state = lock(&self.shared.state);
         state.settlements.flush();
         wake_stream(state);
     }
 
-    /// Sends what is gathered and lets the stream end, without waiting for it.
+    /// Sends collected settlements and lets the stream end, without waiting for it.
     pub fn begin_close(&self) {
         self.shared.begin_close();
     }
 
-    /// Sends what is gathered and ends the stream.
+    /// Sends collected settlements and ends the stream.
     pub fn close(&self) {
         self.close_within(CLOSE_TIMEOUT);
     }
@@ -206,13 +207,13 @@ fn unreadable(error: &WireError) -> RpcError {
     RpcError::new(Code::Internal, error.to_string())
 }
 
-/// How many messages the broker lets be unsettled; a consumer that is paused settles what it had before.
+/// How many messages the broker lets be unsettled; a paused consumer settles earlier ones.
 fn allowed(prefetch: u32) -> u32 {
     if prefetch == 0 { PREFETCH_DEFAULT } else { prefetch }
 }
 
-/// Deliveries that nobody took yet. Invariant: `count` is how many messages the batches hold together, `bytes` how long the
-/// responses are that they lie in.
+/// Deliveries that were not taken yet. Invariant: `count` is the number of messages in the batches, `bytes` the length
+/// of their responses.
 #[derive(Debug, Default)]
 struct Waiting {
     batches: VecDeque<Deliveries>,
@@ -231,7 +232,7 @@ impl Waiting {
         self.batches.push_back(batch);
     }
 
-    /// Whether so much waits that nothing more is to be read.
+    /// Whether the limit is reached and nothing more is to be read.
     fn is_full(&self, prefetch: u32) -> bool {
         self.count >= allowed(prefetch) as usize || self.bytes >= WAITING_BYTES_MAX
     }
@@ -260,7 +261,7 @@ impl Waiting {
 }
 
 impl State {
-    /// Whether so many deliveries wait that the reader is to stop reading.
+    /// Whether the reader should stop reading.
     fn is_full(&self) -> bool {
         self.waiting.is_full(self.prefetch)
     }
@@ -295,7 +296,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Takes over one response. `count_expected` is about how many deliveries it holds; gives how many it held.
+    /// Adds one response. `count_expected` is the approximate number of deliveries in it; returns the number.
     fn receive(&self, response: &Bytes, connection: u64, count_expected: usize) -> Result<usize, RpcError> {
         match parse_consume_response(response).map_err(|error| unreadable(&error))? {
             ConsumeEvent::Opened { consumer_tag } => {
@@ -320,7 +321,7 @@ impl Shared {
 
     fn deliver(&self, batch: Deliveries) {
         let mut state = lock(&self.state);
-        // While it is closing they go back to the queue when the stream ends.
+        // While closing they are requeued when the stream ends.
         if state.is_closing || batch.is_empty() {
             return;
         }
@@ -333,7 +334,7 @@ impl Shared {
         }
     }
 
-    /// Waits while too many deliveries wait to be taken.
+    /// Waits while too many deliveries are not taken.
     async fn has_room(&self) {
         poll_fn(|context| {
             let mut state = lock(&self.state);
@@ -346,7 +347,7 @@ impl Shared {
         .await;
     }
 
-    /// A new connection begins; gives its number.
+    /// Starts a new connection; returns its number.
     fn restart(&self) -> u64 {
         let mut state = lock(&self.state);
         state.connection += 1;
@@ -372,7 +373,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Waits out the back-off, or less when the consumer is closed meanwhile.
+    /// Waits for the back-off, or less when the consumer is closed meanwhile.
     async fn pause(&self, pause: Duration) {
         let closing = poll_fn(|context| {
             let mut state = lock(&self.state);
@@ -410,7 +411,7 @@ impl Requests {
         request.into()
     }
 
-    /// What is to be sent now; else sets the timer for what is to be sent soon.
+    /// The next request to send; otherwise sets the timer for a later one.
     fn next_request(&mut self, state: &mut State, context: &mut Context<'_>) -> Option<Bytes> {
         if std::mem::take(&mut state.is_flow_due) {
             let mut request = Vec::new();
@@ -467,7 +468,7 @@ impl Stream for Requests {
     }
 }
 
-/// Owns the stream: connects, reads, connects again.
+/// Owns the stream: connects, reads, reconnects.
 async fn run(shared: Arc<Shared>) {
     let mut back_off = BackOff::default();
     loop {
@@ -475,7 +476,7 @@ async fn run(shared: Arc<Shared>) {
         let error = converse(&shared, connection, &mut back_off).await;
         let (is_closing, was_open) = {
             let mut state = lock(&shared.state);
-            // What this connection brought can no longer be settled.
+            // Deliveries of this connection can no longer be settled.
             state.connection += 1;
             (state.is_closing, state.was_open)
         };
@@ -491,8 +492,8 @@ async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Whether the consumer ends with this. One that consumed before comes back through more than one that just begins, whose
-/// application should be told.
+/// Whether the consumer ends with this error. One that consumed before survives more errors than one that just starts,
+/// whose application should get the error.
 fn is_final(error: &RpcError, was_open: bool) -> bool {
     if was_open && error.may_be_own_past() {
         return false;

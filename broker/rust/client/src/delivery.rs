@@ -1,5 +1,5 @@
-//! Messages as they arrived: the parts of each lie in the response that brought it, which is kept until the last of its
-//! deliveries was looked at. Reading a response happens once, on the thread that received it; looking is only slicing.
+//! Messages as they arrived: the parts of each are slices of its response, which is kept until the last of its
+//! deliveries was read. A response is parsed once, on the thread that received it; reading is only slicing.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ pub struct Deliveries {
 #[derive(Debug)]
 struct Response {
     chunk: Bytes,
-    /// Which of the consumer's connections brought it.
+    /// The consumer's connection that received it.
     connection: u64,
     entries: Vec<Entry>,
 }
 
-/// One message, looked at. Names are not checked to be UTF-8; `properties` is a serialised `penstock.v1.Properties`.
+/// One parsed message. Names are not checked to be UTF-8; `properties` is a serialised `penstock.v1.Properties`.
 pub type Delivery<'a> = DeliveryView<'a>;
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ struct Entry {
 }
 
 impl Deliveries {
-    /// `view` must lie in `chunk`, which is smaller than 4 GiB as no response may be larger.
+    /// `view` must be in `chunk`, which is smaller than 4 GiB as no response may be larger.
     pub(crate) fn read(
         chunk: &Bytes,
         view: DeliveriesView<'_>,
@@ -63,12 +63,12 @@ impl Deliveries {
         self.range.is_empty()
     }
 
-    /// The bytes of the response that brought them, which stay in memory until the last of it was looked at.
+    /// Size of their response, which stays in memory until the last of it was read.
     pub(crate) fn response_bytes(&self) -> usize {
         self.response.chunk.len()
     }
 
-    /// Which of the consumer's connections brought them.
+    /// The consumer's connection that received them.
     pub fn connection(&self) -> u64 {
         self.response.connection
     }
@@ -77,7 +77,7 @@ impl Deliveries {
         self.entries().iter().map(|entry| entry.view(&self.response.chunk))
     }
 
-    /// How many come first that `is_first` holds for.
+    /// How many of the first ones satisfy `is_first`.
     pub(crate) fn count_first(&self, is_first: impl Fn(u64) -> bool) -> usize {
         self.entries().iter().take_while(|entry| is_first(entry.sequence)).count()
     }
@@ -90,7 +90,7 @@ impl Deliveries {
         self.response.entries.get(self.range.clone()).unwrap_or_default()
     }
 
-    /// Takes the first `count` off, or all when there are no more than that.
+    /// Removes the first `count`, or all when there are fewer.
     pub(crate) fn split_front(&mut self, count: usize) -> Self {
         let middle = self.range.start + count.min(self.len());
         let front = Self { response: Arc::clone(&self.response), range: self.range.start..middle };

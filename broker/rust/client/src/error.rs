@@ -1,8 +1,8 @@
-//! The one error of this crate: how a call or a stream ended, as a gRPC status.
+//! The error of this crate: the gRPC status with which a call or a stream ended.
 
 use tonic::{Code, Status};
 
-/// The reason that the details of a reached limit give.
+/// The reason in the details of a reached limit.
 const LIMIT: &[u8] = b"LIMIT_REACHED";
 
 /// A gRPC status: `code` is its number, `details` a serialised `google.rpc.Status` (often empty).
@@ -19,18 +19,18 @@ impl RpcError {
         Self { code: code as i32, message: message.into(), details: Vec::new() }
     }
 
-    /// Whether a limit (of a user's or a virtual host's connections) stands against it.
+    /// Whether a limit (of a user's or a virtual host's connections) is the cause.
     pub(crate) fn is_limit(&self) -> bool {
         self.code == Code::ResourceExhausted as i32 && self.details.windows(LIMIT.len()).any(|found| found == LIMIT)
     }
 
-    /// Whether a consumer that was at work before should go on trying. The broker may not know yet that the connection it had is
-    /// broken: then the queue is held exclusively, or a limit is reached, by that connection.
+    /// Whether a consumer that was running should retry. The broker may not know yet that its earlier connection is
+    /// broken: then that connection holds the queue exclusively, or counts for a limit.
     pub(crate) fn may_be_own_past(&self) -> bool {
         self.code == Code::FailedPrecondition as i32
     }
 
-    /// Whether trying again on a new connection cannot help: the broker said no, or does not understand.
+    /// Whether a retry on a new connection cannot help: the broker refused, or does not understand.
     pub(crate) fn is_final(&self) -> bool {
         matches!(
             Code::from_i32(self.code),
@@ -48,12 +48,13 @@ impl RpcError {
 
 impl From<Status> for RpcError {
     fn from(status: Status) -> Self {
-        // A broken connection is told by its innermost cause ("connection refused"), not by tonic's "transport error".
+        // A broken connection is reported by its innermost cause ("connection refused"), not by tonic's "transport
+        // error".
         let (mut message, mut code) = (status.message().to_owned(), status.code());
         let mut cause = std::error::Error::source(&status);
         while let Some(error) = cause {
             message = error.to_string();
-            // Nobody answered, whatever the layers above made of it.
+            // There was no answer, whatever the layers above made of it.
             if error.is::<std::io::Error>() {
                 code = Code::Unavailable;
             }

@@ -1,9 +1,9 @@
-//! The batches of a publish stream that have no outcome yet. A message keeps its number for ever; on every connection it has
-//! a place in the stream besides, by which the broker answers. After a connection broke, what is unresolved goes back to the
-//! front in its order, without the messages that were answered. Pure: it knows no socket.
+//! The batches of a publish stream without an outcome. A message keeps its number for ever; on each connection it also
+//! has a place in the stream, which the broker uses in its answers. After a connection broke, unresolved messages go
+//! back to the front in order, without the answered ones. Pure: it knows no socket.
 //!
-//! After a message of a named producer was refused, nothing with a higher sequence is sent before it is sent again: a broker
-//! that was started anew knows of no refusal, would store what is higher, and then take the refused one for a duplicate.
+//! After a message of a named producer was refused, nothing with a higher sequence is sent before it is sent again: a
+//! restarted broker knows of no refusal, would store higher ones, and then take the refused one for a duplicate.
 
 use std::collections::VecDeque;
 
@@ -35,17 +35,18 @@ struct Sent {
 pub(crate) struct InFlight {
     waiting: VecDeque<Batch>,
     sent: VecDeque<Sent>,
-    /// The place that the next message sent on this connection gets; the first is 1.
+    /// The place of the next message sent on this connection; the first is 1.
     next_place: u64,
     /// The lowest sequence that was refused and not sent again.
     refused: Option<u64>,
 }
 
-/// What may happen when a batch is to be sent.
+/// The next action of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Send(Bytes),
-    /// The messages `first` to `last` come behind this refused sequence: they are not sent, and have that as their outcome.
+    /// The messages `first` to `last` come after this refused sequence: they are not sent, and have that as their
+    /// outcome.
     Behind {
         first: u64,
         last: u64,
@@ -58,7 +59,7 @@ impl InFlight {
         Self { waiting: VecDeque::new(), sent: VecDeque::new(), next_place: 1, refused: None }
     }
 
-    /// Adds a batch behind those that wait.
+    /// Adds a batch after the waiting ones.
     pub(crate) fn push(&mut self, batch: Batch) {
         self.waiting.push_back(batch);
     }
@@ -84,8 +85,8 @@ impl InFlight {
         !self.waiting.is_empty()
     }
 
-    /// The broker answered the places `first` to `last`, with a refusal or not: calls `resolved` with the numbers among them
-    /// that had no outcome yet.
+    /// Handles the broker's answer to the places `first` to `last`, a refusal or not: calls `resolved` with the numbers
+    /// among them that had no outcome yet.
     pub(crate) fn resolve(&mut self, (first, last): (u64, u64), is_refusal: bool, mut resolved: impl FnMut(u64, u64)) {
         let Self { refused, .. } = self;
         let from = self.sent.partition_point(|sent| sent.place + sent.batch.count <= first);
@@ -110,7 +111,7 @@ impl InFlight {
         }
     }
 
-    /// A new connection begins: everything without an outcome is to be sent on it, in order.
+    /// Starts a new connection: everything without an outcome is sent on it, in order.
     pub(crate) fn restart(&mut self) {
         self.next_place = 1;
         let mut again = VecDeque::new();
@@ -121,7 +122,7 @@ impl InFlight {
         self.waiting = again;
     }
 
-    /// Forgets everything; calls `unresolved` with the numbers that had no outcome, in order.
+    /// Drops everything; calls `unresolved` with the numbers that had no outcome, in order.
     pub(crate) fn abandon(&mut self, mut unresolved: impl FnMut(u64, u64)) {
         self.restart();
         for batch in self.waiting.drain(..) {

@@ -1,6 +1,6 @@
-//! The native gRPC client and the load generator: one connection, publish and consume streams that survive a broken
-//! connection, batching by what waits. Blocking methods may be called from any thread but those of the runtime here.
-//! It knows nothing of Python, and of messages only what `penstock-wire` reads and writes.
+//! The native gRPC client and the load generator: one connection, publish and consume streams that reconnect, and
+//! batches of waiting messages. Blocking methods may be called from any thread but those of this runtime. It knows
+//! nothing of Python, and of messages only the format of `penstock-wire`.
 #![forbid(unsafe_code)]
 
 mod back_off;

@@ -1,5 +1,5 @@
-//! Locks without poison: what the locks here protect stays consistent at every await-free step, so a panic elsewhere in the
-//! process must not take the client down with it.
+//! Locks without poison: the state that they protect is consistent at every await-free step, so a panic elsewhere in
+//! the process must not break the client.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

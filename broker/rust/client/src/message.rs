@@ -1,5 +1,5 @@
-//! What a message of a publish stream has beside its body, and the batch that messages are put into until it is sent. A
-//! batch says once what is mandatory and the sequence of its first message, so what differs there begins another one.
+//! The parts of a published message beside its body, and the batch that collects messages until it is sent. A batch
+//! states once what is mandatory and the sequence of its first message, so a difference there starts another one.
 
 use penstock_wire::grpc::publish::KEY_BYTES_MAX;
 use penstock_wire::grpc::{BatchEncoder, MessageNames};
@@ -21,14 +21,14 @@ pub struct Message<'a> {
     /// A serialised `penstock.v1.Properties`.
     pub properties: Option<&'a [u8]>,
     pub mandatory: bool,
-    /// What a partition is chosen by, and what readers see.
+    /// Selects the partition, and is visible to readers.
     pub key: Option<&'a [u8]>,
     /// The producer's sequence; 0 for none.
     pub sequence: u64,
 }
 
 impl Message<'_> {
-    /// Refuses what the broker would end the stream for.
+    /// Refuses messages for which the broker would end the stream.
     pub(crate) fn check(&self, body: &[u8], bytes_max: usize) -> Result<(), RpcError> {
         let invalid = |text| Err(RpcError::new(Code::InvalidArgument, text));
         for (what, name) in [("an exchange's name", self.exchange), ("a routing key", self.routing_key)] {
@@ -48,7 +48,7 @@ impl Message<'_> {
         Ok(())
     }
 
-    /// The sequence of the message behind this one. The last number there is stays, and is stored once.
+    /// The sequence of the next message. The highest number stays, and is stored once.
     pub(crate) fn sequence_after(&self) -> u64 {
         if self.sequence == 0 { 0 } else { self.sequence.saturating_add(1) }
     }
@@ -63,7 +63,7 @@ pub(crate) struct OpenBatch {
     mandatory: bool,
     /// That of its first message; 0 where they have none.
     sequence: u64,
-    /// What the next message's must be; 0 where they have none.
+    /// The required sequence of the next message; 0 where they have none.
     sequence_next: u64,
     encoder: BatchEncoder,
 }
@@ -99,7 +99,7 @@ impl OpenBatch {
         self.sequence_next = message.sequence_after();
     }
 
-    /// The finished batch, as it waits to be sent.
+    /// The finished batch, ready to send.
     pub(crate) fn finish(self) -> Batch {
         let (first, count, sequence) = (self.first, self.encoder.message_count() as u64, self.sequence);
         Batch::new((first, count), sequence, self.encoder.finish().into())

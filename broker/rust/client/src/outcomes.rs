@@ -1,12 +1,12 @@
-//! What became of published messages, gathered until the application takes it. Neighbours with the same outcome become one
-//! range, so a steady stream of confirms holds one entry however long nobody looks.
+//! Outcomes of published messages, collected until the application takes them. Neighbours with the same outcome become
+//! one range, so a steady stream of confirms has one entry however late it is taken.
 
 /// `OutcomeRange::code` of confirmed messages.
 pub const CONFIRMED: i32 = 0;
 /// `OutcomeRange::code` of mandatory messages that reached no queue. Other codes are those of gRPC.
 pub const RETURNED: i32 = -1;
 
-/// What became of the messages `first` to `last`.
+/// Outcome of the messages `first` to `last`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutcomeRange {
     pub first: u64,

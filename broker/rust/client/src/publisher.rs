@@ -1,7 +1,7 @@
-//! A publish stream that batches what waits and survives a broken connection. A message is encoded into the current batch
-//! under one lock; the stream takes batches whenever the connection accepts one, so batches grow by themselves while it is
-//! busy and a lone message goes at once. What has no outcome is kept and sent again, in order, on the next connection.
-//! Invariant: every number given out gets exactly one outcome, at the latest when the publisher ends.
+//! A publish stream that batches waiting messages and reconnects. A message is encoded into the current batch under one
+//! lock; the stream takes batches whenever the connection accepts one, so batches grow while it is busy and a lone
+//! message is sent at once. Messages without an outcome are kept and sent again, in order, on the next connection.
+//! Invariant: every assigned number gets exactly one outcome, at the latest when the publisher ends.
 
 use std::future::poll_fn;
 use std::os::fd::RawFd;
@@ -39,7 +39,8 @@ pub struct PublisherSettings {
     /// At most this many messages are in one request.
     pub batch_max: usize,
     pub reconnect: bool,
-    /// Whose sequences messages carry; empty for nobody's. One stream at a time has a producer, the last one that asked.
+    /// The producer of the messages' sequences; empty for none. One stream at a time has a producer, the last one that
+    /// asked.
     pub producer: String,
 }
 
@@ -54,7 +55,7 @@ struct Shared {
     channel: Arc<Channel>,
     settings: PublisherSettings,
     state: Mutex<State>,
-    /// Told when outcomes arrive and when the publisher ends.
+    /// Notified when outcomes arrive and when the publisher ends.
     changed: Condvar,
     wake: Wake,
 }
@@ -67,7 +68,7 @@ struct State {
     in_flight: InFlight,
     unresolved_count: u64,
     outcomes: Outcomes,
-    /// The request stream, when it found nothing to send.
+    /// The request stream, when it has nothing to send.
     idle_stream: Option<Waker>,
     /// Counts connections, so that the request stream of a broken one ends.
     connection: u64,
@@ -78,7 +79,7 @@ struct State {
 }
 
 impl Publisher {
-    /// Begins to connect at once.
+    /// Starts to connect at once.
     pub fn new(channel: Arc<Channel>, mut settings: PublisherSettings) -> Result<Self, RpcError> {
         settings.in_flight_max = settings.in_flight_max.max(1);
         settings.batch_max = settings.batch_max.max(1);
@@ -105,7 +106,7 @@ impl Publisher {
         self.shared.wake.raw()
     }
 
-    /// Queues one message and gives its number, or 0 when `in_flight_max` are without an outcome.
+    /// Queues one message and returns its number, or 0 when `in_flight_max` are without an outcome.
     pub fn publish(&self, body: &[u8], message: &Message<'_>) -> Result<u64, RpcError> {
         message.check(body, self.shared.channel.message_bytes_max())?;
         let mut state = lock(&self.shared.state);
@@ -117,8 +118,8 @@ impl Publisher {
         Ok(self.shared.appended(state))
     }
 
-    /// Queues many messages, waiting while `in_flight_max` are without an outcome; gives the last number. The message's sequence
-    /// is the first one's, the others count up.
+    /// Queues many messages, waiting while `in_flight_max` are without an outcome; returns the last number. The
+    /// message's sequence is the first one's, the others count up.
     pub fn publish_many<'a>(
         &self,
         bodies: impl IntoIterator<Item = &'a [u8]>,
@@ -134,7 +135,7 @@ impl Publisher {
             };
             let mut state = wait_until(&self.shared.changed, lock(&self.shared.state), None, has_room);
             state.accepting()?;
-            // A chunk at a time, so that the stream can take what is there meanwhile.
+            // A chunk at a time, so that the stream can take it meanwhile.
             let room = (settings.in_flight_max - state.unresolved_count).min(settings.batch_max as u64);
             let mut refused = Ok(());
             for body in bodies.by_ref().take(room as usize) {
@@ -163,7 +164,7 @@ impl Publisher {
         self.shared.take(wait_until(&self.shared.changed, lock(&self.shared.state), timeout, has_news))
     }
 
-    /// Waits until every number has an outcome; whether that came to be.
+    /// Waits until every number has an outcome; returns whether all have.
     pub fn flush(&self, timeout_ms: u64) -> bool {
         let timeout = Some(Duration::from_millis(timeout_ms));
         let is_flushed = |state: &State| state.unresolved_count == 0;
@@ -175,12 +176,12 @@ impl Publisher {
         lock(&self.shared.state).ended.clone()
     }
 
-    /// Why there is no connection at the moment; nothing while there is one, and once the stream ended for good.
+    /// Why there is no connection at the moment; `None` while there is one, and once the stream ended for good.
     pub fn lost(&self) -> Option<String> {
         lock(&self.shared.state).lost.clone()
     }
 
-    /// Sends what waits, waits a little for its outcomes, and ends the stream.
+    /// Sends waiting messages, waits a little for their outcomes, and ends the stream.
     pub fn close(&self) {
         self.close_within(CLOSE_TIMEOUT);
     }
@@ -229,7 +230,7 @@ impl State {
         }
     }
 
-    /// The next request to send; what must not be sent gets its outcome.
+    /// The next request to send; messages that must not be sent get their outcome.
     fn next_request(&mut self) -> Option<Bytes> {
         loop {
             if !self.in_flight.has_waiting() {
@@ -246,7 +247,7 @@ impl State {
         }
     }
 
-    /// Takes over the outcomes of one response.
+    /// Applies the outcomes of one response.
     fn apply(&mut self, response: &[u8]) -> Result<(), RpcError> {
         for outcome in parse_publish_response(response) {
             let outcome = outcome.map_err(|error| RpcError::new(Code::Internal, error.to_string()))?;
@@ -269,7 +270,7 @@ impl State {
 }
 
 impl Shared {
-    /// Lets the request stream go on after messages were added; gives the last number.
+    /// Wakes the request stream after messages were added; returns the last number.
     fn appended(&self, mut state: MutexGuard<'_, State>) -> u64 {
         let last = state.last_number;
         let idle = state.idle_stream.take();
@@ -313,7 +314,7 @@ impl Shared {
         applied
     }
 
-    /// Everything without an outcome gets `error` as its outcome; nothing is accepted any more.
+    /// Ends the publisher: everything without an outcome gets `error`; nothing is accepted any more.
     fn end(&self, error: RpcError) {
         let mut state = lock(&self.state);
         let state_ref = &mut *state;
@@ -336,7 +337,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Waits out the back-off, or less when the publisher is closed meanwhile.
+    /// Waits for the back-off, or less when the publisher is closed meanwhile.
     async fn pause(&self, pause: Duration) {
         let closing = poll_fn(|context| {
             let mut state = lock(&self.state);
@@ -354,7 +355,7 @@ fn closed() -> RpcError {
     RpcError::new(Code::Cancelled, "the publisher is closed; open another one")
 }
 
-/// The requests of one connection: the open, then whatever waits whenever the connection asks for more.
+/// The requests of one connection: the open, then waiting batches whenever the connection asks for more.
 struct Requests {
     shared: Arc<Shared>,
     connection: u64,
@@ -394,7 +395,7 @@ impl Stream for Requests {
     }
 }
 
-/// Owns the stream: connects, takes responses, connects again.
+/// Owns the stream: connects, takes responses, reconnects.
 async fn run(shared: Arc<Shared>) {
     let mut back_off = BackOff::default();
     loop {
@@ -423,7 +424,7 @@ async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// One connection, until it ends; why it did.
+/// Runs one connection; returns why it ended.
 async fn converse(shared: &Arc<Shared>, connection: u64, back_off: &mut BackOff) -> RpcError {
     let requests = Requests { shared: Arc::clone(shared), connection, is_opened: false };
     let mut responses = match shared.channel.stream(METHOD, requests).await {

@@ -1,5 +1,5 @@
-//! A set of numbers as sorted, disjoint, non-adjacent ranges. Numbers mostly come in order, so the normal case touches only
-//! the last range.
+//! A set of numbers as sorted, disjoint, non-adjacent ranges. Numbers mostly come in order, so the normal case touches
+//! only the last range.
 
 /// Both ends are included.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -20,7 +20,7 @@ impl RangeSet {
         self.ranges.clear();
     }
 
-    /// Adds `first` to `last`; gives how many of them are new.
+    /// Adds `first` to `last`; returns how many of them are new.
     pub(crate) fn insert(&mut self, first: u64, last: u64) -> u64 {
         match self.ranges.last_mut() {
             Some(end) if first > end.1 && first - end.1 == 1 => {
@@ -47,7 +47,7 @@ impl RangeSet {
         last - first + 1 - known
     }
 
-    /// What of `first` to `last` is not in the set.
+    /// The parts of `first` to `last` that are not in the set.
     pub(crate) fn missing(&self, first: u64, last: u64) -> Vec<(u64, u64)> {
         let mut missing = Vec::new();
         let mut next = first;

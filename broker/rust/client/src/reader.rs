@@ -1,8 +1,8 @@
-//! A read stream of one partition that connects again after a broken connection and goes on behind the last message that came.
-//! Responses wait here until they are taken, and each then gives its credit back.
+//! A read stream of one partition that reconnects and goes on after the last message that came. Responses wait here
+//! until they are taken, and each then returns its credit.
 //!
-//! What must stay true: no message comes twice and none is left out between the first and the last that came; the broker's
-//! credit and the responses that wait are never more than the credit asked for.
+//! Invariants: no message comes twice and none is left out between the first and the last that came; the broker's
+//! credit and the waiting responses never exceed the requested credit.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -30,14 +30,14 @@ use crate::wake::Wake;
 
 const METHOD: &str = "/penstock.v1.StreamService/Read";
 
-/// What is read, and how.
+/// Settings of a reader.
 #[derive(Debug, Clone)]
 pub struct ReaderSettings {
     pub vhost: String,
     pub partition: String,
     pub start: Start,
     pub end: Option<u64>,
-    /// Responses that may be under way or wait; at least one.
+    /// Responses that may be in transit or wait; at least one.
     pub credit: u32,
     pub group: String,
     pub single_active: bool,
@@ -60,27 +60,27 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    /// What a response brought, each.
+    /// The deliveries of each response.
     waiting: VecDeque<Deliveries>,
-    /// Where another connection begins, once the broker said where this one does.
+    /// Start of the next connection, once the broker sent the start of this one.
     next: Option<u64>,
-    /// Everything below came.
+    /// Everything below was received.
     behind: u64,
     credit_due: u32,
-    /// An offset to be stored, until it is sent.
+    /// An offset to store, until it is sent.
     stored: Option<u64>,
     is_active: bool,
     is_finished: bool,
-    /// The request stream, when it found nothing to send.
+    /// The request stream, when it has nothing to send.
     idle_stream: Option<Waker>,
     connection: u64,
     is_closing: bool,
     ended: Option<RpcError>,
 }
 
-/// Why a connection is over.
+/// Why a connection ended.
 enum End {
-    /// Everything up to the end came.
+    /// Everything up to the end was received.
     Finished,
     /// Another connection would end the same way.
     Final(RpcError),
@@ -88,8 +88,8 @@ enum End {
 }
 
 impl End {
-    /// The same for a reader that was at work before: the broker may not know yet that its last connection is broken, which
-    /// may hold its group's place or take up a limit. One that begins is told of a limit.
+    /// The same for a reader that was running: the broker may not know yet that its last connection is broken, which
+    /// may hold its group's place or count for a limit. A new reader gets the error of a limit.
     fn after_work(self, was_open: bool) -> End {
         match self {
             End::Passing(error) if !was_open && error.is_limit() => End::Final(error),
@@ -106,7 +106,7 @@ impl From<RpcError> for End {
 }
 
 impl Reader {
-    /// Begins to connect at once.
+    /// Starts to connect at once.
     pub fn new(channel: Arc<Channel>, settings: ReaderSettings) -> Result<Self, RpcError> {
         let settings = ReaderSettings { credit: settings.credit.max(1), ..settings };
         let state = State {
@@ -132,26 +132,26 @@ impl Reader {
         &self.shared.settings.partition
     }
 
-    /// Readable while there is something to take or to learn.
+    /// Readable while there are messages to take or the state has changed.
     #[must_use]
     pub fn wake_fd(&self) -> RawFd {
         self.shared.wake.raw()
     }
 
-    /// Whether it is its group's reader of the partition.
+    /// Whether it is its group's active reader of the partition.
     #[must_use]
     pub fn is_active(&self) -> bool {
         lock(&self.shared.state).is_active
     }
 
-    /// Whether it has brought everything up to its end, and all of it was taken.
+    /// Whether it has received everything up to its end, and all of it was taken.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         let state = lock(&self.shared.state);
         state.is_finished && state.waiting.is_empty()
     }
 
-    /// What has arrived, at most `count_max` messages; an error when nothing is left and the stream ended for good.
+    /// Returns arrived messages, at most `count_max`; an error when none is left and the stream ended for good.
     pub fn take(&self, count_max: usize) -> Result<Vec<Deliveries>, RpcError> {
         let mut state = lock(&self.shared.state);
         if state.waiting.is_empty()
@@ -180,14 +180,14 @@ impl Reader {
         Ok(taken)
     }
 
-    /// Everything up to here is done with. Only the last one is told, when the stream takes it.
+    /// Stores that everything up to here is processed. Only the last one is sent, when the stream takes it.
     pub fn store(&self, offset: u64) {
         let mut state = lock(&self.shared.state);
         state.stored = Some(offset);
         wake_stream(state);
     }
 
-    /// Ends the stream. Nothing waits for an offset that was stored in passing.
+    /// Ends the stream, without waiting for a stored offset.
     pub fn close(&self) {
         self.shared.begin_close();
         self.task.abort();
@@ -217,7 +217,7 @@ impl Shared {
         wake_stream(state);
     }
 
-    /// Takes over one response. `count_expected` is about how many deliveries it holds; gives how many it held.
+    /// Adds one response. `count_expected` is the approximate number of deliveries in it; returns the number.
     fn receive(&self, response: &Bytes, connection: u64, count_expected: usize) -> Result<usize, End> {
         let unreadable = |error: penstock_wire::WireError| RpcError::new(Code::Internal, error.to_string());
         match parse_read_response(response).map_err(unreadable)? {
@@ -275,7 +275,7 @@ impl Shared {
         wake_stream(state);
     }
 
-    /// Waits out the back-off, or less when the reader is closed meanwhile.
+    /// Waits for the back-off, or less when the reader is closed meanwhile.
     async fn pause(&self, pause: Duration) {
         let closing = poll_fn(|context| {
             let mut state = lock(&self.state);
@@ -297,7 +297,7 @@ struct Requests {
 }
 
 impl Requests {
-    /// What waits here counts against the credit already.
+    /// Waiting responses count against the credit already.
     fn open(&self, state: &mut State) -> Bytes {
         let settings = &self.shared.settings;
         let waiting = u32::try_from(state.waiting.len()).unwrap_or(u32::MAX);
@@ -351,7 +351,7 @@ impl Stream for Requests {
     }
 }
 
-/// Owns the stream: connects, reads, connects again.
+/// Owns the stream: connects, reads, reconnects.
 async fn run(shared: Arc<Shared>) {
     let mut back_off = BackOff::default();
     loop {
@@ -367,7 +367,7 @@ async fn run(shared: Arc<Shared>) {
             End::Final(error) => return shared.end(Some(error)),
             End::Passing(error) if !shared.settings.reconnect => return shared.end(Some(error)),
             End::Passing(_) => {
-                // Without a connection it is not its turn.
+                // Without a connection it is not active.
                 lock(&shared.state).is_active = !shared.settings.single_active;
                 shared.pause(back_off.next()).await;
             }
@@ -375,7 +375,7 @@ async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// One connection, until it ends; why it did.
+/// Runs one connection; returns why it ended.
 async fn converse(shared: &Arc<Shared>, connection: u64, back_off: &mut BackOff) -> End {
     let requests = Requests { shared: Arc::clone(shared), connection, is_opened: false };
     let mut responses = match shared.channel.stream(METHOD, requests).await {
@@ -392,7 +392,7 @@ async fn converse(shared: &Arc<Shared>, connection: u64, back_off: &mut BackOff)
                     Err(end) => return end,
                 }
             }
-            // The broker ends a stream quietly for one reason: its end was reached.
+            // The broker ends a stream without an error only at the requested end.
             Ok(None) if shared.settings.end.is_some() => return End::Finished,
             Ok(None) => return End::Passing(RpcError::new(Code::Unavailable, "the broker ended the read stream")),
             Err(status) => return RpcError::from(status).into(),

@@ -1,4 +1,4 @@
-//! The one tokio runtime of this crate: a single thread, started at the first use and kept until the process ends.
+//! The tokio runtime of this crate: a single thread, started at the first use and kept until the process ends.
 
 use std::sync::{Mutex, OnceLock};
 

@@ -1,4 +1,4 @@
-//! Settlements gathered until they are worth a request: sequences by outcome, as ranges. Pure: the time is handed in.
+//! Settlements collected until they are worth a request: sequences by outcome, as ranges. Pure: the time is passed in.
 
 use std::time::{Duration, Instant};
 
@@ -22,16 +22,16 @@ pub(crate) struct Settlements {
     count_sent: u64,
     last_sent: Option<Instant>,
     is_flushed: bool,
-    /// The stream looks again by itself, when the last request is `INTERVAL` old.
+    /// The stream checks again by itself, when the last request is `INTERVAL` old.
     is_timed: bool,
 }
 
-/// When the gathered settlements are to be sent.
+/// When the collected settlements are due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
     Never,
     Now,
-    /// Or there is nothing, but what is added until then need not wake the stream.
+    /// Or there is nothing, but settlements added until then need not wake the stream.
     At(Instant),
 }
 
@@ -42,13 +42,14 @@ impl Settlements {
         settlements
     }
 
-    /// At most `prefetch` messages are unsettled: a quarter of them is sent at once, so that the broker never runs out of
-    /// messages it may deliver, and a wider one costs fewer requests.
+    /// At most `prefetch` messages are unsettled: a quarter of them is sent at once, so that the broker never runs out
+    /// of messages it may deliver, and a larger prefetch costs fewer requests.
     pub(crate) fn expect(&mut self, prefetch: u32) {
         self.count_sent = u64::from(prefetch / 4).clamp(1, COUNT_SENT_MAX);
     }
 
-    /// Adds a range; whether the request stream should look again. An unknown outcome or a backward range adds nothing.
+    /// Adds a range; returns whether the request stream should check again. An unknown outcome or a backward range adds
+    /// nothing.
     #[inline]
     pub(crate) fn add(&mut self, first: u64, last: u64, outcome: u32) -> bool {
         let set = (outcome as usize).checked_sub(1).and_then(|index| self.gathered.get_mut(index));
@@ -59,7 +60,7 @@ impl Settlements {
         is_first || (before < self.count_sent && self.count >= self.count_sent)
     }
 
-    /// What is gathered goes with the next look, however little it is.
+    /// Makes everything due, however little it is.
     pub(crate) fn flush(&mut self) {
         self.is_flushed = true;
     }
@@ -75,7 +76,7 @@ impl Settlements {
         }
     }
 
-    /// The request for one outcome; called again until it gives nothing.
+    /// The request for one outcome; call it until it returns `None`.
     pub(crate) fn next_request(&mut self, now: Instant) -> Option<Bytes> {
         let (outcome, set) = (1u32..).zip(&mut self.gathered).find(|(_, set)| !set.is_empty())?;
         let mut request = Vec::with_capacity(16 + 24 * set.ranges().len());
@@ -89,7 +90,7 @@ impl Settlements {
         Some(request.into())
     }
 
-    /// The connection broke: the broker has given back what was not settled.
+    /// Clears after the connection broke: the broker has requeued unsettled messages.
     pub(crate) fn clear(&mut self) {
         *self = Self { count_sent: self.count_sent, ..Self::default() };
     }

@@ -1,5 +1,5 @@
-//! An eventfd that tells an event loop that there is something to take. It is written once when something comes to be there
-//! and read once when all of it was taken, so a busy stream costs no system call per message.
+//! An eventfd that wakes an event loop. It is written once when there is something to take and read once when all of it
+//! was taken, so a busy stream costs no system call per message.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
@@ -25,12 +25,12 @@ impl Wake {
         self.fd.as_raw_fd()
     }
 
-    /// Makes it readable. It cannot fail but by a counter that is readable already.
+    /// Makes it readable. It fails only when the counter is readable already.
     pub(crate) fn set(&self) {
         let _ = rustix::io::write(self.fd.as_fd(), &1u64.to_le_bytes());
     }
 
-    /// Makes it unreadable; nothing happens when it is.
+    /// Makes it unreadable; does nothing when it is.
     pub(crate) fn clear(&self) {
         let _ = rustix::io::read(self.fd.as_fd(), &mut [0u8; 8]);
     }

@@ -1,4 +1,4 @@
-//! The consumer and the load generator against a broker of a few lines.
+//! The consumer and the load generator against a minimal broker.
 #![allow(clippy::unwrap_used)]
 
 mod fake;
@@ -38,13 +38,13 @@ fn consumer(broker: &Broker, change: impl FnOnce(&mut ConsumerSettings)) -> Cons
     Consumer::new(broker.channel(), settings).unwrap()
 }
 
-/// What a test keeps of a delivery.
+/// A test's copy of a delivery.
 struct Taken {
     sequence: u64,
     connection: u64,
 }
 
-/// Takes until `count` deliveries are there, and looks at each.
+/// Takes until `count` deliveries are there, and passes each to `look`.
 fn take_with<T>(consumer: &Consumer, count: usize, mut look: impl FnMut(u64, &Delivery<'_>) -> T) -> Vec<T> {
     let mut taken = Vec::new();
     while taken.len() < count {
@@ -171,7 +171,7 @@ fn a_cancelled_consumer_tells_why() {
     assert_eq!(broker.seen(|seen| seen.opens.len()), 1);
 }
 
-/// Refusals that one's own last connection may be the cause of.
+/// Refusals that the client's own last connection may have caused.
 const OF_OWN_PAST: [(Code, &str); 2] = [(Code::FailedPrecondition, ""), (Code::ResourceExhausted, "LIMIT_REACHED")];
 
 #[test]
@@ -239,7 +239,7 @@ fn consumers_that_nobody_reads_do_not_keep_a_confirm_from_coming() {
     let consumers: Vec<_> =
         (0..CONSUMERS).map(|_| Consumer::new(Arc::clone(&channel), settings.clone()).unwrap()).collect();
     for consumer in &consumers {
-        // Something came; it stays where it is.
+        // A message arrived; it is not taken.
         assert!(consumer.wait(0, 10_000).is_ok_and(|taken| taken.is_empty()));
     }
     let publisher = Publisher::new(channel, publisher_settings()).unwrap();

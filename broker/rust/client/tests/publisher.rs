@@ -1,4 +1,4 @@
-//! The publisher and the channel against a broker of a few lines.
+//! The publisher and the channel against a minimal broker.
 #![allow(clippy::unwrap_used)]
 
 mod fake;
@@ -21,7 +21,7 @@ fn settings() -> PublisherSettings {
     }
 }
 
-/// A channel to an address where nobody listens.
+/// A channel to an address without a listener.
 fn unanswered() -> Arc<Channel> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let target = listener.local_addr().unwrap().to_string();

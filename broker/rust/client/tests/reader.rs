@@ -1,4 +1,4 @@
-//! Readers of a stream over the network, served by the broker's own listener: what a client sees of all that a stream does.
+//! Readers of a stream over the network, served by the broker's own listener.
 #![allow(clippy::unwrap_used)]
 
 mod listener;

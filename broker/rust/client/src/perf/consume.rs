@@ -1,5 +1,5 @@
-//! A consumer of the load generator: reads deliveries, acknowledges each response's as ranges, and tells latencies by the time
-//! that publishers wrote into the bodies. A stream's reader does the same but acknowledges nothing.
+//! A consumer of the load generator: reads deliveries, acknowledges each response's as ranges, and measures latencies
+//! by the time that publishers wrote into the bodies. A stream's reader does the same but acknowledges nothing.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,17 +22,17 @@ use crate::lock::lock;
 
 const ACK: u32 = 1;
 
-/// What the request stream and the reader of deliveries share.
+/// State shared by the request stream and the reader of deliveries.
 #[derive(Debug)]
 pub(super) struct Consuming {
     counters: Arc<Counters>,
     acks: Mutex<Acks>,
     ack_batch: u64,
     is_stream: bool,
-    /// The request stream, when there is nothing to acknowledge.
+    /// The request stream, when it has nothing to acknowledge.
     waker: AtomicWaker,
     is_closing: AtomicBool,
-    /// Told to a reader that it is over.
+    /// Notifies a reader of its end.
     closed: Notify,
 }
 
@@ -65,7 +65,7 @@ impl Consuming {
         }
     }
 
-    /// Acknowledges what is left and ends the stream.
+    /// Acknowledges the rest and ends the stream.
     pub(super) fn close(&self) {
         self.is_closing.store(true, Ordering::Release);
         self.waker.wake();
@@ -142,7 +142,7 @@ async fn converse(options: &Options, consuming: &Arc<Consuming>, index: usize) -
     let (method, open) = opening(options, &options.queue(index));
     let requests = Requests { consuming: Arc::clone(consuming), open: Some(open) };
     let mut responses = channel.stream(method, requests).await?;
-    // A reader has nothing to say, and a stream that it reads has no end.
+    // A reader sends nothing, and its stream has no end.
     while let Some(response) = until_closed(consuming, responses.message()).await? {
         if let Err(error) = consuming.apply(&response) {
             consuming.counters.error(error);
@@ -198,7 +198,7 @@ impl Stream for Requests {
             return Poll::Ready(Some(request));
         }
         this.consuming.waker.register(context.waker());
-        // What came in before the waker was there woke nobody.
+        // Messages that arrived before the waker was set woke no task.
         match this.consuming.next_request() {
             Some(request) => Poll::Ready(Some(request)),
             None if this.consuming.is_closing.load(Ordering::Acquire) => Poll::Ready(None),

@@ -66,7 +66,7 @@ pub(super) async fn run(options: Options) -> String {
     report.to_string()
 }
 
-/// Takes what an earlier run left in the queue, so that it does not stand before what is to be timed.
+/// Drains the messages of an earlier run, so that they do not delay the timed ones.
 async fn drain(options: &Options) {
     let counters = Arc::new(Counters::new());
     let consuming = Arc::new(consume::Consuming::new(Arc::clone(&counters), options.ack_batch, options.stream));

@@ -1,5 +1,5 @@
-//! A throughput run from beginning to end: starts publishers and consumers, stops them at the first of the limits, lets the
-//! consumers catch up, and reports.
+//! A throughput run: starts publishers and consumers, stops them at the first limit, lets the consumers catch up, and
+//! reports.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

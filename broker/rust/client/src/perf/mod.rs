@@ -1,10 +1,10 @@
-//! The load generator: native publishers and consumers, each on a connection of its own, on raw streams. Options come in as
-//! JSON and the report goes out as JSON, so that the command line can pass both through. Queues `perf-1`, `perf-2`, ... must
-//! exist; messages go to them by the default exchange.
+//! The load generator: native publishers and consumers, each on a connection of its own, on raw streams. Options and
+//! the report are JSON, so that the command line can pass both through. Queues `perf-1`, `perf-2`, ... must exist;
+//! messages go to them by the default exchange.
 //!
-//! Options: `target`, `authorization`, `vhost`, `size`, `batch`, `publishers`, `consumers`, `queues`, `in_flight`, `seconds`,
-//! `messages`, `until_empty`, `level` ("os", "disk" or nothing), `prefetch`, `ack_batch`, `rate` (for `latency`), `stream`
-//! (the queues are streams: what would consume reads from the first message on, and settles nothing), `tls`.
+//! Options: `target`, `authorization`, `vhost`, `size`, `batch`, `publishers`, `consumers`, `queues`, `in_flight`,
+//! `seconds`, `messages`, `until_empty`, `level` ("os", "disk" or empty), `prefetch`, `ack_batch`, `rate` (for
+//! `latency`), `stream` (the queues are streams: consumers read from the first message on, and settle nothing), `tls`.
 
 mod consume;
 mod latency;
@@ -72,7 +72,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Reads options; numbers that would mean nothing become the smallest that mean something.
+    /// Parses options; meaningless numbers become the smallest valid ones.
     fn parse(json: &str) -> Result<Self, String> {
         let mut options: Self =
             serde_json::from_str(json).map_err(|error| format!("the options cannot be read: {error}"))?;
@@ -112,7 +112,7 @@ impl Options {
     }
 }
 
-/// Publishes and consumes as fast as the broker lets it: JSON options in, JSON report out.
+/// Publishes and consumes as fast as possible: JSON options in, JSON report out.
 pub fn throughput(options: &str) -> String {
     let options = match Options::parse(options) {
         Ok(options) => options,

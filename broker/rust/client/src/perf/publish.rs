@@ -1,6 +1,6 @@
-//! A publisher of the load generator: a request stream that makes a batch whenever the connection asks for one and fewer than
-//! `in_flight` messages are without an outcome. A batch is a copy of a template with the time written into its bodies, in a
-//! buffer that is used again.
+//! A publisher of the load generator: a request stream that makes a batch whenever the connection asks for one and
+//! fewer than `in_flight` messages are without an outcome. A batch is a copy of a template with the time written into
+//! its bodies, in a reused buffer.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use super::{Options, PUBLISH};
 use crate::error::RpcError;
 use crate::lock::lock;
 
-/// What the request stream and the reader of responses share.
+/// State shared by the request stream and the reader of responses.
 #[derive(Debug)]
 pub(super) struct Publishing {
     counters: Arc<Counters>,
@@ -32,7 +32,7 @@ pub(super) struct Publishing {
 }
 
 impl Publishing {
-    /// Confirms are timed when nobody consumes.
+    /// Confirms are timed without consumers.
     pub(super) fn new(counters: Arc<Counters>, consumers: usize) -> Self {
         let sent = (consumers == 0).then(Mutex::default);
         Self { counters, resolved: AtomicU64::new(0), waker: AtomicWaker::new(), sent }
@@ -75,7 +75,7 @@ impl Publishing {
     }
 }
 
-/// Runs one publisher until it has sent what it should and everything has an outcome.
+/// Runs one publisher until its messages are sent and all have an outcome.
 pub(super) async fn run(options: Options, publishing: Arc<Publishing>, index: usize, quota: u64) {
     let counters = Arc::clone(&publishing.counters);
     if let Err(error) = converse(&options, publishing, index, quota).await {
@@ -127,7 +127,7 @@ struct Requests {
     size: usize,
     batch: u64,
     in_flight: u64,
-    /// How many messages are still to be sent.
+    /// How many messages are left to send.
     quota: u64,
     sent: u64,
     buffer: BytesMut,
@@ -137,7 +137,7 @@ impl Requests {
     fn new(options: &Options, publishing: Arc<Publishing>, index: usize, quota: u64) -> Self {
         let mut open = Vec::new();
         encode_publish_open(&mut open, &options.vhost, options.level_number().unwrap_or_default(), "");
-        // Each publisher begins with another queue.
+        // Each publisher starts with another queue.
         let queues: Vec<String> = (0..options.queues).map(|queue| options.queue(index + queue)).collect();
         let templates = queues.iter().map(|queue| Template::new(queue, options.size, options.batch)).collect();
         Self {
@@ -171,7 +171,7 @@ impl Requests {
             &last_template
         };
         if self.buffer.capacity() < template.bytes.len() {
-            // Takes the old allocation again, as the connection has copied what was in it.
+            // Reuses the old allocation, as the connection has copied its content.
             self.buffer.reserve(template.bytes.len().max(64 * 1024));
         }
         self.buffer.extend_from_slice(&template.bytes);
@@ -208,7 +208,7 @@ impl Stream for Requests {
         let count = this.batch.min(this.quota);
         if !this.has_room(count) {
             this.publishing.waker.register(context.waker());
-            // What came in before the waker was there woke nobody.
+            // Outcomes that arrived before the waker was set woke no task.
             if is_stopped(this) {
                 return Poll::Ready(None);
             }

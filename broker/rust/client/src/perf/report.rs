@@ -1,4 +1,4 @@
-//! What a run counts while it goes, and the JSON it ends with.
+//! Counters of a run, and its final JSON.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -52,12 +52,12 @@ impl Counters {
         self.started.elapsed().as_nanos() as u64
     }
 
-    /// A time to put into bodies: it means the same in every process of the machine.
+    /// A time to put into bodies, valid in every process of the machine.
     pub(super) fn stamp(&self) -> u64 {
         self.started_unix_ns + self.now_ns()
     }
 
-    /// `count` messages stamped `stamp` arrived just now; those of an earlier run do not count.
+    /// Counts `count` messages stamped `stamp` that arrived just now; those of an earlier run do not count.
     pub(super) fn arrived(&self, stamp: u64, count: u64) {
         if stamp >= self.started_unix_ns {
             self.record(self.stamp().saturating_sub(stamp), count);
@@ -105,7 +105,7 @@ impl Counters {
     }
 }
 
-/// Three digits are exact, which is more than such a figure is worth.
+/// Three digits are exact, which is more than needed.
 pub(super) fn histogram() -> Option<Histogram<u64>> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).ok()
 }
@@ -116,7 +116,7 @@ pub(super) fn percentiles(histogram: Option<&Histogram<u64>>) -> Value {
     json!({"p50": us(0.5), "p99": us(0.99), "p999": us(0.999)})
 }
 
-/// The report of a run that could not begin.
+/// The report of a run that could not start.
 pub(super) fn failed(error: String) -> String {
     json!({
         "published_per_s": 0.0, "confirmed_per_s": 0.0, "consumed_per_s": 0.0, "published": 0, "confirmed": 0,

@@ -1,4 +1,4 @@
-//! A broker of a few lines for the client's tests: it keeps what it was sent, and does on each stream what the test planned.
+//! A minimal broker for the client's tests: it keeps what it received, and does on each stream what the test planned.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::collections::VecDeque;
@@ -33,7 +33,8 @@ pub enum PublishPlan {
         received: u64,
         confirmed: (u64, u64),
     },
-    /// Ends with UNAVAILABLE once `received` messages are there; of those, this one is rejected, and none has an outcome else.
+    /// Ends with UNAVAILABLE once `received` messages are there; of those, this one is rejected, and no other has an
+    /// outcome.
     RejectAndBreak {
         received: u64,
         rejected: u64,
@@ -142,7 +143,7 @@ impl Broker {
         look(&self.shared.seen.lock().unwrap())
     }
 
-    /// Waits until what the broker has seen is as `is_done` wants it; fails after ten seconds.
+    /// Waits until `is_done` holds; fails after ten seconds.
     pub fn wait_until(&self, mut is_done: impl FnMut(&Seen) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(10);
         let mut seen = self.shared.seen.lock().unwrap();
@@ -192,7 +193,7 @@ impl UnaryService<Vec<u8>> for Echo {
     type Response = Vec<u8>;
     type Future = BoxFuture<Response<Vec<u8>>, Status>;
 
-    /// Gives the payload back; an empty one is refused, "wait" is never answered.
+    /// Returns the payload; an empty one is refused, "wait" is never answered.
     fn call(&mut self, request: Request<Vec<u8>>) -> Self::Future {
         Box::pin(async move {
             match request.into_inner() {

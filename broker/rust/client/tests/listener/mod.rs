@@ -1,5 +1,5 @@
-//! The broker's listener above a shard of its own. A thread takes its decisions: everybody may do everything, `s` is a stream
-//! and everything else a queue.
+//! The broker's listener above a shard of its own. A thread makes its decisions: every user may do everything, `s` is a
+//! stream and everything else a queue.
 #![allow(clippy::unwrap_used)]
 
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use penstock_wire::grpc::{ConsumeFrame, ReadFrame, parse_consume_request, parse_
 pub const STREAM: QueueId = QueueId(1);
 const QUEUE: QueueId = QueueId(2);
 const GRACE: Duration = Duration::from_secs(5);
-/// How often whoever waits looks again.
+/// Poll interval of waits.
 const LOOK: Duration = Duration::from_millis(2);
 
 pub struct Broker {
@@ -53,7 +53,7 @@ impl Broker {
         Broker { shard, engine, listener: Some(listener), address, _directory: directory }
     }
 
-    /// Ends every connection and listens again at the same place.
+    /// Ends every connection and listens again on the same address.
     pub fn restart(&mut self) {
         drop(self.listener.take());
         self.listener = Some(Listener::start(&self.engine, &self.address.to_string()));
@@ -134,7 +134,7 @@ fn decide(calls: &Calls, stopping: &AtomicBool) {
             let user = "guest".to_owned();
             let admitted = Answer::Admitted(Admitted { vhost: "/".to_owned(), queue_id, user, by_key: false });
             if let Some(reply) = call.reply {
-                // Whoever asked may be gone.
+                // The caller may be gone.
                 reply.send(Ok(admitted));
             }
         }
@@ -142,7 +142,7 @@ fn decide(calls: &Calls, stopping: &AtomicBool) {
     }
 }
 
-/// What a call wants to consume or read.
+/// The queue or stream of a call.
 fn name_in(call: &Call) -> String {
     match call.kind {
         Kind::Read => match parse_read_request(&call.payload) {
@@ -157,7 +157,7 @@ fn name_in(call: &Call) -> String {
     }
 }
 
-/// Lets the others go on: whoever asks looks again.
+/// Yields to other threads before another poll.
 pub fn look_again() {
     std::thread::sleep(LOOK);
 }
