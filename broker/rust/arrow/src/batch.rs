@@ -1,6 +1,6 @@
-//! A record batch under construction: one message after the other, only the columns that are wanted.
+//! A record batch under construction: one message after the other, only the requested columns.
 //!
-//! What must stay true: a batch's columns have one value a message each. What is absent or repeats costs next to nothing.
+//! Invariant: a batch's columns have one value per message each. Absent and repeated values cost almost nothing.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub struct MessageRow<'a> {
     pub properties: &'a [u8],
 }
 
-/// See the module.
+/// A batch builder; see the module.
 pub struct BatchBuilder {
     schema: SchemaRef,
     projection: Projection,
@@ -46,7 +46,7 @@ pub struct BatchBuilder {
     headers: Headers,
 }
 
-/// The projection as it is asked for with every row.
+/// The projection, in a form that is fast to check per row.
 #[derive(Clone, Copy)]
 struct Wanted {
     offset: bool,
@@ -60,7 +60,7 @@ struct Wanted {
 }
 
 impl BatchBuilder {
-    /// `rows_about` and `bytes_about` say how much room is made at once.
+    /// `rows_about` and `bytes_about` are the initial capacities.
     #[must_use]
     pub fn new(projection: &Projection, partition: &str, rows_about: usize, bytes_about: usize) -> BatchBuilder {
         let has = |column| projection.has(column);
@@ -98,7 +98,7 @@ impl BatchBuilder {
         self.row_count
     }
 
-    /// About what the rows so far take.
+    /// Approximate size of the rows so far.
     #[must_use]
     pub fn byte_count(&self) -> usize {
         self.byte_count
@@ -151,7 +151,7 @@ impl BatchBuilder {
     }
 
     /// # Errors
-    /// When the columns are no batch, which would be a bug or a message beyond what a batch can hold.
+    /// When the columns do not form a batch: a bug, or a message too large for a batch.
     pub fn finish(self) -> Result<RecordBatch, ArrowError> {
         let row_count = self.row_count;
         let (mut offsets, mut times) = (Some(self.offsets), Some(self.times));
@@ -189,7 +189,7 @@ fn repeated(name: &str, row_count: usize) -> Result<ArrayRef, ArrowError> {
     names.finish()
 }
 
-/// A column of names, of which most are the name before.
+/// A column of names, most of which repeat the one before.
 struct Names {
     values: Bytes,
     last: Option<Vec<u8>>,

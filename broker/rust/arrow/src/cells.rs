@@ -1,4 +1,4 @@
-//! The cells of a column that a client sent, whichever of Arrow's types for bytes, texts or whole numbers it has.
+//! The cells of a column that a client sent, of any of Arrow's types for bytes, texts or whole numbers.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
@@ -16,7 +16,7 @@ pub(crate) enum ByteCells<'a> {
     Text(&'a arrow_array::StringArray),
     LargeText(&'a arrow_array::LargeStringArray),
     TextView(&'a arrow_array::StringViewArray),
-    /// A column of nothing: what a table of Python's `None` becomes.
+    /// A column without values, as from Python's `None`.
     Null,
 }
 
@@ -42,7 +42,7 @@ impl<'a> ByteCells<'a> {
         })
     }
 
-    /// `row` lies below the column's length.
+    /// `row` is below the column's length.
     #[inline]
     pub fn get(self, row: usize) -> Option<&'a [u8]> {
         match self {
@@ -57,7 +57,7 @@ impl<'a> ByteCells<'a> {
     }
 }
 
-/// The whole number in a column's row; `row` lies below the column's length.
+/// The whole number in a column's row; `row` is below the column's length.
 pub(crate) fn whole_number(name: &str, column: &ArrayRef, row: usize) -> Result<Option<i64>, ArrowFault> {
     if column.data_type() == &DataType::Null || column.is_null(row) {
         return Ok(None);

@@ -1,6 +1,6 @@
-//! The columns that a stream has as Arrow, in their order, and the choice of some of them.
+//! The columns of a stream as Arrow, in order, and projections.
 //!
-//! What must stay true: names, types and order are a contract; Spark compares the types exactly.
+//! Invariant: names, types and order are a contract; Spark compares the types exactly.
 
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ pub(crate) fn entry_fields() -> Fields {
     Fields::from(vec![Field::new("key", DataType::Utf8, false), Field::new("value", DataType::Utf8, true)])
 }
 
-/// Which columns somebody wants, in the order of [`Column::ALL`] or their own.
+/// Requested columns, in the order of [`Column::ALL`] or their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Projection {
     columns: Vec<Column>,

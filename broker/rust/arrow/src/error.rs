@@ -1,4 +1,4 @@
-//! What can be wrong with columns and batches; all of it is the client's doing but `Arrow`, which may be either's.
+//! Errors of columns and batches, all caused by the client except `Arrow`, which may be either's.
 
 use arrow_schema::{ArrowError, DataType};
 

@@ -1,6 +1,6 @@
-//! The column `headers` under construction: a map from names to texts. A header that is no text is shown as JSON.
+//! The column `headers` under construction: a map from names to texts. A header that is not text is converted to JSON.
 //!
-//! What must stay true: no row has a name twice, because those who read maps rely on it; the first one counts.
+//! Invariant: no row has a name twice, because readers of maps rely on it; the first one counts.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl Headers {
         Headers { ends: vec![0], names: Bytes::new(0, 0), values: Bytes::new(0, 0), validity: Validity::new() }
     }
 
-    /// Adds a row's header table; what cannot be read of it is left out.
+    /// Adds a row's header table; unreadable entries are left out.
     pub fn put(&mut self, row: usize, table: &[u8]) {
         self.fill(row);
         let mut seen = HashSet::new();
@@ -52,7 +52,7 @@ impl Headers {
         self.validity.set(at);
     }
 
-    /// Rows without headers, up to a row.
+    /// Adds empty rows, up to a row.
     fn fill(&mut self, row_count: usize) {
         let count = i32::try_from(self.names.row_count()).unwrap_or(i32::MAX);
         // A row that was filled before keeps its end.

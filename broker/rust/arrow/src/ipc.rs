@@ -1,6 +1,6 @@
 //! Arrow's IPC messages, one at a time, as Flight carries them: a header (a flatbuffer) and a body.
 //!
-//! What must stay true: a batch's body is made of the batch's own buffers, not copied.
+//! Invariant: a batch's body consists of the batch's own buffers, not copies.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use bytes::Bytes;
 use crate::error::ArrowFault;
 use crate::layout;
 
-/// What a message of a stream begins with.
+/// The first bytes of a message in a stream.
 const CONTINUATION: [u8; 4] = [0xff; 4];
 
 /// One message; the body's parts follow each other without a gap.
@@ -40,13 +40,13 @@ impl Encoder {
     pub fn new(schema: &SchemaRef) -> Result<Encoder, ArrowError> {
         let options = IpcWriteOptions::default();
         let mut encoder = StreamEncoder::try_new_with_options(schema, options)?;
-        // The first batch brings the schema's message with it; an empty one is thrown away.
+        // The first batch comes with the schema's message; an empty one is discarded.
         let mut parts: VecDeque<Buffer> = encoder.encode(&RecordBatch::new_empty(Arc::clone(schema)))?.into();
         let header = take_header(&mut parts)?;
         Ok(Encoder { encoder, schema: Some(IpcMessage { header, ..IpcMessage::default() }) })
     }
 
-    /// A schema as it stands before a stream: a mark, its header's length, and the header.
+    /// A schema as it precedes a stream: a marker, its header's length, and the header.
     ///
     /// # Errors
     /// When the schema cannot be encoded.
@@ -93,7 +93,7 @@ fn join_small(parts: VecDeque<Buffer>) -> Vec<Bytes> {
     joined
 }
 
-/// In a stream a message's header stands behind a mark and its length, in four bytes each.
+/// In a stream a message's header comes after a marker and its length, in four bytes each.
 fn take_header(parts: &mut VecDeque<Buffer>) -> Result<Bytes, ArrowError> {
     let malformed = || ArrowError::IpcError("an encoded message has no header".to_owned());
     let prefix = parts.pop_front().ok_or_else(malformed)?;
@@ -113,10 +113,10 @@ pub struct PutDecoder {
 }
 
 impl PutDecoder {
-    /// A batch, or `None` for the schema's message. Decoding checks everything that is read, on the caller's thread.
+    /// A batch, or `None` for the schema's message. Decoding checks all input, on the caller's thread.
     ///
     /// # Errors
-    /// `Malformed`, or what is wrong with the batch.
+    /// `Malformed`, or an error of the batch.
     pub fn read(&mut self, header: &Bytes, body: Bytes) -> Result<Option<RecordBatch>, ArrowFault> {
         let message =
             arrow_ipc::root_as_message(header).map_err(|_| ArrowFault::Malformed("its header is no flatbuffer"))?;

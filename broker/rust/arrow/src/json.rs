@@ -1,4 +1,4 @@
-//! AMQP values as JSON text. Bytes become base64, times seconds, and a number that JSON has not (NaN, infinity) null.
+//! AMQP values as JSON text. Bytes become base64, times seconds, and a number that JSON lacks (NaN, infinity) null.
 
 use std::io::Write;
 
@@ -6,7 +6,7 @@ use penstock_wire::amqp::table::ValueRef;
 
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// The table's reader bounds the depth of the recursion; what cannot be read of a table or an array is left out.
+/// The table's reader bounds the depth of the recursion; unreadable parts of a table or an array are left out.
 pub(crate) fn write_json(value: ValueRef<'_>, out: &mut Vec<u8>) {
     match value {
         ValueRef::Bool(value) => put(out, value),

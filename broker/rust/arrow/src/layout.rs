@@ -1,7 +1,7 @@
-//! Whether a batch that a client sent fits its schema and its body, before Arrow's code reads it.
+//! Checks that a client's batch matches its schema and its body, before Arrow's code reads it.
 //!
-//! What must stay true: whatever passes here does not stop Arrow's code, which takes it for granted that places lie within the
-//! body, that rows are counted right, that buffers hold whole values, and some of whose types check nothing at all.
+//! Invariant: a batch that passes does not crash Arrow's code, which assumes that places are within the body, that row
+//! counts are right and that buffers hold whole values, and which checks nothing at all for some types.
 
 use std::collections::VecDeque;
 
@@ -9,13 +9,13 @@ use arrow_schema::{DataType, Field, Schema};
 
 use crate::error::ArrowFault;
 
-/// More rows than any batch of our callers can hold.
+/// More rows than any batch of our callers can have.
 const ROWS_MAX: i64 = 1 << 31;
-/// A view of bytes: a length, then the bytes themselves or where they lie.
+/// A view of bytes: a length, then the bytes themselves or their place.
 const VIEW_BYTES: usize = 16;
 
 /// # Errors
-/// `ColumnType`: a column is of a type that nothing published is made of.
+/// `ColumnType`: a column has a type that is not published.
 pub(crate) fn check_types(schema: &Schema) -> Result<(), ArrowFault> {
     schema.fields().iter().try_for_each(|field| check_type(field))
 }
@@ -65,7 +65,7 @@ fn length_within(buffer: &arrow_ipc::Buffer, body_bytes: usize) -> Option<usize>
     offset.checked_add(length).filter(|end| *end <= body_bytes).map(|_| length)
 }
 
-/// The buffers of a batch that no field has taken yet.
+/// The buffers of a batch that no field has used yet.
 struct Buffers {
     lengths: std::vec::IntoIter<usize>,
     view_buffers: VecDeque<i64>,

@@ -1,8 +1,8 @@
-//! Messages as Arrow: record batches built column by column from what a stream's records hold, their IPC form, and rows read
-//! back from batches to be published.
+//! Messages as Arrow: record batches built column by column from a stream's records, their IPC form, and rows read back
+//! from batches to publish.
 //!
-//! What must stay true: every buffer is built once and goes to the socket as it is, and bytes from outside are checked before
-//! they are used. It knows no socket, no segment and no clock.
+//! Invariants: every buffer is built once and goes to the socket unchanged, and untrusted bytes are checked before use.
+//! This crate knows no socket, no segment and no clock.
 #![forbid(unsafe_code)]
 #![deny(clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 

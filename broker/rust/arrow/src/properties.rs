@@ -10,7 +10,7 @@ use penstock_wire::amqp::view::PropertiesView;
 use crate::columns::{UTC, property_fields};
 use crate::text::{Optional, Validity};
 
-/// What AMQP takes for a block that says nothing of it.
+/// AMQP's default for a block without a delivery mode.
 const TRANSIENT: u8 = 1;
 
 pub(crate) struct Properties {
@@ -69,7 +69,7 @@ impl Properties {
         if let Some(priority) = view.priority {
             self.priority.put(row, i32::from(priority));
         }
-        // A time beyond the year 292277 has no place in the column.
+        // A time beyond the year 292277 does not fit the column.
         let micros = view.timestamp.and_then(|seconds| i64::try_from(seconds).ok()?.checked_mul(1_000_000));
         if let Some(micros) = micros {
             self.timestamp.put(row, micros);

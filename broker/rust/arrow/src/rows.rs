@@ -1,7 +1,7 @@
-//! The rows of a batch that a client sent, as messages to publish. A row's properties become the serialised
+//! The rows of a client's batch, as messages to publish. A row's properties become the serialised
 //! `penstock.v1.Properties` that a publisher would have sent.
 //!
-//! What must stay true: a column that would be lost is refused, not left out.
+//! Invariant: a column that would be lost is refused, not left out.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -38,7 +38,7 @@ pub struct PutRow<'a> {
     pub routing_key: Option<&'a [u8]>,
 }
 
-/// A batch, its columns found.
+/// A batch with its columns located.
 pub struct PutRows<'a> {
     row_count: usize,
     body: ByteCells<'a>,
@@ -86,7 +86,7 @@ impl<'a> PutRows<'a> {
         self.row_count
     }
 
-    /// The struct as it is read; a property of a null struct is null by itself in what Arrow libraries write.
+    /// Reads the struct; a property of a null struct is itself null in the output of Arrow libraries.
     fn take_properties(&mut self, column: &'a ArrayRef) -> Result<(), ArrowFault> {
         let DataType::Struct(fields) = column.data_type() else {
             return Err(wrong_type("properties", column, "a struct of properties"));
@@ -108,7 +108,7 @@ impl<'a> PutRows<'a> {
         Ok(())
     }
 
-    /// `row` lies below the row count.
+    /// `row` is below the row count.
     ///
     /// # Errors
     /// `NullBody`.
@@ -182,7 +182,7 @@ fn headers_in(column: &ArrayRef) -> Result<Option<&MapArray>, ArrowFault> {
     }
 }
 
-/// Of a time column its seconds; whole numbers are seconds already.
+/// The seconds of a time column; whole numbers are seconds already.
 fn seconds_in(column: &ArrayRef, row: usize) -> Result<Option<i64>, ArrowFault> {
     let DataType::Timestamp(unit, _) = column.data_type() else { return whole_number("timestamp", column, row) };
     if column.is_null(row) {
@@ -196,7 +196,7 @@ fn seconds_in(column: &ArrayRef, row: usize) -> Result<Option<i64>, ArrowFault> 
     }))
 }
 
-/// Written also when it is zero, because its presence means something.
+/// Writes zero too, because its presence matters.
 fn put_number(out: &mut Vec<u8>, field: u32, value: u64) {
     put_varint(out, u64::from(field << 3));
     put_varint(out, value);

@@ -1,4 +1,4 @@
-//! Columns of variable length under construction. What is absent costs nothing until the column is finished: offsets and
+//! Columns of variable length under construction. Absent values cost nothing until the column is finished: offsets and
 //! validity are filled up to the next value.
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl Bytes {
         self.close();
     }
 
-    /// Text that is not UTF-8 is shown with replacement characters.
+    /// Invalid UTF-8 gets replacement characters.
     #[inline]
     pub fn push_text(&mut self, value: &[u8]) {
         match std::str::from_utf8(value) {
@@ -41,7 +41,7 @@ impl Bytes {
         self.close();
     }
 
-    /// The value of the row before, which lies in the buffer already; for names that repeat.
+    /// Repeats the value of the row before, which is in the buffer already; for names.
     #[inline]
     pub fn push_again(&mut self) {
         let to = self.bytes.len();
@@ -50,13 +50,13 @@ impl Bytes {
         self.close();
     }
 
-    /// Empty values up to a row.
+    /// Adds empty values up to a row.
     pub fn fill(&mut self, row_count: usize) {
         let end = self.ends.last().copied().unwrap_or_default();
         self.ends.resize(row_count + 1, end);
     }
 
-    /// What is written here belongs to the next value that is closed.
+    /// Writer of the next value, which `close` ends.
     pub fn writer(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }

@@ -1,4 +1,4 @@
-//! Batches against the rows they were built of, through Arrow's IPC form and back; and bytes that are none.
+//! Batches against their source rows, through Arrow's IPC form and back; and malformed bytes.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::sync::Arc;
@@ -235,7 +235,7 @@ fn a_buffer_that_ends_in_the_middle_of_a_value_is_refused() {
 
     let mut read_cut = |buffer| decoder.read(&cut_by_one(&message.header, buffer), body_of(&message));
 
-    // The bits of which rows are null, offsets and bytes of a text; bits and values of a number.
+    // Null bits, offsets and bytes of a text; bits and values of a number.
     let (offsets, values) = (1, 4);
     for buffer in [offsets, values] {
         assert!(read_cut(buffer).unwrap_err().to_string().contains("in the middle of a value"));
@@ -243,7 +243,7 @@ fn a_buffer_that_ends_in_the_middle_of_a_value_is_refused() {
     assert!(read_cut(2).is_err(), "a text's bytes are fewer than its offsets say");
 }
 
-/// A batch's header, of whose buffers one is a byte shorter.
+/// A batch's header with one buffer a byte too short.
 fn cut_by_one(header: &Bytes, buffer: usize) -> Bytes {
     let batch = arrow_ipc::root_as_message(header).unwrap().header_as_record_batch().unwrap();
     let place = *batch.buffers().unwrap().get(buffer);
