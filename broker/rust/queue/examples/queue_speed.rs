@@ -1,6 +1,6 @@
-//! How long the queue machine and the routing tables take: `cargo run --release -p penstock-queue --example queue_speed`.
+//! Speed of the queue machine and the routing tables: `cargo run --release -p penstock-queue --example queue_speed`.
 //!
-//! Each figure is the minimum, median and maximum of a few runs, in nanoseconds. It knows no log and no socket.
+//! Each figure is the minimum, median and maximum of a few runs, in nanoseconds. It uses no log and no socket.
 
 use std::error::Error;
 use std::fmt::Write as _;

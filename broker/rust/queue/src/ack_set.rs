@@ -1,13 +1,14 @@
-//! Which messages of a queue are settled: all below a number, and ranges above it.
+//! The settled messages of a queue: all below a sequence, and ranges above it.
 //!
-//! Everything below a queue's cursor is settled, unsettled or returned, so there are never more ranges here than messages
-//! outstanding plus one: memory follows what is in flight, not what passed. Numbers that were skipped count as settled.
+//! Everything below a queue's cursor is settled, unsettled or returned, so there are never more ranges here than
+//! messages outstanding plus one: memory depends on messages in flight, not on past ones. Skipped sequences count as
+//! settled.
 
 use std::collections::BTreeMap;
 
 use crate::ids::{Sequence, SequenceRange};
 
-/// Invariant: ranges are disjoint, do not touch, and lie above `below`.
+/// Invariant: ranges are disjoint, do not touch, and are above `below`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AckSet {
     below: u64,
@@ -21,13 +22,13 @@ impl Default for AckSet {
 }
 
 impl AckSet {
-    /// Nothing but what lies below `below` is settled.
+    /// A set with only the sequences below `below` settled.
     #[must_use]
     pub fn starting_at(below: Sequence) -> Self {
         AckSet { below: below.0, ranges: BTreeMap::new() }
     }
 
-    /// The smallest number that is not settled.
+    /// The smallest unsettled sequence.
     #[must_use]
     pub fn below(&self) -> Sequence {
         Sequence(self.below)
@@ -43,14 +44,14 @@ impl AckSet {
         sequence.0 < self.below || self.range_around(sequence.0).is_some()
     }
 
-    /// The smallest number at or above `from` that is not settled.
+    /// The smallest unsettled sequence at or above `from`.
     #[must_use]
     pub fn next_unsettled(&self, from: Sequence) -> Sequence {
         let from = from.0.max(self.below);
         Sequence(self.range_around(from).map_or(from, |(_, last)| last.saturating_add(1)))
     }
 
-    /// The first settled number at or above `from`, if any lies above [`AckSet::below`].
+    /// The first settled sequence at or above `from`, if any is above [`AckSet::below`].
     #[must_use]
     pub fn next_settled(&self, from: Sequence) -> Option<Sequence> {
         if from.0 < self.below || self.range_around(from.0).is_some() {
@@ -59,16 +60,16 @@ impl AckSet {
         self.ranges.range(from.0..).next().map(|(&first, _)| Sequence(first))
     }
 
-    /// The largest number below `end` that is not settled.
+    /// The largest unsettled sequence below `end`.
     #[must_use]
     pub fn last_unsettled(&self, end: Sequence) -> Option<Sequence> {
         let last = end.0.checked_sub(1)?;
-        // Ranges do not touch, so that the number before one is free.
+        // Ranges do not touch, so the sequence before one is unsettled.
         let last = self.range_around(last).map_or(Some(last), |(first, _)| first.checked_sub(1))?;
         (last >= self.below).then_some(Sequence(last))
     }
 
-    /// Settles a range; numbers that are settled already are passed over, and a range the wrong way round holds nothing.
+    /// Settles a range; sequences that are settled already are skipped, and a backward range is empty.
     pub fn insert(&mut self, range: SequenceRange) {
         let (mut first, mut last) = (range.first.0, range.last.0);
         if last < first || last < self.below {
@@ -90,7 +91,7 @@ impl AckSet {
         self.ranges.insert(first, last);
     }
 
-    /// Takes a number out of the settled ones.
+    /// Removes a sequence from the settled ones.
     pub fn remove(&mut self, sequence: Sequence) {
         let number = sequence.0;
         if number < self.below {

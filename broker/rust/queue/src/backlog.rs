@@ -1,7 +1,7 @@
-//! The ready messages of a queue, without memory for each: a cursor, and what came back to below it.
+//! The ready messages of a queue, without memory for each: a cursor, and the messages returned below it.
 //!
-//! What lies from the cursor up to the next number and is not settled was never taken since the queue was made or recovered.
-//! Only returned messages are kept one by one. It does not know who takes.
+//! Unsettled sequences from the cursor up to the next one were never taken since the queue was made or recovered. Only
+//! returned messages are kept one by one. This module does not know the consumers.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,31 +12,32 @@ use crate::machine::Settled;
 use crate::subscription::Held;
 
 /// Invariants:
-/// * returned messages lie below the cursor, the cursor at or below `next`, delivery counts known beforehand above the cursor;
-/// * `count` is the number of returned messages and of unsettled numbers from the cursor up to `next`;
-/// * no number from the cursor up to `clear_until` is settled.
+/// * returned messages are below the cursor, the cursor at or below `next`, delivery counts known beforehand above the
+///   cursor;
+/// * `count` is the number of returned messages and of unsettled sequences from the cursor up to `next`;
+/// * no sequence from the cursor up to `clear_until` is settled.
 #[derive(Debug)]
 pub(crate) struct Backlog {
     next: Sequence,
     cursor: Sequence,
-    /// The first settled number at or above the cursor; the largest number when there is none.
+    /// The first settled sequence at or above the cursor; the largest sequence when there is none.
     clear_until: Sequence,
     settled: AckSet,
     returned: BTreeMap<Sequence, Held>,
     /// Delivery counts from before a start, of messages at or above the cursor.
     counts_ahead: BTreeMap<Sequence, u32>,
-    /// Messages below this number may have been with a consumer before the start.
+    /// Messages below this sequence may have been with a consumer before the start.
     perhaps_delivered_below: Sequence,
-    /// Messages below this number whose size is not known are no part of `bytes`: a purge has swept it out.
+    /// Messages below this sequence with an unknown size are not in `bytes`: a purge has removed them.
     counted_from: Sequence,
     count: u64,
-    /// Of ready messages, and of taken ones whose size was not told yet.
+    /// Bytes of ready messages, and of taken ones with a size not reported yet.
     bytes: u64,
 }
 
 impl Backlog {
     pub(crate) fn new(next: Sequence, settled: AckSet, bytes: u64, delivery_counts: BTreeMap<Sequence, u32>) -> Self {
-        // A number that is settled was given, whatever the rest of a checkpoint says.
+        // A settled sequence was assigned, whatever the rest of a checkpoint says.
         let next = next.max(settled.ranges().last().map_or(settled.below(), |range| range.last.next()));
         let cursor = settled.below();
         let mut counts_ahead = delivery_counts;
@@ -70,7 +71,7 @@ impl Backlog {
         self.bytes
     }
 
-    /// The first number that was never handed out.
+    /// The first sequence that was never taken.
     pub(crate) fn cursor(&self) -> Sequence {
         self.cursor
     }
@@ -79,7 +80,7 @@ impl Backlog {
         self.perhaps_delivered_below
     }
 
-    /// What is there now and has a lower number may have been with a consumer before the start.
+    /// Existing messages with a lower sequence may have been with a consumer before the start.
     pub(crate) fn set_perhaps_delivered_below(&mut self, below: Sequence) {
         self.perhaps_delivered_below = below.min(self.next);
     }
@@ -97,7 +98,7 @@ impl Backlog {
         sequence
     }
 
-    /// Hands out the lowest returned message. All of them lie below the fresh ones.
+    /// Takes the lowest returned message. All of them are below the fresh ones.
     pub(crate) fn take_returned(&mut self) -> Option<Held> {
         let (_, message) = self.returned.pop_first()?;
         self.bytes = self.bytes.saturating_sub(u64::from(message.bytes().unwrap_or(0)));
@@ -105,7 +106,7 @@ impl Backlog {
         Some(message)
     }
 
-    /// Hands out the lowest run of messages that were never taken, at most `wanted`, with the delivery count of all of them.
+    /// Takes the lowest run of messages that were never taken, at most `wanted`, with their common delivery count.
     pub(crate) fn take_fresh(&mut self, wanted: u64) -> Option<(Range<u64>, u32)> {
         if self.cursor >= self.next || wanted == 0 {
             return None;
@@ -124,7 +125,7 @@ impl Backlog {
         Some((first.0..end.0, delivery_count.unwrap_or(0)))
     }
 
-    /// Hands out exactly the ready messages of a range. What was never taken and lies before them is kept one by one from
+    /// Takes exactly the ready messages of a range. Messages before them that were never taken are kept one by one from
     /// now on.
     pub(crate) fn take_range(&mut self, range: SequenceRange, out: &mut Vec<Held>) {
         if range.last < range.first {
@@ -151,12 +152,12 @@ impl Backlog {
         }
     }
 
-    /// Puts a message that was taken back to its place, with a delivery more when it went out.
+    /// Returns a taken message to its place, with one more delivery counted when it was sent.
     pub(crate) fn give_back(&mut self, message: Held) {
         self.place(message.returned());
     }
 
-    /// Puts a message back to its place as if nobody had taken it.
+    /// Returns a message to its place as if it had not been taken.
     pub(crate) fn put_back(&mut self, message: Held) {
         self.place(message.untouched());
     }
@@ -167,21 +168,21 @@ impl Backlog {
         self.returned.insert(message.sequence, message);
     }
 
-    /// Takes the bytes of a message out that was taken before its size was known.
+    /// Subtracts the bytes of a message that was taken before its size was known.
     pub(crate) fn sized(&mut self, sequence: Sequence, bytes: u32) {
         if sequence >= self.counted_from {
             self.bytes = self.bytes.saturating_sub(u64::from(bytes));
         }
     }
 
-    /// Settles messages that were taken.
+    /// Settles taken messages.
     pub(crate) fn settle(&mut self, ranges: &[SequenceRange]) {
         for &range in ranges {
             self.settled.insert(range);
         }
     }
 
-    /// Messages that are kept one by one.
+    /// The number of messages that are kept one by one.
     pub(crate) fn returned_count(&self) -> usize {
         self.returned.len()
     }
@@ -199,7 +200,7 @@ impl Backlog {
         purged
     }
 
-    /// Settles everything that is ready.
+    /// Settles all ready messages.
     pub(crate) fn purge(&mut self) -> Settled {
         let mut purged = Settled { count: self.count, bytes: self.bytes, ranges: Vec::new() };
         for &sequence in self.returned.keys() {
@@ -219,7 +220,7 @@ impl Backlog {
         purged
     }
 
-    /// Settles those messages of a range that were never taken, whose bodies have `bytes` bytes in all.
+    /// Settles the messages of a range that were never taken, whose bodies have `bytes` bytes in all.
     pub(crate) fn settle_fresh(&mut self, range: SequenceRange, bytes: u64) -> Settled {
         let mut settled = Settled { count: 0, bytes, ranges: Vec::new() };
         for run in self.fresh_from(range.first.max(self.cursor)) {
@@ -229,7 +230,7 @@ impl Backlog {
         }
         self.settle(&settled.ranges);
         self.counts_ahead.retain(|&sequence, _| sequence < range.first || sequence > range.last);
-        // What is settled now may lie in what was known to be clear.
+        // The newly settled range may be in the part known to be clear.
         self.clear_until = self.cursor;
         self.pass_settled();
         self.count -= settled.count;
@@ -237,15 +238,16 @@ impl Backlog {
         settled
     }
 
-    /// With nothing ready and no size to be told, what bytes are left belong to messages whose size was never told.
+    /// With nothing ready and no size outstanding, the remaining bytes belong to messages whose size was never
+    /// reported.
     pub(crate) fn forget_lost_bytes(&mut self) {
         if self.count == 0 {
             self.bytes = 0;
         }
     }
 
-    /// Moves the cursor over settled numbers. They are looked up only where the last look said that some begin: while a queue
-    /// runs, nothing at or above the cursor is settled but by a purge.
+    /// Moves the cursor over settled sequences. They are looked up only where the last look-up said that some begin: in
+    /// a running queue, only a purge settles at or above the cursor.
     fn pass_settled(&mut self) {
         if self.cursor < self.clear_until {
             return;
@@ -259,7 +261,7 @@ impl Backlog {
         self.fresh_from(self.cursor)
     }
 
-    /// The same from a number at or above the cursor on.
+    /// The same from a sequence at or above the cursor on.
     fn fresh_from(&self, mut from: Sequence) -> impl Iterator<Item = SequenceRange> + '_ {
         std::iter::from_fn(move || {
             let first = self.settled.next_unsettled(from);
@@ -299,7 +301,7 @@ impl Backlog {
     }
 }
 
-/// Adds a run to ascending runs, into the last one where it continues it.
+/// Appends a run to ascending runs, joined with the last one where it continues it.
 pub(crate) fn extend(ranges: &mut Vec<SequenceRange>, range: SequenceRange) {
     match ranges.last_mut() {
         Some(run) if run.last.next() == range.first => run.last = range.last,

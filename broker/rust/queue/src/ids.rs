@@ -1,18 +1,18 @@
-//! The numbers of queues and messages, as types that cannot be mistaken for each other.
+//! The numbers of queues and messages, as types that cannot be confused.
 
-/// A queue's number: given once by its declaration and never used again.
+/// A queue's number: assigned once by its declaration and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId(pub u32);
 
-/// A message's number in its queue. The first is 1; a number never names another message.
+/// A message's sequence in its queue. The first is 1; a sequence never names another message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sequence(pub u64);
 
 impl Sequence {
-    /// The number that the first message of a queue gets.
+    /// The sequence of the first message of a queue.
     pub const FIRST: Sequence = Sequence(1);
 
-    /// The number after this one.
+    /// The sequence after this one.
     #[must_use]
     pub fn next(self) -> Sequence {
         Sequence(self.0.saturating_add(1))
@@ -27,16 +27,16 @@ pub struct SequenceRange {
 }
 
 impl SequenceRange {
-    /// Every number that there is.
+    /// All sequences.
     pub const ALL: SequenceRange = SequenceRange { first: Sequence(0), last: Sequence(u64::MAX) };
 
-    /// `None` when `last` lies below `first`.
+    /// `None` when `last` is below `first`.
     #[must_use]
     pub fn new(first: Sequence, last: Sequence) -> Option<SequenceRange> {
         (first <= last).then_some(SequenceRange { first, last })
     }
 
-    /// How many numbers it holds; none when it was put together the wrong way round.
+    /// How many sequences it has; 0 when it is backward.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.last.0.checked_sub(self.first.0).map_or(0, |distance| distance.saturating_add(1))

@@ -1,8 +1,8 @@
-//! The queue machine: which message is ready, who holds which one, and whose turn it is.
+//! The queue machine: which messages are ready, which subscription holds which, and whose turn it is.
 //!
-//! A ready message costs no memory; only what is with a consumer, or came back from one, is kept one by one. The machine knows
-//! neither bodies nor the log nor the time: sizes are told to it once the bytes were read. Every call costs what it touches,
-//! however many subscriptions there are.
+//! A ready message costs no memory; only messages with a consumer, or returned ones, are kept one by one. The machine
+//! knows neither bodies nor the log nor the time: sizes are reported to it once the bytes were read. The cost of a call
+//! depends on the messages it touches, however many subscriptions there are.
 
 mod leased;
 mod settling;
@@ -29,17 +29,17 @@ pub enum QueueError {
     AlreadyConsumed { count: usize },
 }
 
-/// A message given to a subscription.
+/// A message taken by a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
     pub sequence: Sequence,
-    /// How often it went out and came back.
+    /// How often it was delivered and returned.
     pub delivery_count: u32,
-    /// It went out before, or may have before the last start.
+    /// It was delivered before, or may have been before the last start.
     pub redelivered: bool,
 }
 
-/// What becomes of messages that a consumer settles.
+/// Outcome of messages that a consumer settles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Settle {
     Ack,
@@ -47,8 +47,8 @@ pub enum Settle {
     Requeue,
 }
 
-/// What was settled, as runs for one settle record; `bytes` counts those whose size is known. Of what was requeued the runs name
-/// only what went out: that is delivered once more, and the rest as if nobody had had it.
+/// Settled messages, as runs for one settle record; `bytes` counts those with a known size. Of requeued messages the
+/// runs name only sent ones: they count one delivery more, the rest count as never taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
     pub count: u64,
@@ -69,17 +69,17 @@ impl Settled {
 /// One queue.
 ///
 /// Invariants:
-/// * every number below the cursor is settled, held by exactly one subscription, or returned; every number from the cursor up
-///   to `next` is settled or ready;
-/// * the counts and bytes of unsettled messages are those of what the subscriptions hold;
-/// * a subscription takes part in the ring exactly when it waits and has credit: who is busy, or does not read, is not woken;
-/// * with nothing ready and no size to be told, no ready bytes are left.
+/// * every sequence below the cursor is settled, held by exactly one subscription, or returned; every sequence from the
+///   cursor up to `next` is settled or ready;
+/// * the counts and bytes of unsettled messages are those that the subscriptions hold;
+/// * a subscription is in the ring exactly when it waits and has credit: a busy or blocked one is not woken;
+/// * with nothing ready and no size outstanding, no ready bytes are left.
 #[derive(Debug)]
 pub struct Queue {
     backlog: Backlog,
     unsettled_count: u64,
     unsettled_bytes: u64,
-    /// Messages taken, and perhaps settled since, whose size is still to be told.
+    /// Messages taken, and perhaps settled since, with their size outstanding.
     unsized_count: u64,
     slots: Slots,
     ring: Ring,
@@ -100,9 +100,9 @@ impl Queue {
         Queue::recovered(Sequence::FIRST, AckSet::default(), 0, 0, BTreeMap::new())
     }
 
-    /// A queue as it stands after a start: what is not settled is ready again, whoever held it.
+    /// A queue after a start: unsettled messages are ready again, whichever consumer held them.
     ///
-    /// `count` and `bytes` are those of the unsettled messages as the log's fold has them; where the count contradicts the ack
+    /// `count` and `bytes` are those of the unsettled messages in the log's fold; where the count contradicts the ack
     /// set, the ack set is right.
     #[must_use]
     pub fn recovered(
@@ -127,14 +127,14 @@ impl Queue {
         }
     }
 
-    /// Makes one more message ready and gives its number.
+    /// Makes one more message ready and returns its sequence.
     #[inline]
     pub fn publish(&mut self, body_bytes: u64) -> Sequence {
         self.backlog.publish(body_bytes)
     }
 
     /// # Errors
-    /// When this subscription, or one that is there, wants the queue for itself.
+    /// When this subscription, or an existing one, is exclusive.
     pub fn subscribe(&mut self, settings: SubscriptionSettings) -> Result<SubscriptionId, QueueError> {
         let count = self.slots.count();
         if self.exclusive {
@@ -149,8 +149,8 @@ impl Queue {
         Ok(id)
     }
 
-    /// Ends a subscription. What it held returns to its place, with a delivery more when it went out; gives the runs of that for
-    /// a requeue record.
+    /// Ends a subscription. Its messages return to their places, with one more delivery counted when they were sent;
+    /// returns the runs of those for a requeue record.
     pub fn unsubscribe(&mut self, id: SubscriptionId) -> Vec<SequenceRange> {
         let Some(subscription) = self.slots.remove(id) else { return Vec::new() };
         self.ring.leave(place(id));
@@ -170,7 +170,7 @@ impl Queue {
         ranges
     }
 
-    /// Changes how many messages a subscription may hold; what it holds beyond that stays with it.
+    /// Changes how many messages a subscription may hold; it keeps messages beyond that.
     pub fn set_prefetch(&mut self, id: SubscriptionId, prefetch: u32) {
         if let Some(subscription) = self.slots.get_mut(id) {
             subscription.settings.prefetch = prefetch;
@@ -178,9 +178,9 @@ impl Queue {
         }
     }
 
-    /// Gives ready messages to a subscription, the lowest first, and appends them to `out`. It gives no more than its credit,
-    /// `count_max` and its fair share: the ready messages divided by the subscriptions with credit, but at least one. Whoever takes
-    /// does not wait any more, until it says so.
+    /// Takes ready messages for a subscription, the lowest first, and appends them to `out`: no more than its credit,
+    /// `count_max` and its fair share, which is the ready messages divided by the subscriptions with credit, but at
+    /// least one. A subscription that takes no longer waits, until it says so.
     pub fn take(&mut self, id: SubscriptionId, count_max: u32, out: &mut Vec<Taken>) {
         let Some(subscription) = self.slots.get_mut(id) else { return };
         subscription.waits = false;
@@ -213,8 +213,8 @@ impl Queue {
         self.forget_lost_bytes();
     }
 
-    /// Tells the body sizes of messages that were taken: their bytes move from the ready to the unsettled ones. Each is told
-    /// once, best in the order in which they were taken; a message that came back with its size known needs none.
+    /// Reports the body sizes of taken messages: their bytes move from the ready to the unsettled ones. Each is
+    /// reported once, best in the order of taking; a message that came back with its size known needs none.
     pub fn sized(&mut self, id: SubscriptionId, sizes: &[(Sequence, u32)]) {
         let Some(subscription) = self.slots.get_mut(id) else { return };
         let mut guess = usize::MAX;
@@ -232,14 +232,15 @@ impl Queue {
         self.forget_lost_bytes();
     }
 
-    /// What a subscription holds of `ranges` went out: it counts as delivered once more when it comes back.
+    /// Notes that the messages of `ranges` that a subscription holds were sent: each counts one more delivery when it
+    /// comes back.
     pub fn sent(&mut self, id: SubscriptionId, ranges: &[SequenceRange]) {
         if let Some(subscription) = self.slots.get_mut(id) {
             ranges.iter().for_each(|&range| subscription.sent(range));
         }
     }
 
-    /// Settles what a subscription holds of `ranges`; the rest of them is passed over.
+    /// Settles the messages of `ranges` that a subscription holds; others are skipped.
     pub fn settle(&mut self, id: SubscriptionId, ranges: &[SequenceRange], how: Settle) -> Settled {
         let mut settled = Settled::default();
         let Some(subscription) = self.slots.get_mut(id) else { return settled };
@@ -266,8 +267,8 @@ impl Queue {
         settled
     }
 
-    /// Settles a message that was taken and cannot be delivered because its bytes are damaged. When its size was not told it is
-    /// unknown for good, and its bytes count as ready until the queue is empty.
+    /// Settles a taken message that cannot be delivered because its bytes are corrupt. When its size was not reported
+    /// it is unknown for good, and its bytes count as ready until the queue is empty.
     pub fn drop_message(&mut self, id: SubscriptionId, sequence: Sequence) -> Settled {
         let mut settled = Settled::default();
         let Some(subscription) = self.slots.get_mut(id) else { return settled };
@@ -279,30 +280,31 @@ impl Queue {
         settled
     }
 
-    /// Settles every ready message; what is unsettled stays where it is.
+    /// Settles every ready message; unsettled ones stay.
     pub fn purge(&mut self) -> Settled {
         self.backlog.purge()
     }
 
-    /// Ready messages that were taken before and came back: what a purge takes longest for.
+    /// The number of ready messages that were taken before and came back, the slowest part of a purge.
     #[must_use]
     pub fn returned_count(&self) -> usize {
         self.backlog.returned_count()
     }
 
-    /// Settles the first of those, at most so many. A purge is to follow, which has the bytes of messages that were lost.
+    /// Settles the first of those, at most so many. A purge must follow, which corrects the bytes of lost messages.
     pub fn purge_returned(&mut self, count_max: usize) -> Settled {
         self.backlog.purge_returned(count_max)
     }
 
-    /// Settles the messages of a range that nobody ever took, whose bodies have `bytes` bytes in all: retention of a stream.
+    /// Settles the messages of a range that were never taken, whose bodies have `bytes` bytes in all: retention of a
+    /// stream.
     pub fn settle_fresh(&mut self, range: SequenceRange, bytes: u64) -> Settled {
         let settled = self.backlog.settle_fresh(range, bytes);
         self.forget_lost_bytes();
         settled
     }
 
-    /// A subscription found nothing to take and waits for its turn, behind all that wait already.
+    /// Makes a subscription that found nothing wait for its turn, after all that wait already.
     pub fn wait(&mut self, id: SubscriptionId) {
         if let Some(subscription) = self.slots.get_mut(id) {
             subscription.waits = true;
@@ -310,8 +312,8 @@ impl Queue {
         }
     }
 
-    /// Whom to wake: of those that wait and have credit the one that waits longest, while anything is ready. It waits no more:
-    /// when it takes less than is there, somebody else has to be woken.
+    /// The subscription to wake: of those that wait and have credit the one that waits longest, while anything is
+    /// ready. It no longer waits: when it takes less than there is, another one has to be woken.
     pub fn next_to_wake(&mut self) -> Option<SubscriptionId> {
         if self.backlog.count() == 0 {
             return None;
@@ -331,25 +333,26 @@ impl Queue {
         usize::try_from(self.backlog.count()).map_or(self.ring.count(), |ready| ready.min(self.ring.count()))
     }
 
-    /// The number that the next published message gets.
+    /// The sequence of the next published message.
     #[must_use]
     pub fn next(&self) -> Sequence {
         self.backlog.next()
     }
 
-    /// The first number that no subscription was ever given.
+    /// The first sequence that was never taken.
     #[must_use]
     pub fn first_untaken(&self) -> Sequence {
         self.backlog.cursor()
     }
 
-    /// Below it messages may have been with a consumer before the start.
+    /// Messages below it may have been with a consumer before the start.
     #[must_use]
     pub fn perhaps_delivered_below(&self) -> Sequence {
         self.backlog.perhaps_delivered_below()
     }
 
-    /// After a start: what is there now and has a lower number may have been with a consumer before, and is flagged so.
+    /// After a start: existing messages with a lower sequence may have been with a consumer before, and are flagged as
+    /// redelivered.
     pub fn set_perhaps_delivered_below(&mut self, below: Sequence) {
         self.backlog.set_perhaps_delivered_below(below);
     }
@@ -364,7 +367,7 @@ impl Queue {
         self.backlog.count()
     }
 
-    /// The bytes of ready messages, and of those on their way whose size was not told yet.
+    /// The bytes of ready messages, and of taken ones with their size outstanding.
     #[must_use]
     pub fn ready_bytes(&self) -> u64 {
         self.backlog.bytes()
@@ -422,7 +425,7 @@ impl Queue {
         }
     }
 
-    /// For tests: it looks at everything.
+    /// For tests: it checks everything.
     ///
     /// # Panics
     /// When an invariant does not hold.

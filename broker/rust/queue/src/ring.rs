@@ -1,12 +1,12 @@
-//! Turns: a circle of slots, each at most once, in which the hand moves on by one at every turn.
+//! Round robin: a circle of slots, each at most once, with a hand that moves on by one at every turn.
 //!
-//! Entering, leaving and turning cost the same however many slots take part. It knows slots by their number only; whoever
-//! owns them says who takes part.
+//! Entering, leaving and turning cost the same however many slots there are. It knows slots by their number only; their
+//! owner decides which take part.
 
 /// Ends a chain of links; no slot has this number.
 const NOBODY: u32 = u32::MAX;
 
-/// Invariant: following `next` from the hand meets every slot that takes part once and comes back, and `previous` is its reverse.
+/// Invariant: following `next` from the hand visits every slot once and comes back, and `previous` is its reverse.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     links: Vec<Link>,
@@ -33,14 +33,14 @@ impl Ring {
         self.link(slot).next != NOBODY
     }
 
-    /// The slot whose turn it is; the hand moves on to the one after it.
+    /// The slot whose turn it is; the hand moves on to the next one.
     pub(crate) fn turn(&mut self) -> Option<u32> {
         let slot = self.hand?;
         self.hand = Some(self.link(slot).next);
         Some(slot)
     }
 
-    /// Puts a slot behind all others, so that it is the last to have its turn. It changes nothing when it is there already.
+    /// Adds a slot as the last to have its turn. It changes nothing when it is there already.
     pub(crate) fn enter(&mut self, slot: u32) {
         if self.contains(slot) || slot == NOBODY {
             return;
@@ -58,7 +58,7 @@ impl Ring {
         self.count += 1;
     }
 
-    /// Takes a slot out; when it was its turn, that of the one behind it comes.
+    /// Removes a slot; when it was its turn, the next one's comes.
     pub(crate) fn leave(&mut self, slot: u32) {
         if !self.contains(slot) {
             return;

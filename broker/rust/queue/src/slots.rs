@@ -1,6 +1,6 @@
-//! The subscriptions of a queue, found by their ids at the cost of one look.
+//! The subscriptions of a queue, by id, with one look-up.
 //!
-//! An id is a place and how often that place was given before, so an id that has ended never finds a later subscription.
+//! An id is a slot and how often that slot was used before, so an id that has ended never finds a later subscription.
 
 use crate::subscription::{Subscription, SubscriptionId};
 
@@ -50,7 +50,7 @@ impl Slots {
         Some(subscription)
     }
 
-    /// The id of the subscription at a place.
+    /// The id of the subscription in a slot.
     pub(crate) fn id_at(&self, place: u32) -> Option<SubscriptionId> {
         let slot = self.slots.get(place as usize)?;
         slot.subscription.as_ref().map(|_| id(slot.generation, place))
@@ -63,7 +63,7 @@ impl Slots {
     }
 }
 
-/// The place that an id names, whether or not the subscription is still there.
+/// The slot of an id, whether or not the subscription still exists.
 pub(crate) fn place(id: SubscriptionId) -> u32 {
     (id.0 & u64::from(u32::MAX)) as u32
 }

@@ -1,7 +1,8 @@
-//! What one subscription holds: its credit, and its unsettled messages with the sizes known so far.
+//! State of one subscription: its credit, and its unsettled messages with the sizes known so far.
 //!
-//! Held messages lie in one run sorted by sequence, because they are mostly taken and settled in order: taking pushes at
-//! the back, settling drains from the front, anything else is found by binary search. It does not know other subscriptions.
+//! Held messages are in one run sorted by sequence, because they are mostly taken and settled in order: taking pushes
+//! at the back, settling drains from the front, anything else is found by binary search. It does not know other
+//! subscriptions.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -10,11 +11,11 @@ use crate::backlog::extend;
 use crate::ids::{Sequence, SequenceRange};
 use crate::machine::Settled;
 
-/// A subscription of one queue. A number that was given once never names another subscription of that queue.
+/// A subscription of one queue. A number is never reused in that queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubscriptionId(pub u64);
 
-/// What a consumer asked for.
+/// Settings of a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubscriptionSettings {
     /// How many messages it may hold unsettled; 0 pauses it.
@@ -25,13 +26,13 @@ pub struct SubscriptionSettings {
     pub exclusive: bool,
 }
 
-/// A message that was taken and whose body was not read yet: its bytes still count as ready.
+/// A taken message whose body was not read yet: its bytes still count as ready.
 const UNSIZED: u32 = u32::MAX;
 
-/// Set in [`Held`] beside the delivery count once the message went out to who holds it.
+/// Set in [`Held`] beside the delivery count once the message was sent to its holder.
 const SENT: u32 = 1 << 31;
 
-/// A message on its way or with a consumer, or waiting to be delivered again.
+/// A message on its way or with a consumer, or waiting for redelivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) sequence: Sequence,
@@ -50,7 +51,7 @@ impl Held {
         Held { bytes: bytes.min(UNSIZED - 1), ..self }
     }
 
-    /// The same message, gone out to who holds it.
+    /// The same message, sent to its holder.
     pub(crate) fn sent(self) -> Held {
         Held { deliveries: self.deliveries | SENT, ..self }
     }
@@ -63,18 +64,18 @@ impl Held {
         self.deliveries & !SENT
     }
 
-    /// The same message back in its place, with a delivery more when it went out.
+    /// The same message returned to its place, with one more delivery counted when it was sent.
     pub(crate) fn returned(self) -> Held {
         let count = self.delivery_count().saturating_add(u32::from(self.is_sent()));
         Held { deliveries: count.min(SENT - 1), ..self }
     }
 
-    /// The same message back in its place, as if nobody had held it.
+    /// The same message returned to its place, as if it had not been taken.
     pub(crate) fn untouched(self) -> Held {
         Held { deliveries: self.delivery_count(), ..self }
     }
 
-    /// `None` while the size was not told.
+    /// `None` while the size is outstanding.
     pub(crate) fn bytes(&self) -> Option<u32> {
         (self.bytes != UNSIZED).then_some(self.bytes)
     }
@@ -85,15 +86,15 @@ impl Held {
 pub(crate) struct Subscription {
     pub(crate) settings: SubscriptionSettings,
     held: VecDeque<Held>,
-    /// Settled before their size was told: bytes that leave the ready ones when it is.
+    /// Settled before their size was reported: their bytes leave the ready ones when it is.
     awaited: BTreeSet<Sequence>,
-    /// It found nothing to take and wants to be woken.
+    /// It found nothing to take and waits to be woken.
     pub(crate) waits: bool,
     /// It counts among those with credit.
     pub(crate) is_willing: bool,
 }
 
-/// What telling a size changed.
+/// Result of a reported size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sizing {
     /// The message is held, and its bytes were unknown until now.
@@ -117,7 +118,7 @@ impl Subscription {
         self.held.iter()
     }
 
-    /// The number of messages, held or settled, whose size is still to be told. It looks at everything held.
+    /// The number of messages, held or settled, with their size outstanding. It checks everything held.
     pub(crate) fn unsized_count(&self) -> usize {
         self.held.iter().filter(|held| held.bytes().is_none()).count() + self.awaited.len()
     }
@@ -136,12 +137,12 @@ impl Subscription {
         }
     }
 
-    /// Holds a run of messages that lie above everything held so far.
+    /// Adds a run of messages above everything held so far.
     pub(crate) fn hold_run(&mut self, run: Range<u64>, delivery_count: u32) {
         self.held.extend(run.map(|number| Held::new(Sequence(number), delivery_count)));
     }
 
-    /// Takes note of a size. `guess` is where the message may lie, and moves on: sizes come in the order of taking.
+    /// Notes a size. `guess` is the probable index of the message, and moves on: sizes come in the order of taking.
     #[inline]
     pub(crate) fn size(&mut self, sequence: Sequence, bytes: u32, guess: &mut usize) -> Sizing {
         if self.held.get(*guess).is_none_or(|held| held.sequence != sequence) {
@@ -158,7 +159,7 @@ impl Subscription {
         Sizing::Held
     }
 
-    /// Where what it holds of `range` lies. The cost follows what is held, not how wide the range is.
+    /// The indexes of held messages in `range`. The cost depends on the held messages, not on the width of the range.
     pub(crate) fn places(&self, range: SequenceRange) -> Range<usize> {
         let first = match self.held.front() {
             Some(front) if front.sequence >= range.first => 0,
@@ -171,7 +172,7 @@ impl Subscription {
         first..end.max(first)
     }
 
-    /// The part of `range` that holds at most so many messages, how many those are, and whether that is all of it.
+    /// The part of `range` with at most so many held messages, their number, and whether that is all of it.
     pub(crate) fn clip(&self, range: SequenceRange, count_max: usize) -> (SequenceRange, usize, bool) {
         let places = self.places(range);
         match self.held.get(places.start + count_max.saturating_sub(1)) {
@@ -182,13 +183,13 @@ impl Subscription {
         }
     }
 
-    /// How many messages move at most when what it holds of `range` leaves: those on the shorter side of it.
+    /// How many messages move at most when those in `range` are removed: those on the shorter side of it.
     pub(crate) fn moves(&self, range: SequenceRange) -> usize {
         let places = self.places(range);
         if places.is_empty() { 0 } else { places.start.min(self.held.len() - places.end) }
     }
 
-    /// Adds what lies at `places` to what is settled; gives how many of them have no size yet.
+    /// Adds the messages at `places` to `settled`; returns how many of them have no size yet.
     pub(crate) fn add_up(&self, places: Range<usize>, settled: &mut Settled) -> u64 {
         let mut ends = self.held.range(places.clone());
         let Some(first) = ends.next() else { return 0 };
@@ -213,18 +214,18 @@ impl Subscription {
         unsized_count
     }
 
-    /// Takes note that what it holds of `range` went out.
+    /// Notes that held messages in `range` were sent.
     pub(crate) fn sent(&mut self, range: SequenceRange) {
         let places = self.places(range);
         self.held.range_mut(places).for_each(|held| *held = held.sent());
     }
 
-    /// Gives up what lies at `places`, ascending.
+    /// Removes the messages at `places`, ascending.
     pub(crate) fn release(&mut self, places: Range<usize>) -> impl Iterator<Item = Held> {
         self.held.drain(places)
     }
 
-    /// Remembers those at `places` whose size is still to be told.
+    /// Remembers those at `places` with their size outstanding.
     pub(crate) fn await_sizes(&mut self, places: Range<usize>) {
         let waiting = self.held.range(places).filter(|message| message.bytes().is_none());
         self.awaited.extend(waiting.map(|message| message.sequence));

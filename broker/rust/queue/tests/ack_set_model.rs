@@ -1,4 +1,4 @@
-//! The ack set against a set of single numbers.
+//! The ack set against a set of single sequences.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::HashSet;

@@ -1,4 +1,4 @@
-//! What a queue does, one sentence at a time.
+//! Behaviour of a queue, one sentence per test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ fn queue_of(count: u32) -> Queue {
     queue
 }
 
-/// Takes what it may, tells the sizes and that it went out, as a delivery does.
+/// Takes its share, reports sizes and sending, as a delivery does.
 fn deliver(queue: &mut Queue, id: SubscriptionId) -> Vec<(u64, u32)> {
     let mut taken: Vec<Taken> = Vec::new();
     queue.take(id, 1_000, &mut taken);

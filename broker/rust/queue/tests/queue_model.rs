@@ -1,4 +1,4 @@
-//! The queue machine against a list of messages that each say where they are: slow, obvious, and right by reading.
+//! The queue machine against a list of messages with their states: slow, obvious, and right by reading.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,15 +21,15 @@ struct Message {
     size: u32,
     place: Place,
     delivery_count: u32,
-    /// It went out to who holds it.
+    /// It was sent to its holder.
     is_sent: bool,
-    /// Its size was told.
+    /// Its size was reported.
     is_sized: bool,
-    /// While its size is not told, it is part of the ready bytes.
+    /// While its size is outstanding, it is part of the ready bytes.
     is_counted: bool,
-    /// Settled before its size was told, which this subscription still may.
+    /// Settled with its size outstanding, which this subscription may still report.
     awaited_by: Option<usize>,
-    /// Its size will never be told.
+    /// Its size will never be reported.
     is_lost: bool,
 }
 
@@ -65,9 +65,9 @@ struct Model {
     next: u64,
     messages: Vec<Message>,
     consumers: Vec<Consumer>,
-    /// Consumers that wait and have credit, the one whose turn it is first.
+    /// Consumers that wait and have credit, the next one first.
     turns: Vec<usize>,
-    /// Messages below may have gone out before the start.
+    /// Messages below may have been delivered before the start.
     perhaps_delivered_below: u64,
 }
 
@@ -215,10 +215,10 @@ impl Model {
     }
 }
 
-/// What a call settled, as a set.
+/// The messages that a call settled, as a set.
 #[derive(Debug, Default, PartialEq)]
 struct Sum {
-    /// Of what was requeued those that went out.
+    /// Of requeued ones those that were sent.
     sequences: BTreeSet<u64>,
     bytes: u64,
     count: u64,
@@ -265,7 +265,7 @@ enum Step {
     Unsubscribe(usize),
     SetPrefetch(usize, u32),
     Take(usize, u32),
-    /// Tells the sizes of a part of what a consumer was given, maybe from the last to the first.
+    /// Reports the sizes of some messages of a consumer, perhaps from the last to the first.
     Size {
         consumer: usize,
         share: u64,
@@ -448,7 +448,7 @@ impl Pair {
         }
     }
 
-    /// What a start makes of the queue: consumers are gone, numbers may have been skipped.
+    /// The queue after a start: consumers are gone, sequences may have been skipped.
     fn restart(&mut self, gap: u64) {
         let Pair { queue, model } = self;
         let mut settled = queue.settled().clone();
@@ -469,7 +469,7 @@ impl Pair {
         }
         let (count, bytes) = (model.ready_count(), model.ready_bytes());
         *queue = Queue::recovered(Sequence(model.next), settled, count, bytes, delivery_counts);
-        // What is published from now on is new, however far the mark before the start went.
+        // Messages published from now on are new, however far the mark before the start went.
         model.perhaps_delivered_below = model.next.min(20 + gap);
         queue.set_perhaps_delivered_below(Sequence(20 + gap));
     }

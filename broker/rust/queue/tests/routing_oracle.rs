@@ -1,4 +1,4 @@
-//! The routing tables against a router that reads every binding for every message, and by sentences.
+//! The routing tables against a router that reads every binding for every message, and by examples.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,7 +45,7 @@ impl Value {
         }
     }
 
-    /// Whether two are the same argument: widths of numbers are nothing, everything else is.
+    /// Whether two are the same argument: widths of numbers do not matter, everything else does.
     fn is_same(&self, other: &Value) -> bool {
         match (self, other) {
             (Value::Short(short), Value::Long(long)) | (Value::Long(long), Value::Short(short)) => {
@@ -160,7 +160,7 @@ fn partition_of(routes: &[&Route], key: &str) -> Option<String> {
     keys.get(at.checked_rem(keys.len())?).map(|key| (*key).clone())
 }
 
-/// As its author wrote it down, byte by byte.
+/// The author's reference, byte by byte.
 fn murmur3(bytes: &[u8]) -> u32 {
     let scramble = |word: u32| word.wrapping_mul(0xcc9e2d51).rotate_left(15).wrapping_mul(0x1b873593);
     let mut hash = 0u32;
@@ -208,7 +208,7 @@ enum Step {
     RemoveExchange(usize),
     RemoveQueue(usize),
     Bind(Route),
-    /// Removes a route that is there, or this one, which may not be.
+    /// Removes an existing route, or this one, which may be missing.
     Unbind(usize, Route),
     Publish(String, String, Table),
 }
@@ -506,7 +506,7 @@ fn a_pattern_of_many_hashes_takes_no_longer_than_words_times_nodes() {
     let pattern = "#.a.".repeat(60) + "#.b";
     routing.add_route("t", &pattern, None, Destination::Queue("q0")).unwrap();
 
-    // By backtracking this would take longer than anyone waits.
+    // Backtracking would take practically for ever.
     assert_eq!(reached(&routing, "t", &vec!["a"; 120].join(".")), []);
     assert_eq!(reached(&routing, "t", &(vec!["a"; 120].join(".") + ".b")), [0]);
 }

@@ -1,16 +1,16 @@
-//! What a lease needs of a queue: to hold the very messages that it held before a start, and to give back what is too much.
+//! Operations for leases: hold exactly the messages from before a start, and put back the excess.
 //!
-//! A lease is a subscription that never has credit: what it holds is unsettled like what a consumer holds, and no invariant
-//! of the queue knows the difference.
+//! A lease is a subscription without credit: its messages are unsettled like a consumer's, and no invariant of the
+//! queue differs.
 
 use crate::ids::SequenceRange;
 use crate::machine::{Queue, Settled};
 use crate::subscription::{Subscription, SubscriptionId, SubscriptionSettings};
 
 impl Queue {
-    /// A subscription that holds the ready messages of these ranges, and no others; it costs what lies below the highest of
-    /// them and was never taken. `bytes` are those of all of them together: each message counts with its share, so that the
-    /// sum is right when they are settled, and nobody has to read them for that.
+    /// Makes a subscription that holds exactly the ready messages of these ranges; the cost depends on the messages
+    /// below the highest of them that were never taken. `bytes` is their sum: each message counts with its share, so
+    /// that the sum is right when they are settled without reading them.
     pub fn hold(&mut self, ranges: &[SequenceRange], bytes: u64) -> SubscriptionId {
         let settings = SubscriptionSettings { prefetch: 0, auto_ack: false, exclusive: false };
         let mut subscription = Subscription::new(settings);
@@ -33,7 +33,7 @@ impl Queue {
         self.slots.insert(subscription)
     }
 
-    /// What a subscription holds, with the bytes of those whose size was told.
+    /// The messages of a subscription, with the bytes of those with a reported size.
     #[must_use]
     pub fn held(&self, id: SubscriptionId) -> Settled {
         let mut held = Settled::default();
@@ -43,7 +43,8 @@ impl Queue {
         held
     }
 
-    /// Puts what a subscription holds of these ranges back to its place, as if it had never been taken; gives how many.
+    /// Puts messages of these ranges that a subscription holds back to their places, as if they had never been taken;
+    /// returns how many.
     pub fn put_back(&mut self, id: SubscriptionId, ranges: &[SequenceRange]) -> u64 {
         let mut put_back = Settled::default();
         let Some(subscription) = self.slots.get_mut(id) else { return 0 };

@@ -1,20 +1,20 @@
-//! Settling in parts, so that nobody who shares the queue waits for more than so much of somebody else's.
+//! Settling in parts, so that no user of the queue waits for a long settlement of another.
 //!
-//! A message that leaves the middle of what its subscription holds makes room by moving those on its shorter side. A part is
-//! bounded by that, too: single messages out of tens of thousands may cost thousands of moves each.
+//! Removing a message from the middle of a subscription's messages moves those on its shorter side. A part is limited
+//! by that, too: single messages out of tens of thousands may cost thousands of moves each.
 
 use crate::ids::{Sequence, SequenceRange};
 use crate::machine::{Queue, Settle, Settled};
 use crate::subscription::SubscriptionId;
 
-/// Held messages that one part moves at most, but for its last range: 4 MiB.
+/// The most messages that one part moves, except for its last range: 4 MiB.
 const MOVED_AT_ONCE: usize = 1 << 18;
 
-/// What of a settlement is still to be done. What came back meanwhile and was taken again is not settled again.
+/// The rest of a settlement. Messages that came back meanwhile and were taken again are not settled again.
 #[derive(Clone, Copy, Debug)]
 pub struct Settling<'a> {
     ranges: &'a [SequenceRange],
-    /// What of the first range lies below was done.
+    /// The part of the first range below this is done.
     from: Sequence,
 }
 
@@ -31,8 +31,8 @@ impl<'a> Settling<'a> {
 }
 
 impl Queue {
-    /// Settles the next part of what a subscription holds of some ranges: at most so many messages and ranges, and none after
-    /// [`MOVED_AT_ONCE`] moves.
+    /// Settles the next part of the messages in some ranges that a subscription holds: at most so many messages and
+    /// ranges, and none after [`MOVED_AT_ONCE`] moves.
     pub fn settle_some(
         &mut self,
         id: SubscriptionId,

@@ -1,4 +1,4 @@
-//! One exchange: its routes, in the form that its kind matches fastest, and its alternate.
+//! One exchange: its routes, in the fastest form for its kind, and its alternate.
 //!
 //! Adding and removing a route costs the same however many there are. It knows other exchanges by their numbers only.
 
@@ -14,7 +14,7 @@ use crate::ids::QueueId;
 
 #[derive(Debug)]
 pub(super) struct Exchange {
-    /// Asked when nothing matches here; it need not exist.
+    /// Used when nothing matches here; it need not exist.
     pub(super) alternate: Option<Box<[u8]>>,
     routes: Routes,
 }
@@ -28,14 +28,14 @@ enum Routes {
     Partitions(Partitions),
 }
 
-/// Targets that are reached whatever the key is. The keys make routes distinct: a target stays until the last of them is gone.
+/// Targets for every key. The keys make routes distinct: a target stays until the last of them is gone.
 #[derive(Debug, Default)]
 pub(super) struct KeyedTargets {
     keys: FxHashMap<Target, BTreeSet<Box<[u8]>>>,
     targets: Targets,
 }
 
-/// Where the routes of one pattern lead. Invariant: kept only while not empty.
+/// Targets of the routes of one pattern. Invariant: kept only while not empty.
 #[derive(Debug, Default)]
 pub(super) struct Targets {
     queues: BTreeSet<QueueId>,
@@ -119,7 +119,7 @@ impl Exchange {
         }
     }
 
-    /// Calls `matched` with the targets of every pattern that a message fits.
+    /// Calls `matched` with the targets of every pattern that a message matches.
     pub(super) fn find<'a>(
         &'a self,
         keys: Keys<'_>,

@@ -1,8 +1,8 @@
-//! The routes of a headers exchange: arguments that are held against the headers of a message.
+//! The routes of a headers exchange: arguments that are matched against the headers of a message.
 //!
-//! Arguments are read where they lie, as AMQP field tables. `x-match` says whether all have to be met or any one, and whether
-//! arguments whose names begin with `x-` count. Integers are compared by value whatever their width; other types differ from
-//! each other. The cost of one route follows its own arguments, not how much a message brings.
+//! Arguments are read in place, as AMQP field tables. `x-match` says whether all have to match or any one, and whether
+//! arguments whose names begin with `x-` count. Integers are compared by value whatever their width; other types differ
+//! from each other. The cost of one route depends on its own arguments, not on the message's headers.
 
 use rustc_hash::FxHashMap;
 
@@ -14,7 +14,7 @@ use super::{RoutingError, Target};
 const MATCH: &[u8] = b"x-match";
 const EXTENSION: &[u8] = b"x-";
 
-/// Routes by their arguments' bytes: those that share arguments are matched once.
+/// Routes by their arguments' bytes: routes with equal arguments are matched once.
 #[derive(Debug, Default)]
 pub(super) struct HeaderRoutes {
     groups: FxHashMap<Box<[u8]>, Group>,
@@ -26,7 +26,7 @@ struct Group {
     routes: KeyedTargets,
 }
 
-/// What `x-match` says.
+/// Value of `x-match`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rule {
     any: bool,
@@ -64,7 +64,7 @@ impl HeaderRoutes {
 }
 
 impl Rule {
-    /// Without an `x-match` that is text, all have to be met.
+    /// Without an `x-match` that is text, all have to match.
     fn of(matching: &[u8]) -> Result<Rule, RoutingError> {
         let mut said: &[u8] = b"all";
         for (name, value) in table::entries(matching).map_while(Result::ok) {
@@ -92,7 +92,8 @@ impl Rule {
     }
 }
 
-/// The headers of one message, sorted by name when the first exchange asks for one. Of headers with one name the last counts.
+/// The headers of one message, sorted by name when the first exchange needs them. Of headers with one name the last
+/// counts.
 #[derive(Debug)]
 pub(super) struct HeaderIndex<'a> {
     table: &'a [u8],
@@ -116,7 +117,7 @@ impl<'a> HeaderIndex<'a> {
     }
 }
 
-/// Whether a header is what an argument asks for; an argument without a value asks only that the header is there.
+/// Whether a header matches an argument; an argument without a value requires only that the header exists.
 fn meets(wanted: ValueRef<'_>, found: ValueRef<'_>) -> bool {
     match (wanted, found) {
         (ValueRef::Void, _) => true,
@@ -127,7 +128,7 @@ fn meets(wanted: ValueRef<'_>, found: ValueRef<'_>) -> bool {
     }
 }
 
-/// Recursion is bounded by the depth that tables may have.
+/// The depth limit of tables bounds the recursion.
 fn is_same(one: ValueRef<'_>, other: ValueRef<'_>) -> bool {
     match (one, other) {
         (ValueRef::Array(one), ValueRef::Array(other)) => {
@@ -150,7 +151,7 @@ fn is_same(one: ValueRef<'_>, other: ValueRef<'_>) -> bool {
     }
 }
 
-/// Reads no more of `other` than `one` has entries; the order of entries is nothing.
+/// Reads no more of `other` than `one` has entries; the order of entries does not matter.
 fn is_same_table(one: TableRef<'_>, other: TableRef<'_>) -> bool {
     let ones: Result<Vec<_>, _> = one.entries().collect();
     let Ok(mut ones) = ones else { return false };

@@ -1,7 +1,7 @@
 //! The routing tables of one vhost: which queues a message reaches.
 //!
-//! The tables are given, not decided: who may bind what, and which routes end with a queue, is settled before it comes here.
-//! Routing walks from exchange to exchange without recursion and meets each exchange at most once, so that cycles end.
+//! The tables are given, not decided: permissions, and which routes end with a queue, are handled elsewhere. Routing
+//! walks from exchange to exchange without recursion and visits each exchange at most once, so that cycles end.
 
 mod exchange;
 mod headers;
@@ -25,18 +25,18 @@ pub enum ExchangeKind {
     Fanout,
     Topic,
     Headers,
-    /// Each message goes where one of the routes leads, by the hash of its own key or else of its routing key.
+    /// Each message goes to one of the routes, by the hash of its own key or else of its routing key.
     Partitions,
 }
 
-/// Where a route leads, by name.
+/// Target of a route, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Destination<'a> {
     Queue(&'a str),
     Exchange(&'a str),
 }
 
-/// Why a route was not taken up.
+/// Why a route was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RoutingError {
     #[error("exchange '{0}' is not there; declare it before routes from or to it")]
@@ -51,47 +51,47 @@ pub enum RoutingError {
     UnknownMatch(String),
 }
 
-/// A message names an exchange that is not there.
+/// A message names an exchange that does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the exchange is not there; declare it before publishing to it")]
 pub struct NoSuchExchange;
 
-/// What one message reaches, and the room that finding it takes, kept from message to message.
+/// The queues of one message, and buffers for the search, reused from message to message.
 #[derive(Debug, Default)]
 pub struct Matched {
     /// Ascending, each once.
     pub queues: Vec<QueueId>,
-    /// Exchanges still to be asked.
+    /// Exchanges still to visit.
     pending: Vec<ExchangeNumber>,
-    /// Exchanges that were asked or are pending.
+    /// Exchanges that were visited or are pending.
     visited: FxHashSet<ExchangeNumber>,
     topic: TopicScratch,
 }
 
-/// What a message is routed by beside its headers.
+/// The keys that a message is routed by, beside its headers.
 #[derive(Clone, Copy, Debug)]
 struct Keys<'a> {
     routing: &'a [u8],
     own: Option<&'a [u8]>,
 }
 
-/// An exchange as it was declared once: a later one of the same name has another number.
+/// One declaration of an exchange: a later one of the same name has another number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct ExchangeNumber(u64);
 
-/// A destination with its name looked up.
+/// A resolved destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Target {
     Queue(QueueId),
     Exchange(ExchangeNumber),
 }
 
-/// The default exchange's number. It has no table of its own: it leads to the queue that the key names.
+/// The default exchange's number. It has no table of its own: it leads to the queue with the key as its name.
 const DEFAULT: ExchangeNumber = ExchangeNumber(0);
 
 /// The exchanges, queues and routes of one vhost.
 ///
-/// Routes end at what their names stood for when they were added; they are removed before what they name.
+/// Routes lead to the things that had their names when they were added; they are removed before those.
 #[derive(Debug, Default)]
 pub struct Routing {
     queues: FxHashMap<Box<[u8]>, QueueId>,
@@ -107,7 +107,7 @@ impl Routing {
         Routing::default()
     }
 
-    /// Grows with every change, so that what was matched may be kept as long as it stays the same.
+    /// Grows with every change: a match may be cached as long as it stays the same.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
@@ -118,14 +118,14 @@ impl Routing {
         self.queues.insert(name.as_bytes().into(), id);
     }
 
-    /// Forgets a queue's name. Its routes have to be removed before.
+    /// Removes a queue's name. Its routes have to be removed before.
     pub fn remove_queue(&mut self, name: &str) {
         self.generation += 1;
         self.queues.remove(name.as_bytes());
     }
 
-    /// Adds an exchange, or gives the one of that name and kind another alternate. One of another kind is replaced, and its
-    /// routes go.
+    /// Adds an exchange, or changes the alternate of the one with that name and kind. One of another kind is replaced,
+    /// and its routes go.
     pub fn put_exchange(&mut self, name: &str, kind: ExchangeKind, alternate: Option<&str>) {
         self.generation += 1;
         if name.is_empty() {
@@ -153,11 +153,11 @@ impl Routing {
         }
     }
 
-    /// Adds a route; one that is there already stays one. `matching` is the field table of a headers exchange's binding,
-    /// without its length; other exchanges do not look at it.
+    /// Adds a route; an existing one stays one. `matching` is the field table of a headers exchange's binding, without
+    /// its length; other exchanges ignore it.
     ///
     /// # Errors
-    /// When either end is not there, or `matching` is no arguments of a headers binding.
+    /// When either end does not exist, or `matching` is not valid for a headers binding.
     pub fn add_route(
         &mut self,
         exchange: &str,
@@ -176,10 +176,10 @@ impl Routing {
         Ok(())
     }
 
-    /// Removes a route, named as it was added. One that is not there is passed over.
+    /// Removes a route, named as it was added. A missing one is ignored.
     ///
     /// # Errors
-    /// None at present; a route that cannot exist is one that is not there.
+    /// None at present; a route that cannot exist counts as missing.
     pub fn remove_route(
         &mut self,
         exchange: &str,
@@ -199,7 +199,7 @@ impl Routing {
     /// Finds the queues that a message without a key of its own reaches.
     ///
     /// # Errors
-    /// When the exchange is not there.
+    /// When the exchange does not exist.
     pub fn route(
         &self,
         exchange: &[u8],
@@ -210,11 +210,11 @@ impl Routing {
         self.route_keyed(exchange, key, None, headers, out)
     }
 
-    /// Finds the queues that a message reaches. `own_key` is what partitions are chosen by. `headers` is its header table,
-    /// without its length; one that cannot be read counts up to its first bad entry.
+    /// Finds the queues that a message reaches. `own_key` selects partitions. `headers` is its header table, without
+    /// its length; one that cannot be read counts up to its first bad entry.
     ///
     /// # Errors
-    /// When the exchange is not there.
+    /// When the exchange does not exist.
     pub fn route_keyed(
         &self,
         exchange: &[u8],

@@ -1,13 +1,13 @@
 //! The routes of a partitioned stream: one of them for each message, by the hash of its key.
 //!
-//! What must stay true: the same key leads to the same partition for as long as their number stays the same, on every broker
-//! and in every version: the hash is Murmur3 (x86, 32 bits, seed 0), the partitions are counted in the order of the numbers
-//! in their binding keys.
+//! Invariant: the same key leads to the same partition for as long as their number stays the same, on every broker and
+//! in every version: the hash is Murmur3 (x86, 32 bits, seed 0), the partitions are in the order of the numbers in
+//! their binding keys.
 
 use super::Target;
 use super::exchange::Targets;
 
-/// Binding keys in their order: by number, then those that are none by their bytes.
+/// Binding keys in order: by number, then others by their bytes.
 #[derive(Debug, Default)]
 pub(super) struct Partitions {
     by_key: Vec<(Place, Targets)>,
@@ -49,7 +49,7 @@ impl Partitions {
         }
     }
 
-    /// Where a message with that key goes; nowhere without partitions.
+    /// The targets of a key; `None` without partitions.
     pub(super) fn pick(&self, key: &[u8]) -> Option<&Targets> {
         let at = (murmur3_32(key) as usize).checked_rem(self.by_key.len())?;
         self.by_key.get(at).map(|(_, targets)| targets)

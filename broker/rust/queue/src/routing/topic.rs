@@ -12,13 +12,13 @@ const ONE_WORD: &[u8] = b"*";
 const ANY_WORDS: &[u8] = b"#";
 const ROOT: u32 = 0;
 
-/// Room for matching, kept from message to message.
+/// Buffers for matching, reused from message to message.
 #[derive(Debug, Default)]
 pub(super) struct TopicScratch {
-    /// Nodes that the words so far end at.
+    /// Nodes reached by the words so far.
     active: Vec<u32>,
     following: Vec<u32>,
-    /// `#` nodes that the words so far reach: they take any word and stay until the end.
+    /// `#` nodes reached by the words so far: they match any word and stay until the end.
     open: Vec<u32>,
     opened: FxHashSet<u32>,
 }
@@ -127,7 +127,7 @@ impl TopicRoutes {
         following.extend(node.one_word);
     }
 
-    /// Opens the `#` nodes right below a node: they match no word as well.
+    /// Opens the `#` nodes right below a node: they match zero words as well.
     fn open_from(&self, place: u32, open: &mut Vec<u32>, opened: &mut FxHashSet<u32>) {
         let mut next = self.node(place).and_then(|node| node.any_words);
         while let Some(place) = next.filter(|&place| opened.insert(place)) {
