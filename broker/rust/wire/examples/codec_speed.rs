@@ -1,4 +1,4 @@
-//! Prints what parsing and encoding cost per message: `cargo run --release -p penstock-wire --example codec_speed`.
+//! Prints the cost of parsing and encoding per message: `cargo run --release -p penstock-wire --example codec_speed`.
 
 use std::hint::black_box;
 use std::time::Instant;

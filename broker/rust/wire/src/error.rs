@@ -1,7 +1,7 @@
-//! What can be wrong with bytes that came from outside. Every variant names the thing and the rule it broke, so that a front
-//! end can hand the text to the client unchanged; it does not know status codes.
+//! Errors of untrusted bytes. Every variant names the thing and the rule it broke, so that a front end can pass the
+//! text to the client unchanged; it does not know status codes.
 
-/// Why bytes could not be read (or properties could not be turned into another form).
+/// Why bytes could not be read (or properties could not be converted).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     #[error("{what} ends early: {wanted} bytes are announced and {left} are left")]

@@ -1,6 +1,6 @@
-//! Sans-I/O codecs of what the message path carries: hand-written protobuf for gRPC, and AMQP 0-9-1 properties and tables.
-//! They read from byte slices and append to byte vectors; they know no socket, no clock and no queue.
-//! Bytes from outside never panic, never allocate more than they are long, and never nest deeper than a fixed bound.
+//! Sans-I/O codecs of the message path: hand-written protobuf for gRPC, and AMQP 0-9-1 properties and tables. They read
+//! from byte slices and append to byte vectors; they know no socket, no clock and no queue. Untrusted bytes never cause
+//! a panic, an allocation beyond their length, or nesting deeper than a fixed bound.
 #![forbid(unsafe_code)]
 #![deny(clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 

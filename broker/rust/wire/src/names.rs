@@ -2,8 +2,8 @@
 
 /// Whether two names are the same.
 ///
-/// Most names of most messages are empty, and an empty slice may point anywhere: libc's masked vector compare of nothing at an
-/// unmapped address takes a microcode assist of some 100 ns. So emptiness is looked at first.
+/// Most names of most messages are empty, and an empty slice may point anywhere: libc's masked vector compare of
+/// nothing at an unmapped address takes a microcode assist of some 100 ns. So emptiness is checked first.
 #[inline]
 #[must_use]
 pub fn is_same(one: &[u8], other: &[u8]) -> bool {

@@ -195,7 +195,7 @@ fn headers_nested_64_deep_pass_and_65_deep_are_refused() {
     };
 
     let block = block_of(&nest(64)).unwrap();
-    // prost itself stops at 100 messages, and a level is two of them: only that ours reads it is checked.
+    // prost itself stops at 100 messages, and one level is two of them: only our reader is checked.
     assert_eq!(amqp_to_properties(&block, &mut Vec::new()), Ok(()));
     let (name, value) = entries(headers_of(&block).unwrap().unwrap()).next().unwrap().unwrap();
     assert_eq!(name, b"h");

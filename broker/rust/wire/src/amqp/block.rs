@@ -1,5 +1,6 @@
-//! The layout of an AMQP 0-9-1 content-properties block: a u16 of flags, then the fields that the flags announce, in the
-//! order of their flags, all big-endian. It finds fields and checks that they lie inside the block; it knows no protobuf.
+//! The layout of an AMQP 0-9-1 content-properties block: a u16 of flags, then the fields that the flags announce, in
+//! the order of their flags, all big-endian. It finds fields and checks that they are inside the block; it knows no
+//! protobuf.
 
 use crate::WireError;
 
@@ -18,9 +19,9 @@ pub(super) const TIMESTAMP: u16 = 0x0040;
 pub(super) const TYPE: u16 = 0x0020;
 pub(super) const USER_ID: u16 = 0x0010;
 pub(super) const APP_ID: u16 = 0x0008;
-/// `cluster-id` of AMQP 0-9, which 0-9-1 reserves: read and passed over.
+/// `cluster-id` of AMQP 0-9, which 0-9-1 reserves: read and skipped.
 const RESERVED: u16 = 0x0004;
-/// Announces a further u16 of flags, or stands for a property that nobody defined: refused.
+/// Announces a further u16 of flags, or stands for an undefined property: refused.
 const UNDEFINED: u16 = 0x0003;
 
 /// One field of a block.

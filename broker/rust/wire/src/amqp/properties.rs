@@ -1,13 +1,14 @@
-//! Turns `penstock.v1.Properties` into the AMQP 0-9-1 properties block that is stored, and back, and finds in a block what
-//! routing and levels need. An absent delivery mode is stored as persistent; a block without one came from an AMQP client
-//! that did not ask for persistence and reads as transient. Both forms have at most `PROPERTIES_BYTES_MAX` bytes.
+//! Converts `penstock.v1.Properties` into the stored AMQP 0-9-1 properties block and back, and finds the fields for
+//! routing and durability. An absent delivery mode is stored as persistent; a block without one came from an AMQP
+//! client that did not ask for persistence and reads as transient. Both forms have at most `PROPERTIES_BYTES_MAX`
+//! bytes.
 
 use super::block::{self, Field};
 use super::table::{self, ArrayRef, DEPTH_MAX, TableRef, ValueRef};
 use crate::WireError;
 use crate::protobuf::{Reader, WireType, begin_length, end_length, put_bytes, put_varint};
 
-/// What a message without properties is stored with: delivery_mode = 2.
+/// The stored form of a message without properties: delivery_mode = 2.
 pub const PERSISTENT_ONLY: [u8; 3] = [0x10, 0x00, 0x02];
 
 pub const PROPERTIES_BYTES_MAX: usize = 1 << 20;
@@ -18,7 +19,7 @@ const PROPERTIES: &str = "the properties of a message";
 const HEADER: &str = "a header of a message";
 const SHORT_TEXT: &str = "a text property of a message";
 
-/// The text fields of `penstock.v1.Properties` and their flags, in the order of the AMQP block. The other fields stand
+/// The text fields of `penstock.v1.Properties` and their flags, in the order of the AMQP block. The other fields are
 /// between them: headers, delivery_mode and priority after the first two, timestamp after the sixth.
 const TEXTS: [(u32, u16); 9] = [
     (1, block::CONTENT_TYPE),
@@ -52,7 +53,7 @@ pub fn without_effect(block: &[u8]) -> Option<&'static str> {
 
 /// Appends the AMQP block of a serialised `penstock.v1.Properties`; absent ones give `PERSISTENT_ONLY`.
 ///
-/// On an error, what was appended is to be thrown away by the caller.
+/// On an error, the caller must discard the appended bytes.
 pub fn properties_to_amqp(protobuf: Option<&[u8]>, out: &mut Vec<u8>) -> Result<(), WireError> {
     let Some(bytes) = protobuf.filter(|bytes| !bytes.is_empty()) else {
         out.extend_from_slice(&PERSISTENT_ONLY);
@@ -141,7 +142,7 @@ fn put_short(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-/// Entries of the map, in the order sent; a key given twice is written twice.
+/// Entries of the map, in the order sent; a repeated key is written twice.
 fn put_headers(properties: &[u8], out: &mut Vec<u8>) -> Result<(), WireError> {
     put_long(out, |out| {
         let mut reader = Reader::new(properties, PROPERTIES);
@@ -155,7 +156,7 @@ fn put_headers(properties: &[u8], out: &mut Vec<u8>) -> Result<(), WireError> {
     })
 }
 
-/// What `write` appends, behind its u32 length.
+/// Appends the output of `write` behind its u32 length.
 fn put_long(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> Result<(), WireError>) -> Result<(), WireError> {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -184,7 +185,7 @@ fn put_entry(entry: &[u8], out: &mut Vec<u8>, depth: usize) -> Result<(), WireEr
     put_value(value, out, depth)
 }
 
-/// A `Value`: the last of its kinds that is set counts, none is null.
+/// A `Value`: the last of its kinds that is set counts, without one it is null.
 fn put_value(value: &[u8], out: &mut Vec<u8>, depth: usize) -> Result<(), WireError> {
     let mut reader = Reader::new(value, HEADER);
     let start = out.len();
@@ -228,7 +229,7 @@ fn put_long_bytes(out: &mut Vec<u8>, tag: u8, bytes: &[u8]) -> Result<(), WireEr
     })
 }
 
-/// Writes one part of a table or an array, given the depth it lies at.
+/// Writes one part of a table or an array, at its depth.
 type PutPart = fn(&[u8], &mut Vec<u8>, usize) -> Result<(), WireError>;
 
 /// A `Table` or an `Array`: both hold their parts as field 1.
@@ -317,7 +318,7 @@ pub fn delivery_mode_of(block: &[u8]) -> Result<u8, WireError> {
 
 /// Appends the serialised `penstock.v1.Properties` of an AMQP block; nothing for an empty block and `PERSISTENT_ONLY`.
 ///
-/// On an error, what was appended is to be thrown away by the caller. Text that is not UTF-8, which AMQP allows, has its bad
+/// On an error, the caller must discard the appended bytes. Text that is not UTF-8, which AMQP allows, has its bad
 /// bytes replaced; a long string that is not UTF-8 becomes bytes.
 pub fn amqp_to_properties(block: &[u8], out: &mut Vec<u8>) -> Result<(), WireError> {
     if block.is_empty() || block == PERSISTENT_ONLY {
@@ -345,7 +346,7 @@ pub fn amqp_to_properties(block: &[u8], out: &mut Vec<u8>) -> Result<(), WireErr
     Ok(())
 }
 
-/// A number that is written also when it is zero, because its presence means something.
+/// Writes a number even when it is zero, because its presence matters.
 fn put_number(out: &mut Vec<u8>, field: u32, value: u64) {
     put_varint(out, u64::from(field << 3));
     put_varint(out, value);

@@ -1,31 +1,31 @@
-//! Reads AMQP 0-9-1 field tables and arrays where they lie, without copying and without allocating.
+//! Reads AMQP 0-9-1 field tables and arrays in place, without copying and without allocating.
 //!
-//! A table is given without its four length bytes. Every length is checked against what is left, nesting is bounded by
-//! [`DEPTH_MAX`], and a reader ends after its first error. It knows the type tags that RabbitMQ and LavinMQ use, and nothing of
-//! what an entry means.
+//! A table comes without its four length bytes. Every length is checked against the bytes left, nesting is bounded by
+//! [`DEPTH_MAX`], and a reader ends after its first error. It knows the type tags that RabbitMQ and LavinMQ use, and
+//! not the meaning of an entry.
 
 use crate::error::WireError;
 
-/// How many tables and arrays may lie inside each other, the outermost included.
+/// The nesting limit of tables and arrays, the outermost included.
 pub const DEPTH_MAX: usize = 64;
 
 const TABLE: &str = "an AMQP field table";
 
-/// Reads the entries of a table, given without its length.
+/// Reads the entries of a table without its length.
 #[must_use]
 pub fn entries(table: &[u8]) -> Entries<'_> {
     TableRef { bytes: table, depth: 1 }.entries()
 }
 
-/// Reads a whole table, with everything nested in it, and gives the first thing wrong with it.
+/// Reads a whole table, with everything nested in it, and returns the first error.
 ///
 /// # Errors
-/// Whatever reading any of its entries gives.
+/// The first error of any of its entries.
 pub fn check(table: &[u8]) -> Result<(), WireError> {
     TableRef { bytes: table, depth: 1 }.check()
 }
 
-/// One value of a table or an array. Numbers keep the width they came with; text is not checked to be UTF-8.
+/// One value of a table or an array. Numbers keep their width; text is not checked to be UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ValueRef<'a> {
     /// `t`
@@ -64,7 +64,7 @@ pub enum ValueRef<'a> {
     Void,
 }
 
-/// A table inside a value; what it holds is not read yet.
+/// A table inside a value; its content is not read yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableRef<'a> {
     bytes: &'a [u8],
@@ -88,7 +88,7 @@ impl<'a> TableRef<'a> {
     }
 }
 
-/// An array inside a value; what it holds is not read yet.
+/// An array inside a value; its content is not read yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArrayRef<'a> {
     bytes: &'a [u8],

@@ -1,9 +1,9 @@
-//! The fields of a stored properties block where they lie, for whoever shows them by name. Like `properties`, it takes what can be
-//! read: a block that breaks off gives the fields before the break. It converts nothing.
+//! The fields of a stored properties block in place, by name. Like `properties`, it is lenient: a truncated block has
+//! the fields before the cut. It converts nothing.
 
 use super::block::{self, Field};
 
-/// What a properties block says; texts are short strings that nobody checked to be UTF-8.
+/// The fields of a properties block; texts are short strings, not checked to be UTF-8.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PropertiesView<'a> {
     pub content_type: Option<&'a [u8]>,

@@ -9,7 +9,7 @@ const REQUEST: &str = "a consume request";
 const OPEN: &str = "the open of a consume stream";
 const RESPONSE: &str = "a consume response";
 
-/// How a consume stream begins. An empty `vhost` means "/", an empty `consumer_tag` wants one made up.
+/// The opening of a consume stream. An empty `vhost` means "/", an empty `consumer_tag` asks for a generated one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConsumeOpen<'a> {
     pub vhost: &'a str,

@@ -1,5 +1,5 @@
-//! Deliveries, written straight from a record's parts into a response and read in place by the client. One copy of each body;
-//! what is constant over a batch (the millisecond it was stored) is encoded once.
+//! Deliveries, written straight from a record's parts into a response and read in place by the client. One copy of each
+//! body; the constant of a batch (the millisecond it was stored) is encoded once.
 
 use crate::WireError;
 use crate::amqp::properties::{PERSISTENT_ONLY, amqp_to_properties};
@@ -22,7 +22,7 @@ const STORED_AT_MS: u64 = varint_key(8);
 const KEY: u64 = bytes_key(9);
 const FIELD_MAX: u32 = 9;
 
-/// A message on its way out; `exchange` and `routing_key` are UTF-8, `properties_amqp` is the stored AMQP block.
+/// An outgoing message; `exchange` and `routing_key` are UTF-8, `properties_amqp` is the stored AMQP block.
 #[derive(Debug, Clone, Copy)]
 pub struct DeliveryRef<'a> {
     pub sequence: u64,
@@ -171,8 +171,8 @@ fn put_name(out: &mut Vec<u8>, field: u32, name: &[u8]) {
     }
 }
 
-/// What stands before a body, 34 bytes at most: key and length of the delivery, when it was stored (first, so that a reader
-/// can take the number as one word), its sequence, key and length of the body.
+/// The bytes before a body, 34 at most: key and length of the delivery, when it was stored (first, so that a reader can
+/// take the number as one word), its sequence, key and length of the body.
 struct Head {
     bytes: [u8; 40],
     len: usize,
@@ -253,7 +253,7 @@ impl StoredAt {
 pub struct DeliveryView<'a> {
     pub sequence: u64,
     pub body: &'a [u8],
-    /// Not checked to be UTF-8, nor to be short: few readers look at it.
+    /// Not checked to be UTF-8, nor to be short: few readers use it.
     pub exchange: &'a [u8],
     pub routing_key: &'a [u8],
     /// A serialised `penstock.v1.Properties`.
@@ -264,7 +264,7 @@ pub struct DeliveryView<'a> {
     pub key: Option<&'a [u8]>,
 }
 
-/// The deliveries of one response, read as they are asked for. The iteration ends after its first error.
+/// The deliveries of one response, read lazily. The iteration ends after its first error.
 #[derive(Debug, Clone, Copy)]
 pub struct DeliveriesView<'a> {
     reader: Reader<'a>,

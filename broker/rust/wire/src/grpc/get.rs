@@ -18,7 +18,7 @@ pub struct GetRequest<'a> {
     pub auto_ack: bool,
 }
 
-/// A settlement of messages that `Get` took; an absent one has outcome 0 and no ranges.
+/// A settlement of messages taken by `Get`; an absent one has outcome 0 and no ranges.
 #[derive(Debug, Clone, Copy)]
 pub struct SettleRequest<'a> {
     pub vhost: &'a str,
@@ -26,7 +26,7 @@ pub struct SettleRequest<'a> {
     pub settlement: SettlementView<'a>,
 }
 
-/// What `Get` gave.
+/// A response of `Get`.
 #[derive(Debug, Clone, Copy)]
 pub struct GetResponseView<'a> {
     pub deliveries: DeliveriesView<'a>,
@@ -78,7 +78,7 @@ pub fn parse_get_response(bytes: &[u8]) -> Result<GetResponseView<'_>, WireError
             _ => reader.skip(wire_type)?,
         }
     }
-    // The deliveries are field 1 here as in `Deliveries`; the count is passed over.
+    // The deliveries are field 1 here as in `Deliveries`; the count is skipped.
     Ok(GetResponseView { deliveries: DeliveriesView::new(bytes), ready_count })
 }
 

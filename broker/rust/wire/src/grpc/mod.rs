@@ -1,7 +1,8 @@
-//! The messages of `penstock.v1.MessagingService`, of reading streams and of staging, read where they lie and appended to vectors.
+//! The messages of `penstock.v1.MessagingService`, of reading streams and of staging, read in place and appended to
+//! vectors.
 //!
-//! Fields may come in any order and unknown ones are passed over; a message field that comes twice is refused instead of
-//! merged. Names are checked (UTF-8, at most 255 bytes), bodies are not looked at. What the contents mean (does the exchange
+//! Fields may come in any order and unknown ones are skipped; a repeated message field is refused instead of merged.
+//! Names are checked (UTF-8, at most 255 bytes), bodies are not read. The meaning of the content (does the exchange
 //! exist, is the range held) is not known here.
 
 pub mod consume;

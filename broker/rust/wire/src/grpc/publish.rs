@@ -1,5 +1,5 @@
-//! `PublishRequest` and `PublishResponse`: messages up, outcomes down. A batch is scanned once for the names that apply to all
-//! its messages and read message by message afterwards, so names may stand behind the messages they apply to.
+//! `PublishRequest` and `PublishResponse`: messages up, outcomes down. A batch is scanned once for the names of all its
+//! messages and read message by message afterwards, so names may come after the messages they apply to.
 
 use crate::protobuf::{
     Reader, begin_length, bytes_key, end_length, put_bool, put_bytes, put_len_head, put_text, put_uint, put_varint,
@@ -19,7 +19,7 @@ const BATCH_ROUTING_KEY: u64 = bytes_key(2);
 const BATCH_MANDATORY: u64 = varint_key(3);
 const BATCH_MESSAGES: u64 = bytes_key(4);
 const BATCH_PRODUCER_SEQUENCE: u64 = varint_key(5);
-/// The highest field that a batch, and that a message is known to have.
+/// The highest known field of a batch, and of a message.
 const BATCH_FIELD_MAX: u32 = 5;
 const MESSAGE_FIELD_MAX: u32 = 5;
 const MESSAGE_BODY: u64 = bytes_key(1);
@@ -34,7 +34,8 @@ pub const KEY_BYTES_MAX: usize = u16::MAX as usize;
 /// One request of a publish stream.
 #[derive(Debug, Clone, Copy)]
 pub enum PublishFrame<'a> {
-    /// An empty `vhost` means "/". `level` is the number the client sent, known or not. An empty `producer` is none.
+    /// An empty `vhost` means "/". `level` is the number that the client sent, known or not. An empty `producer` is
+    /// none.
     Open {
         vhost: &'a str,
         level: u32,
@@ -43,7 +44,7 @@ pub enum PublishFrame<'a> {
     Batch(BatchView<'a>),
 }
 
-/// A batch whose names are checked and whose messages are read when asked for.
+/// A batch with checked names, whose messages are read lazily.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchView<'a> {
     pub exchange: &'a [u8],
@@ -55,13 +56,13 @@ pub struct BatchView<'a> {
     content: &'a [u8],
 }
 
-/// One message; its names are those of the batch where it has none of its own. The names are valid UTF-8.
+/// One message; it has the batch's names where it has none of its own. The names are valid UTF-8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageRef<'a> {
     pub body: &'a [u8],
     pub exchange: &'a [u8],
     pub routing_key: &'a [u8],
-    /// A serialised `penstock.v1.Properties`, not looked at yet.
+    /// A serialised `penstock.v1.Properties`, not parsed yet.
     pub properties: Option<&'a [u8]>,
     pub key: Option<&'a [u8]>,
 }
@@ -144,7 +145,7 @@ fn message_key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], WireError> {
 }
 
 impl<'a> BatchView<'a> {
-    /// The bytes that its messages are read from: what has to be kept to go on with [`Messages::resume`].
+    /// The bytes of its messages: keep them to go on with [`Messages::resume`].
     pub fn content(&self) -> &'a [u8] {
         self.content
     }
@@ -177,7 +178,7 @@ impl<'a> Iterator for Messages<'a> {
 }
 
 impl<'a> Messages<'a> {
-    /// The messages that are left of a batch with these names, of whose content `rest` was not read yet.
+    /// The remaining messages of a batch with these names, of whose content `rest` was not read yet.
     pub fn resume(rest: &'a [u8], exchange: &'a [u8], routing_key: &'a [u8]) -> Messages<'a> {
         Messages { reader: Reader::new(rest, BATCH), exchange, routing_key }
     }
@@ -237,7 +238,7 @@ pub fn encode_publish_open(out: &mut Vec<u8>, vhost: &str, level: u32, producer:
     end_length(out, contents);
 }
 
-/// What a message has beside its body, where it has any of its own.
+/// The parts of a message beside its body that are its own.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MessageNames<'a> {
     pub exchange: Option<&'a str>,
@@ -247,7 +248,7 @@ pub struct MessageNames<'a> {
     pub key: Option<&'a [u8]>,
 }
 
-/// Builds one batch request in a vector of its own, message by message; what was written is never moved.
+/// Builds one batch request in a vector of its own, message by message; written bytes are never moved.
 #[derive(Debug)]
 pub struct BatchEncoder {
     bytes: Vec<u8>,
@@ -256,7 +257,7 @@ pub struct BatchEncoder {
 }
 
 impl BatchEncoder {
-    /// Starts a request behind whatever `bytes` holds (normally nothing; a used vector saves the allocation).
+    /// Starts a request after the content of `bytes` (normally empty; a used vector saves the allocation).
     pub fn begin(mut bytes: Vec<u8>, exchange: &str, routing_key: &str, mandatory: bool) -> Self {
         let contents = begin_length(&mut bytes, 2);
         put_text(&mut bytes, 1, exchange);
@@ -265,7 +266,7 @@ impl BatchEncoder {
         Self { bytes, contents, message_count: 0 }
     }
 
-    /// The producer's sequence of the first message; said once, before the first.
+    /// The producer's sequence of the first message; call it once, before the first.
     pub fn put_producer_sequence(&mut self, sequence: u64) {
         put_uint(&mut self.bytes, 5, sequence);
     }
@@ -287,7 +288,7 @@ impl BatchEncoder {
         self.push_message(body, &MessageNames { exchange, routing_key, properties, key: None });
     }
 
-    /// Appends a message with what it has beside its body.
+    /// Appends a message with its parts beside the body.
     pub fn push_message(&mut self, body: &[u8], names: &MessageNames<'_>) {
         let out = &mut self.bytes;
         let length = field_len(body.len())
@@ -364,7 +365,7 @@ pub fn encode_publish_response(
     }
 }
 
-/// What became of the messages with the numbers `first` to `last`.
+/// Outcome of the messages with the numbers `first` to `last`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome<'a> {
     Confirmed { first: u64, last: u64 },
@@ -372,7 +373,7 @@ pub enum Outcome<'a> {
     Rejected { first: u64, last: u64, code: i32, reason: &'a str },
 }
 
-/// The outcomes of a response, read as they are asked for. The iteration ends after its first error.
+/// The outcomes of a response, read lazily. The iteration ends after its first error.
 pub fn parse_publish_response(bytes: &[u8]) -> Outcomes<'_> {
     Outcomes { reader: Reader::new(bytes, RESPONSE) }
 }

@@ -10,10 +10,10 @@ const OPEN: &str = "the open of a read stream";
 const START: &str = "the start of a read stream";
 const RESPONSE: &str = "a read response";
 
-/// Where reading begins.
+/// Start of reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Start {
-    /// Behind the last message.
+    /// After the last message.
     #[default]
     Next,
     First,
@@ -25,7 +25,7 @@ pub enum Start {
 }
 
 impl Start {
-    /// Reads a serialised `penstock.v1.Start`. Of several places the last counts, as protobuf has it of a oneof.
+    /// Reads a serialised `penstock.v1.Start`. Of several places the last counts, as in a protobuf oneof.
     pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(bytes, START);
         let mut start = Start::Next;
@@ -55,7 +55,7 @@ impl Start {
     }
 }
 
-/// How a read stream begins. An empty `vhost` means "/", an empty `group` is none, a credit of 0 has no bound.
+/// The opening of a read stream. An empty `vhost` means "/", an empty `group` is none, a credit of 0 has no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadOpen<'a> {
     pub vhost: &'a str,
@@ -186,7 +186,7 @@ fn saturate(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// A number whose presence counts, also when it is 0.
+/// A number whose presence matters, even when it is 0.
 fn put_number(out: &mut Vec<u8>, field: u64, value: u64) {
     put_varint(out, field << 3);
     put_varint(out, value);

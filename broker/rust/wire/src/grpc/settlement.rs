@@ -1,5 +1,5 @@
-//! `Settlement` and `Range`: what a consumer says about sequences it holds. Every range is checked when the settlement is
-//! read, so walking over the ranges afterwards cannot fail; whether the consumer holds them is not known here.
+//! `Settlement` and `Range`: a consumer's answer about sequences it holds. Every range is checked when the settlement
+//! is read, so iterating the ranges afterwards cannot fail; whether the consumer holds them is not known here.
 //!
 //! Limits: at most [`RANGES_MAX`] ranges. Two bytes may be a range, so a request could have millions otherwise.
 
@@ -9,13 +9,13 @@ use crate::protobuf::{Reader, begin_length, end_length, put_uint, put_varint, va
 const SETTLEMENT: &str = "a settlement";
 const RANGE: &str = "a range";
 
-/// One more than what a consumer holds at most, were each a range of its own.
+/// One more than a consumer holds at most, were each a range of its own.
 pub const RANGES_MAX: usize = 1 << 16;
 
-/// A settlement whose ranges are known to be well formed, each with `first <= last` and not empty, and not too many.
+/// A settlement with well-formed ranges, each with `first <= last` and not empty, and not too many.
 #[derive(Debug, Clone, Copy)]
 pub struct SettlementView<'a> {
-    /// The number the client sent: 1 ack, 2 reject, 3 requeue; others are for the caller to refuse.
+    /// The number that the client sent: 1 ack, 2 reject, 3 requeue; the caller refuses others.
     pub outcome: u32,
     pub range_count: usize,
     content: &'a [u8],

@@ -26,7 +26,7 @@ pub struct DecideRequest<'a> {
     pub attempts: Vec<(u64, u64)>,
 }
 
-/// What a stage is for, as `penstock.v1.StageTarget` says it.
+/// The target of a stage, as in `penstock.v1.StageTarget`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StageTarget<'a> {
     pub vhost: &'a str,
@@ -55,7 +55,7 @@ pub fn parse_stage_request(bytes: &[u8]) -> Result<StageRequest<'_>, WireError> 
     Ok(request)
 }
 
-/// Reads a `PublishStagedRequest` or a `DiscardStagedRequest`, which are laid out alike.
+/// Reads a `PublishStagedRequest` or a `DiscardStagedRequest`, which have the same layout.
 pub fn parse_decide_request(bytes: &[u8]) -> Result<DecideRequest<'_>, WireError> {
     let mut reader = Reader::new(bytes, DECIDE);
     let mut request = DecideRequest { target: StageTarget::default(), batch: 0, attempts: Vec::new() };
@@ -110,7 +110,7 @@ fn encode_stage_target(out: &mut Vec<u8>, target: &StageTarget<'_>) {
     }
 }
 
-/// A whole request of one of the three kinds: what calls have in common, for tests and clients.
+/// A whole request of one of the three kinds, with their common fields, for tests and clients.
 pub fn encode_decide_request(out: &mut Vec<u8>, target: &StageTarget<'_>, batch: u64, attempts: &[(u64, u64)]) {
     let contents = begin_length(out, 1);
     encode_stage_target(out, target);

@@ -1,9 +1,9 @@
-//! Reads protobuf fields from a slice without copying. A reader only ever moves forward and never past its slice, so
-//! reading is bounded by the input's length whatever it holds.
+//! Reads protobuf fields from a slice without copying. A reader only moves forward and never past its slice, so reading
+//! is bounded by the input's length, whatever its content.
 
 use crate::WireError;
 
-/// How a field's value is laid out. Groups (3 and 4) are not part of proto3 and are refused.
+/// Layout of a field's value. Groups (3 and 4) are not part of proto3 and are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WireType {
     Varint,
@@ -12,7 +12,7 @@ pub enum WireType {
     Fixed32,
 }
 
-/// The key of a field that holds a number.
+/// The key of a number field.
 pub const fn varint_key(field: u64) -> u64 {
     field << 3
 }
@@ -42,8 +42,8 @@ impl<'a> Reader<'a> {
         self.rest
     }
 
-    /// The next field's key (see `varint_key` and `bytes_key`); `None` at the end. Matching on it is the
-    /// fast way to read a message; what is not matched goes to `pass`.
+    /// The next field's key (see `varint_key` and `bytes_key`); `None` at the end. Matching on it is the fast way to
+    /// read a message; pass unmatched keys to `pass`.
     #[inline]
     pub fn key(&mut self) -> Result<Option<u64>, WireError> {
         match self.rest.split_first() {
@@ -57,8 +57,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Passes over the field of a key that nobody matched; refuses it when fields up to `known_max` are known, because then
-    /// it has another wire type than its definition gives.
+    /// Skips the field of an unmatched key; refuses it when fields up to `known_max` are known, because then it has
+    /// another wire type than its definition.
     #[cold]
     pub fn pass(&mut self, key: u64, known_max: u32) -> Result<(), WireError> {
         let (number, wire_type) = self.split_key(key)?;
@@ -168,7 +168,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(*bytes))
     }
 
-    /// Passes over the value of a field this version does not know.
+    /// Skips the value of an unknown field.
     pub fn skip(&mut self, wire_type: WireType) -> Result<(), WireError> {
         match wire_type {
             WireType::Varint => self.varint().map(|_| ()),
@@ -184,7 +184,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A known field's number, after checking that it is laid out as expected.
+    /// A known field's number, after checking its wire type.
     #[inline]
     pub fn uint(&mut self, field: u32, wire_type: WireType) -> Result<u64, WireError> {
         self.expect(field, wire_type, WireType::Varint)?;
@@ -202,7 +202,7 @@ impl<'a> Reader<'a> {
         self.bytes()
     }
 
-    /// A text field of at most `size_max` bytes, checked to be UTF-8; `name` is what the error calls it.
+    /// A text field of at most `size_max` bytes, checked to be UTF-8; errors call it `name`.
     #[inline]
     pub fn text(
         &mut self,

@@ -1,5 +1,5 @@
-//! Appends protobuf fields to a vector. Fields that hold their default are left out, as proto3 does. A length that is not
-//! known yet is reserved as five bytes and patched, so that what it counts is never moved.
+//! Appends protobuf fields to a vector. Fields with their default are left out, as in proto3. An unknown length is
+//! reserved as five bytes and patched, so that its content is never moved.
 
 /// A length reserved before its contents are written: a varint padded to five bytes, which every reader accepts.
 pub const LENGTH_PADDED_BYTES: usize = 5;
@@ -27,7 +27,7 @@ pub fn put_len_head(out: &mut Vec<u8>, field: u32, length: usize) {
     put_varint(out, length as u64);
 }
 
-/// A length-delimited field, also when it is empty.
+/// A length-delimited field, even when it is empty.
 #[inline]
 pub fn put_bytes(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
     put_len_head(out, field, bytes.len());
@@ -57,7 +57,7 @@ pub fn put_bool(out: &mut Vec<u8>, field: u32, value: bool) {
     put_uint(out, field, u64::from(value));
 }
 
-/// Starts a length-delimited field of unknown length; gives where its contents begin, for `end_length`.
+/// Starts a length-delimited field of unknown length; returns where its content begins, for `end_length`.
 #[inline]
 pub fn begin_length(out: &mut Vec<u8>, field: u32) -> usize {
     put_varint(out, u64::from(field << 3 | 2));
@@ -65,7 +65,7 @@ pub fn begin_length(out: &mut Vec<u8>, field: u32) -> usize {
     out.len()
 }
 
-/// Patches the length of everything written since `begin_length` gave `contents`.
+/// Patches the length of everything written since `begin_length` returned `contents`.
 #[inline]
 pub fn end_length(out: &mut [u8], contents: usize) {
     let length = (out.len() - contents) as u64;

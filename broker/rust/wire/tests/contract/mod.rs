@@ -1,5 +1,5 @@
-//! The messages of `proto/penstock/v1/{message,messaging,streams}.proto` as prost reads and writes them: the oracle of the
-//! hand-written codec. Field numbers and types must follow the `.proto` files.
+//! The messages of `proto/penstock/v1/{message,messaging,streams}.proto` as prost reads and writes them: the oracle of
+//! the hand-written codec. Field numbers and types must match the `.proto` files.
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
