@@ -1,8 +1,8 @@
 //! Regular expressions that users supply, matched in time linear in the length of the text.
 //!
 //! Invariants: no pattern makes a match backtrack; the size of a compiled pattern and of its caches is bounded; syntax
-//! that this engine reads otherwise than PCRE and Python do is refused. Limits: there are no look-around and no
-//! back-references. The length of the source is bounded by the caller.
+//! with another meaning here than in PCRE and Python is refused. Limits: there are no look-around and no
+//! back-references. The caller bounds the length of the source.
 
 mod syntax;
 
@@ -50,10 +50,10 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Compile a pattern.
+    /// Compiles a pattern.
     ///
     /// # Errors
-    /// The source is no regular expression, has syntax that is not supported, or compiles to more than is allowed.
+    /// The source is not a regular expression, has unsupported syntax, or compiles to more than the limit.
     pub fn new(source: &str, extent: Extent) -> Result<Self, Refusal> {
         let parsed = syntax::parse(source)?;
         if positions(&parsed) > POSITIONS_MAX {
@@ -89,14 +89,14 @@ impl Pattern {
         self.program.is_match(Input::new(text))
     }
 
-    /// The bytes that the compiled program takes, without its caches.
+    /// The size of the compiled program in bytes, without its caches.
     #[must_use]
     pub fn size(&self) -> usize {
         self.program.memory_usage()
     }
 }
 
-/// Count the characters and classes of an expression, each as often as its repetitions ask for it.
+/// Counts the characters and classes of an expression, each as often as its repetitions require.
 fn positions(expression: &Hir) -> u32 {
     match expression.kind() {
         HirKind::Empty | HirKind::Look(_) | HirKind::Class(_) => 1,

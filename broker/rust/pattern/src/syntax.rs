@@ -1,4 +1,4 @@
-//! Parses a pattern. Refuses by name the syntax that is not supported, and the syntax that other engines read otherwise.
+//! Parses a pattern. Refuses by name unsupported syntax, and syntax with another meaning in other engines.
 
 use regex_syntax::ast::parse::ParserBuilder;
 use regex_syntax::ast::{self, AssertionKind, Ast, ClassSetBinaryOp, ClassSetItem, ErrorKind, Flags, Span};
@@ -47,7 +47,7 @@ fn of_parser(source: &str, kind: &ErrorKind, span: &Span) -> Refusal {
     }
 }
 
-/// A group that begins with `(?` and is none of this engine's. The span is that of the character behind them.
+/// The refusal of a group that begins with `(?` and is not supported. The span is that of the next character.
 fn of_group(source: &str, kind: &ErrorKind, span: &Span) -> Refusal {
     let begin = source[..span.start.offset].rfind("(?").unwrap_or(span.start.offset);
     let group = source.get(begin..span.end.offset).unwrap_or_default();
@@ -88,7 +88,7 @@ fn invalid(problem: &str, source: &str, span: &Span) -> Refusal {
     Refusal::new(format!("is not a regular expression: {problem} at character {place}"), "correct the pattern")
 }
 
-/// Finds what this engine accepts and means otherwise than PCRE and Python do.
+/// Finds accepted syntax with another meaning than in PCRE and Python.
 struct Differences<'a> {
     source: &'a str,
 }
