@@ -1,4 +1,4 @@
-"""What every suite gets: hypothesis profiles, and a broker as a process for those that ask for one."""
+"""Fixtures of all suites: hypothesis profiles, and a broker process on request."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 @pytest.fixture
 def small_disk() -> Iterator[Callable[..., Path]]:
-    """Makes file systems of a few kilobytes, in memory. Only root may; others pass such tests over."""
+    """Return a function that makes file systems of a few kilobytes in memory. Without root such tests are skipped."""
     with ExitStack() as mounted:
 
         def mount(path: Path, *, kilobytes: int) -> Path:
@@ -35,7 +35,7 @@ def small_disk() -> Iterator[Callable[..., Path]]:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One broker for all tests that leave it running; each takes a virtual host or names of its own."""
+    """One broker for all tests that leave it running; each uses its own virtual host or names."""
     folder = tmp_path_factory.mktemp("broker")
     settings = folder / "penstock.toml"
     settings.write_text('metrics_names = "all"\n')

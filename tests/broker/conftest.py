@@ -1,4 +1,4 @@
-"""A virtual host of its own for each test, and connections to it, with the native module and without."""
+"""Fixtures: a virtual host for each test, and connections to it, with the native module and without."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -24,7 +24,7 @@ def vhost(broker: Broker) -> Iterator[str]:
 
 @pytest.fixture(params=[True, False], ids=["native", "pure"])
 def connect(request: pytest.FixtureRequest, broker: Broker, vhost: str) -> Iterator[Connect]:
-    """Makes connections; they are closed after the test."""
+    """Return a function that makes connections; they are closed after the test."""
     with ExitStack() as open_connections:
         yield lambda: open_connections.enter_context(penstock.connect(broker.uri(vhost), native=request.param))
 

@@ -1,4 +1,4 @@
-"""Who may do what, end to end: credentials, tags and permissions as a client meets them."""
+"""Authorization end to end: credentials, tags and permissions as a client sees them."""
 
 from collections.abc import Callable, Iterator
 
@@ -12,7 +12,7 @@ Permit = Callable[..., penstock.Connection]
 
 @pytest.fixture
 def permit(broker: Broker, vhost: str) -> Iterator[Permit]:
-    """Makes a user with the given permissions and gives a connection of that user."""
+    """Return a function that makes a user with permissions and returns a connection of that user."""
     connections: list[penstock.Connection] = []
 
     def connect(

@@ -1,4 +1,4 @@
-"""Archives of streams: what a pipeline moves to Parquet, and what Flight reads across the archive and the log."""
+"""Archives of streams: a pipeline moves messages to Parquet, and Flight reads across the archive and the log."""
 
 import base64
 import json
@@ -21,7 +21,7 @@ from support import Broker
 
 pytestmark = pytest.mark.slow
 
-# Segments of the least size, so that a few hundred messages are several.
+# Segments of the minimum size, so that a few hundred messages fill several.
 SETTINGS = "segment_bytes_min = 65536\nsegment_bytes_max = 65536\narchive_dir = {folder}\n"
 BODY = b"x" * 900
 
@@ -50,7 +50,7 @@ def connection(broker: Broker, vhost: str) -> Iterator[penstock.Connection]:
 
 
 class Flight:
-    """Reads what a descriptor describes."""
+    """Reads the data of a descriptor."""
 
     def __init__(self, broker: Broker, vhost: str) -> None:
         self.client = flight.FlightClient(f"grpc://{broker.address}")
@@ -82,7 +82,7 @@ def arrow(broker: Broker, vhost: str) -> Iterator[Flight]:
 
 
 def archived(broker: Broker, vhost: str, archive: Path, stream: str = "events", **more: Any) -> Archived:
-    """Everything that is there, unless it is said otherwise."""
+    """Archive everything by default."""
     options = {"delete": True, "fail_on_data_loss": True, "file_bytes_max": 2**27, "older_than": None, **more}
     archiving = Archiving("test", broker.uri(vhost), stream, archive, pause_seconds=None, **options)
     return run_archive(archiving, lambda _: None)

@@ -1,5 +1,7 @@
-"""The pipeline that archives, killed at any instant while messages come in: each of them is there once, in the files by
-themselves and in what Flight reads across files and log."""
+"""The archiving pipeline, killed at any instant while messages arrive.
+
+Each message exists once, in the files alone and in what Flight reads across files and log.
+"""
 
 import base64
 import json
@@ -30,7 +32,7 @@ SECONDS_MAX = 90
 
 
 class Publishing:
-    """Publishes numbers until it is left; `count` of them are confirmed."""
+    """Publishes numbers until the block ends; `count` of them are confirmed."""
 
     def __init__(self, broker: Broker) -> None:
         self.count = 0
@@ -69,7 +71,7 @@ def start(file: Path, broker: Broker) -> subprocess.Popen[bytes]:
 
 
 def wait_for_work(folder: Path, process: subprocess.Popen[bytes]) -> None:
-    """Until the process has a file under its hands."""
+    """Wait until the process has an unfinished file."""
     before = len(list(folder.glob("date=*/*")))
     give_up = time.monotonic() + SECONDS_MAX
     while len(list(folder.glob("date=*/*"))) <= before:

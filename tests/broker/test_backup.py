@@ -1,4 +1,4 @@
-"""Backups of a broker that is at work, and new brokers made of them."""
+"""Backups of a broker under load, and new brokers made from them."""
 
 import json
 import subprocess
@@ -22,7 +22,7 @@ segment_bytes_max = 262144
 
 @pytest.fixture
 def working(tmp_path: Path) -> Iterator[Broker]:
-    """With small segments, so that folding and deleting go on all the time."""
+    """Small segments, so that folds and deletions go on all the time."""
     settings = tmp_path / "penstock.toml"
     settings.write_text(SMALL_SEGMENTS)
     with Broker(tmp_path / "data", "--config", str(settings)) as broker:
@@ -30,8 +30,10 @@ def working(tmp_path: Path) -> Iterator[Broker]:
 
 
 class Traffic:
-    """Publishes numbers to a fanout of queues, takes them out of the first one, and declares, until it is left.
-    `confirmed_count` numbers were confirmed."""
+    """Publishes numbers to a fanout of queues, consumes them from the first one, and declares, until the block ends.
+
+    `confirmed_count` numbers were confirmed.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self.confirmed_count = 0
@@ -125,7 +127,7 @@ def assert_whole(copy: Path, data_dir: Path, confirmed_before: int) -> None:
         assert counts[QUEUES[0]] <= count
         late = sorted(name for name in counts if name.startswith("late-"))
         assert late == [f"late-{number:06}" for number in range(len(late))]
-        # Each is declared, then published to, then the next is declared: only the last one may be without its message.
+        # Each is declared, then published to, then the next is declared: only the last one may lack its message.
         assert [counts[name] for name in late[:-1]] == [1] * (len(late) - 1)
         connection.publish(b"goes on", "all", mandatory=True)
 

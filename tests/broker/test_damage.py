@@ -1,4 +1,4 @@
-"""Bytes that change on the disk: nobody gets them, everything else is served, and it is told where they lay."""
+"""Bytes that change on the disk: they are never delivered, everything else is served, and their place is reported."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ def body(number: int) -> bytes:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Broker:
-    """A broker that stopped with messages in two queues."""
+    """A stopped broker with messages in two queues."""
     broker = Broker(tmp_path / "data")
     with broker, penstock.connect(broker.uri()) as connection:
         connection.declare_queue("jobs")
@@ -42,7 +42,7 @@ def folder(broker: Broker) -> Path:
 
 
 def flip(broker: Broker, content: bytes) -> tuple[Path, int]:
-    """Changes a byte of the record with that body; gives its file and the body's place."""
+    """Change a byte of the record with that body; return its file and the body's offset."""
     for path in sorted(folder(broker).glob("msgs.*[0-9]")):
         found = bytearray(path.read_bytes())
         at = found.find(content)

@@ -1,4 +1,4 @@
-"""Queues with a log of their own: declared, written, read, kept over restarts and kills, backed up, deleted."""
+"""Queues with an own log: declared, written, read, kept over restarts and kills, backed up, deleted."""
 
 import json
 import shutil
@@ -40,7 +40,7 @@ def alone(data: Path, options: tuple[str, ...]) -> Iterator[Broker]:
 
 
 def logs(data: Path) -> list[Path]:
-    """The folders of logs of queues' own."""
+    """Return the folders of own logs."""
     return sorted(path for path in data.glob("*/shards/*") if path.is_dir())
 
 
@@ -53,7 +53,7 @@ def bodies(count: int, size: int = 10) -> list[bytes]:
 
 
 def publish_to_all(connection: penstock.Connection, sent: list[bytes]) -> None:
-    """A stream and a queue with logs of their own, and one without, behind one exchange."""
+    """Declare a stream and a queue with own logs, and one without, behind one exchange; publish."""
     connection.declare_exchange("all", "fanout")
     connection.declare_stream("hot", dedicated=True)
     connection.declare_queue("work", arguments={"x-dedicated": True})
@@ -119,8 +119,7 @@ def test_what_was_confirmed_is_there_after_a_kill(alone: Broker) -> None:
 
 
 class Publishing(threading.Thread):
-    """Publishes to all queues until it is told to stop, through whatever happens to the broker; `confirmed` is what it
-    was told of."""
+    """Publishes to all queues until stopped, whatever happens to the broker; `confirmed` are the confirmed ones."""
 
     def __init__(self, broker: Broker) -> None:
         super().__init__()
@@ -200,7 +199,7 @@ def test_a_log_that_a_crash_left_of_a_deleted_queue_goes_at_the_next_start(alone
 
 
 def test_a_queue_whose_log_cannot_be_made_is_refused_alone_and_leaves_nothing(alone: Broker, data: Path) -> None:
-    """Its virtual host took no more commands, and the definitions had it."""
+    """Earlier its virtual host took no more commands, and the definitions had it."""
     (folder,) = (path.parent for path in data.glob("*/definitions.amqp"))
     (folder / "shards").touch()
     with penstock.connect(alone.uri()) as connection:

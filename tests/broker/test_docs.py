@@ -1,4 +1,4 @@
-"""The Python examples of the client's documentation, run as they are written, and the metrics that documents name."""
+"""The Python examples of the client's documentation, run as written, and the metrics that documents name."""
 
 import re
 import subprocess
@@ -34,7 +34,7 @@ def test_every_metric_that_the_documents_name_is_there(broker: Broker) -> None:
         for name in re.findall(r"`(penstock_[a-z_]+)`", document.read_text())
     }
 
-    # Of some there is none until there are groups: then only their type is told.
+    # Some have no series until there are groups: then only their type is listed.
     scraped = set(re.findall(r"^(?:# TYPE )?(penstock_[a-z_]+)", broker.scrape(), flags=re.MULTILINE))
 
     assert len(named) >= 15

@@ -1,4 +1,4 @@
-"""What the documents tell a new user to type works: their Python and their commands, run against a broker."""
+"""Code and commands of the documents for new users, run against a broker."""
 
 import os
 import re

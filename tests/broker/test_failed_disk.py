@@ -1,6 +1,6 @@
-"""A disk that fails under a running broker: it says so where operators look, and a start on a sound disk has it all.
+"""A disk that fails under a running broker: health reports it, and a start on a sound disk has all messages.
 
-The kernel is told to refuse what the process writes beyond a place in a file. To the broker that is a disk that failed.
+The kernel is told to refuse the process's writes beyond an offset in a file. To the broker the disk has failed.
 """
 
 import resource
@@ -21,7 +21,7 @@ COUNT = 200
 
 
 def health(broker: Broker) -> str:
-    """What /health/live complains of; empty when the broker is alive."""
+    """Return the complaint of /health/live; empty when the broker is alive."""
     try:
         broker.scrape("/health/live")
     except HTTPError as error:

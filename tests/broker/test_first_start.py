@@ -1,4 +1,4 @@
-"""A broker that others can reach: nobody comes in with what everybody knows, and it says that it speaks in clear."""
+"""A broker that others can reach: the default credentials are refused, and it warns about plaintext."""
 
 from pathlib import Path
 

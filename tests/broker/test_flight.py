@@ -1,4 +1,4 @@
-"""Streams over Arrow Flight, with pyarrow as it is: what is read, what is refused, what is published."""
+"""Streams over Arrow Flight with plain pyarrow: reads, refusals, publishes."""
 
 import base64
 import json
@@ -76,7 +76,7 @@ class Flight:
         return [self.client.do_get(endpoint.ticket, self.options).read_all() for endpoint in info.endpoints]
 
     def put(self, table: pa.Table, rows_max: int = 1_000, **command: Any) -> dict[str, int]:
-        """Gives the last result."""
+        """Publish a table; return the last result."""
         descriptor = flight.FlightDescriptor.for_command(json.dumps({"vhost": self.vhost, **command}))
         writer, results = self.client.do_put(descriptor, table.schema, self.options)
         with writer:
@@ -375,7 +375,7 @@ def test_a_put_that_cannot_be_is_refused_and_stores_nothing(arrow: Flight, strea
 
 
 def anonymous_bytes(broker: Broker) -> int:
-    """What the broker's process holds beside mapped files."""
+    """Return the memory of the broker's process without mapped files."""
     lines = Path(f"/proc/{broker.pid}/status").read_text().splitlines()
     (line,) = (line for line in lines if line.startswith("RssAnon:"))
     return int(line.split()[1]) * 1_024
@@ -392,7 +392,7 @@ def test_clients_that_do_not_read_hold_two_batches_each(broker: Broker, arrow: F
     firsts = [reader.read_chunk().data.num_rows for reader in readers]
     held = max(anonymous_bytes(broker) for _ in range(100) if stream.info())
 
-    # 60 MB each if nothing held them back; the rest is what sockets and allocators keep.
+    # 60 MB each without flow control; the rest is kept by sockets and allocators.
     assert held - before < 16 * 12_000_000
     assert set(firsts) == {21}
     for reader in readers:

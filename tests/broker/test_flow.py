@@ -1,5 +1,8 @@
-"""Flow control and the end of streams, seen by a plain grpcio client: what the broker keeps for a client that does not
-read, what a cancelled stream gives back, and what a stop still takes in."""
+"""Flow control and the end of streams, with a plain grpcio client.
+
+They cover the broker's buffers for a client that does not read, the messages of a cancelled stream, and messages that
+arrive during a stop.
+"""
 
 import re
 import threading
@@ -32,7 +35,7 @@ def root(broker: Broker, vhost: str) -> Iterator[penstock.Connection]:
 
 
 class Requests:
-    """The sending side of a stream: what is put into it is sent, until it is closed."""
+    """The sending side of a stream: items put into it are sent, until it is closed."""
 
     def __init__(self, *first: messaging_pb2.ConsumeRequest) -> None:
         self._waiting: SimpleQueue[messaging_pb2.ConsumeRequest | None] = SimpleQueue()

@@ -1,5 +1,8 @@
-"""Limits of users and virtual hosts on what is published and delivered, end to end: set live, kept over a restart, in
-definitions. Whoever is above a rate waits; nothing is lost and nobody else waits."""
+"""Limits of users and virtual hosts on publishing and delivering, end to end.
+
+They are set live, kept over a restart, and in definitions. A client above a rate waits; nothing is lost and no other
+client waits.
+"""
 
 import json
 import subprocess
@@ -149,7 +152,7 @@ def test_a_consumer_gets_no_more_than_may_be_in_flight_until_it_settles(broker: 
         superuser.admin.set_vhost_limits(in_flight_bytes_max=250_000)
         with superuser.consume("q", idle_timeout=1) as deliveries:
             held = list(deliveries)
-            assert 3 <= len(held) < 10  # one response more than what fits, at most
+            assert 3 <= len(held) < 10  # at most one response more than what fits
             for message in held:
                 message.ack()
             rest = next(iter(deliveries))

@@ -1,5 +1,6 @@
-"""A file system that fills: publishers are told, consumers go on, publishing resumes by itself, and nothing that was
-confirmed is lost."""
+"""A full file system: publishers are refused, consumers go on, publishing resumes by itself, and no confirmed message
+is lost.
+"""
 
 import shutil
 from collections.abc import Callable
@@ -28,7 +29,7 @@ def number_of(content: bytes) -> int:
 
 
 def fill(connection: penstock.Connection, first: int) -> int:
-    """Publishes until it is refused; gives the number after the last message that was confirmed."""
+    """Publish until refused; return the number after the last confirmed message."""
     for number in range(first, first + MESSAGES_MAX):
         try:
             connection.publish(body(number), routing_key="jobs")
@@ -87,7 +88,7 @@ def test_a_disk_that_fills_is_drained_and_filled_again(tmp_path: Path, small_dis
         left = connection.admin.get_queue("jobs").ready_count
         rest = [number_of(content) for content in take(connection, left)]
         assert set(range(end // 2, again)) <= set(rest), "a confirmed message is lost"
-        # The first to ask may find what was drained not given back yet.
+        # The space of drained messages may not be freed yet at the first attempt.
         eventually(lambda: is_stored(connection, body(again)), True)
 
 
@@ -130,7 +131,7 @@ def test_a_broker_with_many_vhosts_starts_on_a_full_disk_and_is_drained(
 
         with penstock.connect(broker.uri()) as connection:
             assert [number_of(content) for content in take(connection, end)] == list(range(end))
-            # The first to ask may find what was drained not given back yet.
+            # The space of drained messages may not be freed yet at the first attempt.
             eventually(lambda: is_stored(connection, body(end)), True)
             assert fill(connection, end + 1) > end + end // 2
 
@@ -164,7 +165,7 @@ def test_a_start_that_finds_no_room_says_how_much_it_needs_and_changes_no_log(
 
 
 def fill_up(path: Path) -> None:
-    """Takes all the room there is."""
+    """Use up all space."""
     with suppress(OSError), path.open("wb", buffering=0) as file:
         while True:
             file.write(bytes(4_096))

@@ -1,5 +1,8 @@
-"""Get, seen by clients that take little: a response is bounded in bytes, and what one held that did not arrive comes
-back. Beside it a consumer that takes nothing more: what is published goes to the others."""
+"""Get, with clients that take little.
+
+A response is bounded in bytes, and messages of one that did not arrive come back. A consumer beside it takes nothing
+more: published messages go to the others.
+"""
 
 from collections.abc import Iterator
 
@@ -26,7 +29,7 @@ def root(broker: Broker, vhost: str) -> Iterator[penstock.Connection]:
 
 @pytest.fixture
 def narrow(broker: Broker) -> Iterator[Wire]:
-    """A client that never has room for a response."""
+    """A client that has no space for a response."""
     with Wire(int(broker.address.rpartition(":")[2]), BASIC, window=SMALL_WINDOW) as wire:
         yield wire
 

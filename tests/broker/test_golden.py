@@ -1,5 +1,7 @@
-"""A directory written by each released format is opened for ever: everything in it is there, whatever this version
-writes itself. `tests/golden/make.py` wrote them."""
+"""Directories written by each released format can always be opened, with all their content.
+
+`tests/golden/make.py` wrote them.
+"""
 
 import shutil
 from collections.abc import Iterator

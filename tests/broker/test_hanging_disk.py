@@ -1,4 +1,4 @@
-"""A virtual host whose disk hangs: it waits, and the others are served as if nothing had happened."""
+"""A virtual host whose disk hangs: it waits, and the others are served normally."""
 
 import shutil
 import subprocess
@@ -15,7 +15,7 @@ from support import Broker
 
 pytestmark = pytest.mark.slow
 DISK_BYTES = 400 << 20
-# More than a loop has threads by itself.
+# More than an event loop has threads by default.
 MANY = 40
 
 
@@ -26,7 +26,10 @@ def run(*command: str) -> bool:
 
 
 class HangingDisk:
-    """A file system that takes no writes while it is frozen. Only root may make one; others pass such tests over."""
+    """A file system that takes no writes while it is frozen.
+
+    Only root can make one; otherwise such tests are skipped.
+    """
 
     def __init__(self, image: Path, undo: ExitStack) -> None:
         self._undo = undo
@@ -37,7 +40,7 @@ class HangingDisk:
             pytest.skip("this machine has no ext4")
 
     def take(self, folder: Path) -> None:
-        """Puts the folder's files on it, and it in the folder's place."""
+        """Move the folder's files to it, and mount it in the folder's place."""
         away = folder.with_name("away")
         folder.rename(away)
         folder.mkdir()
@@ -103,7 +106,7 @@ def store_an_offset(connection: penstock.Connection) -> None:
 def test_a_disk_that_hangs_keeps_no_other_virtual_host_waiting(
     house: House, work: Callable[[penstock.Connection], None], times: int
 ) -> None:
-    """Declarations, consumers that began and health checks of all of them waited for it."""
+    """Earlier, declarations, new consumers and health checks of all of them waited for it."""
     broker = house.broker
     slow, other, calm = (penstock.connect(broker.uri(vhost), timeout=20) for vhost in ("slow", "slow", ""))
     slow.declare_queue("letters")

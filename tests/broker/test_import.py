@@ -1,5 +1,4 @@
-"""The kept LavinMQ directory becomes a broker's: who comes in, what is routed where, and every message that LavinMQ was
-not done with, in its order."""
+"""The kept LavinMQ directory becomes a broker's: users, routing, and every unacknowledged message in order."""
 
 import shutil
 from collections.abc import Iterator

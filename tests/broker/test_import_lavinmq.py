@@ -1,5 +1,7 @@
-"""The data directory of a LavinMQ 2.9.1 that was really run, imported and compared with the contents that LavinMQ
-reported for it: exchanges, bindings and queues by its management API, messages as they were drained over AMQP."""
+"""The data directory of a real LavinMQ 2.9.1, imported and compared with the contents that LavinMQ reported.
+
+Exchanges, bindings and queues are from its management API, messages were drained over AMQP.
+"""
 
 import gzip
 import hashlib
@@ -205,7 +207,7 @@ def test_users_and_permissions_are_those_of_the_directory(directory: Path, tmp_p
 
 
 def check_means_the_same(ours: dict[str, str], theirs: dict[str, str]) -> None:
-    """LavinMQ looks for a pattern anywhere in a name; here it has to match the whole name."""
+    """Compare patterns: LavinMQ searches a pattern anywhere in a name; here it has to match the whole name."""
     for key, name_there in (("configure", "config"), ("write", "write"), ("read", "read")):
         for name in ("", "a", "b", "ab", "ba", "c", "cab", "plain"):
             assert bool(re.fullmatch(ours[key], name)) == bool(re.search(theirs[name_there], name)), (key, name)
@@ -239,7 +241,7 @@ def test_headers_as_only_other_clients_write_them_are_delivered(directory: Path,
 
 
 def shown(message: penstock.Message) -> dict[str, Any]:
-    """A message in the form of the file of expected contents."""
+    """Return a message in the form of the file of expected contents."""
     names = [name for name in type(message.properties).__dataclass_fields__ if name != "headers"]
     properties = {name: getattr(message.properties, name) for name in names}
     if message.headers:

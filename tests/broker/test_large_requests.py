@@ -1,4 +1,4 @@
-"""Publish requests of very many messages: stored in rounds, in their order, and next to no memory of the broker's."""
+"""Publish requests of very many messages: stored in rounds, in order, with almost no memory of the broker."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from support import Broker
 PUBLISH = "/penstock.v1.MessagingService/Publish"
 GUEST = (("authorization", "Basic Z3Vlc3Q6Z3Vlc3Q="),)
 WALTER = (("authorization", "Basic d2FsdGVyOnNlY3JldA=="),)
-# Two bytes a message; each took 150 bytes and more of memory when a request was taken apart as a whole.
+# Two bytes a message; each took 150 bytes and more of memory when a request was parsed as a whole.
 COUNT = 2_000_000
 GROWTH_KIB_MAX = 96 * 1024
 
@@ -35,7 +35,7 @@ def root(broker: Broker, vhost: str) -> Iterator[penstock.Connection]:
 
 
 def publish(channel: grpc.Channel, vhost: str, batch: bytes, who: tuple[tuple[str, str], ...]) -> Iterator[bytes]:
-    """Sends an encoded batch; gives responses as they come."""
+    """Send an encoded batch; yield responses as they come."""
     opening = wire.PublishRequest(open=wire.PublishOpen(vhost=vhost, level=wire.LEVEL_OS)).SerializeToString()
     length, number = bytearray(), len(batch)
     while number > 127:
@@ -47,12 +47,12 @@ def publish(channel: grpc.Channel, vhost: str, batch: bytes, who: tuple[tuple[st
 
 
 def flood() -> bytes:
-    """Field 4 of a batch, of no bytes, very often."""
+    """Return field 4 of a batch, of no bytes, very often."""
     return wire.PublishBatch(routing_key="flood").SerializeToString() + b"\x22\x00" * COUNT
 
 
 class Watch:
-    """The most memory of its own that a process has while this lasts."""
+    """The maximum private memory of a process during the block."""
 
     def __init__(self, pid: int) -> None:
         self._status = Path(f"/proc/{pid}/status")

@@ -1,4 +1,4 @@
-"""Leases over the wire: reserve, read over Flight, acknowledge, release, and what a kill leaves of them."""
+"""Leases over the wire: reserve, read over Flight, acknowledge, release, and their state after a kill."""
 
 import asyncio
 import json
@@ -188,7 +188,7 @@ def test_leases_stand_after_the_broker_was_killed(own_broker: Broker) -> None:
 
 @pytest.mark.slow
 def test_a_queue_is_emptied_once_while_the_broker_is_killed(own_broker: Broker) -> None:
-    """The owner does what a query does: it writes the number down, works, and acknowledges before the next one."""
+    """The owner behaves as a query: it stores the number, works, and acknowledges before the next one."""
     rows, kills = 20_000, 5
     with penstock.connect(own_broker.uri()) as connection:
         fill(connection, "orders", rows)

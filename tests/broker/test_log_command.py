@@ -1,5 +1,4 @@
-"""`penstock log` on what people give it: data directories, a backup that was restored, a broker that runs, other
-folders."""
+"""`penstock log` on data directories, a restored backup, a running broker, and other folders."""
 
 import json
 import subprocess
@@ -22,7 +21,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Broker:
-    """A broker that stopped with a hole between its segments: what lay there was settled and is removed."""
+    """A stopped broker with a gap between its segments: those with only settled messages are removed."""
     settings = tmp_path / "penstock.toml"
     settings.write_text("compaction_bytes_per_second = 0\n")
     broker = Broker(tmp_path / "data", "--config", str(settings))

@@ -1,4 +1,4 @@
-"""The life of a message, end to end: published, routed, delivered and settled through the Python client."""
+"""Messages end to end: published, routed, delivered and settled through the Python client."""
 
 from collections.abc import Callable
 from itertools import islice

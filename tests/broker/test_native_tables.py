@@ -1,4 +1,4 @@
-"""The native tables against the pure router: after any commands whatever, a message goes where the router says."""
+"""The native tables against the pure router: after any commands, a message goes where the router says."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -88,7 +88,7 @@ def test_a_message_goes_where_the_pure_router_says(
         with suppress(RefusedError):
             perform(machine, *command)
     apply_changes(shard, machine.changes)
-    # What is bound is sent, too, or headers would hardly ever match.
+    # Bound headers are sent, too, or they would hardly ever match.
     sent_headers: list[Arguments] = [{}, *sent, *(headers_for(one.arguments) for one in machine.state.bindings())]
 
     try:

@@ -1,4 +1,4 @@
-"""The process: how it starts, what it leaves in its directory, and how it ends when it cannot start."""
+"""The process: its start, the files in its directory, and its exit when it cannot start."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Policies end to end: in force at once, there after a restart, in and out with definitions."""
+"""Policies end to end: effective at once, kept over a restart, exported and imported with definitions."""
 
 import json
 import urllib.request

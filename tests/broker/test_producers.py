@@ -1,4 +1,4 @@
-"""Named producers, seen by a plain grpcio client: what was refused is never confirmed later without being stored."""
+"""Named producers with a plain grpcio client: a refused message is never confirmed later without being stored."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,7 +42,7 @@ class Producing:
         self._number = 0
 
     def publish(self, first: int, *places: tuple[str, str]) -> list[str]:
-        """One message to each exchange and routing key, from a sequence on; what each was answered."""
+        """Publish one message to each exchange and routing key, from a sequence on; return the answers."""
         batch = wire.PublishBatch(mandatory=True, producer_sequence=first)
         for sequence, (exchange, key) in enumerate(places, first):
             batch.messages.add(body=b"%d" % sequence, exchange=exchange, routing_key=key)
@@ -115,7 +115,7 @@ def test_a_message_that_its_user_may_not_write_holds_back_what_follows(
 
 
 def outcomes_of(publisher: PublisherPort, count: int) -> list[Outcome]:
-    """So many, one for each message."""
+    """Return so many outcomes, one for each message."""
     found: dict[int, Outcome] = {}
     for _ in range(600):
         for outcome in publisher.wait(100):
@@ -127,8 +127,7 @@ def outcomes_of(publisher: PublisherPort, count: int) -> list[Outcome]:
 
 @pytest.mark.parametrize("native", [True, False], ids=["native", "pure"])
 def test_a_broker_started_anew_is_sent_nothing_past_a_message_that_was_refused(native: bool, tmp_path: Path) -> None:
-    """It remembers no refusal: a message that waits for the connection meanwhile must not make the refused one pass for
-    stored."""
+    """It remembers no refusal: a message that waits for the connection must not make the refused one look stored."""
     with Broker(tmp_path / "data") as broker:
         with penstock.connect(broker.uri()) as root:
             root.declare_queue("letters", durable=True)

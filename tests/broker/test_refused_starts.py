@@ -1,5 +1,7 @@
-"""Starts that must not go on: what is missing or changed beside the logs never costs a message, and a start that failed
-takes nothing away from the next one."""
+"""Refused starts: missing or changed files beside the logs never cost a message.
+
+A failed start takes nothing away from the next one.
+"""
 
 import json
 import subprocess
@@ -22,7 +24,7 @@ SEGMENT_HEADER = 64
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Broker]:
-    """A broker that stopped with messages in two queues, one of them with a log of its own."""
+    """A stopped broker with messages in two queues, one of them with an own log."""
     with Broker(tmp_path / "data") as broker:
         with penstock.connect(broker.uri(), level="disk") as connection:
             connection.declare_queue("shared")
@@ -39,7 +41,7 @@ def folder(broker: Broker) -> Path:
 
 
 def flip(path: Path) -> None:
-    """Another number of a queue: every frame can still be read."""
+    """Change the number of a queue: every frame can still be read."""
     content = bytearray(path.read_bytes())
     content[content.index(b"x-penstock-idI") + len(b"x-penstock-idI") + 3] ^= 0x10
     path.write_bytes(content)
@@ -207,7 +209,7 @@ def test_a_start_that_fails_after_a_power_failure_does_not_let_numbers_repeat(
 
 
 def lose_power(broker: Broker, body: bytes) -> None:
-    """Another boot, and zeros from the record of that body on: blocks that never reached the disk."""
+    """Simulate another boot, and zeros from the record of that body on: blocks that never reached the disk."""
     path = next(path for path in folder(broker).glob("msgs.*[0-9]") if body in path.read_bytes())
     content, at = path.read_bytes(), SEGMENT_HEADER
     while body not in content[at : at + (length := int.from_bytes(content[at : at + RECORD_LENGTH], "little"))]:

@@ -1,4 +1,4 @@
-"""What is still there after the broker went, cleanly or not."""
+"""State after the broker ended, cleanly or not."""
 
 import json
 import shutil
@@ -88,7 +88,7 @@ def test_a_client_goes_on_by_itself_after_a_restart(own: Broker, restart: Restar
         restart(own)
 
         client.publish(b"after", routing_key="jobs")
-        # The acknowledgement may have been under way when the broker was killed: then the first one comes once more.
+        # The acknowledgement may have been on its way when the broker was killed: then the first one is redelivered.
         bodies = [next(consumption).body]
         if bodies == [b"before"]:
             bodies.append(next(consumption).body)
@@ -141,7 +141,7 @@ def test_the_directory_is_laid_out_as_documented(own: Broker) -> None:
 
 
 def assert_frames(data: bytes) -> None:
-    """An Int32 LE version, then whole AMQP method frames, one of them the declaration of the queue."""
+    """Check an Int32 LE version, then whole AMQP method frames, one of them the declaration of the queue."""
     assert struct.unpack_from("<i", data) == (1,)
     methods, place = [], 4
     while place < len(data):
@@ -214,7 +214,7 @@ def killed(broker: Broker) -> None:
 
 @pytest.mark.parametrize("end", [stopped, killed])
 def test_a_start_from_a_snapshot_that_is_told_so_gives_no_number_again(own: Broker, end: Restart) -> None:
-    """The steps that docs/storage.md, "What a start does", names."""
+    """Follow the steps of docs/storage.md, "What a start does"."""
     snapshot = own.data_dir.with_name("snapshot")
     with own:
         with penstock.connect(own.uri(), level="os") as connection:

@@ -1,4 +1,4 @@
-"""Streams that are open while what their user may do is taken away: they end, and what was held returns."""
+"""Open streams whose user loses permissions: they end, and their messages return."""
 
 import base64
 import threading
@@ -116,7 +116,7 @@ def test_a_change_that_leaves_the_right_ends_nothing(broker: Broker, vhost: str,
 def test_what_a_client_holds_that_reads_no_more_goes_to_others(
     broker: Broker, vhost: str, root: penstock.Connection
 ) -> None:
-    """It never asks for the end of its stream, so only the broker can take the messages back."""
+    """It never reads the end of its stream, so only the broker can take the messages back."""
     for _ in range(40):
         root.publish(b"x" * 1_000_000, routing_key="jobs")
     credentials = base64.b64encode(b"clara:secret").decode()

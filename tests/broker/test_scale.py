@@ -1,5 +1,7 @@
-"""Ten thousand of each: queues, bindings of one exchange, consumers of one queue, targets of one message. What
-matters is that all of them are there and behave as one does; how long it takes is for `make bench` to say."""
+"""Ten thousand of each: queues, bindings of one exchange, consumers of one queue, targets of one message.
+
+The tests check that all of them exist and behave; `make bench` measures the time.
+"""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Stages through the client: whole batches once, whoever names which attempts, and who may do what with them."""
+"""Stages through the client: whole batches once, whichever attempts are named, and permissions for them."""
 
 from collections.abc import Iterator
 

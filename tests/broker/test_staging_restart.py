@@ -1,5 +1,7 @@
-"""What of stages outlives the process: rows that wait, decisions, copies under way; and names of producers that are
-forgotten."""
+"""State of stages that outlives the process.
+
+It has waiting rows, decisions, running copies, and expired names of producers.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -37,7 +39,7 @@ def test_what_was_staged_before_a_kill_is_published_after_it(own_broker: Broker)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("part", [0, 1, 3], ids=["at the decision", "early in the copy", "late in the copy"])
 def test_a_batch_whose_broker_is_killed_while_it_is_copied_is_there_once(own_broker: Broker, part: int) -> None:
-    """Waits for so many quarters of the batch to be copied, kills, and asks again with other rows."""
+    """Wait for so many quarters of the batch to be copied, kill, and ask again with other rows."""
     count = 40_000
     rows = [b"%07d" % number * 20 for number in range(count)]
     with penstock.connect(own_broker.uri()) as connection:

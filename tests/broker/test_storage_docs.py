@@ -1,6 +1,6 @@
-"""The commands of docs/storage.md, run as they are written and in their order, on a broker of their own.
+"""The commands of docs/storage.md, run as written and in order, on a broker of their own.
 
-What the page shows of their output must come: a line may have other numbers and other column widths, `…` stands for any
+The output shown in the page must appear: a line may have other numbers and other column widths, `…` stands for any
 lines. The paths of the page are put below a temporary directory, and `systemctl` is the test's.
 """
 
@@ -21,14 +21,14 @@ VHOST = "42099b4af021e53fd8fd4e056c2568d7c2e3ffa8"
 STEPS = re.compile(r"^<!-- test: (\w+) -->$|^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
-# What people would paste into a shell, and the words of it that are no argument.
+# Commands that users would paste into a shell, and the words of them that are not arguments.
 COMMAND = re.compile(r"(\$ |penstock |systemctl |cp |ls |rm |mv )")
 VERBS = re.compile(r"[a-z]+(?: [a-z]+\b)*")
 PLACES = ("/var/lib/", "/var/backups/")
 
 
 class Page:
-    """Performs the page's steps; `shown` and `printed` are compared by the caller."""
+    """Runs the page's steps; the caller compares `shown` and `printed`."""
 
     def __init__(self, broker: Broker, root: Path) -> None:
         self._broker = broker
@@ -51,7 +51,7 @@ class Page:
         return on_a_terminal(command, self._environment).replace(str(self._root), "")
 
     def flip(self) -> None:
-        """Changes one bit of two orders, behind the broker's back while it is down."""
+        """Change one bit of two orders while the broker is down."""
         self._broker.stop()
         segment = self._broker.data_dir / VHOST / "msgs.0000000001"
         content = bytearray(segment.read_bytes())
@@ -89,13 +89,13 @@ def on_a_terminal(command: str, environment: dict[str, str]) -> str:
 
 
 def commands(block: str) -> list[tuple[str, list[str]]]:
-    """Each command with the lines that it is to print."""
+    """Return each command with its expected lines."""
     parts = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
     return [(lines[0], lines[1:]) for lines in (part.splitlines() for part in parts)]
 
 
 def plain(line: str) -> str:
-    """Without what differs from run to run: numbers, the width of columns."""
+    """Return a line without the parts that differ from run to run: numbers, the width of columns."""
     return re.sub(
         r"[\d,.]*\d", "0", re.sub(r"([━─\s])\1*", r"\1", re.sub(r"[┏┗┡└]?[━┳╇┻┩┓─┴┘]{2,}", "━", line))
     ).strip()
@@ -131,7 +131,7 @@ def test_the_commands_of_the_page_do_what_it_shows(tmp_path: Path) -> None:
 
 
 def not_run(page: str) -> list[str]:
-    """The commands that the page names and that no block of it runs."""
+    """Return the commands that the page names and that no block of it runs."""
     ran = [command for _, block in STEPS.findall(page) for command, _ in commands(block)]
     rest = STEPS.sub("", page)
     fenced = [line for block in FENCED.findall(rest) for line in block.splitlines() if COMMAND.match(line)]

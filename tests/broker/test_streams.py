@@ -1,4 +1,4 @@
-"""Streams on a broker as it is: read from anywhere, kept as told, published once, routed by key."""
+"""Streams on a real broker: read from anywhere, retained, deduplicated, routed by key."""
 
 import asyncio
 import json
@@ -155,7 +155,7 @@ def test_a_reader_stores_in_passing(stream: penstock.Stream) -> None:
 
 
 def test_a_second_reader_of_a_group_ends_the_first_and_passes_over_nothing(stream: penstock.Stream) -> None:
-    """Both used to read on, and who came back after a broken connection began behind what the other had stored."""
+    """Earlier both read on, and a reader that reconnected started after the other's stored offset."""
     first = stream.read("first", group="g")
     messages = iter(first)
     done = [next(messages) for _ in range(10)]

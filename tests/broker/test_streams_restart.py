@@ -1,4 +1,4 @@
-"""What of streams outlives the process: messages under their offsets, groups, producers, readers under way."""
+"""State of streams that outlives the process: messages with their offsets, groups, producers, running readers."""
 
 import subprocess
 from collections.abc import Callable, Iterator
@@ -100,7 +100,7 @@ def test_when_the_active_reader_s_process_is_killed_another_takes_over(own_broke
     with penstock.connect(own_broker.uri()) as connection:
         connection.declare_stream("events")
         events = connection.stream("events")
-        # Longer than a pipe takes: the victim cannot have printed, and stored, all of them.
+        # More than a pipe buffers: the victim cannot have printed, and stored, all of them.
         events.publish_many([b"%07d" % number + b"x" * 193 for number in range(2_000)])
         command = [penstock_command(), "stream", "read", "events", "--from", "first", "--group", "g", "--single-active"]
         with subprocess.Popen([*command, "--uri", own_broker.uri()], stdout=subprocess.PIPE) as victim:
@@ -118,7 +118,7 @@ def test_when_the_active_reader_s_process_is_killed_another_takes_over(own_broke
             if found[-1] == 1_999:
                 break
 
-    # What was printed and not stored comes again; nothing is passed over.
+    # Printed offsets that were not stored come again; nothing is skipped.
     assert printed == list(range(1_000))
     assert found[0] <= 1_500
     assert found == list(range(found[0], found[-1] + 1))

@@ -1,5 +1,7 @@
-"""TLS as clients and operators meet it: whom to trust, whom to show a certificate, and certificates that change while
-the broker runs. Certificates come from an authority made for each run."""
+"""TLS for clients and operators: trust, client certificates, and certificates that change at run time.
+
+A CA made for each run issues the certificates.
+"""
 
 import socket
 import ssl
@@ -22,7 +24,7 @@ HOST = "127.0.0.1"
 
 
 class Files:
-    """An authority, and what a broker's configuration names."""
+    """A CA, and the files of a broker's configuration."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -32,7 +34,7 @@ class Files:
         self.write("server", self.authority.issue_cert(HOST, "localhost"))
 
     def write(self, name: str, certificate: trustme.LeafCert) -> None:
-        """`name`.crt and `name`.key, the key first: a broker that looks in between keeps what it has."""
+        """Write `name`.crt and `name`.key, the key first: a broker that reads in between keeps its old ones."""
         certificate.private_key_pem.write_to_path(str(self.folder / f"{name}.key"))
         chain = b"".join(blob.bytes() for blob in certificate.cert_chain_pems)
         (self.folder / f"{name}.crt").write_bytes(chain)
@@ -64,7 +66,7 @@ def broker(files: Files) -> Iterator[Broker]:
 
 
 def shown(broker: Broker, server_name: str = HOST, version: ssl.TLSVersion | None = None) -> tuple[bytes, str | None]:
-    """The certificate that the broker shows, and the version agreed on; for whoever trusts all."""
+    """Return the broker's certificate and the TLS version, for a client that trusts all."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
@@ -166,7 +168,7 @@ def test_where_clients_must_show_a_certificate_figures_need_one_and_health_does_
 
 
 def figures(files: Files, broker: Broker, client: str) -> int:
-    """The status of /metrics for whoever shows the certificate `client`; 0 when the handshake fails."""
+    """Return the status of /metrics with the client certificate `client`; 0 when the handshake fails."""
     trust = ssl.create_default_context(cafile=str(files.ca))
     trust.load_cert_chain(files.folder / f"{client}.crt", files.folder / f"{client}.key")
     try:
@@ -179,7 +181,7 @@ def figures(files: Files, broker: Broker, client: str) -> int:
 
 
 def test_a_new_authority_of_clients_counts_without_a_restart_and_the_old_one_no_more(files: Files) -> None:
-    """On both ports; an authority that is taken away is trusted no longer."""
+    """This holds on both ports; a removed CA is no longer trusted."""
     before, after = trustme.CA(), trustme.CA()
     authorities = files.folder / "clients.pem"
     for name, authority in (("before", before), ("after", after)):

@@ -1,4 +1,4 @@
-"""Tokens and a server's word, end to end: with an identity provider of the test's own."""
+"""Tokens and HTTP authentication end to end, with the test's own identity provider."""
 
 import base64
 import threading
@@ -76,7 +76,7 @@ def test_a_token_in_the_place_of_a_password_lets_in(issuer: Issuer, broker: Brok
 
 
 def test_a_stream_ends_with_its_token_and_goes_on_with_a_newer_one(issuer: Issuer, channel: grpc.Channel) -> None:
-    """Each confirm asks for the next batch, until the stream ends: only the broker says when."""
+    """Each confirm triggers the next batch, until the broker ends the stream."""
     admin, messages = admin_pb2_grpc.AdminServiceStub(channel), messaging_pb2_grpc.MessagingServiceStub(channel)
     first, second = (issuer.token(time.time() + seconds, EVERYTHING) for seconds in (3, 6))
     wanted = threading.Semaphore(1)
@@ -118,7 +118,7 @@ def has_ended(channel: grpc.Channel, token: str) -> bool:
 
 
 class Stream:
-    """A stream that says nothing but how it is opened, until it is closed or the broker ends it."""
+    """A stream that only opens, until it is closed or the broker ends it."""
 
     def __init__(self, method: Any, opening: object, token: str) -> None:
         self.closed = threading.Event()
@@ -129,7 +129,7 @@ class Stream:
         self.closed.wait(SECONDS_MAX)
 
     def end(self) -> grpc.RpcError:
-        """Reads on until the broker ends it."""
+        """Read on until the broker ends it."""
         try:
             with pytest.raises(grpc.RpcError) as ended:
                 for _ in self.responses:
@@ -140,7 +140,7 @@ class Stream:
 
 
 def open_streams(channel: grpc.Channel, token: str) -> dict[str, Stream]:
-    """An idle stream of each kind."""
+    """Open an idle stream of each kind."""
     messages, streams = messaging_pb2_grpc.MessagingServiceStub(channel), streams_pb2_grpc.StreamServiceStub(channel)
     consume = messaging_pb2.ConsumeRequest(open=messaging_pb2.ConsumeOpen(queue="held"))
     read = streams_pb2.ReadRequest(open=streams_pb2.ReadOpen(partition="flow"))
@@ -212,7 +212,7 @@ def test_a_token_that_is_renewed_in_time_keeps_every_stream_open(
 
 
 def refreshed(admin: admin_pb2_grpc.AdminServiceStub, token: str) -> bool:
-    """A publish stream has no answer to its opening: it may not be known yet."""
+    """Return whether the token was renewed: a publish stream may not be known yet, as its opening has no answer."""
     return bool(admin.RefreshToken(admin_pb2.RefreshTokenRequest(), metadata=bearer(token)).expires_at_ms)
 
 
@@ -220,7 +220,7 @@ def refreshed(admin: admin_pb2_grpc.AdminServiceStub, token: str) -> bool:
 def test_a_table_that_is_read_over_flight_ends_with_its_token(
     issuer: Issuer, broker: Broker, channel: grpc.Channel, held: penstock.Connection, scheme: str
 ) -> None:
-    """Far more than what may be on its way while the client does not read."""
+    """The table is far larger than the buffers for a client that does not read."""
     with penstock.connect(broker.uri(), level="os") as guest:
         for _ in range(120):
             guest.stream("flow").publish(b"x" * 1_000_000)

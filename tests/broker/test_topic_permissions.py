@@ -1,5 +1,4 @@
-"""Routing keys that a user may not write or bind at a topic exchange: as publishers, binders and Arrow's clients meet
-it."""
+"""Topic permissions: routing keys that a user may not write or bind, for publishers, binders and Arrow clients."""
 
 import base64
 import itertools
@@ -126,7 +125,7 @@ def test_rows_of_a_table_are_admitted_by_their_routing_keys(
 
 
 def put(broker: Broker, vhost: str, keys: list[str]) -> str | None:
-    """Publishes a row for each key; gives the refusal."""
+    """Publish a row for each key; return the refusal."""
     table = pa.table({"body": [key.encode() for key in keys], "routing_key": keys})
     credentials = base64.b64encode(b"anna:secret")
     options = flight.FlightCallOptions(headers=[(b"authorization", b"Basic " + credentials)])

@@ -1,4 +1,4 @@
-"""What messages go through, end to end: exchanges, queues and bindings as a client declares and sees them."""
+"""Topology end to end: exchanges, queues and bindings as a client declares and sees them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ Connect = Callable[[], penstock.Connection]
 
 
 def bodies(connection: penstock.Connection, queue: str) -> list[bytes]:
-    """Everything that is ready in the queue."""
+    """Return all ready bodies of the queue."""
     found = []
     while (message := connection.get(queue, auto_ack=True)) is not None:
         found.append(message.body)

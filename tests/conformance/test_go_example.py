@@ -1,4 +1,4 @@
-"""A client generated from the contract by another language's tools works: the example in Go, built and run."""
+"""The example in Go, built and run: a client generated from the contract by another language's tools."""
 
 import shutil
 import subprocess

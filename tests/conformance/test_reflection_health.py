@@ -1,4 +1,4 @@
-"""The standard gRPC services beside ours, asked by their own client libraries: reflection and health."""
+"""The standard gRPC services, with their own client libraries: reflection and health."""
 
 from collections.abc import Iterator
 

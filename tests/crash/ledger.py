@@ -1,6 +1,6 @@
-"""What is known of every message over all kills of a broker: which were confirmed, and what became of them.
+"""The state of every message over all kills of a broker: which were confirmed, and their outcome.
 
-Numbers of several publishers share one ledger; each publisher has a span of its own, in which its numbers ascend.
+Numbers of several publishers share one ledger; each publisher has a range of its own, in which its numbers ascend.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ SPAN = 1_000_000_000
 
 
 def by_publisher(numbers: Iterable[int]) -> dict[int, list[int]]:
-    """The numbers of each publisher, in their order."""
+    """Return the numbers of each publisher, in order."""
     found: dict[int, list[int]] = {}
     for number in numbers:
         found.setdefault(number // SPAN, []).append(number)
@@ -21,7 +21,7 @@ def by_publisher(numbers: Iterable[int]) -> dict[int, list[int]]:
 
 @dataclass
 class Published:
-    """What the publishers did."""
+    """Messages of the publishers."""
 
     next_numbers: dict[int, int] = field(default_factory=dict)
     confirmed: set[int] = field(default_factory=set)
@@ -36,14 +36,16 @@ class Published:
 
 @dataclass
 class Settled:
-    """What consumers of one queue acknowledged. `under_way` are those of which the broker perhaps did not know when it
-    was killed: they may come once more."""
+    """Numbers that consumers of one queue acknowledged.
+
+    `under_way` are those that the broker may not have known when it was killed: they may come once more.
+    """
 
     acknowledged: set[int] = field(default_factory=set)
     under_way: set[int] = field(default_factory=set)
 
     def check(self, delivered: Iterable[int]) -> None:
-        """Before the acknowledgements of the same round are entered."""
+        """Check deliveries before the acknowledgements of the same round are entered."""
         back = self.acknowledged.intersection(delivered) - self.under_way
         assert back == set(), f"acknowledged and back: {sorted(back)[:10]}"
 
@@ -61,12 +63,15 @@ class Settled:
 
 @dataclass
 class Purged:
-    """The purges of a queue: of each publisher, the last number confirmed before one was asked for that was answered,
-    and the first published after its answer. What lies between may be there or not."""
+    """Purges of a queue: for each publisher, the last number confirmed before an answered purge was requested, and the
+    first published after its answer.
+
+    Numbers between them may exist or not.
+    """
 
     gone_to: dict[int, int] = field(default_factory=dict)
     kept_from: dict[int, int] = field(default_factory=dict)
-    # One was asked for and not answered: it may have happened.
+    # A purge was requested and not answered: it may have happened.
     is_open: bool = False
 
     def check(self, left: Iterable[int]) -> None:
@@ -81,6 +86,6 @@ class Purged:
 
 
 def check_order(numbers: Iterable[int]) -> None:
-    """Of each publisher, once and in the order published."""
+    """Check that the numbers of each publisher come once and in the order published."""
     for found in by_publisher(numbers).values():
         assert found == sorted(set(found)), "out of order or twice"

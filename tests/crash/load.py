@@ -1,8 +1,7 @@
-"""Load for a broker that will be killed: publishers, consumers and an operator, on streams that end with it and never
-resume.
+"""Load for a broker that will be killed: publishers, consumers and an operator, on streams that never resume.
 
-The wire is used bare (grpcio and the generated messages), so that nothing is sent twice and it is known to the message
-what was confirmed, what was settled and which change was answered.
+It uses the bare wire (grpcio and the generated messages), so that nothing is sent twice and the state of every message
+and change is known exactly.
 """
 
 import base64
@@ -22,18 +21,20 @@ CREDENTIALS = (("authorization", "Basic " + base64.b64encode(b"guest:guest").dec
 BATCH = 50
 IN_FLIGHT_MAX = 1_000
 PREFETCH = 500
-# A call of an operator whose broker is gone fails at once; a broker that hangs fails the test.
+# A call fails at once when the broker is gone; a broker that hangs fails the test.
 CALL_SECONDS_MAX = 60
 
 
 def is_gone(error: grpc.RpcError) -> bool:
-    """Whether a call failed because the broker was killed under it."""
+    """Return whether a call failed because the broker was killed."""
     return error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 
 class Publisher(Thread):
-    """Publishes numbers from `first` on, to the exchange that `exchange_of` gives for each batch, until the broker is
-    gone; `confirmed` are those it promised to keep."""
+    """Publishes numbers from `first` on until the broker is gone.
+
+    `exchange_of` selects the exchange of each batch; `confirmed` are the confirmed numbers.
+    """
 
     def __init__(
         self, channel: grpc.Channel, exchange_of: Callable[[int], str], level: wire.Level, first: int, enough: int
@@ -65,7 +66,7 @@ class Publisher(Thread):
                 self._changed.notify_all()
 
     def wait(self) -> None:
-        """Waits until `enough` messages have been confirmed."""
+        """Wait until `enough` messages have been confirmed."""
         assert self._confirmed_enough.wait(timeout=60), f"{len(self.confirmed)} of {self._enough} confirms after 60 s"
 
     def _requests(self) -> Iterator[wire.PublishRequest]:
@@ -94,13 +95,14 @@ class Publisher(Thread):
 
 
 class Consumer(Thread):
-    """Takes what comes, in order, until the broker is gone or it is told to end. Acknowledges it; one that `requeues`
-    gives back what comes for the first time."""
+    """Acknowledges messages in order, until the broker is gone or it is stopped; one that `requeues` requeues each
+    once.
+    """
 
     def __init__(self, channel: grpc.Channel, queue: str, requeues: bool = False) -> None:
         super().__init__(name=f"consumer of {queue}")
         self.delivered: list[int] = []
-        # In the order sent; None stands for one that was given back.
+        # In the order sent; None stands for a requeued one.
         self.settled: list[int | None] = []
         self.failures: list[str] = []
         self._requeues = requeues
@@ -130,7 +132,7 @@ class Consumer(Thread):
         assert arrived, f"{len(self.delivered)} of {count} messages after 60 s"
 
     def end(self) -> None:
-        """Closes the sending side: no settlement follows."""
+        """Close the sending side: no settlement follows."""
         self._requests.put(None)
         self.join()
 
@@ -153,8 +155,10 @@ class Consumer(Thread):
 
 
 class Operator(Thread):
-    """Declares queues, binds them, deletes some and purges one, until the broker is gone. Asked comes before answered:
-    what was asked and not answered may have happened or not."""
+    """Declares queues, binds them, deletes some and purges one, until the broker is gone.
+
+    A change that was requested and not answered may have happened or not.
+    """
 
     def __init__(self, channel: grpc.Channel, prefix: str, exchange: str, purged: str) -> None:
         super().__init__(name="operator")
@@ -170,7 +174,7 @@ class Operator(Thread):
         self._after_purge: Callable[[], None] = lambda: None
 
     def around_purges(self, before: Callable[[], None], after: Callable[[], None]) -> None:
-        """Calls these before each purge is asked for and after it was answered."""
+        """Call these before each purge is requested and after it was answered."""
         self._before_purge, self._after_purge = before, after
 
     def run(self) -> None:

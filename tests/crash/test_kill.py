@@ -1,9 +1,11 @@
-"""Kills the broker under load, again and again, and checks what it promised: nothing confirmed is lost, nothing
-acknowledged or purged comes back but what was under way, the order stays, and answered changes of queues hold.
+"""Kills the broker under load repeatedly, and checks its promises.
 
-One publisher confirms at level os, another at level disk. Most messages go to `taken`, whose consumer acknowledges
-them; some go by one record to `kept`, which is read at the end only, to `given`, whose consumer gives each back once,
-to `purged`, and to queues that come and go. Segments are small, so that folds and compaction are always under way.
+Nothing confirmed is lost, nothing acknowledged or purged comes back but what was in transit, the order stays, and
+answered changes of queues hold.
+
+One publisher confirms with durability os, another with disk. Most messages go to `taken`, whose consumer acknowledges
+them; some go by one record to `kept`, which is read at the end only, to `given`, whose consumer requeues each once, to
+`purged`, and to short-lived queues. Segments are small, so that folds and compaction are always running.
 """
 
 import os
@@ -33,12 +35,12 @@ compaction_bytes_per_second = 67108864
 
 
 def exchange_of(number: int) -> str:
-    """Every eighth batch goes to all queues."""
+    """Return the exchange: every eighth batch goes to all queues."""
     return "all" if number // BATCH % 8 == 0 else "most"
 
 
 class Ledger:
-    """What is known over all rounds."""
+    """State over all rounds."""
 
     def __init__(self) -> None:
         self.published = Published()

@@ -1,8 +1,8 @@
-"""Writes a golden data directory with the broker of this checkout: `python tests/golden/make.py tests/golden/1`, or one
-of queues with logs of their own: `python tests/golden/make.py tests/golden/dedicated`.
+"""Writes a golden data directory with the broker of this checkout.
 
-Run once for each released format; the directory is committed and never written again. `tests/broker/test_golden.py`
-knows what is in it.
+Run `python tests/golden/make.py tests/golden/1`, or for queues with own logs `python tests/golden/make.py
+tests/golden/dedicated`, once for each released format. The directory is committed and never written again.
+`tests/broker/test_golden.py` knows its content.
 """
 
 import sys
@@ -70,7 +70,7 @@ def main(directory: Path) -> None:
         broker.stop()
     (directory.parent / f"{directory.name}.log").unlink()
     (directory / ".lock").unlink()
-    # Which machine it was is nobody's business: the stop was clean.
+    # The machine's identity does not matter: the stop was clean.
     (directory / "node.json").write_text('{"format": 1, "boot_id": "00000000-0000-4000-8000-000000000000"}\n')
 
 

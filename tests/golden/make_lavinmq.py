@@ -1,7 +1,9 @@
-"""Writes `tests/golden/lavinmq`, a LavinMQ data directory made by hand from the layout of its files:
-`PYTHONPATH=tests python tests/golden/make_lavinmq.py`. It is committed; `tests/broker/test_import.py` knows what is in
-it: 12,000 messages in two queues, of which 2,000 are acknowledged. `lavinmq-2.9.1.tgz` beside it is a directory that
-LavinMQ wrote, and `lavinmq-2.9.1.expected.json.gz` what LavinMQ reported to be in it."""
+"""Writes `tests/golden/lavinmq`, a LavinMQ data directory made by hand from the layout of its files.
+
+Run `PYTHONPATH=tests python tests/golden/make_lavinmq.py`. It is committed; `tests/broker/test_import.py` knows its
+content: 12,000 messages in two queues, of which 2,000 are acknowledged. `lavinmq-2.9.1.tgz` beside it is a directory
+that LavinMQ wrote, and `lavinmq-2.9.1.expected.json.gz` its content as LavinMQ reported it.
+"""
 
 import base64
 import hashlib

@@ -1,6 +1,8 @@
-"""A client that behaves, in a process of its own: it publishes a message, waits for its confirm and its delivery, and
-writes down how long that took. Run as `python -m hostile.bystander URI FILE`; each line of the file is when a round
-trip began and how long it took, in seconds of the monotonic clock."""
+"""A well-behaved client, in a process of its own, that times its round trips.
+
+It publishes a message, waits for its confirm and its delivery, and records the time. Run `python -m hostile.bystander
+URI FILE`; each line of the file is the start and the duration of a round trip, in seconds of the monotonic clock.
+"""
 
 import subprocess
 import sys
@@ -30,7 +32,7 @@ def run(uri: str, path: Path) -> None:
 
 @dataclass(frozen=True)
 class Figures:
-    """Of the round trips that ended within some time, in milliseconds."""
+    """Figures of the round trips that ended within some time, in milliseconds."""
 
     count: int
     median_ms: float
@@ -64,7 +66,7 @@ class Bystander:
         return self._path.read_text().count("\n")
 
     def figures(self, since: float) -> Figures:
-        """Round trips that ended since then."""
+        """Return the round trips that ended since then."""
         lines = [line.split() for line in self._path.read_text().splitlines(keepends=True) if line.endswith("\n")]
         took = [float(each[1]) * 1_000 for each in lines if float(each[0]) + float(each[1]) >= since]
         if len(took) < 2:

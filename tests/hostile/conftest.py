@@ -1,4 +1,4 @@
-"""A broker, a client that behaves beside every case, and the table that is printed in the end."""
+"""A broker, a well-behaved client beside every case, and the table that is printed in the end."""
 
 import resource
 import ssl

@@ -1,4 +1,4 @@
-"""Connections that want to be kept: silent ones, slow ones, ones that open too much, ones that read nothing."""
+"""Connections that waste resources: silent, slow, with too many streams, or without reads."""
 
 import socket
 import struct
@@ -47,7 +47,7 @@ def ten_thousand_connections_that_say_nothing(target: Target) -> str:
 
 
 def _is_closed(each: socket.socket) -> bool:
-    """Reads what the broker says first, until it hangs up."""
+    """Read the broker's bytes first, until it closes."""
     try:
         while each.recv(4_096):
             pass
@@ -59,7 +59,7 @@ def _is_closed(each: socket.socket) -> bool:
 
 
 def connections_that_say_nothing_to_metrics(target: Target) -> str:
-    """More than may be there: those above are hung up on at once, the others after ten seconds."""
+    """Open more than the limit: excess ones are closed at once, the others after ten seconds."""
     with ExitStack() as sockets:
         silent = [
             sockets.enter_context(socket.create_connection(("127.0.0.1", target.metrics_port), timeout=SECONDS_MAX))
@@ -151,7 +151,7 @@ def streams_that_the_broker_is_made_to_reset(target: Target) -> str:
 
 
 def calls_that_nobody_waits_for(target: Target) -> str:
-    """Whole requests, each hung up on: the broker need not decide what nobody wants to know."""
+    """Send whole requests and cancel each: the broker need not decide them."""
     request = message(admin.ListQueuesRequest().SerializeToString())
     with target.wire(KNOWN) as wire:
         block = wire.block("/penstock.v1.AdminService/ListQueues")
@@ -203,7 +203,7 @@ def a_million_messages_whose_confirms_nobody_reads(target: Target) -> str:
     batch.batch.routing_key = "nowhere at all"
     for _ in range(1_000):
         batch.batch.messages.add(body=b"m")
-    batch.batch.mandatory = True  # each is given back: the dearest answer there is
+    batch.batch.mandatory = True  # each is returned: the most expensive answer
     with target.wire(KNOWN, window=0) as wire:
         stream = wire.open(PUBLISH)
         data = message(opening) + message(batch.SerializeToString()) * 1_000
@@ -214,7 +214,7 @@ def a_million_messages_whose_confirms_nobody_reads(target: Target) -> str:
 
 
 def strangers_with_streams_that_hold_large_messages(target: Target) -> str:
-    """Nobody's message is held before it is known who sends it."""
+    """No message is buffered before its sender is authenticated."""
     half = message(b"\0" * (1 << 20), MESSAGE_SIZE)
     answers: set[str] = set()
     with target.wire(STRANGER) as wire:

@@ -1,4 +1,4 @@
-"""Frames, headers and messages that lie, are too large, too deep, or no text: each is refused by a sentence."""
+"""Frames, headers and messages that are false, too large, too deep, or no text: each is refused by a sentence."""
 
 import base64
 import json
@@ -83,7 +83,7 @@ def lengths_that_lie_about_their_message(target: Target) -> str:
 
 
 def headers_a_thousand_tables_deep(target: Target) -> str:
-    """Nested by hand: libraries refuse to."""
+    """Nest by hand: libraries refuse to."""
     value = b""
     for _ in range(DEPTH):
         entry = _field(1, b"k") + _field(2, value)
@@ -112,7 +112,7 @@ def _publish(target: Target, batch: bytes) -> str:
 
 
 def _field(number: int, payload: bytes) -> bytes:
-    """A length-delimited field of Protocol Buffers."""
+    """Return a length-delimited field of Protocol Buffers."""
     return bytes([number << 3 | 2]) + _varint(len(payload)) + payload
 
 
@@ -145,7 +145,7 @@ def a_token_of_one_megabyte(target: Target) -> str:
 
 
 def a_small_header_block_that_unpacks_to_much(target: Target) -> str:
-    """One large header put into the table, then named again and again."""
+    """Put one large header into the table, then name it again and again."""
     with target.wire(KNOWN) as wire:
         block = b"\x40\x01a" + _hpack_length(4_000) + b"b" * 4_000
         wire.open_with(wire.block(PUBLISH) + block)
@@ -158,7 +158,7 @@ def _hpack_length(length: int) -> bytes:
 
 
 def patterns_that_explode(target: Target) -> str:
-    """Patterns that make a backtracking engine take for ever: matched with a name that is made for them, or refused."""
+    """Try patterns that a backtracking engine never finishes: they are matched with a bad name, or refused."""
     queue, user = admin.Queue(name="a" * 254 + "!"), admin.PutUserRequest(name="patterned", password="x")
     expect(target.ask("DeclareQueue", admin.DeclareQueueRequest(queue=queue).SerializeToString()), "OK")
     expect(target.ask("PutUser", user.SerializeToString()), "OK")
@@ -174,7 +174,7 @@ def patterns_that_explode(target: Target) -> str:
 
 
 def _answers_to_pattern(target: Target, pattern: str) -> list[str]:
-    """As a permission and as a policy."""
+    """Try it as a permission and as a policy."""
     permission = admin.Permission(user="patterned", vhost="/", configure=pattern, write=".*", read=".*")
     policy = admin.SetPolicyRequest(policy=admin.Policy(name="p", pattern=pattern))
     policy.policy.definition["level"].string_value = "disk"
@@ -202,7 +202,7 @@ def definitions_of_two_hundred_megabytes(target: Target) -> str:
 
 
 def definitions_of_many_small_things(target: Target) -> str:
-    """As large as a request may be, and nothing in it is right; sent as fast as the broker takes it, and no faster."""
+    """Send a request of the maximum size with only invalid content, as fast as the broker accepts it."""
     queues = [{"name": f"q{number}", "vhost": "nowhere", "arguments": {}} for number in range(150_000)]
     with target.connect() as connection, pytest.raises(penstock.InvalidArgumentError) as refused:
         connection.admin.import_definitions(json.dumps({"queues": queues}))
@@ -244,7 +244,7 @@ def tickets_that_are_deep_or_no_text(target: Target) -> str:
 
 
 def record_batches_that_lie(target: Target) -> str:
-    """A sound schema and batch first, then the same with bytes of it cut, turned, or promising far more."""
+    """Send a valid schema and batch first, then the same truncated, changed, or with false lengths."""
     batch = pyarrow.record_batch({"body": pyarrow.array([b"x" * 10] * 100, pyarrow.binary())})
     schema, data = _flight_of(batch)
     with target.connect() as connection:
@@ -269,7 +269,7 @@ def record_batches_that_lie(target: Target) -> str:
 
 
 def _flight_of(batch: pyarrow.RecordBatch) -> tuple[bytes, tuple[bytes, bytes]]:
-    """The header of the schema's message, and header and body of the batch's; eight bytes are before each header."""
+    """Return the header of the schema's message, and header and body of the batch's, each header behind eight bytes."""
     schema, rows = batch.schema.serialize().to_pybytes(), batch.serialize().to_pybytes()
     schema_size, rows_size = (struct.unpack("<I", each[4:8])[0] for each in (schema, rows))
     return schema[8 : 8 + schema_size], (rows[8 : 8 + rows_size], rows[8 + rows_size :])

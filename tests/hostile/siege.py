@@ -1,9 +1,9 @@
-"""What is seen while a case runs: the broker's memory, and how a client that behaves fares beside it.
+"""Measurements during a case: the broker's memory, and the latency of a well-behaved client.
 
-Attackers are elsewhere, with processors of their own. Here they share those of the broker and of the client, so they
-get what these leave: what is measured is what the broker's work for an attacker costs others. An attack is made again
-every second until the client has made a thousand round trips: of fewer the p99 would be the longest ones, which the
-scheduler of a busy machine decides.
+Real attackers have their own processors. Here they share those of the broker and of the client, so they get only idle
+time: the result is the cost of the broker's work for an attacker. An attack is repeated every second until the client
+has made a thousand round trips: of fewer the p99 would be the longest ones, which the scheduler of a busy machine
+decides.
 """
 
 import time
@@ -19,11 +19,11 @@ from support import Broker
 
 ROUND_TRIPS_QUIET = 4_000
 ROUND_TRIPS_MIN = 1_000
-ROUND_TRIPS_AFTER = 20  # behind the last attack: the client is still served
+ROUND_TRIPS_AFTER = 20  # after the last attack: the client is still served
 ATTACK_SECONDS = 1.0
 ATTACKS_MAX = 30
 P99_TIMES_MAX = 3
-GROWS_MB_MAX = 48  # what the broker may keep when a case is over
+GROWS_MB_MAX = 48  # memory that the broker may keep after a case
 SETTLE_SECONDS_MAX = 120
 _never = Event()
 
@@ -38,7 +38,7 @@ class Row:
 
 
 class Siege:
-    """The broker under attack, and what is seen of it."""
+    """The broker under attack, with its measurements."""
 
     def __init__(self, broker: Broker, target: Target, bystander: Bystander) -> None:
         self.broker, self.target, self.bystander = broker, target, bystander
@@ -48,7 +48,7 @@ class Siege:
         self.quiet = quiet.result()
 
     def lay(self, case: Case) -> Row:
-        """Prepares the case, attacks, and waits until the memory is given back."""
+        """Prepare the case, attack, and wait until the memory is released."""
         row = self._elsewhere.submit(self._lay, case).result()
         self.rows.append(row)
         return row
@@ -70,12 +70,12 @@ class Siege:
         return beside.p99_ms > P99_TIMES_MAX * self.quiet.p99_ms
 
     def _memory_mb(self) -> float:
-        """Of the broker's own: segments that are mapped are the page cache's."""
+        """Return the broker's private memory: mapped segments are page cache."""
         status = Path(f"/proc/{self.broker.pid}/status").read_text()
         return int(status.split("RssAnon:")[1].split()[0]) / 1_024
 
     def _settled_memory_mb(self, wanted: float) -> float:
-        """Once it is at most that much, or has stayed above for long."""
+        """Return the memory once it is at most `wanted`, or has stayed above for long."""
         until = time.monotonic() + SETTLE_SECONDS_MAX
         while (found := self._memory_mb()) > wanted and time.monotonic() < until:
             _never.wait(0.2)

@@ -1,5 +1,7 @@
-"""What is attacked: a broker's address, how to log in, and what a case is. A case attacks, and says in a sentence what
-the broker answered; it fails when that is not an answer that one could act on."""
+"""The target of an attack: a broker's address, credentials, and the cases.
+
+A case attacks and returns the broker's answer as a sentence; it fails when that is not useful to a client.
+"""
 
 import base64
 import ssl
@@ -32,7 +34,7 @@ class Target:
         return penstock.connect(self.uri)
 
     def ask(self, method: str, payload: bytes, authorization: str = KNOWN) -> str:
-        """How a unary call of the admin service ends."""
+        """Return how a unary call of the admin service ends."""
         path = method if method.startswith("/") else f"/penstock.v1.AdminService/{method}"
         with self.wire(authorization) as wire:
             return wire.answer(wire.request(path, message(payload)))
@@ -44,7 +46,7 @@ def _nothing(target: Target) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """`prepare` does first, and once, what anybody might do: it is no part of the attack."""
+    """A case; `prepare` runs first, and once: it is legitimate and no part of the attack."""
 
     attack: Callable[[Target], str]
     prepare: Callable[[Target], None] = _nothing
@@ -55,6 +57,6 @@ class Case:
 
 
 def expect(found: str, *wanted: str) -> str:
-    """The answer, when it begins with one of those wanted."""
+    """Return the answer, when it begins with one of those wanted."""
     assert found.startswith(wanted), f"wanted {' or '.join(wanted)}, got: {found}"
     return found

@@ -1,5 +1,8 @@
-"""Every hostile case against one broker, while a client that behaves is served: an answer, memory given back, nobody
-else harmed, nothing broken in the log. `make test-hostile` prints the table."""
+"""Every hostile case against one broker, while a well-behaved client is served.
+
+Each case has an answer, memory is released, no other client is affected, and the log has no bug. `make test-hostile`
+prints the table.
+"""
 
 import os
 

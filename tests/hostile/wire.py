@@ -1,5 +1,7 @@
-"""HTTP/2 by hand, for what no client library sends: a socket, frames as bytes, and what came back. It keeps no rules of
-the protocol but the preface, and never answers by itself."""
+"""HTTP/2 by hand, for requests that no client library sends: a socket, frames as bytes, and the answers.
+
+It follows no rule of the protocol but the preface, and never answers by itself.
+"""
 
 import select
 import socket
@@ -55,13 +57,13 @@ class Frame:
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"", length: int | None = None) -> bytes:
-    """`length` may lie."""
+    """Return a frame; `length` may be false."""
     size = len(payload) if length is None else length
     return struct.pack(">I", size)[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
 
 def message(payload: bytes, length: int | None = None, flag: int = 0) -> bytes:
-    """A gRPC message with its prefix, which may lie."""
+    """Return a gRPC message with its prefix, which may be false."""
     return struct.pack(">BI", flag, len(payload) if length is None else length) + payload
 
 
@@ -69,7 +71,7 @@ class Wire:
     """One connection. Odd streams are the client's; `open` counts them up."""
 
     def __init__(self, port: int, authorization: str = "", *, window: int | None = None, greets: bool = True) -> None:
-        """`window` is what streams may be sent before they are given more; the connection's window opens wide."""
+        """Connect. `window` is the initial window of streams; the connection's window is large."""
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=SECONDS_MAX)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._encoder = hpack.Encoder()
@@ -82,7 +84,7 @@ class Wire:
             self.send(PREFACE + frame(SETTINGS, 0, 0, settings) + frame(SETTINGS, ACK, 0))
             self.send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", (1 << 30) - 1)))
             for found in self.frames():
-                if found.kind == WINDOW_UPDATE:  # what the broker takes at once is known now
+                if found.kind == WINDOW_UPDATE:  # the broker's window is known now
                     break
 
     def __enter__(self) -> Self:
@@ -95,7 +97,7 @@ class Wire:
         self.socket = context.wrap_socket(self.socket, server_hostname="localhost")
 
     def send(self, data: bytes) -> bool:
-        """False when the other side has hung up."""
+        """Send; return False when the other side has closed."""
         try:
             self.socket.sendall(data)
         except (BrokenPipeError, ConnectionResetError, TimeoutError):
@@ -103,7 +105,7 @@ class Wire:
         return True
 
     def send_some(self, data: bytes, seconds: float) -> int:
-        """As many bytes as are taken before nothing is for so long."""
+        """Send as many bytes as are accepted before a pause of so many seconds."""
         sent = 0
         self.socket.settimeout(seconds)
         try:
@@ -124,7 +126,7 @@ class Wire:
         return self.open_with(self.block(path, *more), flags)
 
     def block(self, path: str, *more: tuple[str, str]) -> bytes:
-        """The headers of a request, packed."""
+        """Return the packed headers of a request."""
         return bytes(self._encoder.encode(self.headers(path, *more)))
 
     def open_with(self, block: bytes, flags: int = END_HEADERS) -> int:
@@ -133,7 +135,7 @@ class Wire:
         return stream
 
     def request(self, path: str, data: bytes, flags: int = END_STREAM) -> int:
-        """A whole unary request, or the beginning of a stream with `flags` 0; in frames of 16 KiB."""
+        """Send a whole unary request, or the start of a stream with `flags` 0, in frames of 16 KiB."""
         stream = self.open(path)
         for start in range(0, max(1, len(data)), 1 << 14):
             part = data[start : start + (1 << 14)]
@@ -143,7 +145,7 @@ class Wire:
         return stream
 
     def frames(self, seconds: float = SECONDS_MAX) -> Iterator[Frame]:
-        """What comes, until the other side hangs up or nothing came for so long."""
+        """Yield frames until the other side closes or nothing came for so long."""
         while True:
             while (found := self._take()) is not None:
                 yield found
@@ -158,7 +160,7 @@ class Wire:
             self._received += more
 
     def is_hung_up(self, seconds: float = SECONDS_MAX) -> bool:
-        """Whether the other side closes within that time."""
+        """Return whether the other side closes within that time."""
         for _ in self.frames(seconds):
             continue
         try:
@@ -167,7 +169,7 @@ class Wire:
             return True
 
     def answer(self, stream: int, seconds: float = SECONDS_MAX) -> str:
-        """How a stream ended, in words: a gRPC status, an HTTP status, a reset, or the end of the connection."""
+        """Return how a stream ended, in words: a gRPC status, an HTTP status, a reset, or the end of the connection."""
         for found in self.frames(seconds):
             if found.kind == GOAWAY:
                 code = struct.unpack(">I", found.payload[4:8])[0]

@@ -1,4 +1,4 @@
-"""The wheel of the client: everything that it imports is in it, and nothing of the broker."""
+"""The client's wheel: it has everything that it imports, and nothing of the broker."""
 
 import subprocess
 import sys

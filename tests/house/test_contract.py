@@ -1,6 +1,6 @@
 """Lints the gRPC contract by its descriptors, with the rules of buf's STANDARD category that a change could break.
 
-What is on the wire stays for ever, so names are held to one form from the first version on.
+The wire format is permanent, so names have one form from the first version on.
 """
 
 import re
@@ -42,7 +42,7 @@ def compiled(folder: Path) -> list[FileDescriptorProto]:
 
 
 def offences(file: FileDescriptorProto) -> list[str]:
-    """Everything in `file` that breaks a rule, one line each."""
+    """Return every violation in `file`, one line each."""
     found = []
     if not re.fullmatch(r"[a-z.]+\.v[0-9]+", file.package):
         found.append(f"package {file.package} lacks a version suffix")

@@ -1,6 +1,6 @@
-"""Holds the house to its rules of size, naming and order: what no other tool checks.
+"""Rules of size, naming and order that no other tool checks.
 
-An exception is named in RATCHET with the size it has; it may shrink and go, never grow.
+RATCHET names each exception with its size; it may shrink and go, never grow.
 """
 
 import ast
@@ -21,7 +21,7 @@ OUTSIDE = {"state", "bin", "images", "target", "__pycache__", "penstockv1", "nod
 
 
 def sources(*suffixes: str) -> list[Path]:
-    """Files that people wrote, by suffix; generated and built ones are left out."""
+    """Return hand-written files by suffix, without generated and built ones."""
     files = (
         path for name in SOURCES for path in (ROOT / name).rglob("*") if path.suffix in suffixes and path.is_file()
     )
@@ -59,7 +59,7 @@ def function_sizes() -> Iterator[tuple[str, int]]:
 
 
 def rust_functions(text: str) -> Iterator[tuple[str, int]]:
-    """Name and length of every function: rustfmt closes a body with a brace at the indentation of its `fn`."""
+    """Yield name and length of every function: rustfmt closes a body with a brace at the indentation of its `fn`."""
     lines = text.splitlines()
     for start, line in enumerate(lines):
         opening = re.match(r'( *)(?:pub(?:\([^)]*\))? )?(?:default |const |async |unsafe |extern "C" )*fn (\w+)', line)

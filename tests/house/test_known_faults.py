@@ -1,5 +1,7 @@
-"""Checks the list of known faults without building anything: each can still be put back, and `make test-crash` runs the
-test that must find it. Whether the test does is what `make long-faults` shows.
+"""Checks the list of known faults without building anything.
+
+Each can still be put back, and `make test-crash` runs the test that must find it. `make long-faults` shows whether the
+test does.
 """
 
 import re
@@ -13,7 +15,7 @@ PYTEST = re.compile(r"\{python\} -m pytest .*?(tests/[^:\s]+)")
 
 
 def run_by_test_crash() -> set[tuple[str, str]]:
-    """The tests of crates by crate and name, and Python's by their path."""
+    """Return the tests of crates by crate and name, and Python's by path."""
     makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
     found = re.search(r"^test-crash:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
     assert found is not None

@@ -1,4 +1,4 @@
-"""The check of licences finds what it is for."""
+"""The licence check finds violations."""
 
 import importlib.util
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Holds requirements.lock to pyproject.toml: its pins satisfy the ranges, and it has nothing but names and versions."""
+"""Checks requirements.lock against pyproject.toml: pins are in the ranges, and it has only names and versions."""
 
 import itertools
 import re
@@ -42,7 +42,7 @@ def test_the_locks_name_no_place_to_download_from() -> None:
 
 
 def test_every_crate_comes_from_the_registry_by_its_checksum() -> None:
-    """Those without a source are the workspace's own."""
+    """Crates without a source are the workspace's own."""
     lock = tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]
     own = {path.parent.name for path in (ROOT / "broker" / "rust").glob("*/Cargo.toml")}
 

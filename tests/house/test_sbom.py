@@ -1,5 +1,4 @@
-"""The bill of materials: what is installed is in it, CycloneDX's schema takes it, and it says nothing of who built
-it."""
+"""The bill of materials: complete, valid by CycloneDX's schema, and without traces of the builder."""
 
 import json
 import sys
@@ -84,7 +83,7 @@ def test_it_says_nothing_of_the_machine_and_is_the_same_each_time(packages: Path
 
 
 def test_everything_that_is_installed_here_makes_a_valid_one() -> None:
-    """Real metadata, in all the ways in which people write licences."""
+    """Use real metadata, with all spellings of licences."""
     folder = next(Path(path) for path in sys.path if list(Path(path).glob("pytest-*.dist-info")))
 
     bill = make_sbom.bill_of(folder, "pytest")

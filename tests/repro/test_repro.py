@@ -1,4 +1,4 @@
-"""Every script of this folder against a broker of this checkout: the fault that it reproduces must not be there.
+"""Every script of this folder against a broker of this checkout: its fault must not be there.
 
 `REPRO_COUNT` runs that many, chosen by `REPRO_SEED`, which is printed; without it all are run.
 """
@@ -13,7 +13,7 @@ import pytest
 
 SCRIPTS = sorted(path.stem for path in Path(__file__).parent.glob("*_*.py") if path.stem != "test_repro")
 SEED = int(os.environ.get("REPRO_SEED") or random.SystemRandom().randrange(1_000_000))
-# The machine lacks what the script needs, room in memory for example: a skip that tells so.
+# The machine lacks a requirement of the script, for example memory: a skip with that reason.
 CANNOT_RUN = 3
 
 

@@ -1,4 +1,4 @@
-"""Every method with every kind of caller: only the right one gets in. Prints the table of how each call ended."""
+"""Every method with every kind of caller: only the right one is accepted. Prints the table of how each call ended."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ VHOST = "walked-through"
 
 @pytest.fixture(scope="module")
 def channel(broker: Broker) -> Iterator[grpc.Channel]:
-    """With a vhost, a queue in it, and a user of each kind."""
+    """A connection to a broker with a vhost, a queue in it, and a user of each kind."""
     with penstock.connect(broker.uri()) as root:
         for vhost in (VHOST, "another"):
             root.admin.create_vhost(vhost)

@@ -1,5 +1,7 @@
-"""Walks every method of every service that the broker offers, as its reflection lists them, with every kind of caller,
-and says how each call ended. What each method needs is written here; one that nobody wrote down is a hole."""
+"""Walks every method of every service, as reflection lists them, with every kind of caller.
+
+It records how each call ended. The permission of each method is written here; a missing one is a hole.
+"""
 
 import base64
 from collections.abc import Callable, Iterator
@@ -21,7 +23,7 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 class Needs(Enum):
-    """What a caller must have."""
+    """Permissions that a caller needs."""
 
     NOTHING = "nothing"
     A_NAME = "a name"
@@ -30,7 +32,7 @@ class Needs(Enum):
 
 
 class Caller(Enum):
-    """Kinds of callers, from nobody to the right one."""
+    """Kinds of callers, from unauthenticated to the right one."""
 
     NOBODY = "none"
     WRONG_PASSWORD = "wrong password"
@@ -50,7 +52,7 @@ _MEETS = {
 
 @dataclass(frozen=True)
 class Method:
-    """`request` makes what is sent; `ends` is how it ends for the right caller."""
+    """A method; `request` makes its request; `ends` is how it ends for the right caller."""
 
     needs: Needs
     request: Callable[[str], Message]
@@ -90,7 +92,7 @@ def _policy(vhost: str) -> admin.SetPolicyRequest:
     return request
 
 
-# In an order in which each can be done after those before it, and leaves nothing behind in the end.
+# In an order in which each works after those before it, and nothing is left in the end.
 METHODS: dict[str, Method] = {
     "GetStatus": Method(Needs.A_NAME, lambda _: admin.GetStatusRequest()),
     "ListConnections": Method(Needs.A_NAME, lambda _: admin.ListConnectionsRequest()),
@@ -189,7 +191,7 @@ METHODS: dict[str, Method] = {
     "DeleteStream": Method(Needs.THE_VHOST, lambda vhost: streams.DeleteStreamRequest(vhost=vhost, name="flow")),
     "DeleteQueue": Method(Needs.THE_VHOST, lambda vhost: admin.DeleteQueueRequest(vhost=vhost, name="walked")),
 }
-# What every service of gRPC's own may be asked without a name: it says nothing of what the broker holds.
+# gRPC's own services, which need no authentication: they reveal nothing of the broker's content.
 PUBLIC = ("grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
 
 
@@ -208,12 +210,12 @@ def credentials(caller: Caller) -> Metadata:
 
 
 def services(channel: grpc.Channel) -> list[str]:
-    """As the broker itself lists them."""
+    """Return the services as the broker lists them."""
     return sorted(ProtoReflectionDescriptorDatabase(channel).get_services())
 
 
 def methods() -> Iterator[tuple[str, str, bool]]:
-    """Service, method, whether it is a stream: of our services, by the contract."""
+    """Yield service, method, and whether it is a stream, of our services, by the contract."""
     for file in (messaging.DESCRIPTOR, admin.DESCRIPTOR, streams.DESCRIPTOR, staging.DESCRIPTOR):
         for service in file.services_by_name.values():
             for method in service.methods:
@@ -221,7 +223,7 @@ def methods() -> Iterator[tuple[str, str, bool]]:
 
 
 def call(channel: grpc.Channel, path: str, request: Message, metadata: Metadata, *, is_stream: bool) -> grpc.StatusCode:
-    """How it ends. A stream that was opened is hung up on."""
+    """Return how a call ends. An opened stream is cancelled."""
     try:
         if is_stream:
             stream: Any = channel.stream_stream(path, request_serializer=_bytes)

@@ -1,6 +1,6 @@
-"""One session for all tests, as small as one can be: it takes seconds to start and half a gigabyte.
+"""A minimal session for all tests: it takes seconds to start and half a gigabyte.
 
-Java and PySpark must be there; `make test-spark` sees to PySpark.
+Java and PySpark must be installed; `make test-spark` installs PySpark.
 """
 
 import os
@@ -26,7 +26,7 @@ def server() -> Iterator[FakeFlight]:
 
 @pytest.fixture(scope="session")
 def interpreter(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """For PYSPARK_PYTHON: starts in a third of the time, which a busy machine needs."""
+    """Return a value for PYSPARK_PYTHON that starts in a third of the time, which a busy machine needs."""
     return write_interpreter(tmp_path_factory.mktemp("python"))
 
 

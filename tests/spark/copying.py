@@ -1,7 +1,8 @@
-"""A driver as a process of its own, to be killed: copies a stream, or moves a queue, into a stream in small batches
-until it is at the end of what there is. Arguments: the broker's URI, what the source is, its name, sink, checkpoint.
-The source may be `shuffled`: a stream, by a query whose tasks have other rows each time, which therefore stages
-them."""
+"""A driver as a process of its own, to be killed: copies a stream, or moves a queue, into a stream in small batches.
+
+It ends when everything is read. Arguments: the broker's URI, the kind of the source, its name, sink, checkpoint. The
+source may be `shuffled`: a stream, by a query whose tasks have other rows each time, which therefore stages them.
+"""
 
 import sys
 
@@ -10,8 +11,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import rand
 
 STARTS_MAX = 50
-# Spark gives a Python process ten seconds to say hello, and a busy machine does not; and a query whose own Python
-# process dies, rather than a task's, ends.
+# Spark gives a Python process ten seconds to respond, which is too short on a busy machine; and a query whose own
+# Python process dies, rather than a task's, ends.
 CAUSES = ("failed to connect back", "exited unexpectedly (crashed)")
 OF_A_STREAM = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "300"}
 OPTIONS = {
@@ -47,7 +48,7 @@ def main(uri: str, kind: str, source: str, sink: str, checkpoint: str) -> None:
             writer.start().awaitTermination()
             return
         except StreamingQueryException as error:
-            # The next one goes on from the checkpoint.
+            # The next one goes on from the Spark checkpoint.
             if not any(cause in str(error) for cause in CAUSES):
                 raise
     raise SystemExit(f"after {STARTS_MAX} starts no Python process was fast enough")

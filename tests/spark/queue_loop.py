@@ -1,6 +1,8 @@
-"""Spark's loop over micro-batches without Spark: the same calls of the reader in the same order, the same two logs in
-the checkpoint, the same numbers at the sink. It starts in a second, so that it can be killed often. Arguments: the
-broker's URI, queue, sink, checkpoint."""
+"""Spark's loop over micro-batches without Spark, so that it can be killed often: it starts in a second.
+
+It makes the same calls of the reader in the same order, with the same two logs in the checkpoint and the same numbers
+at the sink. Arguments: the broker's URI, queue, sink, checkpoint.
+"""
 
 import json
 import sys
@@ -16,7 +18,7 @@ BODIES = StructType().add("offset", "long").add("body", "binary")
 
 
 class Checkpoint:
-    """Which offsets each batch has, written before it runs, and which batches are done."""
+    """Offsets of each batch, written before it runs, and the finished batches."""
 
     def __init__(self, folder: Path) -> None:
         self._folders = {kind: folder / kind for kind in ("offsets", "commits")}

@@ -1,4 +1,4 @@
-"""A stream and its archive as one table: in a batch, and in a query that begins in the one and goes on in the other."""
+"""A stream and its archive as one table: in a batch, and in a query that crosses from one to the other."""
 
 import json
 from collections.abc import Iterator
@@ -96,7 +96,7 @@ def test_a_query_begins_in_the_archive_and_goes_on_in_the_log(
     run()
     assert found(spark.read.parquet(str(tmp_path / "out"))) == list(range(300))
     orders.publish_keyed(numbers(300, 500))
-    # What the checkpoint has not read yet moves to the archive meanwhile.
+    # Rows that the query has not read yet move to the archive meanwhile.
     archived(broker, "orders", archive)
     orders.publish_keyed(numbers(500, 520))
     assert orders.offsets()[0].first > 301

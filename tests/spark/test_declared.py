@@ -1,4 +1,4 @@
-"""A project of Spark Declarative Pipelines: by PySpark's own command as it is, then by ours."""
+"""A project of Spark Declarative Pipelines: by PySpark's own command, then by ours."""
 
 import json
 import os
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """The example, with a place of the test's own for what Spark keeps."""
+    """Copy the example, with a folder of the test's own for Spark's state."""
     shutil.copytree(ROOT / "examples" / "pipelines", tmp_path / "pipelines")
     folder = tmp_path / "pipelines" / "warm_rooms"
     specification = folder / "spark-pipeline.yml"
@@ -64,5 +64,5 @@ def test_the_example_project_runs_by_either_command_and_each_row_is_stored_once(
     assert sorted(first) == ["attic", "hall"]
     assert sorted(rooms(connection)[before:]) == ["attic", "hall", "hall"]
     assert list((project / "target" / "warm").glob("*.parquet"))
-    # Two flows, each of which read the one measure that is new.
+    # Two flows, each of which read the one new measure.
     assert (summary["rows"], summary["batches"]) == ([1, 1], [1, 1])

@@ -1,4 +1,4 @@
-"""The examples of the document, run as they are written and in their order, on one broker that is new."""
+"""The examples of the document, run as written and in order, on one new broker."""
 
 import os
 import re
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "spark.md"
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", DOCUMENT.read_text(), flags=re.MULTILINE | re.DOTALL)
 PLACE = "127.0.0.1:5680"
-# What the examples about queues take for granted, and what shows that they did their work.
+# Preconditions of the examples about queues, and a check that they worked.
 ORDERS = """
 with penstock.connect(URI) as broker:
     broker.declare_queue("orders")
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_200)]
 
 
 def run(example: str, broker: Broker, folder: Path, interpreter: str) -> str:
-    """What it printed."""
+    """Return the output of an example."""
     assert PLACE in example
     environment = {**os.environ, "PYSPARK_PYTHON": interpreter, "PYTHONPATH": str(ROOT / "broker")}
     command = [sys.executable, "-c", example.replace(PLACE, broker.address)]
@@ -50,7 +50,7 @@ def test_the_examples_of_the_document_print_rows(tmp_path: Path, interpreter: st
 
     assert re.search(r"\|hall\| +20\.5\|", with_spark)
     assert "moved 10 saved 10" in with_spark
-    # As a list of pyarrow's, a frame of Polars' and a list of DuckDB's.
+    # As a pyarrow list, a Polars frame and a DuckDB list.
     assert without.count("degrees") == 2
     assert "'key': b'hall'" in without
     assert "[('hall', 1)]" in without

@@ -1,4 +1,4 @@
-"""How a run is followed, over queries in memory: every batch is told and counted once, a failure ends the run."""
+"""Following a run, over queries in memory: every batch is reported and counted once, a failure ends the run."""
 
 from dataclasses import dataclass, field
 from threading import Event
@@ -20,7 +20,7 @@ class Progress:
 
 @dataclass
 class FakeQuery:
-    """Each look at it shows one batch more; it ends with the last one."""
+    """Each look at it shows one more batch; it ends with the last one."""
 
     name: str
     batches: list[Progress]
@@ -100,7 +100,7 @@ def test_a_run_ends_when_every_query_has_its_batches() -> None:
     summary, told = follow(first, second, limits=Limits(batches=3))
 
     assert summary.names == ["a", "b"]
-    # What ended while the queries were stopped is counted as well.
+    # A batch that ended while the queries were stopped is counted as well.
     assert [3 <= count < 9 for count in summary.batches] == [True, True]
     assert "stopping" in told
     assert (first.stops, second.stops) == (1, 1)

@@ -1,9 +1,10 @@
-"""Exactly once through kill -9 of the driver and of workers, while a query copies a stream: as it is, and through a
-shuffle that places each row by chance, with staged rows; and of the broker as well, while one moves a queue into a
-stream.
+"""Exactly once through kill -9 of the driver and of workers, while a query copies a stream.
 
-SPARK_KILLS says how many; moments are drawn from SPARK_KILL_SEED, which is printed. A kill waits for rows to arrive,
-not for time, so that it falls into the work.
+It runs plainly, and through a random shuffle with staged rows; and with kills of the broker as well, while a query
+moves a queue into a stream.
+
+SPARK_KILLS sets the number; moments are drawn from SPARK_KILL_SEED, which is printed. A kill waits for rows to arrive,
+not for time, so that it hits the work.
 """
 
 import os
@@ -45,12 +46,12 @@ class Driver:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """The driver with its JVM; its workers see that their pipe is closed."""
+        """Kill the driver with its JVM; its workers see that their pipe is closed."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def kill_a_worker(self) -> bool:
-        """Whether there was one."""
+        """Kill a worker; return whether there was one."""
         workers = [pid for pid, parent, text in processes() if "pyspark" in text and "daemon" in text]
         own = [pid for pid in workers if self._process.pid in ancestors(pid)]
         if len(own) < 2:
@@ -60,7 +61,7 @@ class Driver:
         return True
 
     def has_finished(self) -> bool:
-        """Whether it came to its end as it should."""
+        """Return whether it ended normally."""
         return self._process.wait() == 0
 
     def finish(self) -> None:
@@ -69,7 +70,7 @@ class Driver:
 
 
 def processes() -> list[tuple[int, int, str]]:
-    """Pid, parent and command of all that can be seen."""
+    """Return pid, parent and command of all visible processes."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -91,12 +92,12 @@ def ancestors(pid: int) -> set[int]:
 
 
 def has_come(driver: Driver, count: Callable[[], int], wanted: int) -> bool:
-    """Whether so many rows are there, or nobody is left to bring them."""
+    """Wait until so many rows are there, or the driver is gone; return whether they are."""
     return not driver.is_running() or count() >= wanted
 
 
 def stored(broker: Broker, sink: str) -> int:
-    """By a connection of its own: the broker may have been another process a moment ago."""
+    """Count rows by a connection of its own: the broker may have been restarted."""
     with penstock.connect(broker.uri(), native=False) as connection:
         return connection.stream(sink).info().message_count
 
@@ -184,7 +185,7 @@ def test_every_message_of_a_queue_is_stored_once_whoever_is_killed(tmp_path: Pat
 
 
 def test_every_message_of_a_queue_is_stored_once_by_a_loop_that_is_killed_often(tmp_path: Path) -> None:
-    """The driver, or the broker under it, dies wherever it is; whoever fails because of that is started again."""
+    """Kill the driver, or the broker under it, at any point; restart a process that fails because of that."""
     chance = random.Random(SEED)
     rows = [b"%d" % number for number in range(MESSAGES_PER_KILL * (KILLS + 1))]
     log = tmp_path / "loop.log"

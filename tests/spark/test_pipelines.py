@@ -1,4 +1,4 @@
-"""The examples of pipelines, each by the commands in its head and against a real broker."""
+"""The examples of pipelines, each by the commands in its head and with a real broker."""
 
 import json
 import os
@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_200)]
 
 
 class Examples:
-    """A copy of the examples, so that what they write is the test's, and a virtual host of the test's."""
+    """A copy of the examples, so that their output is the test's, and a virtual host of the test's."""
 
     def __init__(self, folder: Path, broker: Broker, vhost: str) -> None:
         self.pipelines = folder / "examples" / "pipelines"
@@ -51,7 +51,7 @@ class Examples:
         self._environment.pop("PYSPARK_PYTHON", None)
 
     def commands(self, name: str) -> list[list[str]]:
-        """Those in the head of an example."""
+        """Return the commands in the head of an example."""
         lines = (self.pipelines / name).read_text().splitlines()
         heads = [part for line in lines if line.startswith("# penstock ") for part in line[2:].split(";")]
         return [shlex.split(head) for head in heads]
@@ -69,7 +69,7 @@ class Examples:
             )
 
     def finish(self, process: "subprocess.Popen[str]") -> dict[str, Any]:
-        """The summary; what it told on the way is shown when it failed."""
+        """Return the summary; the output is shown when it failed."""
         try:
             told, _ = process.communicate(timeout=SECONDS_MAX)
         finally:
@@ -120,7 +120,7 @@ def test_warm_rooms_runs_and_a_second_run_stores_nothing_twice(examples: Example
     first = examples.run("warm-rooms.yaml")
     again = examples.run("warm-rooms.yaml")
 
-    # Two sinks, each of which reads the rows that could be decoded.
+    # Two sinks, each of which reads the decodable rows.
     assert first["rows"] == [4, 4]
     assert again["rows"] == [0, 0]
     assert sorted((row["room"], row["floor"], row["degrees"]) for row in rows(own, "warm")) == [
@@ -141,7 +141,7 @@ def test_degrees_by_hour_runs(examples: Examples, own: penstock.Connection) -> N
     assert examples.run("degrees-by-hour.yaml")["rows"] == [5]
 
     means = {(row["room"], row["measures"]): row["degrees"] for row in rows(own, "degrees-by-hour")}
-    # The kitchen's hour is not over: nothing newer than its measure has come.
+    # The kitchen's hour is not over: its measure is the newest.
     assert means == {("hall", 2): 21.0, ("attic", 1): 28.0}
 
 
@@ -195,7 +195,7 @@ def test_an_example_moves_what_is_old_to_parquet(examples: Examples, own: pensto
 
 
 def test_every_example_is_run_here() -> None:
-    """But for the project, which has a test of its own."""
+    """The project has a test of its own."""
     there = {path.name for path in (ROOT / "examples" / "pipelines").glob("*.yaml")}
 
     assert there == {"archive.yaml", "warm-rooms.yaml", "degrees-by-hour.yaml", "shop-traffic.yaml", "warm-now.yaml"}

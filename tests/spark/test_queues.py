@@ -1,4 +1,4 @@
-"""Queues as unbounded tables: the reader as Spark calls it, and a real session, against a real broker."""
+"""Queues as unbounded tables: the reader as Spark calls it, and a real session, with a real broker."""
 
 import pickle
 from collections import Counter
@@ -24,7 +24,7 @@ BODIES = StructType().add("offset", "long").add("body", "binary")
 
 @pytest.fixture
 def queue(connection: penstock.Connection) -> str:
-    """With twelve messages."""
+    """Make a queue with twelve messages."""
     name = f"orders-{uuid4().hex[:8]}"
     connection.declare_queue(name)
     publish(connection, name, range(12))
@@ -46,7 +46,7 @@ def micro(broker: Broker, queue: str, **options: str) -> QueueMicroBatchReader:
 
 
 def read(reader: Any, partitions: list[Any]) -> list[bytes]:
-    """As executors do, with copies."""
+    """Read as executors do, with copies."""
     reader = pickle.loads(pickle.dumps(reader))
     parts = [pickle.loads(pickle.dumps(partition)) for partition in partitions]
     tables = [pa.Table.from_batches(reader.read(part), None) for part in parts]
@@ -83,7 +83,7 @@ def test_each_micro_batch_is_a_lease_and_the_one_before_is_acknowledged(
 
 
 def test_a_driver_that_starts_again_gets_the_same_lease(broker: Broker, queue: str) -> None:
-    """It died after the reservation and before the checkpoint knew of it."""
+    """It died after the reservation and before the Spark checkpoint had it."""
     lost = micro(broker, queue, maxOffsetsPerTrigger="5")
     lost.latestOffset(lost.initialOffset(), lost.getDefaultReadLimit())
 
@@ -178,7 +178,7 @@ def test_a_batch_reads_a_lease_that_was_reserved_and_leaves_it(
 def copy(
     spark: SparkSession, broker: Broker, queue: str, sink: str, checkpoint: Path, bad: str = ""
 ) -> PySparkException | None:
-    """Moves what is there into a stream, by batches of ten rows in two tasks; one of them dies of a bad row."""
+    """Move a queue into a stream, by batches of ten rows in two tasks; one of them dies of a bad row."""
     rows = (
         spark.readStream.format("penstock")
         .options(uri=broker.uri(), queue=queue, owner="lake", maxOffsetsPerTrigger="10", minPartitions="2")

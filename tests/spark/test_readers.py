@@ -30,7 +30,7 @@ def read(reader: Any, partitions: list[Any]) -> list[bytes]:
 
 
 def copied(partition: Any) -> Any:
-    """As it arrives at an executor."""
+    """Return the partition as it arrives at an executor."""
     return pickle.loads(pickle.dumps(partition))
 
 

@@ -1,4 +1,4 @@
-"""A real session and a real broker: what users type, and what they get."""
+"""A real session and a real broker: users' commands and their results."""
 
 import json
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def run_to_the_end(
     checkpoint: Path,
     **options: str,
 ) -> None:
-    """Copies what is there, by batches of ten rows."""
+    """Copy all rows, by batches of ten."""
     rows = (
         spark.readStream.format("penstock")
         .options(uri=broker.uri(), stream=source.name, startingOffsets="earliest", maxOffsetsPerTrigger="10", **options)
@@ -63,7 +63,7 @@ def run_to_the_end(
 
 
 def started_again(writing: DataStreamWriter) -> None:
-    """To its end, also on a machine so busy that Spark gives its Python up; docs/spark.md, "Limits"."""
+    """Run to the end, also on a machine so busy that Spark gives its Python up; docs/spark.md, "Limits"."""
     for _ in range(10):
         query = writing.start()
         try:
@@ -153,8 +153,11 @@ def test_a_batch_that_was_not_committed_is_repeated_and_stored_once(
 def test_a_repeated_batch_with_other_rows_in_its_tasks_is_stored_once_when_it_is_staged(
     spark: SparkSession, broker: Broker, stream: penstock.Stream, connection: penstock.Connection, tmp_path: Path
 ) -> None:
-    """Two drivers die: one when a task has staged and another has not, one when the batch is published and not
-    committed. Each time the rows fall to other tasks."""
+    """Kill two drivers: one when a task has staged and another has not, one when the batch is published and not
+    committed.
+
+    Each time the rows go to other tasks.
+    """
     connection.declare_stream(f"copy-{stream.name}")
     copy = connection.stream(f"copy-{stream.name}")
     stream.publish_many([b"%d" % number for number in range(60)])
@@ -243,7 +246,7 @@ def test_json_bodies_are_columns_and_bad_ones_have_a_stream_of_their_own(
 def test_avro_and_protobuf_bodies_are_columns_too(
     spark: SparkSession, broker: Broker, stream: penstock.Stream, connection: penstock.Connection, tmp_path: Path
 ) -> None:
-    """One body is a good record of either: the number 7 as a long of Avro, and as field 1 of a message."""
+    """One body is valid in both formats: the number 7 as a long of Avro, and as field 1 of a message."""
     connection.declare_stream(f"bad-{stream.name}")
     stream.publish_many([b"\x0e", b"\x08\x07", b"\xff"])
     fields = [{"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}]

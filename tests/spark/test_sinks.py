@@ -1,4 +1,4 @@
-"""Sinks that take a micro-batch at a time, for real: a table of Delta Lake and one of Derby, which Spark brings."""
+"""Real sinks that take a micro-batch at a time: a table of Delta Lake and one of Derby, which Spark includes."""
 
 import json
 import os
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(2_400)]
 
 
 def run(document: Path, broker: Broker) -> list[int]:
-    """Rows that each sink read."""
+    """Return the rows that each sink read."""
     environment = {**os.environ, "PENSTOCK_URI": broker.uri(), "PYTHONPATH": str(ROOT / "broker")}
     environment.pop("PYSPARK_PYTHON", None)
     command = [penstock_command(), "pipeline", "run", str(document), "--output", "json"]
@@ -32,7 +32,7 @@ def run(document: Path, broker: Broker) -> list[int]:
 
 
 def take_back(checkpoint: Path) -> None:
-    """As if the driver had died between a batch and its commit."""
+    """Undo the commit, as if the driver had died between a batch and its commit."""
     newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     newest.unlink()
     newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
@@ -63,7 +63,7 @@ def test_delta_has_every_row_once_and_jdbc_has_them(
     assert run(document, broker) == [30, 30]
     take_back(tmp_path / "checkpoint" / "0")
     stream.publish(b'{"id": 30}')
-    # The last batch of Delta's query comes again, and is passed over unread.
+    # The last batch of Delta's query comes again, and is skipped unread.
     assert run(document, broker) == [1, 1]
 
     assert (tmp_path / "checkpoint" / "0" / "commits" / "1").exists()

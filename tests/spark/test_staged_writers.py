@@ -1,4 +1,4 @@
-"""The staged writers as Spark drives them, without Spark: tasks stage, the driver commits or aborts, and repeats."""
+"""The staged writers as Spark calls them, without Spark: tasks stage, the driver commits or aborts, and repeats."""
 
 import pyarrow as pa
 import pytest

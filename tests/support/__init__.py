@@ -1,4 +1,4 @@
-"""What several suites share: a broker as a process of its own, and waiting for what it does."""
+"""Test support that several suites share: a broker as a process, and waits for its effects."""
 
 from support.broker import Broker, BrokerError
 from support.waiting import eventually

@@ -1,5 +1,7 @@
-"""A broker of dictionaries behind the client's connection: what the operator asks of it, with the refusals that
-count. One broker has many connections, one per vhost."""
+"""A broker of dictionaries behind the client's connection, with the operator's calls and their refusals.
+
+One broker has many connections, one per vhost.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,14 +33,14 @@ from penstock.client.uri import Address
 
 @dataclass
 class FakeBroker:
-    """`is_up` False: nobody gets in. Passwords are plain here."""
+    """A fake broker; `is_up` False refuses all. Passwords are plain here."""
 
     passwords: dict[str, str] = field(default_factory=dict)
     tags: dict[str, tuple[str, ...]] = field(default_factory=dict)
     permissions: dict[tuple[str, str], tuple[str, str, str]] = field(default_factory=dict)
     vhosts: dict[str, dict[str, dict[Any, Any]]] = field(default_factory=dict)
     limits: dict[str, dict[str, int | None]] = field(default_factory=dict)
-    """Of virtual hosts, and of users behind an @; those that are set."""
+    """Limits of virtual hosts, and of users behind an @; those that are set."""
     has_user_limits: bool = True
     """False: it is one from before users had limits."""
     calls: list[str] = field(default_factory=list)
@@ -47,7 +49,7 @@ class FakeBroker:
 
     @classmethod
     def new(cls, password: str) -> "FakeBroker":
-        """As an empty data directory makes it."""
+        """Return a broker with an empty data directory."""
         made = cls({"admin": password}, {"admin": ("administrator",)})
         made.vhosts["/"] = {"queues": {}, "exchanges": {}, "bindings": {}, "policies": {}}
         made.permissions["admin", "/"] = (".*", ".*", ".*")

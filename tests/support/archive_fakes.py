@@ -1,4 +1,4 @@
-"""A stream for the tests of archiving: messages in memory with times of their own, as Flight and the client show it."""
+"""A stream for the tests of archiving: messages in memory with their own times, as Flight and the client show it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from penstock.spark.ranges import OffsetRange
 
 
 def rows_of(partition: str, messages: Sequence[tuple[int, int]]) -> pa.RecordBatch:
-    """Rows of offsets and times in milliseconds; the body tells the offset."""
+    """Return rows of offsets and times in milliseconds; the body is the offset."""
     rows = [
         {
             "offset": offset,
@@ -39,7 +39,7 @@ class FakeLog:
     messages: dict[int, int] = field(default_factory=dict)
     next: int = 1
     batch_rows: int = 7
-    # Retention takes everything below, once so many batches were read.
+    # Retention removes everything below, once so many batches were read.
     lost_below: tuple[int, int] | None = None
 
     def publish(self, times: Sequence[int]) -> None:
@@ -48,7 +48,7 @@ class FakeLog:
             self.next += 1
 
     def skip(self, count: int) -> None:
-        """As after a failure of power."""
+        """Skip offsets, as after a power failure."""
         self.next += count
 
     @property
@@ -56,7 +56,7 @@ class FakeLog:
         return min(self.messages, default=self.next)
 
     def offsets(self, at: str | None = None) -> list[PartitionOffsets]:
-        """Without a clock: all is old."""
+        """Return offsets; without a clock all is old."""
         time = self.messages.get(self.first, 0)
         return [PartitionOffsets(self.name, self.first, self.next, len(self.messages), 0, time, 0, None, self.id)]
 

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for argument values, and for short names that often meet."""
+"""Hypothesis strategies for argument values, and for short names that often collide."""
 
 import math
 
@@ -10,7 +10,7 @@ texts = strategies.text(strategies.characters(codec="utf-8"), max_size=8)
 
 
 def values_with(floats: strategies.SearchStrategy[float]) -> strategies.SearchStrategy[Value]:
-    """Values whose numbers of floating point are drawn from those."""
+    """Return values whose floating-point numbers are drawn from those."""
     scalars: strategies.SearchStrategy[Value] = strategies.one_of(
         strategies.none(),
         strategies.booleans(),
@@ -37,7 +37,7 @@ def arguments_of(values: strategies.SearchStrategy[Value]) -> strategies.SearchS
 values = values_with(strategies.floats())
 arguments = arguments_of(values)
 
-# JSON has one NaN: which of them it was, is lost.
+# JSON has one NaN: its bits are lost.
 json_arguments = arguments_of(
     values_with(strategies.one_of(strategies.floats(allow_nan=False), strategies.just(math.nan)))
 )

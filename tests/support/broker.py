@@ -1,7 +1,7 @@
-"""A broker as its users have it: a process started by `penstock serve`, on ports of its own.
+"""A broker as its users have it: a process started by `penstock serve`, on its own ports.
 
-It keeps its ports and its data directory from start to start, so that clients can find it again after a kill. It knows
-nothing of the broker's inside: readiness is what /health/ready says.
+It keeps its ports and its data directory over restarts, so that clients can find it again after a kill. It knows
+nothing of the broker's internals: it is ready when /health/ready says so.
 """
 
 import os
@@ -21,14 +21,14 @@ POLL_SECONDS = 0.02
 
 
 class BrokerError(Exception):
-    """The broker did not start or did not stop; the text ends with what it logged."""
+    """The broker did not start or did not stop; the text ends with its log."""
 
 
 class Broker:
     """Use it as a context manager: it starts on entering and is killed on leaving, if it still runs."""
 
     def __init__(self, data_dir: Path, *flags: str, trust: ssl.SSLContext | None = None) -> None:
-        """`trust` is how to reach health and metrics when they are served by TLS."""
+        """Make a broker; `trust` is for health and metrics over TLS."""
         self.data_dir = data_dir
         self.grpc, self.metrics = free_ports(2)
         self._flags = flags
@@ -56,7 +56,7 @@ class Broker:
         return f"penstock://{user}:{password}@{self.address}/{vhost}"
 
     def start(self) -> Self:
-        """Starts the process and waits until it is ready."""
+        """Start the process and wait until it is ready."""
         command = [
             *(penstock_command(), "serve", "--data-dir", str(self.data_dir), "--grpc", self.address),
             *("--metrics", f"127.0.0.1:{self.metrics}", "--amqp", "off", "--http", "off", *self._flags),
@@ -72,14 +72,14 @@ class Broker:
         raise BrokerError(f"not ready after {READY_SECONDS_MAX} s\n{self.log}")
 
     def kill(self) -> None:
-        """As `kill -9`: no chance to write or to say goodbye."""
+        """Kill it as `kill -9` does."""
         process = self._running()
         process.kill()
         process.wait()
         self._process = None
 
     def stop(self) -> int:
-        """As an orchestrator does: SIGTERM, then wait. Gives the exit status."""
+        """Stop it as an orchestrator does: SIGTERM, then wait. Return the exit status."""
         process = self._running()
         process.send_signal(signal.SIGTERM)
         try:
@@ -121,7 +121,7 @@ class Broker:
             return False
 
     def _refuse_end(self) -> None:
-        """Waits a moment, and raises when the process has ended meanwhile."""
+        """Wait a moment, and raise when the process has ended meanwhile."""
         try:
             status = self._running().wait(timeout=POLL_SECONDS)
         except subprocess.TimeoutExpired:
@@ -131,7 +131,7 @@ class Broker:
 
 
 def penstock_command() -> str:
-    """The command beside the Python that runs this: the one `make setup` installed."""
+    """Return the command beside the Python that runs this, installed by `make setup`."""
     command = Path(sys.executable).with_name("penstock")
     if not command.exists():
         raise BrokerError(f"{command} is missing; run make setup and use .venv/bin/python")
@@ -139,7 +139,7 @@ def penstock_command() -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on now. Another process may take one before we do; the broker then says so and ends."""
+    """Return free ports. Another process may take one before the broker does, which then reports it and ends."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports: list[int] = [each.getsockname()[1] for each in sockets]
     for each in sockets:

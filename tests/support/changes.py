@@ -1,4 +1,4 @@
-"""Hypothesis strategies for what a definitions file can hold."""
+"""Hypothesis strategies for the content of a definitions file."""
 
 from hypothesis import strategies as st
 

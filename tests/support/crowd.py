@@ -1,7 +1,7 @@
-"""Many calls and many consumers at a time from one event loop, on plain grpcio: what a large client's start looks like.
+"""Many concurrent calls and consumers from one event loop, on plain grpcio: the start of a large client.
 
-Calls are pipelined over one connection. Consumers are spread over as many connections as they ask for; each tells what
-it was given, and acknowledges only when told to.
+Calls are pipelined over one connection. Consumers are spread over as many connections as requested; each reports its
+messages, and acknowledges only when told to.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
 
 
 def pipelined(address: str, method: str, requests: Iterable[Message], width: int = WIDTH) -> int:
-    """Makes unary calls over one connection, `width` of them at a time; gives their number. Raises a refusal."""
+    """Make unary calls over one connection, `width` of them at a time; return their number. Raises a refusal."""
     return asyncio.run(_pipelined(address, method, requests, width))
 
 
@@ -57,7 +57,7 @@ class Member:
         await self._read()
 
     async def receive(self) -> list[int]:
-        """The numbers of the next messages."""
+        """Return the numbers of the next messages."""
         response = await self._read()
         numbers = [delivery.sequence for delivery in response.deliveries.deliveries]
         self.held += numbers
@@ -80,7 +80,7 @@ class Member:
 
 
 class Crowd:
-    """`count` consumers of one queue on `connection_count` connections, all of them opened on entering."""
+    """A number of consumers of one queue on `connection_count` connections, all of them opened on entering."""
 
     def __init__(self, address: str, vhost: str, queue: str, count: int, connection_count: int) -> None:
         self._address, self._vhost, self._queue = address, vhost, queue

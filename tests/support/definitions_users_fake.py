@@ -1,4 +1,4 @@
-"""A fake of the users' port of definitions: keeps what it was given, and finds fault with users named `bad`."""
+"""A fake of the users' port of definitions: records its input, and refuses users named `bad`."""
 
 from typing import Any
 

@@ -1,5 +1,7 @@
-"""A broker's Flight service in memory, for the connector's tests: streams with partitions, ranges, times, and producers
-that store nothing twice. What it answers is what docs/flight.md promises; the real broker has its own tests.
+"""A broker's Flight service in memory, for the connector's tests, with the answers of docs/flight.md.
+
+It has streams with partitions, ranges, times, and producers that store nothing twice; the real broker has its own
+tests.
 """
 
 import json
@@ -60,9 +62,9 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
         self.rows: dict[str, list[dict[str, Any]]] = {}
         self.first: dict[str, int] = {}
         self.producers: dict[str, int] = {}
-        # Rows of one DoPut after which it breaks off once, as a broker that dies does.
+        # Rows of one DoPut after which it fails once, as a broker that dies does.
         self.break_put_after: int | None = None
-        # Rows of one DoGet after which it breaks off once.
+        # Rows of one DoGet after which it fails once.
         self.break_get_after: int | None = None
         self.puts = 0
         self._lock = threading.Lock()
@@ -83,7 +85,7 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
             self._append(partition, {"body": body, "key": key, "routing_key": routing_key or partition})
 
     def retain(self, partition: str, first: int) -> None:
-        """Retention took what is before."""
+        """Remove the rows before `first`, as retention does."""
         self.first[partition] = first
 
     def bodies(self, stream: str) -> list[bytes]:
@@ -92,7 +94,7 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
     def end(self, partition: str) -> int:
         return len(self.rows[partition]) + 1
 
-    # ------------------------------------------------------------ what Flight calls
+    # ------------------------------------------------------------ called by Flight
 
     def get_flight_info(self, context: Any, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
         command = json.loads(descriptor.command)
@@ -140,7 +142,7 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
             self._publish_once(command, command.get("sequence", 0) + confirmed - 1, row)
         writer.write(json.dumps({"confirmed": confirmed, "unroutable": 0}).encode())
 
-    # ------------------------------------------------------------ behind it
+    # ------------------------------------------------------------ internals
 
     def _rows_of(self, reader: Any) -> Iterator[dict[str, Any]]:
         for chunk in reader:

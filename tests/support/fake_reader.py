@@ -1,4 +1,4 @@
-"""A reader of one partition whose messages a test puts in, from any thread."""
+"""A reader of one partition, fed by a test from any thread."""
 
 from collections import deque
 from threading import Lock
@@ -12,7 +12,7 @@ __all__ = ["FakeReader"]
 
 
 class FakeReader:
-    """Implements `ReaderPort`. `stored` are the offsets that were told."""
+    """A `ReaderPort`. `stored` are the stored offsets."""
 
     def __init__(self, options: ReaderOptions) -> None:
         self.options = options

@@ -1,4 +1,4 @@
-"""Streams whose other end is a test: what was sent is waited for, what comes back is said, and the end is chosen."""
+"""Streams whose other end is a test, which waits for requests, sends responses, and chooses the end."""
 
 from collections.abc import Iterator
 from queue import SimpleQueue
@@ -28,7 +28,7 @@ class FakeStream:
         self._thread.start()
 
     def sent(self, count: int) -> list[bytes]:
-        """The requests so far, once there are `count`."""
+        """Return the requests so far, once there are `count`."""
         with self._changed:
             arrived = self._changed.wait_for(lambda: len(self._requests) >= count, WAIT_SECONDS)
             assert arrived, f"{len(self._requests)} requests were sent, not {count}"
@@ -66,12 +66,12 @@ class FakeStream:
         with self._changed:
             self.is_done_sending = True
             self._changed.notify_all()
-        # As a broker does: it ends the stream when the client has nothing more to say.
+        # As a broker does: it ends the stream when the client has closed its side.
         self.finish()
 
 
 class FakeStreams:
-    """Opens streams and hands each to the test, in order."""
+    """Opens streams and passes each to the test, in order."""
 
     def __init__(self) -> None:
         self._opened: SimpleQueue[FakeStream] = SimpleQueue()

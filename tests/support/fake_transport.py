@@ -1,4 +1,4 @@
-"""A broker in memory behind the client's transport port: enough of one to test what a client does with its answers.
+"""A broker in memory behind the client's transport port, sufficient for tests of the client.
 
 It knows the default exchange only, settles at once, and never reconnects. `hold` keeps outcomes back until `release`.
 """
@@ -47,7 +47,7 @@ class FakeQueue:
 
 
 class FakeBroker:
-    """The state that all transports to it share. `changed` guards it; `refusal` is what every call answers, if set."""
+    """State that all its transports share. `changed` guards it; every call answers `refusal`, if set."""
 
     def __init__(self) -> None:
         self.changed = Condition()
@@ -76,7 +76,7 @@ class FakeBroker:
     def publish(
         self, body: bytes, exchange: str, key: str, properties: bytes | None, mandatory: bool
     ) -> tuple[int, str]:
-        """Code and reason of the outcome."""
+        """Return code and reason of the outcome."""
         if exchange:
             return NOT_FOUND, f"no exchange '{exchange}' in vhost '/'; declare it first"
         queue = self.queues.get(key)
@@ -155,7 +155,7 @@ class FakeBroker:
 
 
 class FakePublisher:
-    """Numbers messages as a publish stream does. Held outcomes come out of `release` in the order asked."""
+    """Numbers messages as a publish stream does. `release` sends held outcomes in the order requested."""
 
     def __init__(self, broker: FakeBroker, options: PublisherOptions) -> None:
         self._broker = broker
@@ -228,20 +228,20 @@ class FakePublisher:
         self.is_holding = True
 
     def release(self, *numbers: int) -> None:
-        """Gives the outcomes of these, or of all that are held."""
+        """Send the outcomes of these, or of all that are held."""
         with self._broker.changed:
             for number in numbers or sorted(self._held):
                 self._release(number)
 
     def end(self, code: int, message: str) -> None:
-        """The stream ends for good."""
+        """End the stream for good."""
         with self._broker.changed:
             self.ended = StatusError(code, message, b"")
             self._wake.set()
             self._broker.changed.notify_all()
 
     def end_quietly(self, code: int, message: str) -> None:
-        """The same, as the native publisher does: readable for ever, and only the next message is told."""
+        """End as the native publisher does: readable for ever, and only the next message gets the error."""
         self.is_quiet = True
         self.end(code, message)
 
@@ -301,7 +301,7 @@ def _delivery(stored: Stored) -> messaging_pb2.Delivery:
 
 
 class FakeConsumer:
-    """Delivers what is ready while fewer than prefetch are unsettled; closing it returns what is unsettled."""
+    """Delivers ready messages while fewer than prefetch are unsettled; closing it requeues unsettled ones."""
 
     def __init__(self, broker: FakeBroker, options: ConsumerOptions) -> None:
         self._broker = broker
@@ -312,7 +312,7 @@ class FakeConsumer:
         self.is_closing = self.is_closed = False
         self.on_close: Callable[[int], None] = lambda _: None
         self.ended: StatusError | None = None
-        # Readable once is enough: whoever watches takes until nothing is left.
+        # Readable once is enough: the watcher takes until nothing is left.
         self._wake.set()
 
     @property
@@ -340,7 +340,7 @@ class FakeConsumer:
             self._broker.changed.notify_all()
 
     def arrive(self) -> None:
-        """Makes the descriptor readable, as a delivery does."""
+        """Make the descriptor readable, as a delivery does."""
         self._wake.set()
 
     def begin_close(self) -> None:
@@ -413,5 +413,5 @@ class FakeTransport:
 
 
 def connect_to(transport: FakeTransport, timeout: float = 5.0, vhost: str = "/") -> Connection:
-    """A real connection over the fake."""
+    """Return a real connection over the fake."""
     return Connection(transport, Options(Address(vhost=vhost), None, None, timeout))

@@ -35,7 +35,7 @@ TOKEN = "0123456789abcdefghijkl"
 
 
 class FakeClock:
-    """Its hands are turned by tests."""
+    """A clock that tests set."""
 
     def __init__(self) -> None:
         self.ms = 1_000_000
@@ -91,7 +91,7 @@ class FakeAccounts:
         raise NotAuthenticatedError("", "there are no certificates here")
 
     async def log_in_by_token(self, token: str, *, is_loopback: bool) -> Person:
-        """A token is a user's name and when it ends, parted by a dot."""
+        """Log in by a token: a user's name and its expiry, separated by a dot."""
         name, _, expires_at_ms = token.partition(".")
         if self._users.find(name) is None:
             raise NotAuthenticatedError("")
@@ -228,7 +228,7 @@ class FakeCall:
 
 
 class FakeListener:
-    """Calls that wait make a pipe readable, as the native one does with an eventfd."""
+    """Waiting calls make a pipe readable, as the native listener does with an eventfd."""
 
     def __init__(self) -> None:
         self.wake_fd, self._writing = os.pipe()

@@ -1,5 +1,4 @@
-"""An identity provider for tests: keys that can be changed, tokens signed with them, and its pages over HTTP for a
-broker that is a process of its own."""
+"""An identity provider for tests: keys that can be changed, tokens signed with them, and its pages over HTTP."""
 
 import json
 import threading
@@ -15,7 +14,7 @@ from jwt.algorithms import OKPAlgorithm
 
 
 class Issuer:
-    """`keys` by id: `rotate` puts a new one in the place of all."""
+    """Keys by id: `rotate` replaces all by a new one."""
 
     def __init__(self, url: str = "https://issuer.example") -> None:
         self.url = url
@@ -31,7 +30,7 @@ class Issuer:
         self.key_id = key_id
 
     def token(self, exp: float | None, scope: str = "", **claims: Any) -> str:
-        """A claim that is None is left out."""
+        """Return a token; a claim that is None is left out."""
         key = claims.pop("key", self.keys[self.key_id])
         key_id = claims.pop("kid", self.key_id)
         head = {} if key_id is None else {"kid": key_id}
@@ -51,7 +50,7 @@ class Issuer:
 
 @contextmanager
 def serving() -> Iterator[Issuer]:
-    """Serves an issuer's pages, and answers POSTs of forms as `answers` says, by path."""
+    """Serve an issuer's pages; POSTs of forms get `answers` by path."""
     issuer = Issuer()
 
     class Handler(BaseHTTPRequestHandler):
@@ -71,7 +70,7 @@ def serving() -> Iterator[Issuer]:
             self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
-            """Says nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -1,5 +1,8 @@
-"""A Kubernetes of dictionaries behind the operator's port: objects, finalizers, resource versions, owner references
-and what was written. It checks no schema and runs no controllers; tests that need those use a real one."""
+"""A Kubernetes of dictionaries behind the operator's port.
+
+It has objects, finalizers, resource versions, owner references and a record of writes. It checks no schema and runs no
+controllers; tests that need those use a real one.
+"""
 
 import copy
 from collections.abc import Callable
@@ -12,7 +15,7 @@ Manifest = dict[str, Any]
 
 
 class FakeKubernetes:
-    """Has the methods of `links.Kubernetes`; `on_change` hears of every object that changed or went."""
+    """The methods of `links.Kubernetes`; `on_change` is called for every object that changed or went."""
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str, str], Manifest] = {}
@@ -24,7 +27,7 @@ class FakeKubernetes:
         self._version = 0
 
     def add(self, manifest: Manifest) -> Manifest:
-        """As a person does: with an identity of its own, and told of."""
+        """Add an object as a user does: with an identity, and announced."""
         metadata = manifest["metadata"]
         metadata.setdefault("namespace", "default")
         metadata.setdefault("uid", f"uid-{manifest['kind']}-{metadata['name']}-{self._version}")
@@ -33,14 +36,14 @@ class FakeKubernetes:
         return self._save(manifest)
 
     def change(self, kind: str, name: str, spec: Manifest, namespace: str = "default") -> Manifest:
-        """As a person does: the generation goes up."""
+        """Change an object as a user does: the generation goes up."""
         manifest = copy.deepcopy(self.objects[kind, namespace, name])
         manifest["spec"] = {**manifest["spec"], **spec}
         manifest["metadata"]["generation"] += 1
         return self._save(manifest)
 
     def remove(self, kind: str, name: str, namespace: str = "default") -> None:
-        """As `kubectl delete` does: finalizers hold it up."""
+        """Remove an object as `kubectl delete` does: finalizers delay it."""
         manifest = copy.deepcopy(self.objects[kind, namespace, name])
         if manifest["metadata"].get("finalizers"):
             manifest["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z"
@@ -88,7 +91,7 @@ class FakeKubernetes:
     def tell(self, about: Manifest, *, is_warning: bool, reason: str, message: str) -> None:
         self.events.append((about["kind"], about["metadata"]["name"], reason))
 
-    # ------------------------------------------------------------ how
+    # ------------------------------------------------------------ internals
 
     def _save(self, manifest: Manifest) -> Manifest:
         self._version += 1
@@ -112,7 +115,7 @@ def _place(manifest: Manifest) -> tuple[str, str, str]:
 
 
 def _merged(known: Any, change: Any) -> Any:
-    """A merge patch."""
+    """Apply a merge patch."""
     if not isinstance(known, dict) or not isinstance(change, dict):
         return copy.deepcopy(change)
     found = {key: value for key, value in known.items() if change.get(key, value) is not None}

@@ -1,6 +1,8 @@
-"""Writes what LavinMQ writes, from the layout of its files alone: definitions, messages, acknowledgements. It shares no
-code with the reader that the tests hold against it. All integers are little-endian, but for those inside a field table,
-which stay in network order, as they came over the wire."""
+"""Writes LavinMQ's files from their layout alone: definitions, messages, acknowledgements.
+
+It shares no code with the reader under test. All integers are little-endian, except for those inside a field table,
+which stay in network order, as they came over the wire.
+"""
 
 import hashlib
 import json
@@ -50,7 +52,7 @@ def entries(fields: Mapping[str, object]) -> bytes:
 
 
 def table(fields: Mapping[str, object]) -> bytes:
-    """A table as a file has it: its own length alone is little-endian."""
+    """Return a table as stored in a file: only its own length is little-endian."""
     content = entries(fields)
     return pack("<I", len(content)) + content
 
@@ -91,7 +93,7 @@ def message(
 
 
 def all_properties(headers: Mapping[str, object], number: int) -> bytes:
-    """Some of every kind: texts, a table, octets, a time."""
+    """Return properties of every kind: texts, a table, octets, a time."""
     flags = CONTENT_TYPE | HEADERS | DELIVERY_MODE | PRIORITY | CORRELATION_ID | MESSAGE_ID | TIMESTAMP | APP_ID
     parts = (pack("<H", flags), short("text/plain"), table(headers), b"\x02\x05", short(f"c-{number}"))
     return b"".join((*parts, short(f"m-{number}"), pack("<q", 1_700_000_000 + number), short("shop")))
@@ -113,7 +115,10 @@ class LavinVhost:
         (self.path / f"{name}.json").write_text(json.dumps(content))
 
     def write_queue(self, name: str, messages: Iterable[bytes], acked: frozenset[int] = frozenset()) -> Path:
-        """`acked` are places among the messages. Closed segments are cut and counted; the last has room left."""
+        """Write a queue; `acked` are indexes of messages.
+
+        Closed segments are truncated and counted; the last has unused space.
+        """
         folder = self.path / sha1(name)
         folder.mkdir()
         (folder / ".queue").write_text(name)
@@ -138,7 +143,7 @@ def _write_segment(folder: Path, number: int, content: bytes, acks: bytes) -> No
 
 
 def write_directory(directory: Path, users: object, vhosts: Iterable[str]) -> None:
-    """What lies above the vhosts."""
+    """Write the files above the vhosts."""
     (directory / "schema_version").write_text("4")
     (directory / ".lock").write_bytes(b"")
     (directory / "users.json").write_text(json.dumps(users))

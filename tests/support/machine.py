@@ -1,4 +1,6 @@
-"""A vhost's machine in few words, for tests: declares, binds and deletes by plain names; keeps what followed."""
+"""A vhost's machine with a short interface, for tests: it declares, binds and deletes by plain names and records the
+effects.
+"""
 
 from penstock.metadata import VhostTopology, decide
 from penstock.metadata.commands import (
@@ -21,8 +23,10 @@ RANDOM = "0123456789abcdefghijkl"
 
 
 class Machine:
-    """Every method decides one command, keeps its effects at the end of `entries` and `changes`, and gives the
-    decision. The invariants are checked after each, unless a test is too large for that."""
+    """Every method decides one command, appends its effects to `entries` and `changes`, and returns the decision.
+
+    The invariants are checked after each, unless a test is too large for that.
+    """
 
     def __init__(self, *, is_checked: bool = True) -> None:
         self._is_checked = is_checked
@@ -71,7 +75,7 @@ class Machine:
         return self.decide(QueueUnused(QueueName(name), queue_id, consumer_count))
 
     def binding(self, source: str, destination: str, key: str = "", arguments: Arguments | None = None) -> Binding:
-        """To an exchange when one has that name and no queue has; `exchange:` in front says so as well."""
+        """Return a binding, to an exchange when one has that name and no queue has, or with the prefix `exchange:`."""
         name = destination.removeprefix("exchange:")
         is_exchange = name != destination or (
             QueueName(name) not in self.state.queues and ExchangeName(name) in self.state.exchanges

@@ -1,5 +1,7 @@
-"""The operator on fakes, turned by hand: what Kubernetes shows reaches the store at once, and `settle` reconciles
-until nothing is left to do. Time stands still."""
+"""The operator on fakes, run by hand: Kubernetes' events reach the store at once, and `settle` reconciles until done.
+
+Time stands still.
+"""
 
 from typing import Any, cast
 
@@ -38,7 +40,7 @@ class OperatorWorld:
             self.waiting.append(key)
 
     def apply(self, kind: str, name: str, spec: dict[str, Any], **metadata: Any) -> Manifest:
-        """An object of ours, as the API server would keep it."""
+        """Apply one of our objects, as the API server would store it."""
         manifest = {
             "apiVersion": "penstock.dev/v1alpha1",
             "kind": kind,
@@ -48,14 +50,14 @@ class OperatorWorld:
         return self.kubernetes.add(manifest)
 
     def start_cluster(self) -> None:
-        """A Cluster called mq whose pod is ready, and all that follows."""
+        """Start a Cluster called mq whose pod is ready, with everything that follows."""
         self.apply("Cluster", "mq", {"image": "penstock:test"})
         self.settle()
         self.run_pod()
         self.settle()
 
     def run_pod(self, uid: str = "pod-1", claim: str = "claim-1") -> None:
-        """What Kubernetes' own controllers do."""
+        """Do the work of Kubernetes' own controllers."""
         labels = {"penstock.dev/cluster": "mq", "controller-revision-hash": "1"}
         ready = {"type": "Ready", "status": "True"}
         workload = self.kubernetes.objects["StatefulSet", "default", "mq"]
@@ -76,7 +78,7 @@ class OperatorWorld:
         self.add(Key("Cluster", "default", "mq"))
 
     def settle(self) -> None:
-        """Every object that changed is reconciled, those that wait for others some times more."""
+        """Reconcile every object that changed, and those that wait for others some more times."""
         attempts: dict[Key, int] = {}
         for _ in range(TURNS_MAX):
             if not self.waiting:
@@ -96,14 +98,14 @@ class OperatorWorld:
         return self._topology.reconcile(key, attempts)
 
     def look_again(self) -> None:
-        """The resync: all of ours."""
+        """Resync all of our objects."""
         for key in self.store.all():
             if key.kind != "Secret":
                 self.add(key)
         self.settle()
 
     def condition(self, kind: str, name: str, type_: str = "Ready") -> tuple[str, str]:
-        """Status and reason."""
+        """Return status and reason."""
         found = self.kubernetes.get(kind, name)
         assert found is not None, f"{kind} {name} is gone"
         for each in found.get("status", {}).get("conditions", []):

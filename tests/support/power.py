@@ -1,9 +1,9 @@
-"""A disk that remembers what would be left of it, at every step, if the process were killed or power failed there.
+"""A disk that records its content after a kill or a power failure at every step.
 
-While it records, a sync costs nothing: it only notes what is durable from then on. Names are durable by a sync of their
-directory, bytes by a sync of their file, as POSIX has it and no file system does worse. At each call that changes
-something it takes pictures: of everything (a kill), of what is durable, and of the two mixtures that a power failure
-can leave, durable bytes under all names and all bytes under durable names.
+While it records, a sync costs nothing: it only notes what is durable from then on. A sync of a directory makes its
+names durable, a sync of a file its bytes, as in POSIX; no file system does worse. At each call that changes something
+it takes pictures: of everything (a kill), of the durable part, and of the two mixtures that a power failure can leave,
+durable bytes under all names and all bytes under durable names.
 """
 
 import os
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Picture:
-    """`note` is what the recorder was given as true at that instant."""
+    """A picture; `note` is the test's knowledge at that instant."""
 
     tree: Tree
     is_kill: bool
@@ -32,8 +32,10 @@ class Picture:
 
 
 class Power:
-    """Records everything below one directory. Invariant: an inode that was noted is held open, so that its number does
-    not come to name another file."""
+    """Records everything below one directory.
+
+    Invariant: a noted inode is held open, so that its number is not reused for another file.
+    """
 
     def __init__(self, root: Path, note: Callable[[], Any]) -> None:
         self.pictures: list[Picture] = []
@@ -47,7 +49,7 @@ class Power:
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """What is there already is durable."""
+        """Record; existing files are durable."""
         for path in (self._root, *self._root.rglob("*")):
             self._keep(path)
         patches = [mock.patch.object(os, name, self._step(getattr(os, name), name)) for name in STEPS]
@@ -63,7 +65,7 @@ class Power:
                 os.close(descriptor)
 
     def take(self) -> None:
-        """Pictures of this instant, but for those that were taken before."""
+        """Take pictures of this instant, unless they were taken before."""
         for all_names in (True, False):
             for all_bytes in (True, False):
                 tree = tuple(self._walk(self._root, "", all_names, all_bytes))
@@ -120,7 +122,7 @@ class Power:
                 yield below, entry.read_bytes() if all_bytes else self._bytes.get(number, b"")
 
     def _place(self, number: int) -> Path:
-        """Of an inode that is held, also when its name is gone."""
+        """Return the path of a held inode, also when its name is gone."""
         return Path(f"/proc/self/fd/{self._held[number]}")
 
 
@@ -129,7 +131,7 @@ def _path_of(descriptor: int) -> Path:
 
 
 def restore(tree: Tree, root: Path) -> None:
-    """Makes the directory what the picture shows."""
+    """Restore the directory of the picture."""
     root.mkdir(parents=True)
     for way, content in tree:
         if content is None:

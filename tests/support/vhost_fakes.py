@@ -1,5 +1,7 @@
-"""Fakes at a vhost's ports: an engine's shard of plain dictionaries that refuses what the real one could not do, a
-definitions file in memory whose writing can be held up or fail, a storage of such vhosts, permissions by sets of names.
+"""Fakes at a vhost's ports.
+
+They are an engine's shard of plain dictionaries that refuses impossible calls, a definitions file in memory whose
+writes can be delayed or fail, a storage of such vhosts, and permissions by sets of names.
 """
 
 import asyncio
@@ -44,11 +46,11 @@ NO_COUNTS = QueueCounts()
 
 
 class FakeShardError(Exception):
-    """Something was asked of the shard that it cannot do: the machine was wrong."""
+    """An impossible call of the shard: the machine was wrong."""
 
 
 class FakeShard:
-    """Holds names and routes, and routes by looking at all of them. The default exchange is built in."""
+    """Holds names and routes, and routes by checking all of them. The default exchange is built in."""
 
     def __init__(self, highest_queue_id: int = 0) -> None:
         self.highest_queue_id = highest_queue_id
@@ -67,7 +69,7 @@ class FakeShard:
         self.reserved: dict[int, dict[str, list[LeaseState]]] = {}
         self.dedicated: set[int] = set()
         self.dedicated_max = 256
-        """There is no room for more."""
+        """The limit of own logs."""
         self.shut: set[int] = set()
         self.is_closed = False
 
@@ -185,7 +187,7 @@ class FakeShard:
         return self.stream(queue_id).offset_at(timestamp_ms)
 
     def trim_stream(self, queue_id: int, before: int, /) -> int:
-        """Every message is a segment of its own."""
+        """Trim; every message is a segment of its own."""
         return self.stream(queue_id).trim(before)
 
     def stream_groups(self, queue_id: int, /) -> list[GroupState]:
@@ -200,7 +202,7 @@ class FakeShard:
     def reserve_lease(
         self, queue_id: int, owner: str, lease: int, messages_max: int, bytes_max: int, /
     ) -> ReservedLease:
-        """Of what the counts say is ready, all of it at most."""
+        """Reserve the messages that the counts say are ready, at most all of them."""
         name = self.queues[queue_id]
         counts = self.counts.get(name, NO_COUNTS)
         count = min(counts.ready_count, messages_max or counts.ready_count)
@@ -266,7 +268,7 @@ class FakeShard:
         self.is_closed = True
 
     def route(self, exchange: str, key: str, headers: Arguments = NO_ARGUMENTS) -> list[str]:
-        """From the compiled routes alone."""
+        """Route by the compiled routes alone."""
         reached: set[str] = set()
         visited: set[str] = set()
         waiting = [exchange]
@@ -304,7 +306,7 @@ class FakeShard:
 
 
 class FakeStream:
-    """A stream's messages as nothing but the times at which they were stored, from offset `first` on."""
+    """A stream's messages as the times at which they were stored, from offset `first` on."""
 
     def __init__(self, retention: tuple[int, ...]) -> None:
         self.retention = retention
@@ -333,7 +335,7 @@ class FakeStream:
 
 
 class FakeBackup:
-    """What was there when it was begun."""
+    """The content when it was begun."""
 
     def __init__(self, content: list[str]) -> None:
         self.content = content
@@ -395,8 +397,7 @@ class FakeDefinitions:
 
 @dataclass
 class FakeStorage:
-    """Remembers what was written under every name, so that `open` finds it again. `highest_queue_id` is what every log
-    that is opened has named."""
+    """Remembers the content of every name for `open`. `highest_queue_id` is the highest in every opened log."""
 
     highest_queue_id: int = 0
     order: list[VhostName] = field(default_factory=list)
@@ -455,7 +456,7 @@ def actor(connection: int = 1, permissions: NamesAllowed | None = NamesAllowed()
 
 
 class Tasks:
-    """A spawn that keeps its tasks, and whose bugs show when the scenario ends."""
+    """A spawn that keeps its tasks, and raises their bugs when the scenario ends."""
 
     def __init__(self) -> None:
         self.tasks: list[asyncio.Task[None]] = []

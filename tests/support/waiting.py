@@ -1,6 +1,7 @@
-"""Waiting for what another process does soon: ask again until the answer is the expected one, within a bound.
+"""Waits for effects of another process: ask again until the answer is the expected one, within a limit.
 
-For effects that nobody announces (a broker that notices a closed connection), never in place of an answer that exists.
+It is for effects without a notification (a broker that notices a closed connection), never instead of an existing
+answer.
 """
 
 import threading
@@ -11,7 +12,7 @@ STEP_SECONDS = 0.02
 
 
 def eventually(read: Callable[[], object], expected: object, seconds_max: float = SECONDS_MAX) -> None:
-    """Returns once `read()` gives `expected`; fails with the last answer otherwise."""
+    """Wait until `read()` returns `expected`; fail with the last answer otherwise."""
     never = threading.Event()
     found = read()
     for _ in range(int(seconds_max / STEP_SECONDS)):

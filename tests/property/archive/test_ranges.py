@@ -1,4 +1,4 @@
-"""Whatever files a manifest names and wherever the log begins, walking a range meets every offset once, in order."""
+"""Walking a range visits every offset once, in order, whatever files a manifest has and wherever the log begins."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +31,7 @@ def test_the_archive_and_the_log_together_answer_every_offset_once(archived, liv
     found: list[int] = []
     at = start
     while at < end:
-        # As a reader goes on: what the log has comes from there, the rest from the archive.
+        # As a reader does: offsets in the log come from there, the rest from the archive.
         pieces = files_from(archived, at, min(end, live_first)) if at < live_first else ()
         if not pieces:
             found += range(max(at, live_first), min(end, live.stop))

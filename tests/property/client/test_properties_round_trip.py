@@ -50,7 +50,7 @@ properties = st.builds(
 
 
 def kinds(value: Value) -> object:
-    """The types of a value, all the way down: 1, True, 1.0 and a timestamp are equal and not the same."""
+    """Return the types of a value, all the way down: 1, True, 1.0 and a timestamp are equal and not the same."""
     if isinstance(value, dict):
         return {name: kinds(item) for name, item in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""An address written as a URI reads back, and no text makes the reader fail in another way than it says."""
+"""An address written as a URI reads back, and no text makes the reader fail with an undocumented error."""
 
 from contextlib import suppress
 

@@ -1,4 +1,4 @@
-"""Credentials as anybody may send them: a header names a user and a password or a token, or it is no credentials."""
+"""Arbitrary credentials: a header names a user and a password or a token, or it is no credentials."""
 
 import base64
 

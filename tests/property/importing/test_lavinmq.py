@@ -1,4 +1,4 @@
-"""Whatever LavinMQ wrote is read back; whatever else lies there is a fault with a place and nothing worse."""
+"""LavinMQ's files are read back; any other bytes are a fault with a place and nothing worse."""
 
 import tempfile
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ VALUES = st.recursive(
 
 @contextmanager
 def suppress_damage():
-    """A fault that names no place is none of those that may happen."""
+    """Ignore faults that name a place; one without is an error."""
     try:
         yield
     except StorageError as fault:

@@ -1,4 +1,4 @@
-"""Whatever arguments a client sends, a command is done or refused, and a refused one changes nothing."""
+"""Arbitrary arguments: a command is done or refused, and a refused one changes nothing."""
 
 import pytest
 from hypothesis import given

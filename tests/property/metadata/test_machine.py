@@ -1,6 +1,7 @@
-"""The machine of a vhost against a naive model: plain dictionaries and a set of bindings, every cascade recomputed by
-looking at everything. After each step an engine that got all changes must hold and route what the topology says, and
-a restart from the entries must give what was durable.
+"""The machine of a vhost against a naive model: plain dictionaries and a set of bindings.
+
+The model recomputes every cascade from everything. After each step an engine that got all changes must route as the
+topology does, and a restart from the entries must restore the durable part.
 """
 
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
-"""Streams declared, deleted and bound in any order: the engine routes as the pure router says, a start from the entries
-gives the same, and what a start from any beginning of them lacks can be declared again.
+"""Streams declared, deleted and bound in any order.
+
+The engine routes as the pure router, a start from the entries restores the same, and a stream that a start from any
+prefix leaves incomplete can be declared again.
 """
 
 from contextlib import suppress
@@ -74,6 +76,6 @@ def test_streams_come_and_go_in_any_order(asked: list[tuple[str, str, int]], kep
     for name in stream_names(cut.state):
         exchange_there = cut.state.exchanges.get(ExchangeName(name))
         count = exchange_there.partition_count if exchange_there is not None else 1
-        with suppress(RefusedError):  # something else may have taken a partition's name
+        with suppress(RefusedError):  # another thing may have taken a partition's name
             cut.decide(DeclareStream(name, count or 2))
             assert len(partitions(cut.state, name)) == count

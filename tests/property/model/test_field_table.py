@@ -1,4 +1,4 @@
-"""Field tables: what is written is read again, and no bytes whatever do worse than an error."""
+"""Field tables: a written one reads back, and arbitrary bytes cause nothing worse than an error."""
 
 from contextlib import suppress
 

@@ -1,4 +1,4 @@
-"""Limits from files and definitions: whatever JSON they are, they are refused by name or say what was written."""
+"""Limits from files and definitions: any JSON is refused by name, or reads back as written."""
 
 import json
 from typing import Any

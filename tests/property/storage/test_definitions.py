@@ -1,4 +1,4 @@
-"""Any sequence of changes survives the file, and collecting its garbage changes nothing that counts."""
+"""Any sequence of changes survives the file, and collecting its garbage changes no result."""
 
 import asyncio
 import tempfile

@@ -1,4 +1,4 @@
-"""Definitions JSON: what is written is read again, and no text whatever does worse than a refusal."""
+"""Definitions JSON: a written one reads back, and arbitrary text causes nothing worse than a refusal."""
 
 import json
 from contextlib import suppress
@@ -87,7 +87,7 @@ WRONG += [{"n": {tag: value}} for tag in TAGS for value in [*WRONG, {"scale": 1e
 
 @pytest.mark.parametrize("section", TOP)
 def test_a_wrong_value_anywhere_is_a_problem_or_a_refusal(section: str) -> None:
-    """Every key of every kind of object with every kind of wrong value, one at a time."""
+    """Try every key of every kind of object with every kind of wrong value, one at a time."""
     for key in KEYS:
         for value in WRONG:
             with suppress(RefusedError):

@@ -23,7 +23,7 @@ def file(tmp_path, request):
 
 
 def read(folder, file, start, end, columns=None):
-    """All pieces of a range, and where each ended."""
+    """Return all pieces of a range, and where each ended."""
     schema = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
     batches, ends, at = [], [], start
     while at < end and at < file.next:

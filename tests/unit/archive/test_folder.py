@@ -1,4 +1,4 @@
-"""The folder: names of users in paths, the manifest's replacement, what is left behind, one writer at a time."""
+"""The folder: users' names in paths, the manifest's replacement, leftovers, one writer at a time."""
 
 import pytest
 

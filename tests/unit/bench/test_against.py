@@ -1,4 +1,4 @@
-"""The table of two commits, from runs that are made up."""
+"""The table of two commits, from invented runs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a soak makes of its samples, and which of its findings fail it."""
+"""Findings of a soak from its samples, and which of them fail it."""
 
 import json
 from dataclasses import asdict

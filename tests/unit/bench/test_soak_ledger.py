@@ -1,4 +1,4 @@
-"""What a soak must notice, and what it must take for granted: a ledger fed with what a right and a wrong broker do."""
+"""The ledger of a soak, fed with the deliveries of a correct and a faulty broker."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +9,7 @@ SIZE = 24
 
 
 def told(*deliveries: tuple[int, bool], acknowledged: tuple[int, ...] = (), confirmed: int = 0) -> Ledger:
-    """A ledger after deliveries of (number, redelivered); what is in `acknowledged` is, as soon as it came."""
+    """Return a ledger after deliveries of (number, redelivered); numbers in `acknowledged` are acknowledged at once."""
     ledger = Ledger("jobs", confirmed=confirmed)
     for number, redelivered in deliveries:
         ledger.deliver(body(number, SIZE), SIZE, redelivered)

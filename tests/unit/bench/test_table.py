@@ -1,4 +1,4 @@
-"""The table of the benchmarks: which rows it must have, and what it says of their figures."""
+"""The table of the benchmarks: its rows, and its figures."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from bench.peers import PEERS
 from bench.report import BEGIN, END, as_markdown, lines
 from bench.rows import Figure, Row
 
-# Row, figure, and the bound that was promised for it.
+# Row, figure, and its promised bound.
 PROMISED = [
     ("many-single", "rate", 400_000),
     ("many-single", "written_ratio", 3),

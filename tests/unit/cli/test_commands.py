@@ -1,4 +1,4 @@
-"""The command line over a broker in memory: what goes to stdout, what to stderr, and the exit status."""
+"""The command line over a broker in memory: stdout, stderr, and the exit status."""
 
 import json
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def broker() -> FakeBroker:
 
 @pytest.fixture
 def invoke(broker: FakeBroker) -> Invoke:
-    """Runs a command; what it connected to is a new transport each time."""
+    """Return a function that runs a command, with a new transport each time."""
 
     def connect(uri: str, **options: Any) -> Connection:
         return connect_to(FakeTransport(broker))

@@ -1,4 +1,4 @@
-"""What perf does around the load generator: queues, the cost of a message, and errors."""
+"""perf around the load generator: queues, the cost of a message, and errors."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`penstock pipeline` as far as it goes without Spark: writing a document and checking one."""
+"""`penstock pipeline` without Spark: writing a document and checking one."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`penstock pipeline` for documents that archive a stream: written, checked, and told from the others."""
+"""`penstock pipeline` for documents that archive a stream: written, checked, and distinguished from the others."""
 
 import json
 from pathlib import Path

@@ -59,7 +59,7 @@ def broker() -> FakeBroker:
 
 
 def producers_of(request: bytes) -> bytes:
-    """Two pages of one, and the end."""
+    """Return two pages of one, and the end."""
     names = ["monday", "tuesday"]
     after = wire.ListProducersRequest.FromString(request).after
     page = [wire.ProducerInfo(name=name, sequence=7) for name in names if name > after][:1]

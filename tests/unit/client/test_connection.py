@@ -115,7 +115,7 @@ def test_no_confirm_from_a_broker_that_is_gone_says_so(transport: FakeTransport)
 def test_threads_that_wait_together_hear_of_the_silence_together(
     transport: FakeTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each began to count its time limit when the one before had given up: a hundred waited a hundred times as long."""
+    """Each started its time limit when the one before had given up: a hundred waited a hundred times as long."""
     monkeypatch.setattr(publishing, "WAIT_MS", 1)
     waits, threads_count, limit = 0, 20, 20
     with connect_to(transport, timeout=limit / 1_000) as connection:
@@ -149,7 +149,7 @@ def test_threads_that_wait_together_hear_of_the_silence_together(
 
 
 def test_more_messages_than_may_be_without_confirms_do_not_wait_for_ever() -> None:
-    """Those that had no room waited for it without a limit, and with them everybody who published."""
+    """Messages above the limit waited for it without a limit, and with them all other publishers."""
     publisher = FakeTransport(FakeBroker(), in_flight_max=10).publisher(PublisherOptions("/"))
     publisher.hold()
     many = Publishing(publisher, StatusError, 1, 10)
@@ -179,7 +179,7 @@ def test_a_close_without_a_broker_does_not_wait_for_confirms_and_tells_what_has_
     publisher.lost = "Connection refused"
     seconds = count()
 
-    # The clock moves with each look at it, so that a day goes by at once; two seconds of it are waited for.
+    # The clock moves with each read, so that a day passes at once; the test waits for two seconds of it.
     Publishing(publisher, StatusError, 1_000).close(Grace(86_400.0, lambda: float(next(seconds))))
 
     assert next(seconds) < 10

@@ -1,4 +1,4 @@
-"""What the broker said becomes an error of its kind, with its reason and its thing."""
+"""The broker's refusals become errors of their kind, with reason and thing."""
 
 import pytest
 from google.protobuf.any_pb2 import Any

@@ -1,5 +1,7 @@
-"""Named publishers after a failure: no sequence that may be stored is given to another message, and nothing is sent
-past one that failed."""
+"""Named publishers after a failure.
+
+No sequence that may be stored is assigned to another message, and nothing is sent past a failed one.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -23,7 +25,7 @@ STORED = 41
 
 @pytest.fixture
 def transport() -> FakeTransport:
-    """A broker with a stream `orders`, where the publisher is known with STORED."""
+    """Return a transport to a broker with a stream `orders`, which has STORED of the publisher."""
     broker = FakeBroker()
     stream = wire.Stream(name="orders", partitions=["orders"])
     broker.answers |= {
@@ -44,7 +46,7 @@ def sequences(transport: FakeTransport) -> list[tuple[bytes, int]]:
 
 
 def refuse_from(transport: FakeTransport, refused: bytes) -> None:
-    """The broker refuses this body and everything behind it."""
+    """Make the broker refuse this body and all later ones."""
     original, is_refusing = transport.broker.publish, [False]
 
     def publish(body: bytes, exchange: str, key: str, properties: bytes | None, mandatory: bool) -> tuple[int, str]:
@@ -129,7 +131,7 @@ def test_outcomes_of_a_publisher_that_ended_are_not_taken_for_the_broker_s(trans
     connection.close()
 
 
-# ------------------------------------------------------------ on a loop
+# ------------------------------------------------------------ asyncio
 
 
 def published(

@@ -1,4 +1,4 @@
-"""Opening: what carries the connection, and a greeting that tells a wrong address or password at once."""
+"""Opening: the choice of transport, and a first call that reports a wrong address or password at once."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Small parts: the back-off, the descriptor that wakes a loop, and the fakes themselves."""
+"""Small parts: the back-off, the descriptor that wakes an event loop, and the fakes themselves."""
 
 import select
 

@@ -1,4 +1,4 @@
-"""Where a reading begins and ends, as people write it."""
+"""Start and end of a read, as users write them."""
 
 from datetime import UTC, datetime
 

@@ -51,7 +51,7 @@ def taken(consumer: PureConsumer, count: int) -> list[PureMessage]:
 
 
 def settled(stream: FakeStream, count: int) -> list[tuple[int, int]]:
-    """Outcome and sequence of each settlement, sorted, once there are `count`."""
+    """Return outcome and sequence of each settlement, sorted, once there are `count`."""
     size = 2
     while True:
         found = []
@@ -156,7 +156,7 @@ def reached_limit() -> bytes:
     return encoded
 
 
-# Refusals that one's own last connection may be the cause of.
+# Refusals that the client's own last connection may have caused.
 OF_OWN_PAST = [(9, "consumed exclusively", b""), (8, "as many connections as it may", reached_limit())]
 
 

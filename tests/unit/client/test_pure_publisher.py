@@ -29,7 +29,7 @@ def publisher(streams: FakeStreams) -> Iterator[PurePublisher]:
 
 
 def batches(stream: FakeStream, count: int) -> list[list[bytes]]:
-    """The bodies of each batch, once there are `count` messages."""
+    """Return the bodies of each batch, once there are `count` messages."""
     size = 1
     while True:
         requests = [messaging_pb2.PublishRequest.FromString(payload).batch for payload in stream.sent(size)[1:]]
@@ -105,7 +105,7 @@ def test_confirms_returns_and_rejections_come_out(publisher: PurePublisher, stre
 def test_messages_that_have_an_outcome_take_no_room_behind_one_that_has_none(
     publisher: PurePublisher, streams: FakeStreams
 ) -> None:
-    """Whoever counts outcomes saw room for many, and then waited here without a limit, with everybody who published."""
+    """The count of outcomes showed space for many; the next publish then waited without a limit, with all others."""
     stream = streams.next_stream()
     for round_ in range(4):
         first = 99 * round_ + 2

@@ -17,7 +17,7 @@ from support.fake_transport import FakeBroker, FakeTransport, connect_to
 
 @pytest.fixture
 def broker() -> FakeBroker:
-    """Two streams: `orders` of one partition, `clicks` of two."""
+    """Return a broker with two streams: `orders` of one partition, `clicks` of two."""
     broker = FakeBroker()
     partitions = {"orders": ["orders"], "clicks": ["clicks-0", "clicks-1"], "clicks-1": ["clicks-1"]}
 
@@ -155,7 +155,7 @@ def test_auto_store_tells_what_was_followed_by_a_wish_for_more(transport: FakeTr
 
 
 def test_a_connection_that_closes_stores_how_far_a_group_came(broker: FakeBroker, transport: FakeTransport) -> None:
-    """The connection refused the call as it was closed already: the group went on further back."""
+    """The connection refused the call as it was closed already: the group continued from an earlier offset."""
     connection = connect_to(transport)
     stream = connection.stream("orders")
     reader = stream.read(group="g")

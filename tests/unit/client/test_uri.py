@@ -1,4 +1,4 @@
-"""URIs: what is left out has a default, and what is wrong is said."""
+"""URIs: defaults, and errors."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Headers: what cannot travel is refused by name."""
+"""Headers: unsupported values are refused by name."""
 
 from datetime import UTC, datetime
 from decimal import Decimal

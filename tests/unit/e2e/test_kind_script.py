@@ -1,4 +1,4 @@
-"""`make kind` by the commands that it runs: stand-ins for kind, helm and kubectl write down how they were called."""
+"""`make kind` by the commands that it runs: stand-ins for kind, helm and kubectl record their calls."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ STAND_IN = '#!/bin/sh\necho "$(basename "$0") $*" >> "$RECORD"\n'
 
 
 def run(tmp_path: Path, *, without: str = "") -> tuple["subprocess.CompletedProcess[str]", list[str]]:
-    """What it said, and what was called."""
+    """Return its output, and the recorded calls."""
     folder, record = tmp_path / "bin", tmp_path / "record"
     folder.mkdir()
     for name in {"kind", "helm", "kubectl"} - {without}:

@@ -1,4 +1,4 @@
-"""The checker of the message history can say no: what was confirmed and never received is lost."""
+"""The checker of the message history detects loss: a number that was confirmed and never received."""
 
 from e2e.load import History
 

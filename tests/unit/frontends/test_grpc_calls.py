@@ -1,4 +1,4 @@
-"""Unary calls over the fakes: who may ask what, what changes, and what is answered."""
+"""Unary calls over the fakes: permissions, changes, and answers."""
 
 import json
 
@@ -16,7 +16,7 @@ NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT, FAILED_PRECONDITION, UNIMPLEMENT
 
 
 async def call(world: World, method, request, user="admin", connection=1):
-    """The response message, or (code, message) of a refusal."""
+    """Return the response message, or (code, message) of a refusal."""
     payload = request.SerializeToString()
     result = await world.ask(FakeCall(method=method, payload=payload, authorization=basic(user), connection=connection))
     if result[0] == "refuse":
@@ -185,7 +185,7 @@ def test_an_exclusive_queue_goes_with_its_connection():
         world.listener.put(late, FakeCall(Disconnected(), connection=7))
         await late.result
         while (await call(world, "ListQueues", admin.ListQueuesRequest())).queues:
-            pass  # each call gives the others their turn
+            pass  # each call lets the others run
 
     play(scenario)
 
@@ -272,7 +272,7 @@ def test_a_vhost_is_made_listed_and_deleted():
 
 
 def test_a_vhost_that_has_stopped_does_not_hide_the_others():
-    """Clients list the vhosts when they connect: none of them could, to whichever vhost."""
+    """Clients list the vhosts when they connect: none could connect, to any vhost."""
 
     async def scenario(world):
         await call(world, "CreateVhost", admin.CreateVhostRequest(name="blue"))

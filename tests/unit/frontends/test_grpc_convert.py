@@ -1,4 +1,4 @@
-"""Values keep their type on the way from the wire and back."""
+"""Values keep their type from the wire and back."""
 
 from hypothesis import given
 

@@ -1,4 +1,4 @@
-"""Every error of the model has a status, and details that a program can read."""
+"""Every error of the model has a status, and machine-readable details."""
 
 import inspect
 

@@ -33,7 +33,7 @@ def shard(world: World):
 
 
 def stored(world: World, name: str, times: list[int], first: int = 1) -> None:
-    """The stream has messages of these times."""
+    """Fill the stream with messages of these times."""
     number = next(number for number, queue in shard(world).queues.items() if queue == name)
     stream = shard(world).streams[number]
     stream.first, stream.times = first, times

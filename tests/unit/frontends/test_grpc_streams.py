@@ -1,4 +1,4 @@
-"""Admissions, and what the front end does with credentials, bugs and faults."""
+"""Admissions, and the front end's handling of credentials, bugs and faults."""
 
 import asyncio
 
@@ -172,7 +172,8 @@ def test_a_call_that_waits_for_the_disk_keeps_nobody_waiting():
 
 def test_a_connection_that_ends_while_its_call_is_decided_is_not_counted_for_ever():
     """It was counted once its user was known, which was after its end; the user then had one connection less, until a
-    restart."""
+    restart.
+    """
 
     async def scenario(world):
         begun, may_end = asyncio.Event(), asyncio.Event()

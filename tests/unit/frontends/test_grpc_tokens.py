@@ -1,4 +1,4 @@
-"""Tokens on streams: one that ends takes its streams along, unless a newer one came on the same connection."""
+"""Tokens on streams: one that expires ends its streams, unless a newer one came on the same connection."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Connections to health and metrics: too many are hung up on, and so is one that asks nothing."""
+"""Connections to health and metrics: excess ones are closed, and so are idle ones."""
 
 import asyncio
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""The memory of good credentials is bounded, and forgets with the password."""
+"""The cache of verified credentials is bounded, and drops an entry with the password."""
 
 from penstock.identity import CredentialCache
 

@@ -1,4 +1,4 @@
-"""Digests that stand for users who do not exist: of the kinds that users have, as often, and the same for a name."""
+"""Decoy digests: of the kinds that users have, in proportion, and constant for a name."""
 
 import pytest
 

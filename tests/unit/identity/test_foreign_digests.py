@@ -1,4 +1,4 @@
-"""Digests of RabbitMQ and LavinMQ: each kind lets its password in and no other."""
+"""Digests of RabbitMQ and LavinMQ: each kind accepts its password and no other."""
 
 import base64
 import hashlib

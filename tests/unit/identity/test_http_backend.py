@@ -1,4 +1,4 @@
-"""Answers of a server as RabbitMQ's: who comes in, what they may, and how long it holds."""
+"""Answers in RabbitMQ's HTTP protocol: users, permissions, and how long they hold."""
 
 import asyncio
 
@@ -37,7 +37,7 @@ def play(scenario):
 
 
 async def decided(decide):
-    """As the front end does it: asks until nothing is open."""
+    """Decide as the front end does: ask until nothing is undecided."""
     while True:
         try:
             return decide()

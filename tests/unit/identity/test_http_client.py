@@ -1,4 +1,4 @@
-"""Requests to servers of the operator: what they carry, and that one which hangs does not hold up another."""
+"""HTTP requests to the configured servers: their content, and that one which hangs does not delay another."""
 
 import asyncio
 
@@ -10,12 +10,12 @@ from penstock.kit.settings import CONNECTIONS_PER_SERVER_MAX
 
 
 def url_of(server):
-    """By name, because cookies of addresses are not kept anyway."""
+    """Return a URL by name, because cookies of addresses are not kept anyway."""
     return f"http://localhost:{server.port}/"
 
 
 def test_a_cookie_of_one_answer_does_not_come_with_the_next_question():
-    """What a server had set for one user came back with another's questions."""
+    """A cookie that a server had set for one user came back with another's questions."""
     cookies = []
 
     async def answer(request):

@@ -1,4 +1,4 @@
-"""Digests of passwords: ours, and those that come from RabbitMQ."""
+"""Password digests: ours, and RabbitMQ's."""
 
 import base64
 import hashlib
@@ -24,7 +24,7 @@ COSTLY = [
 
 @pytest.fixture
 def checked(monkeypatch):
-    """The digests that take time, as they are computed."""
+    """The costly digests, as they are computed."""
     found = []
 
     def argon2(password_hash, _):
@@ -93,7 +93,7 @@ def test_a_digest_that_could_never_be_verified_is_refused(digest, algorithm):
 
 @pytest.mark.parametrize(("digest", "algorithm"), COSTLY)
 def test_a_digest_above_the_bounds_is_refused_by_name_and_never_checked(digest, algorithm, checked):
-    """One guess at such a password held a checker for seconds."""
+    """One guess at such a password occupied a checker for seconds."""
     with pytest.raises(InvalidArgumentError, match="costs more to check than is allowed: argon2id of 64 MiB"):
         check_digest(digest, algorithm)
 
@@ -115,7 +115,7 @@ def test_a_digest_above_the_bounds_is_refused_by_name_and_never_checked(digest, 
     ],
 )
 def test_one_costly_digest_is_computed_for_each_check(digest, algorithm, costly, password, checked):
-    """Users of bcrypt cost argon2id besides, which told that they exist."""
+    """Users of bcrypt also cost argon2id, which revealed that they exist."""
     assert not verify_password(digest, algorithm, password)
 
     assert checked == [costly]

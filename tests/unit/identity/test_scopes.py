@@ -1,4 +1,4 @@
-"""Scopes as RabbitMQ and LavinMQ write them: what they grant, and that nothing else does."""
+"""Scopes of RabbitMQ and LavinMQ: their grants, and nothing else."""
 
 import re
 
@@ -93,7 +93,7 @@ def test_a_star_is_any_text(pattern, text):
 
 
 def test_a_pattern_full_of_stars_is_decided_in_few_steps():
-    """A backtracking match of this would not end in a lifetime; the suite's own time limit is the judge."""
+    """A backtracking match would practically never end; the suite's own time limit detects it."""
     assert not matches(pattern_of("*a" * 120 + "b"), "a" * 255)
 
 

@@ -1,4 +1,4 @@
-"""The order of back-ends, and that `guest` is for loopback only, whatever vouches for that name."""
+"""The order of back ends, and that `guest` is for loopback only, whatever authenticates that name."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from penstock.model.errors import FaultError, NotAuthenticatedError, Thing
 
 
 class Fixed:
-    """A back-end that always says the same."""
+    """A back end with a fixed answer."""
 
     def __init__(self, result):
         self.result = result

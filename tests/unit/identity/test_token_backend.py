@@ -1,4 +1,4 @@
-"""Tokens: whose signature, audience and time hold comes in, and keys that change are found."""
+"""Tokens: signature, audience and time are checked, and changed keys are found."""
 
 import asyncio
 import base64
@@ -52,7 +52,7 @@ class World:
 
 
 async def ticks():
-    """What can go on without anybody from outside does."""
+    """Let pending work run that needs no outside input."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -195,7 +195,7 @@ KEYS_URL = "https://issuer.example/keys"
 
 
 def test_a_token_that_was_used_ends_with_its_key():
-    """It was remembered until its own end, also when the key was dropped because somebody else had it."""
+    """It was remembered until its own end, also when the key was dropped because it had leaked."""
 
     async def scenario(world):
         used = world.token()

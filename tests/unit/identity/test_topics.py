@@ -1,4 +1,4 @@
-"""Routing keys of topic exchanges: patterns with variables that are names and nothing more."""
+"""Routing keys of topic exchanges: variables in patterns are literal names."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Users as a value: changes give new ones and leave the old alone."""
+"""Users as a value: changes return new ones and leave the old unchanged."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A directory is somebody else's: what an import reads of it lies in it, and takes bounded memory and time."""
+"""An untrusted directory: an import reads only inside it, with bounded memory and time."""
 
 import os
 import sys
@@ -162,7 +162,7 @@ def test_long_files_take_no_more_memory_than_short_ones(source):
 
 
 def lines_of_reading(tmp_path, count):
-    """How many lines of Python run for definitions in which all of many exchanges are bound and deleted again."""
+    """Return how many lines of Python run for definitions with many exchanges that are all bound and deleted again."""
     vhost = LavinVhost(tmp_path / str(count), "/")
     names = [f"e{number}" for number in range(count)]
     write_directory(tmp_path / str(count), [], ["/"])

@@ -1,4 +1,4 @@
-"""Reading LavinMQ's files: what is whole is read, what is not is refused by file and byte."""
+"""Reading LavinMQ's files: valid ones are read, others are refused by file and byte."""
 
 import fcntl
 from struct import pack

@@ -1,4 +1,4 @@
-"""Headers are copied as they lie in a message, once their structure is checked."""
+"""Headers are copied from a message unchanged, once their structure is checked."""
 
 from struct import pack
 

@@ -1,4 +1,4 @@
-"""What an import takes, what it leaves out by name, and that nothing half-done is left."""
+"""Imports: accepted parts, parts left out by name, and no partial result."""
 
 from typing import Any
 

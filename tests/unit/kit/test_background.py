@@ -1,4 +1,4 @@
-"""A thread that gives way has the policy of those who get what others leave, and only that thread."""
+"""A thread that gives way has the idle scheduling policy, and only that thread."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""What a burst left is given back: looked for again and again, and only where much is held."""
+"""Memory after a burst is returned: checked repeatedly, and only where much is held."""
 
 import asyncio
 import ctypes
@@ -11,7 +11,7 @@ START = 50_000_000
 
 
 def trims(*held: int) -> list[int]:
-    """At which of the looks memory was given back; `held` is what each one finds, after the first at the beginning."""
+    """Return the checks at which memory was returned; `held` is the memory at each, first at the start."""
     found = iter(held)
     looks, trimmed = 0, []
 
@@ -51,7 +51,7 @@ def test_small_blocks_that_were_freed_go_back():
     blocks = [allocate(4_000) for _ in range(20_000)]
     for block in blocks:
         ctypes.memset(block, 1, 4_000)
-    last = blocks.pop()  # what lies above all the others keeps them
+    last = blocks.pop()  # the topmost block keeps the others
     held = private_bytes()
     for block in blocks:
         free(block)

@@ -1,4 +1,4 @@
-"""Which addresses are this machine; what cannot be read is far away."""
+"""Addresses of this machine; an unreadable one is remote."""
 
 import pytest
 

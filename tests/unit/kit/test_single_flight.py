@@ -1,4 +1,4 @@
-"""Work that many want at once is done once, whatever becomes of those who wait."""
+"""Shared work is done once, even when waiters leave."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A bug in a task is told to its owner and logged once; cancelling is no bug."""
+"""A bug in a task is reported to its owner and logged once; cancelling is no bug."""
 
 import asyncio
 import inspect

@@ -1,4 +1,4 @@
-"""Which queues may have a log of their own, and how many."""
+"""Which queues may have an own log, and how many."""
 
 import pytest
 

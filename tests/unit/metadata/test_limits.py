@@ -1,4 +1,4 @@
-"""Limits of a vhost: what is above is refused, what is there stays, and they are there again after a start."""
+"""Limits of a vhost: excess is refused, existing things stay, and limits survive a restart."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Policies: which one counts, what it adds, and that the engine hears of it at once."""
+"""Policies: precedence, effect, and immediate notification of the engine."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def clear(machine, name, *, operator=False):
 
 
 def changed(decision):
-    """What the engine is told: names with an alternate or a level."""
+    """Return the engine's changes: names with an alternate or a durability."""
     return {
         change.exchange.name: change.exchange.alternate if isinstance(change, PutExchange) else None
         for change in decision.changes
@@ -95,7 +95,7 @@ STREAM = {"x-queue-type": "stream"}
 
 
 def bounds(decision):
-    """What the engine is told of streams: age in ms and bytes."""
+    """Return the engine's limits of streams: age in ms and bytes."""
     found = [change.queue for change in decision.changes if isinstance(change, PutQueue)]
     return {queue.name: (queue.retention.age_ms_max, queue.retention.bytes_max) for queue in found if queue.retention}
 
@@ -165,7 +165,7 @@ def test_an_operator_s_level_is_the_least_that_a_publisher_can_choose(machine):
 
 
 def least(decision):
-    """What the engine is told of the least levels of queues."""
+    """Return the engine's minimum durability of queues."""
     return {change.queue.name: change.queue.least_level for change in decision.changes if isinstance(change, PutQueue)}
 
 
@@ -247,7 +247,7 @@ def test_there_is_a_bound_on_the_memory_of_their_patterns(machine, monkeypatch):
 
 
 def test_a_changed_policy_is_matched_with_names_before_all_policies_are(machine, monkeypatch):
-    """Of 10,000 queues and 50 policies few concern a change."""
+    """Of 10,000 queues and 50 policies a change affects few."""
     for number in range(20):
         machine.queue(f"q{number}")
         put(machine, f"p{number}", f"^q{number}$", {"level": "disk"})

@@ -1,4 +1,4 @@
-"""The way back from the definitions file."""
+"""Restoring a topology from the definitions file."""
 
 import pytest
 

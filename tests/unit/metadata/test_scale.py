@@ -1,4 +1,4 @@
-"""Steps stay short when there is much: counted in operations of the machine, not in seconds."""
+"""Steps stay short with many things: counted in operations of the machine, not in seconds."""
 
 import sys
 from types import FrameType
@@ -9,7 +9,7 @@ from support.machine import Machine
 
 
 def lines_run(action: object) -> int:
-    """How many lines of Python an action runs: the same on every machine."""
+    """Return how many lines of Python an action runs: the same on every machine."""
     count = 0
 
     def trace(frame: FrameType, event: str, argument: object) -> object:

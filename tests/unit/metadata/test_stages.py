@@ -1,4 +1,4 @@
-"""Stages: whose they are, and that nobody else makes, limits or counts them."""
+"""Stages: their owners, and that other commands cannot make, limit or count them."""
 
 import pytest
 

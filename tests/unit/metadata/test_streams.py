@@ -1,4 +1,4 @@
-"""Streams: which arguments they take, and declaring and deleting them whole."""
+"""Streams: their arguments, and declaring and deleting them whole."""
 
 import pytest
 
@@ -211,7 +211,7 @@ def test_an_exchange_of_a_stream_is_bound_by_numbers_to_streams(machine: Machine
 
 @pytest.mark.parametrize("deletes", [False, True], ids=["declare", "delete"])
 def test_a_write_that_was_cut_anywhere_leaves_a_stream_that_can_be_completed_and_deleted(deletes: bool) -> None:
-    """A power loss may leave any beginning of the entries, none of which was answered."""
+    """A power failure may leave any prefix of the entries, none of which was answered."""
     whole = Machine()
     declare(whole, "clicks", 3)
     first = 0

@@ -1,4 +1,4 @@
-"""Argument values: when two are the same, what is shown of them, and which are refused."""
+"""Argument values: equality, display, and refusals."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Errors: their texts name the thing, the rule and the way out, and their data can be read by machines."""
+"""Errors: their texts name the thing, the rule and the remedy, and their data is machine-readable."""
 
 from penstock.model.errors import (
     FaultError,

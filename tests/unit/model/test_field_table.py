@@ -1,4 +1,4 @@
-"""Field tables to the byte, and bytes that are none."""
+"""Exact bytes of field tables, and malformed bytes."""
 
 import struct
 

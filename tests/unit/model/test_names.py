@@ -1,4 +1,4 @@
-"""Names: their length, and what cannot be one."""
+"""Names: their length, and invalid ones."""
 
 import pytest
 

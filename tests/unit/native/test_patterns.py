@@ -1,4 +1,4 @@
-"""Patterns that users supply: what is refused and how, and that none of them takes long to match."""
+"""Patterns that users supply: refusals, and that no match takes long."""
 
 import pytest
 

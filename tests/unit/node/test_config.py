@@ -1,4 +1,4 @@
-"""Settings: which source counts, what is refused and how it is named, and the table of the docs."""
+"""Settings: precedence of sources, refusals, and the table of the docs."""
 
 import pytest
 from pydantic import SecretStr

@@ -1,4 +1,4 @@
-"""The page about configuration tells of the settings that there are."""
+"""The configuration page lists the existing settings."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Files that the process may open: most are for connections, and some are always left for logs."""
+"""Open files of the process: most are for connections, and some are always reserved for logs."""
 
 import resource
 

@@ -1,4 +1,4 @@
-"""The first user of a new broker: known to all on loopback, and to nobody beyond it."""
+"""The first user of a new broker: default credentials work on loopback only."""
 
 import pytest
 

@@ -1,6 +1,7 @@
-"""Definitions, node.json and logs through kills and failures of power at every step of a start, of declares and deletes
-and of vhosts: nothing that was answered is lost, nothing that was deleted is back, no number is given twice, and no
-start is refused. The order of a start is the launcher's; the log is one that knows how to skip numbers and little else.
+"""Definitions, node.json and logs through kills and power failures at every step of starts, declares and deletes.
+
+Nothing answered is lost, nothing deleted comes back, no sequence is assigned twice, and no start is refused. The order
+of a start is the launcher's; the log only knows how to skip sequences.
 """
 
 import asyncio
@@ -36,14 +37,14 @@ Queues = dict[tuple[str, str], bool]
 
 @pytest.fixture(autouse=True)
 def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thousands of starts: what is durable is the recorder's business."""
+    """Skip real syncs for thousands of starts: the recorder tracks durability."""
     for name in ("fsync", "fdatasync"):
         monkeypatch.setattr(os, name, lambda _descriptor: None)
 
 
 @dataclass
 class Told:
-    """What clients know for sure: whether a vhost or a queue (by vhost and name) is there, and numbers they saw."""
+    """Certain knowledge of clients: whether a vhost or a queue (by vhost and name) exists, and sequences they saw."""
 
     vhosts: dict[str, bool] = field(default_factory=dict)
     queues: Queues = field(default_factory=dict)
@@ -54,7 +55,7 @@ class Told:
 
 
 class Log(FakeShard):
-    """Its file holds how often numbers were skipped, then a byte for each number, which nobody syncs."""
+    """Its file has the number of skips, then a byte for each sequence, never synced."""
 
     def __init__(self, name: str, directory: str, raises: bool) -> None:
         super().__init__()
@@ -92,7 +93,7 @@ class Logs:
 
 
 class World:
-    """One life of a broker."""
+    """One boot of a broker."""
 
     def __init__(self, vhosts: Vhosts, logs: Logs, told: Told) -> None:
         self.vhosts = vhosts
@@ -143,7 +144,7 @@ Script = Callable[[World], Awaitable[None]]
 
 
 async def live(root: Path, boot: str, told: Told, script: Script) -> None:
-    """A start as the launcher has it, the script, and an orderly stop."""
+    """Start as the launcher does, run the script, and stop cleanly."""
     boot_file = root.with_name("boot")
     boot_file.write_text(boot)
     tasks, logs = Tasks(), Logs()
@@ -224,7 +225,7 @@ def test_what_is_left_at_any_step_starts_with_all_that_was_answered(tmp_path: Pa
 
 
 def proven_queues(root: Path, vhost: str) -> set[str]:
-    """Those in the part of the definitions that their proof covers: what a file that lost its end is refused by."""
+    """Return the queues in the proven part of the definitions, without which a file is refused."""
     path = root / directory_name(vhost) / "definitions.amqp"
     content, proof = path.read_bytes(), ProofFile.open(proof_path(path))
     proof.close()

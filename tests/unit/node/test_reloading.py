@@ -1,4 +1,4 @@
-"""Settings that change while the broker runs: what counts at once, what waits, and what is told."""
+"""Settings that change while the broker runs: immediate ones, deferred ones, and reports."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from penstock_operator.desired.configuration import HOT as HOT_FOR_THE_OPERATOR
 
 
 class World:
-    """What the broker was given."""
+    """Values passed to the broker."""
 
     def __init__(self) -> None:
         self.taken: list[Settings] = []

@@ -1,4 +1,4 @@
-"""What the broker says of itself."""
+"""Status reports of the broker."""
 
 from types import SimpleNamespace
 

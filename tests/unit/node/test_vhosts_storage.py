@@ -1,4 +1,4 @@
-"""Making and deleting vhosts on the disk, interrupted and tried again, with logs that are nothing."""
+"""Making and deleting vhosts on the disk, interrupted and retried, with fake logs."""
 
 import asyncio
 import threading
@@ -70,7 +70,7 @@ def failing(*_: object) -> None:
 
 
 def set_all(storage: VhostsStorage) -> Awaitable[None]:
-    """Writes policies, operators' policies and limits of the vhost "blue"."""
+    """Write policies, operator policies and limits of the vhost "blue"."""
 
     async def run() -> None:
         definitions = (await storage.create(BLUE)).definitions
@@ -82,7 +82,7 @@ def set_all(storage: VhostsStorage) -> Awaitable[None]:
 
 @pytest.mark.parametrize("file", ["policies.json", "operator_policies.json", "limits.json"])
 def test_policies_and_limits_that_vanished_refuse_a_start(tmp_path: Path, file: str) -> None:
-    """A start went on without them: an operator's `level=disk` did not hold any more."""
+    """A start went on without them: an operator's `level=disk` was no longer effective."""
 
     async def fill(storage: VhostsStorage, engine: NoEngine) -> None:
         await set_all(storage)
@@ -184,7 +184,7 @@ def test_deletions_on_disks_that_hang_keep_no_vhost_from_being_made(
 def test_a_vhost_that_takes_long_to_delete_keeps_no_other_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: Callable[[Path], None]
 ) -> None:
-    """The first policy of another vhost waited for it, and with it whatever was asked of that vhost."""
+    """The first policy of another vhost waited for it, and so did all requests to that vhost."""
     begun, may_end = threading.Event(), threading.Event()
 
     def slow_step(path: Path) -> None:

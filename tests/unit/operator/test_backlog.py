@@ -1,4 +1,4 @@
-"""The backlog against a simple model, and its rules one by one. Time is handed in."""
+"""The backlog against a simple model, and its rules one by one. Time is passed in."""
 
 from hypothesis import settings
 from hypothesis import strategies as st

@@ -1,6 +1,7 @@
-"""The pure builders: golden files of what a Cluster has, and what holds for every spec that the types let through.
-After a change that is meant, write them anew: `PENSTOCK_WRITE_GOLDEN=1 pytest
-tests/unit/operator/test_builders.py`."""
+"""The pure builders: golden files of a Cluster's objects, and properties for every valid spec.
+
+After an intended change, write them again: `PENSTOCK_WRITE_GOLDEN=1 pytest tests/unit/operator/test_builders.py`.
+"""
 
 import os
 from pathlib import Path

@@ -1,5 +1,4 @@
-"""The charts, without helm: values and schemas agree, and dashboards and alerts use only figures that the broker
-has."""
+"""The charts, without helm: values and schemas agree, and dashboards and alerts use only existing metrics."""
 
 import json
 import re
@@ -20,7 +19,7 @@ from tools.document_charts import readme
 ROOT = Path(__file__).parents[3]
 CHARTS = [ROOT / "charts" / name for name in ("penstock-operator", "penstock")]
 charts = pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.name)
-# What the collector makes by hand, the process collector and Prometheus itself add.
+# Metrics of manual collectors, of the process collector and of Prometheus itself.
 OTHERS = {
     "penstock_build_info",
     "penstock_uptime_seconds",
@@ -60,7 +59,7 @@ def test_the_chart_takes_every_limit_of_a_kind(kind: type[VHostSpec] | type[User
 
 
 def missing(values: Any, schema: dict[str, Any], path: str = "") -> list[str]:
-    """Paths of values that the schema does not name, where it names any."""
+    """Return paths of values that the schema does not name, where it names any."""
     named = schema.get("properties")
     if not isinstance(values, dict) or named is None:
         return []

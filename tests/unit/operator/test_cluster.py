@@ -1,5 +1,4 @@
-"""What becomes of a Cluster: its children, its Secret, its pod, and what its conditions say when something is
-wrong."""
+"""Clusters: children, Secret, pod, and the conditions of failures."""
 
 import base64
 import copy
@@ -173,7 +172,7 @@ def test_a_loss_policy_of_manual_declares_nothing_until_somebody_saw_the_loss(wo
 
 
 def wipe(world: OperatorWorld, data_id: str = "data-2") -> None:
-    """The broker begins anew on the same volume."""
+    """Simulate a broker with an empty directory on the same volume."""
     world.broker = FakeBroker.new("generated")
     world.broker.data_id = data_id
     world.world.brokers.forget("mq.default.svc")
@@ -280,7 +279,7 @@ def test_a_volume_that_cannot_grow_says_so_and_the_broker_serves_on(world: Opera
 
 
 def secret(name: str, **data: str) -> dict[str, object]:
-    """Values are base64 already."""
+    """Return a Secret; values are base64 already."""
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data}
 
 

@@ -1,4 +1,4 @@
-"""What counts as a difference between a manifest and what is there, and what a condition keeps."""
+"""Differences between a manifest and the actual object, and the times of conditions."""
 
 import pytest
 

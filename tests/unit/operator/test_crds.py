@@ -1,4 +1,4 @@
-"""The kinds: what the chart installs is what the types say, and what Kubernetes asks of a schema holds."""
+"""The kinds: the chart has the types' schemas, and Kubernetes' rules for schemas hold."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,5 +1,4 @@
-"""The watches on an emulated API server: what it shows reaches the store and the workers, and kopf itself writes
-nothing."""
+"""The watches on an emulated API server: events reach the store and the workers, and kopf itself writes nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,7 +22,7 @@ SECONDS_MAX = 30
 
 
 class Seen:
-    """What the workers would have been told."""
+    """Keys for the workers."""
 
     def __init__(self) -> None:
         self.store = Store()
@@ -42,7 +41,7 @@ class Seen:
 
 
 def emulated() -> kmock.KubernetesEmulator:
-    """With the kinds that the operator looks for; without them kopf waits for ever."""
+    """An emulator with the operator's kinds; without them kopf waits for ever."""
     emulator = kmock.KubernetesEmulator()
     for kind in KINDS.values():
         resource = kmock.resource("penstock.dev", "v1alpha1", kind.plural)
@@ -57,7 +56,7 @@ def emulated() -> kmock.KubernetesEmulator:
 
 @asynccontextmanager
 async def watching(emulator: kmock.KubernetesEmulator, seen: Seen) -> AsyncIterator[aiohttp.ClientSession]:
-    """The operator's watches, stopped at the end; gives what changes objects as people do."""
+    """Run the operator's watches; yield a session that changes objects as users do."""
     registry, settings, stop = kopf.OperatorRegistry(), kopf.OperatorSettings(), asyncio.Event()
     register(registry, seen.store, seen.add)
     configure(settings)
@@ -107,7 +106,7 @@ def test_what_kubernetes_shows_reaches_the_store_and_the_workers_and_nothing_is_
             await seen.wait_for(mq)
             await people.post(f"{OURS}/queues", json=manifest("Queue", "late"))
             await seen.wait_for(late)
-            # What we wrote ourselves is in the store before the watch shows it.
+            # Our own write is in the store before the watch shows it.
             ours = manifest("Queue", "ours", resourceVersion="99")
             seen.store.put(ours)
             await people.post(f"{OURS}/queues", json=ours)

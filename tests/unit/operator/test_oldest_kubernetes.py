@@ -1,4 +1,4 @@
-"""What we make is what the oldest Kubernetes that docs/kubernetes.md names understands."""
+"""Our manifests are valid for the oldest Kubernetes that docs/kubernetes.md names."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from tools.check_fields import OLDEST, unknown
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.yaml"))
-# Of CEL, with the libraries that 1.31 has: those of Kubernetes' own since 1.29 at the latest.
+# CEL functions of 1.31: those of Kubernetes' own since 1.29 at the latest.
 FUNCTIONS = {"compareTo", "has", "matches", "quantity", "size", "startsWith"}
 
 
@@ -32,7 +32,7 @@ def test_the_oldest_kubernetes_takes_the_kinds(kind: Any) -> None:
 
 
 def rules(value: Any) -> list[str]:
-    """Every CEL expression in a schema."""
+    """Return every CEL expression in a schema."""
     if isinstance(value, list):
         return [each for item in value for each in rules(item)]
     if not isinstance(value, dict):

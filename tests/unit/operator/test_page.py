@@ -1,4 +1,4 @@
-"""The page about Kubernetes tells of every reason that a condition may have."""
+"""The Kubernetes page lists every reason of conditions."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text()
 SOURCES = [path.read_text() for path in (ROOT / "operator" / "penstock_operator").rglob("*.py")]
-# What is as it should be, or passes by itself.
+# Normal or temporary states.
 PLAIN = {"Serving", "Synced", "Healthy", "NoWarnings", "Valid", "Starting", "Stopped"}
 GIVEN = (
     r"NotYet\(\s*\"([A-Z]\w+)\"",

@@ -1,5 +1,4 @@
-"""What becomes of queues, users and so on, by the manifests that describe them: the reconcile of all kinds but
-Cluster."""
+"""Topology objects: the reconcile of all kinds but Cluster."""
 
 import pytest
 

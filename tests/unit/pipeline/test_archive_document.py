@@ -1,4 +1,4 @@
-"""Documents of archives: what is understood, and what is wrong told by its place."""
+"""Documents of archives: parsing, and errors with their place."""
 
 from pathlib import Path
 from typing import Any

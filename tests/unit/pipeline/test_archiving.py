@@ -1,4 +1,4 @@
-"""Archiving a stream: days, files, what is lost and what is skipped, and an end at every step."""
+"""Archiving a stream: days, files, lost and skipped offsets, and an end at every step."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ DAY = 86_400_000
 
 
 class Killed(BaseException):
-    """The process is gone: nothing is tidied up."""
+    """The process is gone: nothing is cleaned up."""
 
 
 def archiving(folder: Path, **more: object) -> Archiving:
@@ -35,7 +35,7 @@ def files(folder: Path):
 
 
 def stored(folder: Path) -> list[int]:
-    """The offsets in the files, by whoever takes the folder for a data set."""
+    """Return the offsets in the files, read as a data set."""
     source = folder_of(folder, "/", "events")
     if not any(source.glob("date=*/*.parquet")):
         return []

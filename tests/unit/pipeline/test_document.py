@@ -1,4 +1,4 @@
-"""Documents of pipelines: what is understood, and what is wrong told by its place before Spark starts."""
+"""Documents of pipelines: parsing, and errors with their place before Spark starts."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ SMALLEST: dict[str, Any] = {
 
 
 def written(folder: Path, **changes: Any) -> Path:
-    """The smallest document with changes; None takes something out."""
+    """Write the smallest document with changes; None removes a key."""
     document = {name: value for name, value in {**SMALLEST, **changes}.items() if value is not None}
     file = folder / "pipeline.yaml"
     file.write_text(yaml.safe_dump(document))

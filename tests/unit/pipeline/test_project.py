@@ -1,4 +1,4 @@
-"""Projects of Spark Declarative Pipelines: written from documents, and read with what is wrong told by its place."""
+"""Projects of Spark Declarative Pipelines: written from documents, and read with errors by place."""
 
 import ast
 import json

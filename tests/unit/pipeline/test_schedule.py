@@ -1,4 +1,4 @@
-"""Runs at the times of a cron line, with a clock of the test's."""
+"""Runs at the times of a cron line, with the test's clock."""
 
 from datetime import UTC, datetime, timedelta
 

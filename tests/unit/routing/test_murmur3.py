@@ -1,4 +1,4 @@
-"""The hash that places keys: results that other implementations give, too."""
+"""The hash that partitions keys: results agree with other implementations."""
 
 import pytest
 

@@ -14,7 +14,7 @@ ME = ConnectionId(1)
 
 
 class World:
-    """A topology in few words: `queue`s, `exchange`s, and `bind` from one to the other."""
+    """A topology with a short interface: `queue`s, `exchange`s, and `bind` from one to the other."""
 
     def __init__(self) -> None:
         self.state = VhostTopology(VhostName("/"))

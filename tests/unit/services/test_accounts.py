@@ -1,4 +1,4 @@
-"""The holder of users: who gets in, and that a change counts once it is on the disk."""
+"""The owner of users: log-ins, and that a change takes effect once it is on the disk."""
 
 import asyncio
 import base64
@@ -180,7 +180,7 @@ def test_a_digest_that_cannot_be_renewed_still_lets_in(path):
 
 
 def test_an_unknown_user_is_checked_as_one_of_those_that_there_are(path, monkeypatch):
-    """Users of another broker's digests took another time than unknown ones, which told that they exist."""
+    """Users with another broker's digests took another time than unknown ones, which revealed that they exist."""
     algorithms = []
 
     def verify(_, algorithm, __):

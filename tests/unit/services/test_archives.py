@@ -1,4 +1,4 @@
-"""What the broker tells of archives, from the files that a pipeline wrote."""
+"""The broker's reports on archives, from a pipeline's files."""
 
 import asyncio
 import subprocess

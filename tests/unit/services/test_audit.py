@@ -1,4 +1,4 @@
-"""The log of administrative actions: who did what to what, and never a secret."""
+"""The audit log of administrative actions: who did what to which thing, and never a secret."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ from support.grpc_fakes import FakeCall, World, basic, play
 
 
 def told(*calls):
-    """The lines of these calls, without those of the log-ins before them."""
+    """Return the lines of these calls, without those of the log-ins before them."""
     return [line for line in all_told(*calls) if line["event"] != "LogIn"]
 
 

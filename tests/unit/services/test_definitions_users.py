@@ -1,4 +1,4 @@
-"""The users' part of definitions: it round-trips, and tells beforehand what it cannot honour."""
+"""The users' part of definitions: it round-trips, and reports unsupported parts beforehand."""
 
 import asyncio
 

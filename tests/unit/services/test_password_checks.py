@@ -1,4 +1,4 @@
-"""Password checks: fair to whoever does not guess."""
+"""Password checks: fair to clients that do not guess."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ from penstock.services.password_checks import PasswordChecks
 
 
 class World:
-    """Checks that wait until they may end, and tell of the passwords in their order."""
+    """Checks that wait for permission to end, and record the passwords in order."""
 
     def __init__(self, monkeypatch):
         self.may_end = threading.Event()

@@ -1,4 +1,4 @@
-"""Log-ins: which back end is asked and what it is told, and what is counted and logged."""
+"""Log-ins: the back end that is asked and its input, and the counts and log lines."""
 
 import asyncio
 

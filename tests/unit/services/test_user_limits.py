@@ -1,4 +1,4 @@
-"""Limits of users on the disk, and what of all limits the listener is told."""
+"""Limits of users on the disk, and the limits passed to the listener."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Avro bodies: every type has its column or is refused, and no bytes bring a reading to a stop."""
+"""Avro bodies: every type has its column or is refused, and no bytes stop a read."""
 
 import json
 from datetime import UTC, date, datetime
@@ -175,7 +175,7 @@ def test_whatever_the_bytes_there_is_a_value_or_a_reason(body: bytes) -> None:
 
 
 def test_a_few_bytes_that_promise_many_items_are_a_bad_body() -> None:
-    """A count of 2^40 items, and nothing behind it."""
+    """A count of 2^40 items without any content."""
     schema = of_field({"type": "array", "items": "long"})
     with pytest.raises(BodyError):
         avro_decoder(schema)(b"\x80\x80\x80\x80\x80\x80\x01")

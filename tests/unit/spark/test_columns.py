@@ -1,4 +1,4 @@
-"""Columns: what is asked of the broker, what Spark gets, what may be published."""
+"""Columns: requests to the broker, schemas for Spark, and publishing."""
 
 import pyarrow as pa
 import pytest

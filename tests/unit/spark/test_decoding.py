@@ -1,4 +1,4 @@
-"""Decoding: columns from good bodies, a reason for each bad one, and bad ones out of the way once."""
+"""Decoding: columns from good bodies, a reason for each bad one, and one dead letter each."""
 
 import json
 
@@ -62,7 +62,7 @@ def test_whatever_the_mixture_good_rows_keep_their_places(ids: list[int | str | 
 
 
 def decode(server: FakeFlight, bodies: list[bytes], start: int, dead: str) -> list[int]:
-    """The offsets that came through."""
+    """Return the offsets of the decoded rows."""
     batch = pa.record_batch(
         {
             "offset": pa.array(range(start, start + len(bodies)), pa.int64()),

@@ -1,4 +1,4 @@
-"""The Python that Spark starts: this one, with this one's modules and without Spark's archive before them."""
+"""The interpreter for Spark: this Python, with its modules and without Spark's archive before them."""
 
 import os
 import subprocess

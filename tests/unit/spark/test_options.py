@@ -1,4 +1,4 @@
-"""Options from Spark's texts: what is understood, what is refused and how it is told."""
+"""Options from Spark's texts: parsing, refusals and their messages."""
 
 from pathlib import Path
 

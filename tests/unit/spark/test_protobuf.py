@@ -1,4 +1,4 @@
-"""Protobuf bodies: every type has its column or is refused, and no bytes bring a reading to a stop."""
+"""Protobuf bodies: every type has its column or is refused, and no bytes stop a read."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -37,7 +37,7 @@ def field(message: Any, name: str, kind: str, **more: Any) -> Any:
 
 
 def order_file() -> Any:
-    """What protoc makes of a message with a field of every kind."""
+    """Return protoc's output for a message with a field of every kind."""
     file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
     for known in ("timestamp", "duration", "wrappers"):
         file.dependency.append(f"google/protobuf/{known}.proto")
@@ -101,7 +101,7 @@ DDL = (
 
 
 def message(name: str, text: str) -> bytes:
-    """A message from its JSON."""
+    """Return a message from its JSON."""
     pool = descriptor_pool.DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(DESCRIPTORS).file:
         pool.Add(file)

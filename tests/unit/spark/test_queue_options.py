@@ -1,4 +1,4 @@
-"""Options of reading a queue: what is understood, what is refused and how it is told."""
+"""Options of reading a queue: parsing, refusals and their messages."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The arithmetic of offsets, held to its rules for any numbers: no gap, no overlap, always some progress."""
+"""The arithmetic of offsets, checked for any numbers: no gap, no overlap, always some progress."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""What goes to the broker and comes back, over real Flight with a broker in memory."""
+"""Requests and answers over real Flight with a broker in memory."""
 
 import pyarrow as pa
 import pytest

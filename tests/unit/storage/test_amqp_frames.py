@@ -1,4 +1,4 @@
-"""Frames to the byte: a golden one by hand, and what is refused."""
+"""Exact bytes of frames: a golden one by hand, and refusals."""
 
 import pytest
 

@@ -85,7 +85,7 @@ def test_a_restored_users_file_is_for_the_broker_s_user_alone(data, tmp_path):
     write_backup(data, tmp_path / "copy", copies())
     (tmp_path / "copy" / "user_limits.json").write_text("[]")
     for path in (tmp_path / "copy").glob("user*.json"):
-        path.chmod(0o644)  # as copying by other tools leaves it
+        path.chmod(0o644)  # as copies by other tools leave it
 
     restore_backup(tmp_path / "copy", tmp_path / "new")
 
@@ -174,7 +174,7 @@ def test_a_copy_without_its_last_file_is_no_backup(data, tmp_path):
 
 @pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-1])])
 def test_a_copy_of_a_backup_that_lacks_something_is_not_restored(data, tmp_path, harm):
-    """`backup.json` may come first when a backup is copied elsewhere: what was missing behind it was not missed."""
+    """`backup.json` may come first when a backup is copied elsewhere: files missing after it were not noticed."""
     write_backup(data, tmp_path / "copy", copies())
     files = [path for path in (tmp_path / "copy").rglob("*") if path.is_file() and path.name != "backup.json"]
     assert len(files) == 7

@@ -1,4 +1,4 @@
-"""The definitions file: what was appended is there again, a torn end is cut, damage stops the start."""
+"""The definitions file: appended changes are read back, a torn end is truncated, corruption stops the start."""
 
 import asyncio
 import contextlib
@@ -203,7 +203,7 @@ def test_nothing_is_taken_after_a_failed_write(tmp_path):
 
 
 def failing(monkeypatch, path, name, *, failures):
-    """The next calls of a step on a file fail."""
+    """Make the next calls of a step on a file fail."""
     really, left = getattr(os, name), [failures]
 
     def step(descriptor, *arguments):

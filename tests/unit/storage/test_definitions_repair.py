@@ -1,4 +1,4 @@
-"""Accepting a definitions file that starts refuse: what can be read stays, and the file as it was."""
+"""Accepting a definitions file that starts refuse: the readable part stays, and so does the original file."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Telling definitions that a start takes from those that it refuses: both agree, and nothing is changed."""
+"""Verifying definitions: the result agrees with a start, and nothing is changed."""
 
 import asyncio
 import shutil
@@ -19,7 +19,7 @@ QUEUES = [Declared(Queue(QueueId(number), QueueName(f"q{number}"))) for number i
 
 @pytest.fixture
 def data(tmp_path):
-    """A data directory that was used, with the vhosts "sales" and "/"."""
+    """Make a used data directory, with the vhosts "sales" and "/"."""
     path = tmp_path / "data"
     with DataDirectory.open(path) as directory:
         for name in ("/", "sales"):
@@ -37,7 +37,7 @@ def folder(data, name="sales"):
 
 
 def open_and_close(path, name="sales", append=()):
-    """As a start does it."""
+    """Open and close it as a start does."""
 
     async def run():
         file, _ = open_vhost_directory(path, name, is_proven=True)

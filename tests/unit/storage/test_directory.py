@@ -214,7 +214,7 @@ def test_a_vhosts_directory_is_the_sha1_of_its_name():
 
 
 def test_a_directory_of_a_newer_version_is_refused(tmp_path, boot):
-    """Its `node.json` was read as if it were this version's, and written over."""
+    """Its `node.json` was read as this version's, and overwritten."""
     with DataDirectory.open(tmp_path, boot) as directory:
         directory.begin([])
     node = tmp_path / "node.json"

@@ -1,4 +1,4 @@
-"""What metadata persists is what storage writes, there and back."""
+"""Conversion of metadata's entries to storage's changes, and back."""
 
 from hypothesis import given
 

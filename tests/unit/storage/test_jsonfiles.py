@@ -1,4 +1,4 @@
-"""JSON on the disk: whole or not at all, and an error that says where a broken file is broken."""
+"""JSON on the disk: whole or not at all, and an error that names the place in a broken file."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""Files of policies: what was written is read, and what is wrong is named by its place."""
+"""Files of policies: a written one reads back, and errors name the place."""
 
 import json
 

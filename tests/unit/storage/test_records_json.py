@@ -1,4 +1,4 @@
-"""users.json and vhosts.json: what they hold comes back, and what is wrong in them is named."""
+"""users.json and vhosts.json: content reads back, and errors are named."""
 
 import json
 

@@ -140,7 +140,7 @@ def test_a_log_without_any_segment_is_refused_where_there_was_one(path):
     create_vhost_directory(path, "sales")
     opened(path, "sales")
 
-    # What lies beside segments and outlives them says nothing of what was in them.
+    # Files beside segments that outlive them prove nothing about their content.
     for left in (".idx", ".damaged", ".aside", ".2.idx", ".tmp"):
         (path / f"msgs.0000000001{left}").touch()
     for left in (".tmp", ".aside"):
@@ -148,7 +148,7 @@ def test_a_log_without_any_segment_is_refused_where_there_was_one(path):
     with pytest.raises(StorageError, match=r"has no segment.*definitions\.crc out of `files`"):
         open_vhost_directory(path, "sales", is_proven=True)
 
-    # A log in which nothing lives is stopped without segments.
+    # A log without live messages is stopped without segments.
     for found in ("msgs.0000000001", "msgs.0000000001.2", "checkpoint.0000000001", "checkpoint.12345678901"):
         (path / found).touch()
         file, _ = open_vhost_directory(path, "sales", is_proven=True)

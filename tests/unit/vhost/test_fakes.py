@@ -1,4 +1,4 @@
-"""The fakes keep the rules of the ports that they stand for."""
+"""The fakes follow the rules of their ports."""
 
 import asyncio
 

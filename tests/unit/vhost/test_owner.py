@@ -42,7 +42,7 @@ class World:
 
 
 def play(scenario: Callable[[World], Awaitable[None]], shard: FakeShard | None = None) -> None:
-    """Runs a scenario with the owner's task started, and lets its bugs show."""
+    """Run a scenario with the owner's task started, and raise its bugs."""
 
     async def run() -> None:
         world = World(shard)
@@ -179,7 +179,7 @@ def test_a_queue_that_is_not_deleted_after_all_lets_messages_in() -> None:
 
 
 def test_a_queue_whose_deletion_was_not_written_lets_messages_in() -> None:
-    """It stayed shut until a restart, although the deletion did not happen."""
+    """It refused messages until a restart, although the deletion did not happen."""
 
     async def scenario(world: World) -> None:
         await world.submit_all(declare("a"), declare("b"))
@@ -195,7 +195,7 @@ def test_a_queue_whose_deletion_was_not_written_lets_messages_in() -> None:
 
 
 def test_a_queue_whose_deletion_may_be_written_stays_shut() -> None:
-    """The next start may delete it with what it holds."""
+    """The next start may delete it with its messages."""
 
     async def scenario(world: World) -> None:
         await world.owner.submit(declare("a"))
@@ -211,7 +211,7 @@ def test_a_queue_whose_deletion_may_be_written_stays_shut() -> None:
 
 @pytest.mark.parametrize("command", [DeleteQueue(QueueName("a"), ME), QueueUnused(QueueName("a"), QueueId(1))])
 def test_a_queue_whose_plain_deletion_may_be_written_takes_nothing_more(command: Command) -> None:
-    """Messages were confirmed to it, and the next start deleted it."""
+    """It confirmed messages, and the next start deleted it."""
 
     async def scenario(world: World) -> None:
         await world.submit_all(declare("a", auto_delete=True), declare("b"))
@@ -249,7 +249,7 @@ class FailingShard(FakeShard):
 
 
 def test_a_queue_that_a_round_deleted_before_it_failed_takes_nothing_more() -> None:
-    """The definitions had the deletion, the engine did not, and confirmed what came."""
+    """The definitions had the deletion, the engine did not, and confirmed messages."""
 
     async def scenario(world: World) -> None:
         await world.owner.submit(declare("jobs"))
@@ -321,7 +321,7 @@ def test_a_log_is_made_before_its_queue_is_written_down() -> None:
 
 
 class BusyShard(FakeShard):
-    """A message reaches every queue as soon as it is there."""
+    """A message reaches every queue as soon as it exists."""
 
     def put_queue(self, queue_id: int, name: str, /, *, auto_delete: bool, level: str | None) -> None:
         super().put_queue(queue_id, name, auto_delete=auto_delete, level=level)
@@ -329,7 +329,7 @@ class BusyShard(FakeShard):
 
 
 def test_what_reaches_a_queue_that_is_declared_and_deleted_at_once_is_not_deleted() -> None:
-    """It was decided by the counts of a queue that was not there yet, and a confirmed message was deleted."""
+    """The decision used the counts of a queue that did not exist yet, and a confirmed message was deleted."""
 
     async def scenario(world: World) -> None:
         results = await world.submit_all(declare("a"), DeleteQueue(QueueName("a"), ME, if_empty=True))
@@ -386,7 +386,7 @@ def test_an_auto_delete_queue_with_a_new_consumer_stays() -> None:
 
 
 def test_a_queue_that_has_the_name_of_one_that_is_unused_stays() -> None:
-    """It was deleted with what had been confirmed to it when the consumer of its predecessor left late."""
+    """It was deleted with its confirmed messages when the consumer of its predecessor left late."""
 
     async def scenario(world: World) -> None:
         await world.owner.submit(declare("a", auto_delete=True))

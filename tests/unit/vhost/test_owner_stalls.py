@@ -1,4 +1,4 @@
-"""The owner beside a shard that waits for its disk: who has to wait for it, and with what."""
+"""The owner beside a shard that waits for its disk: which calls have to wait for it, and for which work."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ class World:
 
 
 def play(scenario: Callable[[World], Awaitable[None]]) -> None:
-    """Runs a scenario with the owner's task started, and lets its bugs show."""
+    """Run a scenario with the owner's task started, and raise its bugs."""
 
     async def run() -> None:
         world, tasks = World(), Tasks()
@@ -56,8 +56,9 @@ def test_a_shard_that_stalls_is_waited_for_without_holding_up_the_event_loop() -
 
 
 def test_a_look_at_the_topology_alone_does_not_wait_for_a_shard_that_stalls() -> None:
-    """Each admission to a virtual host on a slow disk kept the event loop, and all others with it, until a lock that it
-    did not need changed hands."""
+    """Each admission to a virtual host on a slow disk blocked the event loop, and all others with it, for a lock that
+    it did not need.
+    """
 
     async def scenario(world: World) -> None:
         world.shard.is_stalled = True

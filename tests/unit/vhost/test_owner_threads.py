@@ -1,4 +1,4 @@
-"""The threads that an owner takes for what may wait for its disk: which work is done there, and how many there are."""
+"""The owner's threads for work that may wait for its disk: which work runs there, and how many there are."""
 
 import asyncio
 import threading
@@ -43,7 +43,7 @@ def declare(name: str) -> DeclareQueue:
 
 
 def test_what_may_wait_for_the_disk_is_not_done_on_the_event_loop() -> None:
-    """A disk that hung under a deletion or a purge held up every virtual host, and health checks."""
+    """A disk that hung during a deletion or a purge blocked every virtual host, and health checks."""
     threads: list[threading.Thread] = []
 
     class WatchedShard(FakeShard):
@@ -66,7 +66,7 @@ def test_what_may_wait_for_the_disk_is_not_done_on_the_event_loop() -> None:
 
 
 def test_those_who_wait_for_one_vhost_s_disk_leave_threads_for_the_others() -> None:
-    """Offsets that a slow disk kept waiting took all threads there were: no other vhost wrote its definitions."""
+    """Offsets that waited for a slow disk took all threads: no other vhost wrote its definitions."""
 
     async def scenario(world: World) -> None:
         use_threads(asyncio.get_running_loop())
@@ -89,7 +89,7 @@ def test_those_who_wait_for_one_vhost_s_disk_leave_threads_for_the_others() -> N
 
 
 def test_a_caller_that_goes_away_leaves_its_thread_its_place() -> None:
-    """Callers that gave up and asked again took all threads that there are, one disk hanging."""
+    """Callers that gave up and asked again took all threads, with one hanging disk."""
 
     async def scenario(world: World) -> None:
         go_on, running = threading.Event(), []
@@ -111,7 +111,7 @@ def test_a_caller_that_goes_away_leaves_its_thread_its_place() -> None:
 
 
 def test_policies_are_matched_with_all_names_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Liveness probes went without an answer while a policy was set, cleared or restored."""
+    """Liveness probes were not answered while a policy was set, cleared or restored."""
     threads: list[threading.Thread] = []
 
     def decide_and_note(state: VhostTopology, command: Command) -> Decision:

@@ -20,7 +20,7 @@ Document = dict[str, list[dict[str, Any]]]
 
 
 def document(partitions: dict[str, str]) -> Document:
-    """As RabbitMQ exports a super stream `clicks`, with keys by partition."""
+    """Return a super stream `clicks` as RabbitMQ exports it, with keys by partition."""
     exchange = {"name": "clicks", "type": "direct", "durable": True, "arguments": {"x-super-stream": True}}
     arguments = {"x-queue-type": "stream", "x-max-age": "7D", "x-initial-cluster-size": 3}
     return {
@@ -43,7 +43,7 @@ def document(partitions: dict[str, str]) -> Document:
 
 
 def imported(wanted: Document) -> tuple[list[StreamStatus], bytes, bytes]:
-    """What is there afterwards; and an export of it, and of a stream that was declared with the same words."""
+    """Return the streams afterwards; and an export of it, and of a stream declared the same way."""
 
     async def run() -> tuple[list[StreamStatus], bytes, bytes]:
         tasks = Tasks()

@@ -1,4 +1,4 @@
-"""The verbs: what they need of permissions, and what they answer."""
+"""The verbs: their permissions and answers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -22,7 +22,7 @@ NOBODY = actor(permissions=None)
 
 
 class Asked:
-    """Permissions that allow everything, and note the kind and the name of what was asked about."""
+    """Permissions that allow everything, and record the kind and the name of each check."""
 
     def __init__(self) -> None:
         self.things: list[tuple[str, str]] = []
@@ -81,7 +81,7 @@ def to_exchange(source: str, name: str) -> Binding:
 
 
 def only(**names: str) -> NamesAllowed:
-    """Allows nothing but the named accesses to the named things, parted by spaces."""
+    """Allow only the named accesses to the named things, separated by spaces."""
     held = {access: frozenset(names.get(access, "").split()) for access in ("configure", "write", "read")}
     return NamesAllowed(**held)
 
@@ -146,7 +146,7 @@ def test_deleting_and_purging_tell_how_many_messages_went() -> None:
 
 
 def test_each_verb_needs_its_permission() -> None:
-    """Every verb is allowed with exactly these permissions, and refused when any one of them is missing."""
+    """Each is allowed with exactly these permissions, and refused when any one of them is missing."""
     verbs: list[tuple[dict[str, str], Callable[[Vhost, NamesAllowed], Awaitable[object]]]] = [
         ({"configure": "a"}, lambda v, p: v.declare_queue(actor(permissions=p), queue("a"))),
         ({"configure": "a"}, lambda v, p: v.delete_queue(actor(permissions=p), QueueName("a"))),
@@ -182,7 +182,7 @@ def test_each_verb_needs_its_permission() -> None:
 
 
 def test_streams_are_asked_about_as_the_exchanges_and_queues_they_are() -> None:
-    """A server that decides was asked about a resource `stream`, which RabbitMQ's questions do not have."""
+    """An HTTP server was asked about a resource `stream`, which RabbitMQ's protocol does not have."""
 
     async def scenario(vhost: Vhost, _: FakeShard) -> None:
         for command, parts in (

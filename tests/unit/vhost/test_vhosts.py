@@ -172,7 +172,7 @@ def test_a_vhost_whose_log_cannot_be_closed_is_deleted_all_the_same() -> None:
 
 
 def test_a_vhost_that_is_being_copied_is_not_deleted() -> None:
-    """The backup failed for files that were gone, and laid it on the directory that it was made in."""
+    """The backup failed for missing files, and blamed its own directory."""
 
     async def scenario(world: World) -> None:
         await world.vhosts.create(actor(), "blue")
@@ -226,7 +226,7 @@ def test_a_closed_connection_loses_its_exclusive_queues_in_every_vhost() -> None
 
 
 def test_a_vhost_that_waits_for_its_disk_keeps_no_other_waiting_when_a_connection_ends() -> None:
-    """The queues of a connection that had gone stayed in all vhosts behind one whose disk hung."""
+    """The queues of a closed connection stayed in all vhosts behind one whose disk hung."""
 
     async def scenario(world: World) -> None:
         for name in ("blue", "red"):
