@@ -31,7 +31,7 @@ PUBLISHERS = 1_000
 
 @dataclass
 class Arrived:
-    """What one queue's consumer saw."""
+    """Messages that one queue's consumer received."""
 
     keys: Counter[str]
     byte_count: int

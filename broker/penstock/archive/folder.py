@@ -1,6 +1,6 @@
 """The folder of an archive, and how its files are created: whole or not at all, even after a power failure.
 
-What must stay true: the manifest is replaced in one step, after everything that it names is on the disk. One process at
+Invariants: the manifest is replaced in one step, after everything that it names is on the disk. One process at
 a time writes an archive; any number can read it meanwhile.
 """
 

@@ -1,6 +1,6 @@
 """The manifest: the files of an archive and the offsets of each. Files that it does not name are not part of it.
 
-What must stay true: a partition's files are in the order of their offsets and never overlap. Where one ends and the
+Invariants: a partition's files are in the order of their offsets and never overlap. Where one ends and the
 next begins later, the stream had no messages. Pure: it does not know where manifests are stored.
 """
 

@@ -1,6 +1,6 @@
 """Moves old messages of a stream into an archive, each exactly once, even when the process is killed at any point.
 
-What must stay true: a file is on the disk before the manifest names it, the manifest is on the disk before the broker
+Invariants: a file is on the disk before the manifest names it, the manifest is on the disk before the broker
 drops what it names, and a run begins where the manifest ends. A run that died is simply repeated.
 """
 

@@ -319,7 +319,7 @@ impl Pair {
         }
     }
 
-    /// What makes a route the same as another: its arguments only count in a headers exchange.
+    /// The identity of a route: its arguments only count in a headers exchange.
     fn identity(&self, route: Route) -> Route {
         match self.naive.exchanges.get(route.source) {
             Some((ExchangeKind::Headers, _)) => route,

@@ -311,7 +311,7 @@ impl FileState {
         bytes
     }
 
-    /// Everything, but of the write at that step only the beginning.
+    /// All writes, but only the start of the one at that step.
     fn cut(&self, last: Option<usize>, dice: &mut Dice) -> Vec<u8> {
         let mut state = self.clone();
         if let Some(one) = state.pending.last_mut()
@@ -338,7 +338,7 @@ impl FileState {
         let kept = |sector: usize| match how {
             0 => 0,
             1 => all,
-            // A hole, and nothing but one sector.
+            // A hole, except for one sector.
             2 => all * usize::from(sector != one_sector),
             3 => all * usize::from(sector == one_sector),
             4 => all * usize::from(keeps[sector / per_unit]),
@@ -361,7 +361,7 @@ impl FileState {
     }
 }
 
-/// Puts into a sector what lay in the same place of another file.
+/// Fills a sector with the bytes from the same place of another file.
 fn fill_from(grave: &[u8], sector: usize, bytes: &mut [u8]) {
     let from = sector * SECTOR_BYTES;
     let to = (from + SECTOR_BYTES).min(bytes.len()).min(grave.len());

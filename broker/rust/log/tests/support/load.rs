@@ -1,5 +1,5 @@
-//! Mixed use of a log, from a seed: messages, of named producers too, settlements and marks, syncs, folds and compaction,
-//! closes and starts. While the slow ones are under way, messages go on coming between the steps that they take on the disk.
+//! Mixed use of a log, from a seed: messages, also of named producers, settlements and marks, syncs, folds and
+//! compaction, closes and starts. During slow operations, messages keep coming between their disk steps.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use super::producers::{self, Sent};
 use super::recorder::Recorder;
 use super::{Model, Stored, message};
 
-/// How large segments are and the messages in them.
+/// Sizes of segments and of the messages in them.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     pub segment_bytes: (u64, u64),
@@ -26,9 +26,9 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// By turns: segments of a sector and more with messages that fill a part of one, and segments of pages. Two of four
-    /// have messages for so many more queues than one record names that the last record fills sectors of its own, which a
-    /// failing power may lose without the first.
+    /// By turns: segments of a sector and more with messages that fill a part of one, and segments of pages. Two of
+    /// four have messages for so many more queues than one record names that the last record fills sectors of its own,
+    /// which a power failure may lose without the first.
     pub fn of(seed: u64) -> Sizes {
         let wide_queues = if seed % 4 < 2 { TARGETS_MAX + TARGETS_MAX / 2 } else { 0 };
         if seed.is_multiple_of(2) {
@@ -42,17 +42,17 @@ impl Sizes {
         FIRST_WIDE..FIRST_WIDE + self.wide_queues as u32
     }
 
-    /// Numbers for queues to come: a torn message leaves a highest one amid those that its next copy names.
+    /// Numbers for future queues: a torn message leaves a highest one among those that its next copy names.
     fn fresh_ids(&self, highest: u32) -> impl Iterator<Item = u32> + use<> {
         let wide = self.wide_ids();
         (highest + 1..).filter(move |id| !wide.contains(id))
     }
 }
 
-/// Below it are those that may be deleted.
+/// Queues below it may be deleted.
 pub const FIRST_WIDE: u32 = 1_000;
 
-/// See the module. It is shared with what happens between steps.
+/// The load; see the module. It is shared with the callbacks between steps.
 pub struct Load {
     directory: PathBuf,
     recorder: Arc<Recorder>,
@@ -61,19 +61,19 @@ pub struct Load {
     log: Option<Log>,
     model: Model,
     past: Past,
-    /// Queues are never used again: a deleted one's number is replaced by a new one.
+    /// Queue numbers are never reused: a deleted one's is replaced by a new one.
     ids: [u32; 4],
-    /// Likewise those of producers.
+    /// The same for numbers of producers.
     producers: [u64; 2],
-    /// What producers have to send again, before anything else.
+    /// Messages that producers have to send again, before anything else.
     owed: VecDeque<Sent>,
 }
 
 pub type Shared = Arc<Mutex<Load>>;
 
 impl Load {
-    /// Opens the log and checks what the start found, where the past is that of another life. A start that fails leaves a
-    /// load that is over.
+    /// Opens the log and checks the state found by the start, where the past is that of another boot. A start that
+    /// fails ends the load.
     pub fn begin(
         directory: &Path,
         recorder: &Arc<Recorder>,
@@ -97,19 +97,19 @@ impl Load {
         let load = Arc::new(Mutex::new(load));
         let between = Arc::downgrade(&load);
         recorder.set_between(Some(Box::new(move || {
-            // Whoever holds the load takes these steps itself.
+            // The holder of the load takes these steps itself.
             if let Some(load) = between.upgrade()
                 && let Ok(mut load) = load.try_lock()
                 && load.dice.once_in(3)
             {
-                // A log that refuses says so again to whoever asks next.
+                // A log that refuses does so again at the next call.
                 let _ = load.append();
             }
         })));
         (load, opened)
     }
 
-    /// Whether a start failed: the process is gone.
+    /// Whether a start failed: the process has ended.
     pub fn is_over(&self) -> bool {
         self.log.is_none()
     }
@@ -118,7 +118,7 @@ impl Load {
         &self.past
     }
 
-    /// Closes the log for good; gives what its queues hold.
+    /// Closes the log for good; returns the content of its queues.
     pub fn end(&mut self) -> Model {
         self.log().close().unwrap();
         self.log = None;
@@ -159,7 +159,7 @@ impl Load {
         Ok(())
     }
 
-    /// Closes the log and opens it again, and leaves two segments that nothing brought to the disk.
+    /// Closes the log and opens it again, and leaves two unsynced segments.
     pub fn leave_two_segments(&mut self) -> Past {
         self.close().unwrap();
         let begun = self.log().stats().segments;
@@ -185,11 +185,11 @@ impl Load {
         if self.dice.once_in(3) { self.write() } else { Ok(()) }
     }
 
-    /// Returns where its records end, but for the last, and what is there then.
+    /// Returns where its records end, except for the last, and the state there.
     fn append_one(&mut self) -> Result<Vec<(Position, Model)>, LogError> {
         match self.dice.below(30) {
             0..=4 => self.send(),
-            // Where queues are many, their messages are what it is about.
+            // With many queues, the test is about their messages.
             25.. if self.sizes.wide_queues > 0 => self.send(),
             5 => self.forget_producer(),
             6..=9 => self.put_mark().map(|()| Vec::new()),
@@ -218,7 +218,7 @@ impl Load {
         }
     }
 
-    /// A named producer sends what it has to send again, or its next message.
+    /// A named producer sends its next message, or again an unconfirmed one.
     fn send(&mut self) -> Result<Vec<(Position, Model)>, LogError> {
         let Load { log, model, dice, ids, sizes, past, owed, producers, recorder, .. } = self;
         let Some(log) = log.as_mut() else { return Ok(Vec::new()) };
@@ -253,7 +253,7 @@ impl Load {
         producers::forget(model, log, id)
     }
 
-    /// How far messages went out, the offset of a group, a lease, a decision about a stage, that a queue has a log.
+    /// A delivery position, the offset of a group, a lease, a decision about a stage, or the note of an own log.
     fn put_mark(&mut self) -> Result<(), LogError> {
         let Load { log, model, dice, ids, sizes, .. } = self;
         let Some(log) = log.as_mut() else { return Ok(()) };
@@ -278,7 +278,7 @@ impl Load {
         Ok(())
     }
 
-    /// The process dies and another one starts, in the middle of everything.
+    /// The process dies and another one starts, at any point.
     fn restart(&mut self) -> Result<(), LogError> {
         self.log = None;
         self.open(Crash::Kill)
@@ -287,7 +287,7 @@ impl Load {
     fn close(&mut self) -> Result<(), LogError> {
         let steps = self.recorder.count();
         let closed = self.log().close();
-        // It appends a record where all there is has been folded.
+        // It appends a record where everything has been folded.
         let (end, synced) = (self.log().end(), self.log().synced());
         self.past.appended(end, &self.model, steps);
         closed?;
@@ -305,7 +305,7 @@ fn some_message(dice: &mut Dice, sizes: &Sizes) -> Stored {
     message(dice.below(most), dice.below(256) as u8)
 }
 
-/// A queue, or where there are wide messages one that has nothing else.
+/// A queue, or with wide messages one that has no others.
 fn settled_queue(dice: &mut Dice, id: u32, sizes: &Sizes) -> u32 {
     if sizes.wide_queues > 0 && dice.once_in(3) { FIRST_WIDE + dice.below(sizes.wide_queues) as u32 } else { id }
 }
@@ -320,7 +320,7 @@ fn locked(load: &Shared) -> MutexGuard<'_, Load> {
     load.lock().unwrap()
 }
 
-/// Does one thing or another.
+/// Takes one random step.
 pub fn step(load: &Shared) -> Result<(), LogError> {
     let what = locked(load).dice.below(40);
     match what {

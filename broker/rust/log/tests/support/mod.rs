@@ -1,4 +1,4 @@
-//! A plain model of a log's queues, and a disk that forgets what was not synced. They know nothing of how a log works.
+//! A plain model of a log's queues, and a disk that loses unsynced data. They know nothing of a log's implementation.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
 pub mod crashed;
@@ -24,10 +24,10 @@ use penstock_log::{
 };
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 
-/// What a record of a message has besides its targets and its payload: 24 bytes of header, 10 of head.
+/// Size of a message's record besides its targets and its payload: 24 bytes of header, 10 of head.
 const FIXED_BYTES: u64 = 24 + 10;
 const TARGET_BYTES: u64 = 12;
-/// What the name of a producer adds.
+/// Size of a producer in it.
 const PRODUCER_BYTES: u64 = 20;
 
 /// A stored message as its publisher knows it.
@@ -57,8 +57,8 @@ pub struct ModelQueue {
     pub copies: BTreeMap<(u64, u64), u32>,
 }
 
-/// All queues, as a client would remember them, with marks and named producers. Queues are shared between the models of a
-/// load, which are as many as its records.
+/// All queues, as a client would remember them, with marks and named producers. Queues are shared between the models of
+/// a load, one per record.
 #[derive(Clone, Debug)]
 pub struct Model {
     pub queues: BTreeMap<u32, Arc<ModelQueue>>,
@@ -91,8 +91,8 @@ impl Model {
         self.publish_as(log, queues, &Arc::new(stored), None).map(|_| ())
     }
 
-    /// Publishes a message, of a named producer or not. Returns where its records end, but for the last, with what a log has
-    /// that ends there.
+    /// Publishes a message, of a named producer or not. Returns where its records end, except for the last, with the
+    /// content of a log that ends there.
     pub fn publish_as(
         &mut self,
         log: &mut Log,
@@ -147,12 +147,12 @@ impl Model {
         Ok(())
     }
 
-    /// Settles those messages of a queue whose place is in `picks` (modulo their number).
+    /// Settles the messages of a queue with an index in `picks` (modulo their number).
     pub fn settle(&mut self, log: &mut Log, id: u32, outcome: Outcome, picks: &[usize]) {
         self.try_settle(log, id, outcome, picks).unwrap();
     }
 
-    /// The same; what the log refuses changes nothing.
+    /// The same; a refusal of the log changes nothing.
     pub fn try_settle(&mut self, log: &mut Log, id: u32, outcome: Outcome, picks: &[usize]) -> Result<(), LogError> {
         let Some(queue) = self.queues.get_mut(&id).filter(|queue| !queue.messages.is_empty()) else { return Ok(()) };
         let queue = Arc::make_mut(queue);
@@ -173,7 +173,7 @@ impl Model {
         Ok(())
     }
 
-    /// Drops all messages of a queue with one range, numbers settled before included.
+    /// Drops all messages of a queue with one range, sequences settled before included.
     pub fn purge(&mut self, log: &mut Log, id: u32) {
         self.try_purge(log, id).unwrap();
     }
@@ -198,7 +198,7 @@ impl Model {
         self.queues.remove(&id);
         self.deleted.insert(id);
         self.highest = self.highest.max(id);
-        // A queue that has a log of its own is noted so until the note is removed.
+        // A queue with an own log is noted until the note is removed.
         let goes = |owner: &[u8]| {
             owner.split_first().is_some_and(|(kind, of)| b"dgls".contains(kind) && of == id.to_le_bytes())
         };
@@ -240,7 +240,7 @@ impl Model {
         }
     }
 
-    /// Every message can be read and is what was published; runs are what the model has without a gap.
+    /// Checks that every message can be read and is as published; runs are the model's without a gap.
     pub fn check_messages(&self, log: &Log) {
         self.check_messages_of(log, |_| true);
     }
@@ -269,12 +269,12 @@ impl Model {
     }
 }
 
-/// A record whose checksums hold.
+/// A record with correct checksums.
 struct ReadRecord {
     segment: Arc<Segment>,
     offset: u32,
     targets: Vec<(u32, u64)>,
-    /// What it was found to be.
+    /// Its message.
     stored: Option<Arc<Stored>>,
 }
 
@@ -320,7 +320,7 @@ pub fn open(directory: &Path) -> Opened {
     Log::open(directory, small_segments()).unwrap()
 }
 
-/// A whole sync; what it claims is checked by who calls.
+/// A whole sync; the caller checks its result.
 pub fn sync(log: &mut Log) {
     if let Some(ticket) = log.begin_sync() {
         let position = ticket.perform().unwrap();
@@ -328,13 +328,13 @@ pub fn sync(log: &mut Log) {
     }
 }
 
-/// A whole fold, and the files that it made superfluous.
+/// A whole fold, and the files that are no longer needed.
 pub fn fold(log: &mut Log) -> Option<Retired> {
     let folded = log.begin_fold()?.perform().unwrap();
     Some(log.finish_fold(folded))
 }
 
-/// A slice of compaction; says whether there is more to do.
+/// A slice of compaction; returns whether there is more to do.
 pub fn compact(log: &mut Log, bytes_max: u64) -> Result<bool, LogError> {
     let Some(ticket) = log.begin_compaction() else { return Ok(false) };
     let mut compacted = ticket.perform(bytes_max)?;
@@ -346,7 +346,7 @@ pub fn compact(log: &mut Log, bytes_max: u64) -> Result<bool, LogError> {
     }
 }
 
-/// Slices until nothing is left to do; gives how many.
+/// All slices of compaction; returns how many.
 pub fn compact_all(log: &mut Log) -> usize {
     let mut slices = 1;
     while compact(log, 700).unwrap() {
@@ -356,19 +356,19 @@ pub fn compact_all(log: &mut Log) -> usize {
     slices
 }
 
-/// A disk whose power can fail: what was not synced is then as if it had never been written, the name of a file whose
-/// directory was not synced is gone, and one that was removed, or that another took the name of, is back where its
-/// directory was not synced since. Without names known, files are by inode.
+/// A disk whose power can fail. Unsynced data is then lost, and so is the name of a file whose directory was not
+/// synced; a removed or replaced file whose directory was not synced since is back. Without known names, files are by
+/// inode.
 #[derive(Debug, Default)]
 pub struct ForgetfulDisk {
     synced: Mutex<HashMap<u64, Vec<u8>>>,
     names: Mutex<BTreeMap<PathBuf, u64>>,
-    /// What was removed since the directory was synced, as it was on the disk.
+    /// Files removed since the directory was synced, with their content on the disk.
     removed: Mutex<BTreeMap<PathBuf, Vec<u8>>>,
-    /// Names given by a rename since the directory was synced.
+    /// Names made by a rename since the directory was synced.
     renamed: Mutex<BTreeSet<PathBuf>>,
-    /// Sectors of files that were not on the disk when a sync failed: their pages count as clean, so that no sync brings
-    /// them there until they are written again.
+    /// Unsynced sectors of files at a failed sync: their pages count as clean, so that no sync brings them to the disk
+    /// until they are written again.
     lost: Mutex<BTreeSet<(u64, usize)>>,
     pub sync_fails: AtomicBool,
     /// How many more steps succeed.
@@ -399,7 +399,7 @@ impl ForgetfulDisk {
         }
     }
 
-    /// Remembers what is on the disk under a name that is about to go.
+    /// Remembers the disk's content under a name that is about to go.
     fn forget(&self, path: &Path) {
         let Ok(metadata) = std::fs::metadata(path) else { return };
         let inode = std::os::unix::fs::MetadataExt::ino(&metadata);
@@ -410,7 +410,7 @@ impl ForgetfulDisk {
         }
     }
 
-    /// Leaves in the directory what a power failure now would leave.
+    /// Leaves the directory as a power failure now would.
     pub fn fail_power(&self, directory: &Path) {
         *self.steps.lock().unwrap() = None;
         let synced = self.synced.lock().unwrap();
@@ -437,7 +437,7 @@ impl ForgetfulDisk {
         self.remember(directory).unwrap();
     }
 
-    /// What the directory holds is on the disk, names and bytes.
+    /// Notes that the directory's names and bytes are on the disk.
     fn remember(&self, directory: &Path) -> io::Result<()> {
         for entry in std::fs::read_dir(directory)? {
             let path = entry?.path();
@@ -517,7 +517,7 @@ impl Disk for ForgetfulDisk {
     }
 }
 
-/// A disk with sectors that cannot be read: of one file, from a byte on, so many.
+/// A disk with unreadable sectors: of one file, from a byte on, so many.
 #[derive(Debug)]
 pub struct BadSectors {
     pub file: PathBuf,

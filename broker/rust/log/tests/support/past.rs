@@ -1,4 +1,4 @@
-//! What was done to a log and what it promised, by the number of steps that its disk had done: what any start may find.
+//! The history of a log and its promises, by the number of disk steps: the states that a start may find.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use super::producers::Sent;
 /// A start appends one epoch record: 24 bytes of header, 9 of head.
 pub const EPOCH_RECORD_BYTES: u64 = 33;
 
-/// Where a record ends, and what the queues hold after it.
+/// Where a record ends, and the content of the queues after it.
 #[derive(Clone, Debug)]
 struct Entry {
     position: Position,
     model: Arc<Model>,
-    /// So many steps of the disk must have been done before it can be there.
+    /// The least number of disk steps before it can be there.
     steps_min: usize,
 }
 
-/// How many steps of the disk were done, and how many begun.
+/// How many disk steps were done, and how many begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At {
     pub done: usize,
@@ -34,7 +34,7 @@ impl At {
     }
 }
 
-/// See the module. Promises are (steps done, position): from then on a start must find everything below.
+/// The past; see the module. Promises are (steps done, position): from then on a start must find everything below.
 #[derive(Clone)]
 pub struct Past {
     entries: Vec<Entry>,
@@ -53,7 +53,7 @@ impl Default for Past {
 }
 
 impl Past {
-    /// The log ended there after so many steps; the next one may bring its last record to the disk.
+    /// The log ended there after so many steps; the next step may bring its last record to the disk.
     pub fn appended(&mut self, position: Position, model: &Model, steps: usize) {
         if self.entries.last().is_some_and(|last| last.position == position) {
             return;
@@ -73,7 +73,7 @@ impl Past {
         self.written.push((steps, position));
     }
 
-    /// The past of a life that begins with what a crash left.
+    /// The past of a boot that begins with the result of a crash.
     pub fn of_next_life(&self, at: At, crash: Crash) -> Past {
         let there = self.entries.iter().filter(|entry| entry.steps_min <= at.begun);
         let entries = there.map(|entry| Entry { steps_min: 0, ..entry.clone() }).collect();
@@ -92,12 +92,12 @@ impl Past {
         &self.sent
     }
 
-    /// What producers had sent, or may have, when it came to a crash.
+    /// Messages that producers had sent, or may have, at a crash.
     fn sent_before(&self, at: At) -> impl Iterator<Item = &Sent> {
         self.sent.iter().filter(move |sent| sent.steps <= at.begun)
     }
 
-    /// Producers send again what does not count as stored, and have everything stored then.
+    /// Producers send again the messages that do not count as stored; afterwards all are stored.
     pub fn send_again(&self, model: &mut Model, log: &mut Log, at: At) {
         for sent in self.sent_before(at) {
             if sent.is_owed(model) {
@@ -108,12 +108,12 @@ impl Past {
         self.sent_before(at).for_each(|sent| sent.check(model));
     }
 
-    /// The log goes on in the same life: records above the position never reached the disk.
+    /// The log goes on in the same boot: records above the position never reached the disk.
     pub fn forget_above(&mut self, position: Position) {
         self.entries.retain(|entry| entry.position <= position);
     }
 
-    /// Checks what a start found after a crash; gives where the log ended and what its queues hold now.
+    /// Checks the state found by a start after a crash; returns where the log ended and the content of its queues.
     pub fn check(&self, opened: &Opened, at: At, crash: Crash) -> (Position, Model) {
         assert_eq!(opened.quarantined, [], "no disk changed a byte");
         let end = Position(opened.state.position.0 - EPOCH_RECORD_BYTES);
@@ -142,13 +142,13 @@ impl Past {
         places.find_map(|place| self.entries.iter().rev().find(|entry| entry.position.0 == place))
     }
 
-    /// What a crash like that must leave.
+    /// The promises for such a crash.
     fn promises(&self, crash: Crash) -> &[(usize, Position)] {
         if crash.loses_page_cache() { &self.synced } else { &self.written }
     }
 }
 
-/// Of the many queues that get the same messages some are enough, others each time.
+/// Of the many queues with the same messages it checks some, others each time.
 pub fn check_messages(model: &Model, log: &Log) {
     let turn = log.end().0;
     model.check_messages_of(log, |id| id <= FIRST_WIDE || (u64::from(id) + turn).is_multiple_of(32));

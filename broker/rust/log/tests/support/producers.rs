@@ -1,7 +1,7 @@
-//! What named producers sent, and what they send again after a crash: every message that does not count as stored, in order,
-//! as a client does that was told of no confirm.
+//! Messages of named producers, and those that they send again after a crash: every message that does not count as
+//! stored, in order, as a client without confirms does.
 //!
-//! What must stay true: a sequence stands for one message, and a producer sends nothing new before what it has to send again.
+//! Invariants: a sequence stands for one message, and a producer sends nothing new before the messages to repeat.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub struct Sent {
     pub producer: Producer,
     pub stored: Arc<Stored>,
     pub queues: Arc<[u32]>,
-    /// So many steps of the disk were done before it was sent for the first time.
+    /// How many disk steps were done before it was first sent.
     pub steps: usize,
 }
 
@@ -38,7 +38,7 @@ impl Sent {
         self.queues.iter().copied().filter(|queue| !model.deleted.contains(queue)).collect()
     }
 
-    /// Publishes it for the queues that are left, under a name that the log knows.
+    /// Publishes it for the remaining queues, under a name that the log knows.
     pub fn publish(&self, model: &mut Model, log: &mut Log) -> Result<Vec<(Position, Model)>, LogError> {
         let queues = self.queues_left(model);
         if queues.is_empty() {
@@ -53,8 +53,8 @@ impl Sent {
         Ok(before)
     }
 
-    /// Where its sequence counts as stored, each of its queues has it: once, unless it took several records, of which all but
-    /// the last may be there from an earlier attempt.
+    /// Where its sequence counts as stored, each of its queues has it: once, unless it took several records, of which
+    /// all but the last may also be there from an earlier attempt.
     pub fn check(&self, model: &Model) {
         if model.forgotten.contains(&self.id()) || !self.is_counted(model) {
             return;
@@ -83,7 +83,7 @@ pub fn put_name(model: &mut Model, log: &mut Log, id: u64) -> Result<(), LogErro
     model.put_mark(log, marks::PRODUCER_NAMES, &name_of(id), &id.to_le_bytes())
 }
 
-/// Removes a name and then what is stored of it. Returns where the first of the two records ends, and what is there then.
+/// Removes a name and then its state. Returns where the first of the two records ends, and the content there.
 pub fn forget(model: &mut Model, log: &mut Log, id: u64) -> Result<Vec<(Position, Model)>, LogError> {
     model.put_mark(log, marks::PRODUCER_NAMES, &name_of(id), &[])?;
     model.forgotten.insert(id);

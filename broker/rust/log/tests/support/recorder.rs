@@ -1,7 +1,7 @@
-//! A disk that does every step for real and writes it down, so that a test can ask what a power failure after any of them
-//! might have left. It can also make a step fail, and let the world go on between the steps of whoever uses it.
+//! A disk that performs and records every step, so that a test can ask for the possible results of a power failure
+//! after any of them. It can also make a step fail, and run a callback between the steps of its user.
 //!
-//! What must stay true: a sync covers what was written before it began, not what came while it ran.
+//! Invariant: a sync covers writes before it began, not those during it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,10 +15,10 @@ use penstock_log::{Disk, RealDisk, Space};
 
 use super::crashed::Image;
 
-/// Files in the order in which they were made.
+/// Files in order of creation.
 pub type FileId = usize;
 
-/// What changed the disk. `covers` counts the steps that were done when it began.
+/// A change of the disk. `covers` counts the steps that were done when it began.
 #[derive(Clone, Debug)]
 pub enum Step {
     Create {
@@ -35,7 +35,7 @@ pub enum Step {
         file: FileId,
         covers: usize,
     },
-    /// Its pages are clean for the system now, whether or not they are on the disk: no later sync brings them there.
+    /// Its pages are clean for the system now, whether or not they are on the disk: no later sync writes them.
     FailedSync {
         file: FileId,
     },
@@ -67,7 +67,7 @@ pub enum Kind {
     Full,
     /// A write does half of it first.
     Short,
-    /// The same, and the error says that a signal came.
+    /// The same with the error of a signal.
     Interrupted,
 }
 
@@ -83,7 +83,7 @@ impl Kind {
     }
 }
 
-/// Which of the steps to come fail: from the one at `after` on, so many.
+/// Which future steps fail: from the one at `after` on, so many.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
     pub after: usize,
@@ -93,7 +93,7 @@ pub struct Fault {
 
 type Between = Box<dyn FnMut() + Send>;
 
-/// See the module.
+/// A recorder; see the module.
 #[derive(Default)]
 pub struct Recorder {
     tape: Mutex<Tape>,
@@ -117,12 +117,12 @@ impl fmt::Debug for Recorder {
 }
 
 impl Recorder {
-    /// One that knows what an image left in the directory.
+    /// A recorder for a directory with an image.
     pub fn after(image: &Image, directory: &Path) -> Recorder {
         Self::after_files(image, directory, image.files.len())
     }
 
-    /// The same where so many files were made before, those that are gone included.
+    /// The same where so many files were made before, deleted ones included.
     pub fn after_files(image: &Image, directory: &Path, file_count: usize) -> Recorder {
         let recorder = Recorder::default();
         let mut tape = recorder.tape.lock().unwrap();
@@ -139,7 +139,7 @@ impl Recorder {
         self.tape.lock().unwrap().steps.len()
     }
 
-    /// How many steps were begun: those that a fault counts.
+    /// How many steps were begun, by which faults count.
     pub fn begun_count(&self) -> usize {
         self.tape.lock().unwrap().begun_count
     }
@@ -148,7 +148,7 @@ impl Recorder {
         self.tape.lock().unwrap().steps.clone()
     }
 
-    /// Calls this before each step, unless the step is one that it took itself.
+    /// Calls this before each step, except for its own steps.
     pub fn set_between(&self, between: Option<Between>) {
         *self.between.lock().unwrap() = between;
     }
@@ -157,12 +157,12 @@ impl Recorder {
         self.tape.lock().unwrap().fault = fault;
     }
 
-    /// What failed so far, in order.
+    /// The failures so far, in order.
     pub fn failed(&self) -> Vec<&'static str> {
         self.tape.lock().unwrap().failed.clone()
     }
 
-    /// Begins a step: gives how many were done before it, and how it fails.
+    /// Begins a step: returns how many were done before it, and how it fails.
     fn begin(&self, what: &'static str) -> (usize, MutexGuard<'_, Tape>, Option<Kind>) {
         let covers = self.count();
         if let Ok(mut between) = self.between.try_lock()
@@ -206,7 +206,7 @@ fn name_of(path: &Path) -> String {
 impl Disk for Recorder {
     fn create(&self, path: &Path, bytes: u64) -> io::Result<File> {
         let (_, mut tape, fails) = self.begin("create");
-        // A file whose size cannot be set is there, empty.
+        // A file whose size cannot be set exists, empty.
         let made = match fails {
             None => bytes,
             Some(Kind::Full) => 0,

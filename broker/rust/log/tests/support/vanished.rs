@@ -1,4 +1,4 @@
-//! Logs whose segments vanish while they are stopped, and what starts report of them.
+//! Logs whose segments vanish while they are stopped, and the reports of starts.
 
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,7 @@ pub fn stored(opened: &Opened, model: &Model) -> u64 {
     all.filter(is_stored).count() as u64
 }
 
-/// The files that a start reports as gone, with the number of their messages.
+/// The files that a start reports as missing, with the number of their messages.
 pub fn gone(opened: &Opened) -> Vec<(String, u64)> {
     let report = |found: &Quarantined| match found.why {
         Damage::Gone(missing) => (found.file.clone(), missing.messages),
@@ -38,7 +38,7 @@ pub fn gone(opened: &Opened) -> Vec<(String, u64)> {
     opened.quarantined.iter().map(report).collect()
 }
 
-/// Settles three in four of the first queue and compacts what that leaves.
+/// Settles three in four of the first queue and compacts the rest.
 pub fn thin(log: &mut Log, model: &mut Model) {
     let count = model.queues[&1].messages.len();
     let picks: Vec<usize> = (0..count).filter(|at| at % 4 != 0).collect();
