@@ -128,8 +128,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     };
     let gone_entries = manifest.entries.iter().filter(is_gone).copied().collect();
     let removed_indexes = remove_orphans(disk, directory, &names, &gone)?;
-    // Rewritten ones keep the numbers of those that they replace: numbers ascend along the log. A missing one may be
-    // put back.
+    // Rewritten ones keep the numbers of their sources, which ascend along the log. A missing one may come back.
     let last = gone.iter().map(|one| one.number).fold(names.highest, u64::max);
     let last = lost_before.iter().chain(&lost).map(|lost| *lost.end()).fold(last, u64::max);
     let lost = names.lost.into_iter().chain(lost.iter().map(|lost| lost_files::lost_path(directory, *lost.start())));
