@@ -19,7 +19,7 @@ pub const OWNERS_MAX: usize = 256;
 pub const LEASES_MAX: usize = 64;
 /// Messages of one lease; each takes 16 bytes of memory.
 pub const LEASE_MESSAGES_MAX: u64 = 1 << 20;
-/// Runs of sequences of one lease: its mark has 16 bytes for each. A lease with more runs is cut off.
+/// Runs of sequences of one lease: its mark has 16 bytes for each. A lease with more runs ends earlier.
 pub const LEASE_RANGES_MAX: usize = 4096;
 
 const RANGE_BYTES: usize = 16;

@@ -13,7 +13,7 @@ use crate::counters::Metric;
 use crate::error::EngineError;
 use crate::shard::Shard;
 use crate::state::State;
-use crate::subscription::{Filled, Picked, mend};
+use crate::subscription::{Filled, Picked, rebuild};
 
 /// A lease, and a part of it: the first is 0.
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +98,7 @@ impl LeaseReader {
             let count = (end.0 - from.0).min(u64::from(count_max));
             let located = match state.log.seek(self.queue, from, count as usize, self.hint) {
                 // A directory that changed on the disk is rebuilt from its segment.
-                Err(error) if mend(state, &error)? => continue,
+                Err(error) if rebuild(state, &error)? => continue,
                 located => located?,
             };
             let Some(located) = located.as_ref().filter(|located| located.first == from) else {
@@ -162,8 +162,8 @@ impl LeaseReader {
         let behind = self.all.iter().filter_map(|range| SequenceRange::new(range.first.max(sequence), range.last));
         self.ranges = behind.collect();
         // Checking a directory reads all of it: once per file is enough.
-        let is_mended = !state.damages.has(&file) && state.log.mend_directory(&file)?;
-        if !is_mended && self.drop_range(state, SequenceRange { first: sequence, last: sequence })? > 0 {
+        let is_rebuilt = !state.damages.has(&file) && state.log.rebuild_directory(&file)?;
+        if !is_rebuilt && self.drop_range(state, SequenceRange { first: sequence, last: sequence })? > 0 {
             state.log.quarantine(&file, *at);
             let is_first = state.damages.note(&file, *at, &why.to_string(), &[self.queue]);
             self.shard.tell_damage(state, &file, 1, is_first);

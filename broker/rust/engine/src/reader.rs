@@ -15,7 +15,7 @@ use crate::shard::Shard;
 use crate::signal::Signal;
 use crate::state::{QueueEntry, State};
 use crate::stream::ReaderId;
-use crate::subscription::{Filled, Picked, mend};
+use crate::subscription::{Filled, Picked, rebuild};
 
 /// Start of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -271,7 +271,7 @@ impl StreamReader {
             let count = (stop.0 - from.0).min(u64::from(count_max));
             let located = match state.log.seek(self.queue, from, count as usize, self.hint) {
                 // A directory that changed on the disk is rebuilt from its segment.
-                Err(error) if mend(state, &error)? => continue,
+                Err(error) if rebuild(state, &error)? => continue,
                 located => located?,
             };
             if let Some(located) = located.as_ref().filter(|located| located.first == from) {
@@ -317,7 +317,7 @@ impl StreamReader {
         let state = &mut *guard;
         self.next = self.next.min(sequence);
         // Checking a directory reads all of it: once per file is enough.
-        if !state.damages.has(&file) && state.log.mend_directory(&file)? {
+        if !state.damages.has(&file) && state.log.rebuild_directory(&file)? {
             return Ok(());
         }
         if self.drop_range(state, SequenceRange { first: sequence, last: sequence })? > 0 {

@@ -10,7 +10,7 @@ use crate::counters::Metric;
 use crate::error::EngineError;
 use crate::shard::Shard;
 use crate::state::{QueueEntry, State};
-use crate::subscription::mend;
+use crate::subscription::rebuild;
 
 /// Messages whose sizes are read per hold of the lock.
 const SIZES_AT_ONCE: usize = 4096;
@@ -108,7 +108,7 @@ impl Shard {
                 return Ok(None);
             }
             match guard.log.portion(id, below) {
-                Err(error) if mend(&mut guard, &error)? => {}
+                Err(error) if rebuild(&mut guard, &error)? => {}
                 portion => return Ok(portion?),
             }
         }
@@ -142,7 +142,7 @@ impl Shard {
                 return Ok(None);
             }
             match state.log.portion(id, machine.settled().below()) {
-                Err(error) if mend(state, &error)? => {}
+                Err(error) if rebuild(state, &error)? => {}
                 portion => {
                     let max_age_ms = settings.max_age_ms;
                     return Ok(portion?.map(|portion| Oldest { portion, is_over, max_age_ms }));
@@ -173,7 +173,7 @@ impl Shard {
             let count = (end.0 - gone.0).min(SIZES_AT_ONCE as u64) as usize;
             let located = match guard.log.seek(id, gone, count, segment.number()) {
                 // A directory that changed on the disk is rebuilt from its segment.
-                Err(error) if mend(&mut guard, &error)? => continue,
+                Err(error) if rebuild(&mut guard, &error)? => continue,
                 located => located?,
             };
             drop(guard);
@@ -251,7 +251,7 @@ impl Shard {
         loop {
             match guard.log.seek(id, first, count, hint) {
                 // A directory that changed on the disk is rebuilt from its segment.
-                Err(error) if mend(&mut guard, &error)? => {}
+                Err(error) if rebuild(&mut guard, &error)? => {}
                 located => {
                     let is_whole = |located: &Located| located.first == first && located.offsets.len() == count;
                     return Ok(located?.filter(is_whole));

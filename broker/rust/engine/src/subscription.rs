@@ -241,7 +241,7 @@ impl Subscription {
             let located = match state.log.locate(self.queue, first.sequence, contiguous(rest)) {
                 Ok(located) => located,
                 // A directory that changed on the disk is rebuilt from its segment.
-                Err(error) if mend(state, &error)? => continue,
+                Err(error) if rebuild(state, &error)? => continue,
                 Err(error) => return Err(error.into()),
             };
             let Some(located) = located else {
@@ -290,7 +290,7 @@ impl Subscription {
         let mut guard = self.shard.lock()?;
         let state = &mut *guard;
         // Checking a directory reads all of it: once per file is enough.
-        if !state.damages.has(&file) && state.log.mend_directory(&file)? {
+        if !state.damages.has(&file) && state.log.rebuild_directory(&file)? {
             let entry = self.shard.entry(state, self.queue)?;
             let range = SequenceRange { first: sequence, last: sequence };
             let returned = entry.machine.settle(self.id, &[range], Settle::Requeue);
@@ -500,10 +500,10 @@ impl Drop for Subscription {
 }
 
 /// Whether a directory caused an error, and was rebuilt.
-pub(crate) fn mend(state: &mut State, error: &LogError) -> Result<bool, EngineError> {
+pub(crate) fn rebuild(state: &mut State, error: &LogError) -> Result<bool, EngineError> {
     let LogError::Damaged { path, .. } = error else { return Ok(false) };
     let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok(state.log.mend_directory(&file)?)
+    Ok(state.log.rebuild_directory(&file)?)
 }
 
 fn is_unused(entry: &QueueEntry, left: SubscriptionOptions) -> bool {

@@ -242,7 +242,7 @@ impl Directory {
     }
 
     /// Derives it from its segment when any checksum is wrong; returns whether it was.
-    pub(crate) fn mend(&self) -> Result<bool, LogError> {
+    pub(crate) fn rebuild(&self) -> Result<bool, LogError> {
         if self.derived.get().is_some() {
             return Ok(false);
         }

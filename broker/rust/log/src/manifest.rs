@@ -87,7 +87,7 @@ impl Manifest {
 
     /// Writes the file or its copy again where it differs from what was loaded. Remove nothing by it before: the next
     /// start may find only the other one.
-    pub(crate) fn mend(&self, disk: &dyn Disk, directory: &Path, log_id: Option<[u8; 16]>) -> Result<(), LogError> {
+    pub(crate) fn repair(&self, disk: &dyn Disk, directory: &Path, log_id: Option<[u8; 16]>) -> Result<(), LogError> {
         unlink_if_there(disk, &Self::temporary_copy_path(directory))?;
         let Some(log_id) = log_id.filter(|_| *self != Manifest::default()) else { return Ok(()) };
         let bytes = encode(&log_id, self);

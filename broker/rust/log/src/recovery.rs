@@ -88,7 +88,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     let mut log_id = None;
     let (checkpoints, state) = Checkpoints::load(directory, &names.checkpoints, &mut log_id)?;
     let manifest = Manifest::load(directory, &mut log_id)?;
-    manifest.mend(disk, directory, log_id)?;
+    manifest.repair(disk, directory, log_id)?;
     let mut synced = SyncedFile::load(directory)?;
     let lost_before = lost_files::load(&names.lost)?;
     let mut reader = Reader::new((directory, disk), keeps_order, (&names, &checkpoints.live), state, synced.position());

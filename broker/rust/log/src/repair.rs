@@ -49,7 +49,7 @@ pub fn repair(directory: &Path, options: LogOptions) -> Result<Repaired, LogErro
     }
     let files = opened.log.sealed_files();
     for file in &files {
-        opened.log.mend_directory(file)?;
+        opened.log.rebuild_directory(file)?;
     }
     for (queue, lost) in lost_messages(&opened.log, &opened.state)? {
         let ranges: Vec<SequenceRange> =
@@ -59,7 +59,7 @@ pub fn repair(directory: &Path, options: LogOptions) -> Result<Repaired, LogErro
         repaired.dropped.extend(dropped);
     }
     opened.log.close()?;
-    mend_headers(directory, disk.as_ref())?;
+    repair_headers(directory, disk.as_ref())?;
     // No live message is corrupt any more.
     for file in &files {
         unlink_if_there(disk.as_ref(), &damaged_path(&directory.join(file)))?;
@@ -81,11 +81,11 @@ fn hopeless(directory: &Path) -> Result<Vec<String>, LogError> {
 }
 
 /// Writes headers again where their content is known from elsewhere.
-fn mend_headers(directory: &Path, disk: &dyn Disk) -> Result<(), LogError> {
+fn repair_headers(directory: &Path, disk: &dyn Disk) -> Result<(), LogError> {
     for number in Names::list(directory)?.segments {
         let path = segment_path(directory, number);
         if let HeaderFound::Copy(header, ..) = read_header(&path)? {
-            mend_header(disk, &path, &header)?;
+            repair_header(disk, &path, &header)?;
         }
     }
     let mut log_id = None;
@@ -94,13 +94,13 @@ fn mend_headers(directory: &Path, disk: &dyn Disk) -> Result<(), LogError> {
         if let Some((segment, false)) = rewritten_segment(directory, entry, log_id)? {
             let (log_id, segment_id) = (log_id.unwrap_or_default(), entry.segment_id);
             let header = SegmentHeader { log_id, segment_id, first: entry.first, epoch: 0 };
-            mend_header(disk, segment.path(), &header)?;
+            repair_header(disk, segment.path(), &header)?;
         }
     }
     Ok(())
 }
 
-fn mend_header(disk: &dyn Disk, path: &Path, header: &SegmentHeader) -> Result<(), LogError> {
+fn repair_header(disk: &dyn Disk, path: &Path, header: &SegmentHeader) -> Result<(), LogError> {
     let write = || {
         let file = disk.open(path)?;
         disk.write_at(&file, &header.encode(), 0)?;

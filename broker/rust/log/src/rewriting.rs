@@ -208,7 +208,7 @@ type Found = (u32, u32, Target);
 
 fn list(source: u32, lookup: &Lookup, state: &FoldState, found: &mut Vec<Found>) -> Result<(), LogError> {
     let Lookup::File(directory) = lookup else { return Ok(()) };
-    directory.mend()?;
+    directory.rebuild()?;
     for entry in directory.entries()? {
         for run in state.live_runs(entry.queue, entry.first, u64::from(entry.count)) {
             let offsets = directory.offsets(&entry, run.first, run.count() as usize)?;

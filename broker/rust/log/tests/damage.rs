@@ -231,10 +231,10 @@ fn a_directory_whose_offsets_changed_never_leads_to_another_message() {
     let mut opened = open(directory.path());
     assert!(readable(&opened, &model).len() < 30);
 
-    assert!(opened.log.mend_directory("msgs.0000000001").unwrap());
+    assert!(opened.log.rebuild_directory("msgs.0000000001").unwrap());
 
     assert_eq!(readable(&opened, &model).len(), 30);
-    assert!(!opened.log.mend_directory("msgs.0000000001").unwrap(), "it is whole now");
+    assert!(!opened.log.rebuild_directory("msgs.0000000001").unwrap(), "it is whole now");
 }
 
 #[test]
@@ -486,7 +486,7 @@ fn a_damaged_segment_is_told_by_every_start_and_kept_when_nothing_in_it_lives() 
 }
 
 #[test]
-fn what_repair_mended_is_not_told_again() {
+fn what_a_repair_fixed_is_not_reported_again() {
     let directory = tempfile::tempdir().unwrap();
     synced_log(directory.path(), 30);
     flip(&segment(directory.path(), 1), 64 + 33 + 30);

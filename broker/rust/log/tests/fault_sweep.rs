@@ -68,7 +68,7 @@ fn check(directory: &Path, recorder: &Arc<Recorder>, seed: u64, past: &Past) {
         let (_, mut model) = past.check(&opened, At::after(steps), crash);
         past.send_again(&mut model, &mut opened.log, At::after(steps));
     }
-    let past = past.of_next_life(At::after(steps), Crash::Kill);
+    let past = past.of_next_boot(At::after(steps), Crash::Kill);
     let (load, opened) = Load::begin(directory, recorder, seed, past, Crash::Kill);
     opened.unwrap();
     (0..8).for_each(|_| step(&load).unwrap());

@@ -95,7 +95,7 @@ fn one_whose_checksum_does_not_match_is_derived() {
     let mut log = log;
     for file in files {
         // What a reader does when it finds no record of its message.
-        let _ = log.mend_directory(&file).unwrap();
+        let _ = log.rebuild_directory(&file).unwrap();
     }
 
     check_rewritten(directory.path(), log, model);

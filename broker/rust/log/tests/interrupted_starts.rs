@@ -48,7 +48,7 @@ fn a_start_removes_what_a_manifest_replaces_when_the_manifest_is_on_the_disk() {
     steps[..=renamed].iter().for_each(|step| disk.apply(step));
     let mut dice = Dice::new(1);
     let image = disk.crash(Crash::Kill, &mut dice);
-    let mut disk = disk.of_next_life(&image, Crash::Kill);
+    let mut disk = disk.of_next_boot(&image, Crash::Kill);
     let killed = tempfile::tempdir().unwrap();
     image.write_to(killed.path());
     let recorder = Arc::new(Recorder::after_files(&image, killed.path(), disk.file_count()));

@@ -21,8 +21,8 @@ use tempfile::TempDir;
 const STEPS_OF_A_LOAD: usize = 60;
 /// Where queues are many, each directory takes longer.
 const STEPS_OF_A_WIDE_LOAD: usize = 12;
-const STEPS_OF_A_LATER_LIFE: usize = 15;
-const LIVES_MAX: usize = 3;
+const STEPS_OF_A_LATER_BOOT: usize = 15;
+const BOOTS_MAX: usize = 3;
 
 fn from_environment(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|set| set.parse().ok()).unwrap_or(default)
@@ -35,7 +35,7 @@ fn directory() -> TempDir {
 }
 
 /// The steps from a start to a crash.
-struct Life {
+struct Boot {
     number: usize,
     steps: Vec<Step>,
     past: Past,
@@ -44,7 +44,7 @@ struct Life {
 /// A crash in it; describes itself when a check fails.
 struct Case<'a> {
     seed: u64,
-    life: &'a Life,
+    boot: &'a Boot,
     steps: usize,
     crash: Crash,
 }
@@ -52,9 +52,9 @@ struct Case<'a> {
 impl Drop for Case<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let Case { seed, life, steps, crash } = self;
-            eprintln!("seed {seed}: life {}, {crash:?} after these {steps} steps", life.number);
-            life.steps.iter().take(*steps).enumerate().for_each(|(at, step)| eprintln!("  {at}: {step}"));
+            let Case { seed, boot, steps, crash } = self;
+            eprintln!("seed {seed}: boot {}, {crash:?} after these {steps} steps", boot.number);
+            boot.steps.iter().take(*steps).enumerate().for_each(|(at, step)| eprintln!("  {at}: {step}"));
         }
     }
 }
@@ -74,40 +74,40 @@ impl Replay {
         let (load, opened) = Load::begin(directory.path(), &recorder, seed, Past::default(), Crash::Kill);
         opened.unwrap();
         let is_wide = Sizes::of(seed).wide_queues > 0;
-        let life = live(1, &load, &recorder, if is_wide { STEPS_OF_A_WIDE_LOAD } else { STEPS_OF_A_LOAD });
+        let boot = live(1, &load, &recorder, if is_wide { STEPS_OF_A_WIDE_LOAD } else { STEPS_OF_A_LOAD });
         let mut disk = Crashable::default();
-        for steps in 0..=life.steps.len() {
-            replay.crash_after(&disk, &life, steps);
-            life.steps.get(steps).into_iter().for_each(|step| disk.apply(step));
+        for steps in 0..=boot.steps.len() {
+            replay.crash_after(&disk, &boot, steps);
+            boot.steps.get(steps).into_iter().for_each(|step| disk.apply(step));
         }
         replay
     }
 
     /// Some of the possible results after so many steps.
-    fn crash_after(&mut self, disk: &Crashable, life: &Life, steps: usize) {
-        self.crash(disk, life, steps, Crash::Kill);
-        if steps > 0 && matches!(life.steps[steps - 1], Step::Write { .. }) {
-            self.crash(disk, life, steps, Crash::KillInWrite);
+    fn crash_after(&mut self, disk: &Crashable, boot: &Boot, steps: usize) {
+        self.crash(disk, boot, steps, Crash::Kill);
+        if steps > 0 && matches!(boot.steps[steps - 1], Step::Write { .. }) {
+            self.crash(disk, boot, steps, Crash::KillInWrite);
         }
-        self.crash(disk, life, steps, Crash::PowerKeepsNothing);
-        self.crash(disk, life, steps, Crash::PowerKeepsAll);
+        self.crash(disk, boot, steps, Crash::PowerKeepsNothing);
+        self.crash(disk, boot, steps, Crash::PowerKeepsAll);
         // Names that are kept and lost in the wrong order show only in a few of many combinations.
         let throws = 3 + 2 * disk.unsynced_names().min(4);
-        (0..throws).for_each(|_| self.crash(disk, life, steps, Crash::PowerKeepsSome));
+        (0..throws).for_each(|_| self.crash(disk, boot, steps, Crash::PowerKeepsSome));
     }
 
-    fn crash(&mut self, disk: &Crashable, life: &Life, steps: usize, crash: Crash) {
-        let case = Case { seed: self.seed, life, steps, crash };
+    fn crash(&mut self, disk: &Crashable, boot: &Boot, steps: usize, crash: Crash) {
+        let case = Case { seed: self.seed, boot, steps, crash };
         let image = disk.crash(crash, &mut self.dice);
         self.cases += 1;
         let done = if crash == Crash::KillInWrite { steps - 1 } else { steps };
         let at = At { done, begun: steps };
-        if life.number < LIVES_MAX && self.dice.once_in(20) {
-            let next = disk.of_next_life(&image, crash);
-            let past = life.past.of_next_life(at, crash);
-            self.live_on((&image, next), past, crash, (life.number + 1, STEPS_OF_A_LATER_LIFE));
+        if boot.number < BOOTS_MAX && self.dice.once_in(20) {
+            let next = disk.of_next_boot(&image, crash);
+            let past = boot.past.of_next_boot(at, crash);
+            self.live_on((&image, next), past, crash, (boot.number + 1, STEPS_OF_A_LATER_BOOT));
         } else {
-            self.open_twice(&image, &life.past, at, crash);
+            self.open_twice(&image, &boot.past, at, crash);
         }
         drop(case);
     }
@@ -154,30 +154,30 @@ impl Replay {
         opened.unwrap();
         // A start that ends before its log is open passes its knowledge of the page cache to the next one.
         let begun = if crash.loses_page_cache() { recorder.count() } else { 0 };
-        let life = live(number, &load, &recorder, steps);
+        let boot = live(number, &load, &recorder, steps);
         drop(load);
-        let crashes: Vec<usize> = (0..4).map(|_| self.dice.below(life.steps.len() + 1)).collect();
-        for steps in 0..=life.steps.len() {
+        let crashes: Vec<usize> = (0..4).map(|_| self.dice.below(boot.steps.len() + 1)).collect();
+        for steps in 0..=boot.steps.len() {
             if crashes.contains(&steps) {
-                self.crash(&disk, &life, steps, Crash::PowerKeepsSome);
-                self.crash(&disk, &life, steps, Crash::PowerKeepsNothing);
+                self.crash(&disk, &boot, steps, Crash::PowerKeepsSome);
+                self.crash(&disk, &boot, steps, Crash::PowerKeepsNothing);
                 if steps >= begun {
-                    self.crash(&disk, &life, steps, Crash::Kill);
+                    self.crash(&disk, &boot, steps, Crash::Kill);
                 }
-                if steps > begun && matches!(life.steps[steps - 1], Step::Write { .. }) {
-                    self.crash(&disk, &life, steps, Crash::KillInWrite);
+                if steps > begun && matches!(boot.steps[steps - 1], Step::Write { .. }) {
+                    self.crash(&disk, &boot, steps, Crash::KillInWrite);
                 }
             }
-            life.steps.get(steps).into_iter().for_each(|step| disk.apply(step));
+            boot.steps.get(steps).into_iter().for_each(|step| disk.apply(step));
         }
     }
 }
 
-fn live(number: usize, load: &Shared, recorder: &Recorder, steps: usize) -> Life {
+fn live(number: usize, load: &Shared, recorder: &Recorder, steps: usize) -> Boot {
     (0..steps).for_each(|_| step(load).unwrap());
     recorder.set_between(None);
     let past = load.lock().unwrap().past().clone();
-    Life { number, steps: recorder.steps(), past }
+    Boot { number, steps: recorder.steps(), past }
 }
 
 /// A start set segments aside that a power failure had cut, and was cut short itself before their names were on the
@@ -199,8 +199,8 @@ fn a_start_that_sets_segments_aside_may_be_cut_short_anywhere() {
 
     for seed in 0..60 {
         let mut replay = Replay { seed: 2, dice: Dice::new(seed), cases: 0 };
-        let past = past.of_next_life(at, Crash::PowerKeepsSome);
-        replay.live_on((&image, Crashable::of(&image)), past, Crash::PowerKeepsSome, (LIVES_MAX, 0));
+        let past = past.of_next_boot(at, Crash::PowerKeepsSome);
+        replay.live_on((&image, Crashable::of(&image)), past, Crash::PowerKeepsSome, (BOOTS_MAX, 0));
     }
 }
 

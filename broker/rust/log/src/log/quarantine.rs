@@ -87,13 +87,13 @@ impl Log {
 
     /// Rebuilds the index of a segment when its directory changed on the disk; returns whether it had. `file` is the
     /// name of either.
-    pub fn mend_directory(&mut self, file: &str) -> Result<bool, LogError> {
+    pub fn rebuild_directory(&mut self, file: &str) -> Result<bool, LogError> {
         let file = file.trim_end_matches(".idx");
         let Some(sealed) = self.sealed.iter().find(|sealed| file_name(&sealed.segment) == file) else {
             return Ok(false);
         };
         match &sealed.lookup {
-            Lookup::File(directory) => directory.mend(),
+            Lookup::File(directory) => directory.rebuild(),
             Lookup::Memory(_) | Lookup::Nothing => Ok(false),
         }
     }

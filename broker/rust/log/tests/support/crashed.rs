@@ -119,7 +119,7 @@ impl Crashable {
 
     /// The disk of the next process with an image: after a kill unsynced writes are still in the page cache, and those
     /// of a failed sync are lost.
-    pub fn of_next_life(&self, image: &Image, crash: Crash) -> Crashable {
+    pub fn of_next_boot(&self, image: &Image, crash: Crash) -> Crashable {
         if crash.loses_page_cache() {
             return Crashable::of(image);
         }

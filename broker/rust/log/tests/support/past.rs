@@ -74,7 +74,7 @@ impl Past {
     }
 
     /// The past of a boot that begins with the result of a crash.
-    pub fn of_next_life(&self, at: At, crash: Crash) -> Past {
+    pub fn of_next_boot(&self, at: At, crash: Crash) -> Past {
         let there = self.entries.iter().filter(|entry| entry.steps_min <= at.begun);
         let entries = there.map(|entry| Entry { steps_min: 0, ..entry.clone() }).collect();
         let owed = |promises: &[_]| vec![(0, promised(promises, at.done))];
