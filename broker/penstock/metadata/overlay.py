@@ -1,5 +1,7 @@
-"""Mappings that hold changes over another mapping, which stays as it is. Making one costs the same however much lies
-below it, so that a batch of decisions can be tried on a copy of a large state and dropped.
+"""Mappings that hold changes over another mapping, which stays as it is.
+
+Making one costs the same however much lies below it, so that a batch of decisions can be tried on a copy of a large
+state and dropped.
 """
 
 from collections.abc import Iterator, MutableMapping

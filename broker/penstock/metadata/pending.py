@@ -1,5 +1,7 @@
-"""A copy of a vhost's topology that a batch is decided on, while readers see the committed one. It holds the
-changes alone, so that making and dropping it cost little however large the topology is."""
+"""A copy of a vhost's topology that a batch is decided on, while readers see the committed one.
+
+It holds the changes alone, so that making and dropping it cost little however large the topology is.
+"""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,6 +1,7 @@
-"""The topology of one vhost, with the indexes that keep every step short: exchanges, queues, bindings by source and by
-destination, counted routes, exclusive queues by connection. It keeps these in agreement and knows no rule about what
-may be declared; the rules are in the modules beside it and call it.
+"""The topology of one vhost, with the indexes that keep every step short.
+
+It has exchanges, queues, bindings by source and by destination, route counts, and exclusive queues by connection. It
+keeps them consistent and has no rules about declarations; the rules are in the modules beside it.
 """
 
 from collections.abc import Iterable, Iterator, MutableMapping

@@ -45,8 +45,11 @@ class VhostCopy:
 
 
 def write_backup(data: DataDirectory, target: Path, vhosts: Sequence[VhostCopy]) -> int:
-    """Return the bytes of all files. Blocks until the copy is on the disk. Raises StorageError, and
-    PreconditionFailedError when the directory holds something; what was begun is removed then."""
+    """Return the bytes of all files.
+
+    Blocks until the copy is on the disk. Raises StorageError, and PreconditionFailedError when the directory holds
+    something; what was begun is removed then.
+    """
     with new_directory(target):
         for vhost in vhosts:
             _write_vhost(data.vhost_directory(vhost.name), target / directory_name(vhost.name), vhost)
@@ -61,8 +64,11 @@ def write_backup(data: DataDirectory, target: Path, vhosts: Sequence[VhostCopy])
 
 
 def restore_backup(source: Path, target: Path) -> list[str]:
-    """Make a data directory of a backup, and return the names of its vhosts. Blocks. Raises StorageError, and
-    PreconditionFailedError when there is no whole backup or the new directory holds something."""
+    """Make a data directory of a backup, and return the names of its vhosts.
+
+    Blocks. Raises StorageError, and PreconditionFailedError when there is no whole backup or the new directory holds
+    something.
+    """
     names = _names(source)
     with new_directory(target):
         for name in names:
@@ -93,8 +99,11 @@ def _write_vhost(source: Path, target: Path, vhost: VhostCopy) -> None:
 
 
 def _write_users(data: DataDirectory, target: Path) -> tuple[Deletion, ...]:
-    """Copy the users and their limits. Return the deletions that had begun, which the copies may show half done. A
-    deletion that ended meanwhile may be half in the copies, too, so they are made again."""
+    """Copy the users and their limits.
+
+    Return the deletions that had begun, which the copies may show half done. A deletion that ended meanwhile may be
+    half in the copies, too, so they are made again.
+    """
     while True:
         ended_count = data.deletions.ended_count
         write_file(target / "users.json", data.users_file.read_bytes())

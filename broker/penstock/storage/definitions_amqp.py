@@ -1,8 +1,10 @@
-"""The definitions file of one vhost: the truth about its durable exchanges, queues and bindings. When `append` returns,
-the changes are on the disk and proven by `definitions.crc`. A failed write or sync is truncated again, and the file
-takes more; when that fails, too, nothing is appended any more, because the file's end cannot be trusted. A torn last
-frame behind the proven part was never answered and is truncated. Any other difference from what was written stops the
-start and drops nothing: a start deletes the queues that this file does not name."""
+"""The definitions file of one vhost: the truth about its durable exchanges, queues and bindings.
+
+When `append` returns, the changes are on the disk and proven by `definitions.crc`. A failed write or sync is truncated
+again, and the file takes more; when that fails, too, nothing is appended any more, because the file's end cannot be
+trusted. A torn last frame behind the proven part was never answered and is truncated. Any other difference from what
+was written stops the start and drops nothing: a start deletes the queues that this file does not name.
+"""
 
 import asyncio
 import os
@@ -57,8 +59,11 @@ class DefinitionsFile:
     def open(
         cls, path: Path, dead_frames_max: int = DEAD_FRAMES_MAX, *, is_proven: bool = False
     ) -> "tuple[DefinitionsFile, list[Change]]":
-        """Read the file to its end, and return all of its changes. `is_proven` says that it has a proof: it is refused
-        without, where one of an earlier version gets it now. Blocks. Raises StorageError."""
+        """Read the file to its end, and return all of its changes.
+
+        `is_proven` says that it has a proof: it is refused without, where one of an earlier version gets it now.
+        Blocks. Raises StorageError.
+        """
         try:
             content = path.read_bytes()
             changes, end = read_changes(path, content)
@@ -80,9 +85,11 @@ class DefinitionsFile:
         return opened, changes
 
     async def append(self, changes: Sequence[Change]) -> None:
-        """Return when the changes are on the disk. Raises DiskFullError or NotWrittenError when the file is as it was
-        and takes more, FileClosedError when it takes no more, and another StorageError when a start may find the
-        changes; the file takes no more then."""
+        """Return when the changes are on the disk.
+
+        Raises DiskFullError or NotWrittenError when the file is as it was and takes more, FileClosedError when it takes
+        no more, and another StorageError when a start may find the changes; the file takes no more then.
+        """
         if not changes:
             return
         self._check_open()
@@ -156,7 +163,9 @@ class DefinitionsFile:
 
     def _write_frames(self, frames: bytes, end: int) -> None:
         """Truncate what was written before an error: no proof covers it yet, and no command was answered.
-        Raises OSError when that fails, too."""
+
+        Raises OSError when that fails, too.
+        """
         assert self._descriptor is not None
         try:
             write_all(self._descriptor, frames)

@@ -1,5 +1,7 @@
-"""The completion of deletions that an earlier run began, of virtual hosts and users, on the files alone. Every step may
-have been done before, and may be interrupted again: `deletions.json` loses an entry after its last step."""
+"""The completion of deletions that an earlier run began, of virtual hosts and users, on the files alone.
+
+Every step may have been done before, and may be interrupted again: `deletions.json` loses an entry after its last step.
+"""
 
 from dataclasses import replace
 from pathlib import Path

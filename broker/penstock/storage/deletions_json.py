@@ -1,6 +1,8 @@
-"""`deletions.json` of a data directory: the virtual hosts and users whose deletion has begun and not ended. It gets an
-entry before the first step of a deletion and loses it after the last, so that a start completes a deletion that was
-interrupted. Without such a deletion there is no file."""
+"""`deletions.json` of a data directory: the virtual hosts and users whose deletion has begun and not ended.
+
+It gets an entry before the first step of a deletion and loses it after the last, so that a start completes a deletion
+that was interrupted. Without such a deletion there is no file.
+"""
 
 import threading
 from dataclasses import dataclass

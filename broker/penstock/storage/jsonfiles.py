@@ -93,8 +93,11 @@ def write_json(path: Path, value: object) -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Replace a file's content in one step that survives power loss. Raises DiskFullError or NotWrittenError when the
-    old content stays, and another StorageError when either may be there after a power failure."""
+    """Replace a file's content in one step that survives power loss.
+
+    Raises DiskFullError or NotWrittenError when the old content stays, and another StorageError when either may be
+    there after a power failure.
+    """
     temporary = path.with_name(path.name + ".new")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

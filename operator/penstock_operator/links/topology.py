@@ -105,7 +105,7 @@ def _remove(broker: Connection, spec: TopologySpec) -> None:
 
 
 def open_vhost(broker: Connection, vhost: str, administrator: str) -> None:
-    """The administrator's tag makes vhosts; what is in them takes permissions, which it may give itself."""
+    """Grant the administrator access to a vhost: its tag makes vhosts, but their content takes permissions."""
     broker.admin.set_permission(administrator, vhost, EVERYTHING, EVERYTHING, EVERYTHING)
 
 
