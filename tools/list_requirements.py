@@ -1,5 +1,7 @@
-"""Prints what pyproject.toml asks for, one requirement a line, as input for pip: `runtime` is the broker with the extra
-`archive`, `all` adds the tools for tests and checks."""
+"""Prints what pyproject.toml asks for, one requirement a line, as input for pip.
+
+`runtime` is the broker with the extra `archive`, `all` adds the tools for tests and checks.
+"""
 
 import sys
 import tomllib

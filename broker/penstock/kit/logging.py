@@ -1,6 +1,8 @@
-"""Structured logs on one stream, stderr: coloured lines on a terminal, one JSON object a line everywhere else. A line
-has `timestamp`, `level`, `logger` and `event`, then fields of its own. What libraries log and Python's warnings have
-the same shape."""
+"""Structured logs on one stream, stderr: coloured lines on a terminal, one JSON object a line everywhere else.
+
+A line has `timestamp`, `level`, `logger` and `event`, then fields of its own. What libraries log and Python's warnings
+have the same shape.
+"""
 
 import logging
 import os
