@@ -1,7 +1,5 @@
-"""Writes the README of each chart from its values.yaml: every value with its default and the comment above it.
-
-A test compares. Run `python tools/document_charts.py`.
-"""
+"""Write the README of each chart from its values.yaml: every value with its default and the comment above it. A test
+compares the two. `python tools/document_charts.py`."""
 
 import re
 from collections.abc import Iterator
@@ -23,11 +21,11 @@ def readme(chart: Path) -> str:
         [
             f"# {about['name']}",
             "",
-            f"{about['description']}. How to install it and what it does: [Kubernetes](../../docs/kubernetes.md).",
+            f"{about['description']}. [Kubernetes](../../docs/kubernetes.md) describes its installation and use.",
             "",
-            "Values; a name that is not here is refused. This page is written by `python tools/document_charts.py`.",
+            "Unknown values are refused. `python tools/document_charts.py` writes this page.",
             "",
-            "| value | default | what it is |",
+            "| value | default | description |",
             "|---|---|---|",
             *rows,
             "",
@@ -36,7 +34,7 @@ def readme(chart: Path) -> str:
 
 
 def values(text: str) -> Iterator[tuple[str, str, str]]:
-    """Yield path, default and comment of every leaf value; a leaf without a comment has its group's."""
+    """Return path, default and comment of every value; the comment of a group applies to its first value."""
     stack: list[tuple[int, str]] = []
     comment: list[str] = []
     for number, line in enumerate(lines := text.splitlines()):

@@ -1,7 +1,5 @@
-"""The Cluster kind: a broker on Kubernetes.
-
-Only settings that this version supports have a field: the API server refuses unknown fields, never ignores them.
-"""
+"""The Cluster kind: a broker on Kubernetes. Only supported settings have a field; the API server refuses unknown
+fields."""
 
 from typing import Annotated, Literal
 
@@ -19,15 +17,15 @@ class SecretName(Model):
 
 
 class Retain(Model):
-    """What becomes of the volume."""
+    """The fate of the volume."""
 
     when_deleted: Literal["Retain", "Delete"] = Field(
-        "Retain", description="When the Cluster is deleted. Delete: the messages are gone with it."
+        "Retain", description="Whether deleting the Cluster keeps the volume. Delete also deletes all messages."
     )
 
 
 class Storage(Model):
-    """Where the messages are."""
+    """The volume for the messages."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -44,55 +42,58 @@ class Storage(Model):
         )
     )
 
-    size: Quantity = Field("10Gi", description="Size of the volume. It can grow where the storage class allows it.")
-    storage_class_name: ObjectName | None = Field(None, description="The cluster's default class when absent.")
+    size: Quantity = Field("10Gi", description="Size of the volume. It can grow if the storage class supports it.")
+    storage_class_name: ObjectName | None = Field(
+        None, description="Storage class. Default: that of the Kubernetes cluster."
+    )
     mode: Literal["pvc", "emptyDir"] = Field(
-        "pvc", description="emptyDir: the messages are gone with the pod. For tests only."
+        "pvc", description="emptyDir loses all messages with the pod. For tests only."
     )
     retain: Retain = part(Retain)
     loss_policy: Literal["Auto", "Manual"] = Field(
         "Auto",
-        description="When the broker began empty. Auto: what manifests describe is declared again at once. Manual: the"
-        " Cluster is not ready and nothing is declared until somebody said that the loss was seen.",
+        description="Action when the broker started empty. Auto: declare everything in the manifests again. Manual:"
+        " stay not ready, and declare nothing, until the annotation penstock.dev/data-loss-seen is set.",
     )
 
 
 class Resources(Model):
-    """Of the broker's container. Ask for as much memory as the limit says, and give no CPU limit."""
+    """Resources of the broker's container. Request as much memory as the limit, and set no CPU limit."""
 
     requests: Annotated[dict[str, Quantity], Field(max_length=8)] = Field({"cpu": "500m", "memory": "512Mi"})
     limits: Annotated[dict[str, Quantity], Field(max_length=8)] = Field({"memory": "512Mi"})
 
 
 class Config(Model):
-    """The broker's settings, with its defaults. A change restarts the broker once, unless a field says otherwise."""
+    """Settings of the broker. Absent ones keep the broker's default. A change restarts the broker once, unless the
+    field says otherwise."""
 
     log_level: Literal["debug", "info", "warning", "error"] | None = Field(
-        None, description="The least level to log. Counts without a restart."
+        None, description="Minimum log level. No restart needed."
     )
-    message_bytes_max: int | None = Field(None, ge=1024, le=512 * 1024**2, description="The largest message.")
+    message_bytes_max: int | None = Field(None, ge=1024, le=512 * 1024**2, description="Maximum size of a message.")
     segment_bytes_min: int | None = Field(None, ge=64 * 1024, le=1024**3, description="Size of a log's first segment.")
-    segment_bytes_max: int | None = Field(
-        None, ge=64 * 1024, le=1024**3, description="Segments double up to this size."
-    )
+    segment_bytes_max: int | None = Field(None, ge=64 * 1024, le=1024**3, description="Maximum size of a segment.")
     segment_idle_seconds: int | None = Field(
-        None, ge=1, le=86_400, description="A segment nobody read for so long is unmapped."
+        None, ge=1, le=86_400, description="Unmap a segment that was not read for this long."
     )
     disk_free_bytes_min: int | None = Field(
-        None, ge=0, le=1024**5, description="Publishers are refused while less is free."
+        None, ge=0, le=1024**5, description="Refuse publishers while the disk has less free space."
     )
     compaction_bytes_per_second: int | None = Field(
-        None, ge=0, le=64 * 1024**3, description="How fast mostly dead segments are rewritten; 0 is off."
+        None, ge=0, le=64 * 1024**3, description="Maximum rate of compaction; 0 turns it off."
     )
     producer_memory_days: int | None = Field(
-        None, ge=0, le=3_650, description="Names of producers unused for so long are forgotten; 0 is never."
+        None, ge=0, le=3_650, description="Forget producer names unused for this long; 0 keeps them forever."
     )
-    io_threads: int | None = Field(None, ge=0, le=256, description="Threads that serve connections; 0 lets it choose.")
+    io_threads: int | None = Field(
+        None, ge=0, le=256, description="Threads that serve connections; 0 means one per two CPUs, at most 8."
+    )
     drain_seconds: int | None = Field(
         None,
         ge=0,
         le=3_600,
-        description="How long a stop waits for clients to end their streams. Counts without a restart.",
+        description="How long a stop waits for clients to end their streams. No restart needed.",
     )
 
 
@@ -104,7 +105,7 @@ class Service(Model):
 
 
 class Scheduling(Model):
-    """On which nodes the broker may run."""
+    """The nodes that the broker may run on."""
 
     node_selector: Labels = Field(default_factory=dict)
     tolerations: ListOfPassed = Field(default_factory=list)
@@ -120,35 +121,35 @@ class IssuerRef(Model):
 
 
 class Issued(Model):
-    """Lets cert-manager make the certificate and put it into the Secret."""
+    """A certificate that cert-manager creates and stores in the Secret."""
 
     issuer_ref: IssuerRef
 
 
 class ClientCertificates(Model):
-    """Clients show certificates, the operator among them."""
+    """Client certificates. The operator needs one, too."""
 
-    auth: Literal["optional", "required"] = Field("required", description="required: nobody gets in without.")
+    auth: Literal["optional", "required"] = Field("required", description="Whether clients must present a certificate.")
     authority_secret_name: ObjectName = Field(
-        description="A Secret whose key `ca.crt` has the authorities that sign clients' certificates."
+        description="A Secret with the CAs of client certificates in its key `ca.crt`."
     )
     operator_secret_name: ObjectName = Field(
-        description="A Secret of the type kubernetes.io/tls: what the operator shows."
+        description="A Secret of the type kubernetes.io/tls: the operator's certificate."
     )
     user: Literal["none", "cn", "san_dns", "san_email", "san_uri"] = Field(
-        "none", description="The name in a certificate that is a user's: whoever shows it needs no password."
+        "none", description="The field of a client certificate that names a user, who then needs no password."
     )
 
 
 class Tls(Model):
-    """Nothing listens in plaintext then, but for health and figures. A changed certificate counts without a restart."""
+    """TLS. Only health and metrics stay in plaintext. A changed certificate takes effect without a restart."""
 
     secret_name: ObjectName = Field(
-        description="A Secret of the type kubernetes.io/tls; its key `ca.crt` is what clients and the operator trust."
+        description="A Secret of the type kubernetes.io/tls; clients and the operator trust its key `ca.crt`."
     )
     cert_manager: Issued | None = None
-    version_min: Literal["1.2", "1.3"] = Field("1.2", description="The lowest version of TLS.")
-    client_certificates: ClientCertificates | None = Field(None, description="Ask clients for certificates as well.")
+    version_min: Literal["1.2", "1.3"] = Field("1.2", description="Minimum version of TLS.")
+    client_certificates: ClientCertificates | None = Field(None, description="Client certificates.")
 
 
 class Switch(Model):
@@ -158,17 +159,17 @@ class Switch(Model):
 
 
 class NetworkPolicy(Model):
-    """Who may connect."""
+    """The pods that may connect."""
 
     enabled: bool = False
     allowed_clients: ListOfPassed = Field(
         default_factory=list,
-        description="NetworkPolicyPeers that may publish and consume; everybody in the namespace when empty.",
+        description="NetworkPolicyPeers that may publish and consume. Empty: all pods in the namespace.",
     )
 
 
 class ServiceMonitor(Model):
-    """For the Prometheus operator. Where its CRDs are missing, a condition says so."""
+    """A ServiceMonitor for the Prometheus operator. A condition reports missing CRDs."""
 
     enabled: bool = False
     interval: Annotated[str, Field(max_length=16, pattern="^[0-9]+(ms|s|m|h)$")] = "15s"
@@ -183,14 +184,14 @@ class PrometheusRule(Model):
 
 
 class Monitoring(Model):
-    """Figures and alerts."""
+    """Metrics and alerts."""
 
     service_monitor: ServiceMonitor = part(ServiceMonitor)
     prometheus_rule: PrometheusRule = part(PrometheusRule)
 
 
 class AllowedNamespaces(Model):
-    """Whose queues, users and so on this Cluster takes."""
+    """The namespaces whose objects may use this Cluster."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -202,13 +203,13 @@ class AllowedNamespaces(Model):
     )
 
     from_: Literal["Same", "All", "Selector"] = Field(
-        "Same", alias="from", description="Same: those of the Cluster's own namespace alone."
+        "Same", alias="from", description="Same: only the Cluster's own namespace."
     )
     match_labels: Labels | None = Field(None, description="Labels that a namespace must have.")
 
 
 class Topology(Model):
-    """Queues, users and so on that name this Cluster."""
+    """Queues, users and other objects in this Cluster."""
 
     allowed_namespaces: AllowedNamespaces = part(AllowedNamespaces)
 
@@ -227,18 +228,18 @@ class ClusterSpec(Model):
         le=99,
         description="1, or 0 to stop the broker and keep its volume.",
         json_schema_extra=rules(
-            rule("self <= 1", "more than one broker comes with replication, which is not there yet; write 0 or 1")
+            rule("self <= 1", "more than one broker needs replication, which is not supported yet; write 0 or 1")
         ),
     )
     storage: Storage = part(Storage)
     resources: Resources = part(Resources)
     config: Config = part(Config)
     service: Service = part(Service)
-    tls: Tls | None = Field(None, description="Serve clients by TLS.")
+    tls: Tls | None = Field(None, description="Serve clients over TLS.")
     scheduling: Scheduling = part(Scheduling)
     pdb: Switch = part(
         Switch,
-        description="A PodDisruptionBudget. With one broker it holds up every drain of its node until it is off.",
+        description="A PodDisruptionBudget. With one broker it blocks drains of its node while it is on.",
     )
     network_policy: NetworkPolicy = part(NetworkPolicy)
     monitoring: Monitoring = part(Monitoring)
@@ -246,6 +247,9 @@ class ClusterSpec(Model):
     pod_labels: Labels = Field(default_factory=dict)
     pod_annotations: Labels = Field(default_factory=dict)
     termination_grace_period_seconds: int = Field(
-        60, ge=10, le=86_400, description="How long a stop may take before the broker is killed; above drainSeconds."
+        60,
+        ge=10,
+        le=86_400,
+        description="How long a stop may take before the broker is killed. Must exceed drainSeconds.",
     )
-    paused: bool = Field(False, description="The operator keeps its hands off, but for deletion.")
+    paused: bool = Field(False, description="Stop reconciling this Cluster and its objects, except deletion.")

@@ -1,7 +1,5 @@
-"""Writes the fields of all kinds as tables for docs/kubernetes.md, from the CRDs themselves.
-
-Run `python -m penstock_operator.api.document FILE`. A test compares.
-"""
+"""Tables of the fields of all kinds for docs/kubernetes.md, made from the CRDs: `python -m
+penstock_operator.api.document FILE`. A test compares the page with the CRDs."""
 
 import json
 import re
@@ -27,7 +25,7 @@ def _table(kind: Kind) -> str:
     spec = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     rows = [f"| `{name}` | {what} | {default} | {says} |" for name, what, default, says in _rows(spec, "")]
     head = f"### {kind.name} (`{kind.short}`)\n\n{spec['description']}\n"
-    return "\n".join([head, "| field | type | default | what it is |", "|---|---|---|---|", *rows, ""])
+    return "\n".join([head, "| field | type | default | description |", "|---|---|---|---|", *rows, ""])
 
 
 def _rows(schema: Schema, path: str) -> Iterator[tuple[str, str, str, str]]:
@@ -67,7 +65,7 @@ def _says(node: Schema, is_required: bool) -> str:
 
 
 def with_fields(page: str) -> str:
-    """Return the page with the tables inserted."""
+    """Return the page with current tables."""
     return re.sub(f"{BEGIN}.*?{END}", lambda _: f"{BEGIN}{fields()}{END}", page, flags=re.DOTALL)
 
 

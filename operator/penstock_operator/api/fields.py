@@ -1,7 +1,5 @@
-"""Building blocks of all kinds' models: bounded strings, immutable fields, rules that the API server checks.
-
-Every string and list has a bound, or the API server would refuse the rules as too costly. This module knows no kind.
-"""
+"""Parts of the models of all kinds: bounded strings, immutable fields, rules that the API server checks. Every string
+and list has a bound, because the API server refuses rules on unbounded ones as too costly."""
 
 from typing import Annotated, Any, Final
 
@@ -21,7 +19,7 @@ class Model(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
 
     def manifest(self) -> dict[str, Any]:
-        """Return the YAML form, without unset fields."""
+        """Return the part as in YAML, without unset fields."""
         return self.model_dump(by_alias=True, exclude_none=True)
 
 
@@ -36,18 +34,15 @@ def rules(*each: dict[str, str]) -> dict[str, Any]:
 
 
 def immutable(what: str, **options: Any) -> Any:
-    """Return a field that cannot change.
-
-    It must be required or have a default: the rule does not run where a field is absent.
-    """
-    reason = rule("self == oldSelf", f"{what} cannot be changed; delete the object and apply it anew")
+    """Return a field that cannot change. It must be required or have a default: absent fields are not checked."""
+    reason = rule("self == oldSelf", f"{what} cannot be changed; delete the object and apply it again")
     extra = options.pop("extra_rules", [])
     field: FieldInfo = Field(json_schema_extra=rules(reason, *extra), **options)
     return field
 
 
 def part(model: type[Model], **options: Any) -> Any:
-    """Return a part that may be absent: then it has its own defaults."""
+    """Return an optional part with its own defaults."""
     field: FieldInfo = Field(default_factory=lambda: model.model_validate({}), **options)
     return field
 

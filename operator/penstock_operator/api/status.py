@@ -1,4 +1,4 @@
-"""The status of all kinds: Kubernetes conditions, and observed state. Only the operator writes it."""
+"""The status of all kinds: conditions as Kubernetes defines them, and the observed state. The operator writes it."""
 
 from typing import Annotated, Literal
 
@@ -34,29 +34,31 @@ class NamedRef(Model):
 
 
 class TopologyStatus(Model):
-    """What the operator found on the broker."""
+    """The observed state of an object on the broker."""
 
     observed_generation: int | None = Field(None, ge=0)
     conditions: Conditions = Field(default_factory=list)
-    broker_name: str | None = Field(None, description="What it is called on the broker.")
+    broker_name: str | None = Field(None, description="Its name on the broker.")
     last_sync_time: str | None = Field(
-        None, description="When the broker was last changed for it.", json_schema_extra={"format": "date-time"}
+        None,
+        description="Time of the last change on the broker for this object.",
+        json_schema_extra={"format": "date-time"},
     )
     drift: Annotated[list[str], Field(max_length=32)] | None = Field(
-        None, description="What differs on the broker and is not repaired."
+        None, description="Differences on the broker that are not corrected."
     )
     binding: NamedRef | None = Field(None, description="The Secret to log in with.")
 
 
 class Endpoints(Model):
-    """Where the broker answers, inside of Kubernetes."""
+    """Addresses of the broker inside Kubernetes."""
 
     grpc: str
     metrics: str
 
 
 class BrokerStatus(Model):
-    """What the broker says of itself. Figures that move all the time are in /metrics, not here."""
+    """The broker's own state. /metrics has the values that change all the time."""
 
     pod: str
     node: str | None = None
@@ -64,7 +66,7 @@ class BrokerStatus(Model):
 
 
 class ClusterStatus(Model):
-    """What the operator found."""
+    """The observed state of a Cluster."""
 
     model_config = ConfigDict(title="ClusterStatus")
 
@@ -75,8 +77,8 @@ class ClusterStatus(Model):
     ready_replicas: int | None = None
     selector: str | None = None
     current_version: str | None = None
-    storage_id: str | None = Field(None, description="The volume that the messages are on.")
-    data_id: str | None = Field(None, description="The data directory on it, as the broker tells.")
+    storage_id: str | None = Field(None, description="The volume with the messages.")
+    data_id: str | None = Field(None, description="The id of the data directory on it.")
     binding: NamedRef | None = Field(None, description="The Secret of the first administrator.")
     endpoints: Endpoints | None = None
     brokers: Annotated[list[BrokerStatus], Field(max_length=99)] | None = None

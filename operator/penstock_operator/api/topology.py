@@ -1,7 +1,5 @@
-"""The kinds inside a broker: virtual hosts, queues, exchanges, bindings, policies, users and permissions.
-
-Each names its Cluster, and none can be moved to another.
-"""
+"""The kinds of objects in a broker: virtual hosts, queues, exchanges, bindings, policies, users and permissions. Each
+names its Cluster, and cannot be moved to another."""
 
 from typing import Annotated, Final, Literal
 
@@ -27,39 +25,37 @@ DeletionPolicy = Literal["Retain", "Delete"]
 
 
 class ClusterRef(Model):
-    """Which Cluster an object belongs to."""
+    """The Cluster of an object."""
 
     name: ObjectName
     namespace: Namespace | None = Field(
-        None, description="The object's own when absent. The Cluster must allow others in spec.topology."
+        None, description="Default: the object's own. The Cluster must allow others in spec.topology."
     )
 
 
 class TopologySpec(Model):
-    """What all kinds in a broker have."""
+    """Fields of all kinds in a broker."""
 
     cluster_ref: ClusterRef = immutable("clusterRef", description="The Cluster that this belongs to.")
     adopt: bool = Field(
-        True, description="Take over what the broker has under this name already; false: report a conflict instead."
+        True, description="Take over an existing object of this name on the broker; false: report a conflict."
     )
-    prevent_update: bool = Field(
-        False, description="Only look: what differs on the broker is reported and not repaired."
-    )
+    prevent_update: bool = Field(False, description="Report differences on the broker without correcting them.")
 
 
 class RetainedSpec(TopologySpec):
-    """Kinds that hold messages: they stay on the broker unless the manifest says otherwise."""
+    """Kinds with messages: they stay on the broker unless the manifest says otherwise."""
 
     deletion_policy: DeletionPolicy = Field(
-        "Retain", description="What becomes of it on the broker when this object is deleted."
+        "Retain", description="Whether deleting this object deletes it on the broker."
     )
 
 
 class DroppedSpec(TopologySpec):
-    """Kinds without messages: they go with their object."""
+    """Kinds without messages: they are deleted with their object."""
 
     deletion_policy: DeletionPolicy = Field(
-        "Delete", description="What becomes of it on the broker when this object is deleted."
+        "Delete", description="Whether deleting this object deletes it on the broker."
     )
 
 
@@ -70,17 +66,17 @@ NO_LIMIT: Final = "No limit when absent."
 
 
 class Limits(Model):
-    """What is above a new limit stays."""
+    """Limits. Existing connections and queues above a new limit stay."""
 
     max_connections: Count | None = Field(None, description=NO_LIMIT)
-    publish_rate: Rate | None = Field(
-        None, description=f"Messages a second; who is faster is not read from for a while. {NO_LIMIT}"
+    publish_rate: Rate | None = Field(None, description=f"Messages a second; faster publishers are paused. {NO_LIMIT}")
+    publish_bytes_rate: Bytes | None = Field(
+        None, description=f"Bytes a second; faster publishers are paused. {NO_LIMIT}"
     )
-    publish_bytes_rate: Bytes | None = Field(None, description=f"The same in bytes. {NO_LIMIT}")
     max_in_flight_bytes: Bytes | None = Field(
-        None, description=f"Bytes received and not confirmed, and as many delivered and not settled. {NO_LIMIT}"
+        None, description=f"Unconfirmed bytes, and separately unacked bytes. {NO_LIMIT}"
     )
-    max_message_bytes: Bytes | None = Field(None, description=f"A larger message is rejected. {NO_LIMIT}")
+    max_message_bytes: Bytes | None = Field(None, description=f"Maximum size of a message. {NO_LIMIT}")
 
     def on_broker(self) -> dict[str, int | None]:
         """Return the limits by the broker's names."""
@@ -89,13 +85,13 @@ class Limits(Model):
 
 
 class VHostLimits(Limits):
-    """Of all that happens in a virtual host."""
+    """Limits of a virtual host."""
 
     max_queues: Count | None = Field(None, description=NO_LIMIT)
 
 
 class UserLimits(Limits):
-    """Of all that a user does."""
+    """Limits of a user."""
 
     max_streams: Count | None = Field(None, description=f"Open streams that publish or consume. {NO_LIMIT}")
 
@@ -128,21 +124,23 @@ class QueueSpec(RetainedSpec):
     type: Literal["classic", "stream"] = immutable(
         "type",
         default="classic",
-        description="A stream is read and not emptied. What it keeps say the arguments x-max-age and"
-        " x-max-length-bytes, or a Policy for streams, which may change.",
+        description="A stream keeps messages after they are read. Its retention is set by the arguments x-max-age and"
+        " x-max-length-bytes, or by a Policy for streams.",
     )
-    durable: bool = immutable("durable", default=True, description="Whether it outlives a restart of the broker.")
-    auto_delete: bool = immutable("autoDelete", default=False, description="Whether it goes with its last consumer.")
+    durable: bool = immutable("durable", default=True, description="Whether it survives a restart of the broker.")
+    auto_delete: bool = immutable(
+        "autoDelete", default=False, description="Whether it is deleted with its last consumer."
+    )
     arguments: Arguments = immutable(
         "arguments",
         default_factory=dict,
-        description="Strings and whole numbers. What the broker does not act upon it refuses.",
+        description="Strings and whole numbers. The broker refuses unsupported arguments.",
     )
-    delete_if_empty: bool = Field(False, description="With deletionPolicy Delete: wait until it holds no message.")
+    delete_if_empty: bool = Field(False, description="With deletionPolicy Delete: wait until it is empty.")
     delete_if_unused: bool = Field(False, description="With deletionPolicy Delete: wait until it has no consumer.")
 
     def declared(self) -> dict[str, int | str]:
-        """Return the arguments in the broker's form."""
+        """Return the arguments as the broker has them."""
         return {**self.arguments, **({X_QUEUE_TYPE: self.type} if self.type == "stream" else {})}
 
 
@@ -152,47 +150,51 @@ class ExchangeSpec(DroppedSpec):
     vhost: Name = immutable("vhost", default="/", description="The virtual host it is in.")
     name: Name = immutable("name", extra_rules=[NOT_RESERVED], description="Its name on the broker.")
     type: Literal["direct", "fanout", "topic", "headers"] = immutable(
-        "type", default="direct", description="How it matches messages with bindings."
+        "type", default="direct", description="How it matches messages to bindings."
     )
-    durable: bool = immutable("durable", default=True, description="Whether it outlives a restart of the broker.")
-    auto_delete: bool = immutable("autoDelete", default=False, description="Whether it goes with its last binding.")
-    internal: bool = immutable("internal", default=False, description="Whether only other exchanges may send to it.")
+    durable: bool = immutable("durable", default=True, description="Whether it survives a restart of the broker.")
+    auto_delete: bool = immutable(
+        "autoDelete", default=False, description="Whether it is deleted with its last binding."
+    )
+    internal: bool = immutable("internal", default=False, description="Whether only other exchanges may publish to it.")
     arguments: Arguments = immutable(
         "arguments", default_factory=dict, description="Strings and whole numbers, such as alternate-exchange."
     )
 
 
 class BindingSpec(DroppedSpec):
-    """A binding: messages of an exchange that reach a queue or another exchange."""
+    """A binding from an exchange to a queue or another exchange."""
 
     vhost: Name = immutable("vhost", default="/", description="The virtual host it is in.")
-    source: Name = immutable("source", description="The exchange whose messages are matched.")
-    destination: Name = immutable("destination", description="The queue or exchange that gets them.")
+    source: Name = immutable("source", description="The exchange to bind to.")
+    destination: Name = immutable("destination", description="The queue or exchange that receives the messages.")
     destination_type: Literal["queue", "exchange"] = immutable(
-        "destinationType", default="queue", description="What the destination is."
+        "destinationType", default="queue", description="Type of the destination."
     )
     routing_key: Annotated[str, Field(max_length=255)] = immutable(
-        "routingKey", default="", description="A key, or a pattern where the source is a topic exchange."
+        "routingKey", default="", description="A routing key, or a pattern if the source is a topic exchange."
     )
     arguments: Arguments = immutable(
-        "arguments", default_factory=dict, description="For headers exchanges: x-match and the headers."
+        "arguments", default_factory=dict, description="For headers exchanges: x-match and headers."
     )
 
 
 class PolicySpec(DroppedSpec):
-    """A policy: settings for every queue or exchange whose name a pattern finds itself in."""
+    """A policy: settings for all queues or exchanges whose name matches a pattern."""
 
     vhost: Name = immutable("vhost", default="/", description="The virtual host it is for.")
     name: Name = immutable("name", description="Its name on the broker.")
     operator: bool = immutable(
-        "operator", default=False, description="An operator's policy: it bounds what others may set."
+        "operator", default=False, description="Whether it is an operator policy, which bounds all others."
     )
     pattern: Pattern = Field(min_length=1, description="A regular expression that may match anywhere in a name.")
     apply_to: Literal["all", "queues", "exchanges", "classic_queues", "streams"] = Field(
-        "all", description="What the pattern is matched with."
+        "all", description="The objects that the pattern applies to."
     )
-    priority: int = Field(0, ge=-128, le=127, description="The highest that matches counts.")
-    definition: Passed = Field(description="What it sets. What the broker does not act upon it refuses.")
+    priority: int = Field(
+        0, ge=-128, le=127, description="Of several matching policies, the one with the highest priority applies."
+    )
+    definition: Passed = Field(description="Keys and values. The broker refuses unsupported keys.")
 
 
 class SecretRef(Model):
@@ -205,38 +207,38 @@ UserTag = Literal["administrator", "monitoring", "management", "policymaker", "i
 
 
 class UserSpec(DroppedSpec):
-    """Somebody who logs in. The password is in a Secret: one that is generated, or one that is named here."""
+    """A user. The password is in a Secret, either generated or named here."""
 
     name: Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^:\x00-\x1f]+$")] = immutable(
         "name",
-        extra_rules=[rule("self != 'guest'", "guest is accepted from the broker's own machine only; choose another")],
+        extra_rules=[rule("self != 'guest'", "guest can log in only from the broker's own machine; choose another")],
         description="The name to log in with.",
     )
     tags: Annotated[list[UserTag], Field(max_length=8)] = Field(
         default_factory=list,
-        description="What the user may do beyond permissions.",
+        description="Tags of the user.",
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
     limits: UserLimits = part(UserLimits)
     import_credentials_secret: SecretRef | None = Field(
-        None, description="A Secret with the key `password`. A new password there counts at the next look at it."
+        None, description="A Secret with the key `password`. A changed password takes effect at the next check."
     )
 
 
 class PermissionSpec(DroppedSpec):
-    """What a user may do in a virtual host: regular expressions that must match a whole name."""
+    """Permissions of a user in a virtual host: regular expressions that must match a whole name."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
             rule("has(self.user) != has(self.userRef)", "write one of user (a name) and userRef (a User object)"),
             rule(
                 "has(self.user) == has(oldSelf.user) && (!has(self.user) || self.user == oldSelf.user)",
-                "user cannot be changed; delete the object and apply it anew",
+                "user cannot be changed; delete the object and apply it again",
             ),
             rule(
                 "has(self.userRef) == has(oldSelf.userRef)"
                 " && (!has(self.userRef) || self.userRef.name == oldSelf.userRef.name)",
-                "userRef cannot be changed; delete the object and apply it anew",
+                "userRef cannot be changed; delete the object and apply it again",
             ),
         )
     )
@@ -244,6 +246,6 @@ class PermissionSpec(DroppedSpec):
     user: Name | None = Field(None, description="A user by name on the broker.")
     user_ref: SecretRef | None = Field(None, description="A User object in this namespace.")
     vhost: Name = immutable("vhost", default="/", description="The virtual host it is for.")
-    configure: Pattern = Field("", description="What the user may declare and delete; empty: nothing.")
-    write: Pattern = Field("", description="What the user may publish to; empty: nothing.")
-    read: Pattern = Field("", description="What the user may consume from; empty: nothing.")
+    configure: Pattern = Field("", description="Names that the user may declare and delete. Empty: none.")
+    write: Pattern = Field("", description="Names that the user may publish to. Empty: none.")
+    read: Pattern = Field("", description="Names that the user may consume from. Empty: none.")

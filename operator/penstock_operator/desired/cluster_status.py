@@ -152,8 +152,8 @@ def _loss(owner: Owner, before: Manifest, facts: Facts, annotations: Manifest) -
     """Return the loss, until a user acknowledges it by the id that the message names."""
     volume, directory = before.get("storageId"), before.get("dataId")
     storage, data = storage_id(owner, facts), facts.broker.data_id if facts.broker else ""
-    when = " when this was seen" if waits_after_loss(owner) else ". When this was seen"
-    after = f"What manifests describe is declared again{when}: annotate"
+    when = " after you acknowledge this" if waits_after_loss(owner) else ". To acknowledge this"
+    after = f"The operator declares everything in the manifests again{when}: annotate"
     if volume and storage and volume != storage:
         message = (
             f"the volume {volume} is gone and the broker began empty on {storage}: its messages are lost. {after}"
@@ -162,8 +162,8 @@ def _loss(owner: Owner, before: Manifest, facts: Facts, annotations: Manifest) -
         return Says("DataLost", "True", "VolumeReplaced", message)
     if directory and data and directory != data:
         message = (
-            f"the data directory {directory} on the volume is gone, and the broker works on another one, {data}: what"
-            f" was in it is lost, unless somebody put another in its place. {after} {LOSS_SEEN_ANNOTATION}={data}"
+            f"the data directory {directory} on the volume is gone, and the broker works on another one, {data}: its"
+            f" contents are lost, unless another directory was restored. {after} {LOSS_SEEN_ANNOTATION}={data}"
         )
         return Says("DataLost", "True", "DataReplaced", message)
     told = next((each for each in before.get("conditions", []) if each.get("type") == "DataLost"), None)

@@ -1,7 +1,5 @@
-"""Certificate, ServiceMonitor, PrometheusRule and PodDisruptionBudget of a Cluster.
-
-The alerts use only metrics that the broker has; a test compares.
-"""
+"""Objects for other operators and for drains: Certificate, ServiceMonitor, PrometheusRule and PodDisruptionBudget of a
+Cluster. A test checks that the alerts use only metrics that the broker has."""
 
 from typing import Any
 
@@ -41,7 +39,7 @@ def service_monitor(owner: Owner) -> dict[str, Any] | None:
 
 
 def certificate(owner: Owner) -> dict[str, Any] | None:
-    """Return cert-manager's Certificate with the names under which clients know the broker."""
+    """Return a Certificate for cert-manager with all names of the broker."""
     tls = owner.spec.tls
     if tls is None or tls.cert_manager is None:
         return None
@@ -74,13 +72,13 @@ def prometheus_rule(owner: Owner) -> dict[str, Any] | None:
 
 # Name, expression ({s}: the selector of this Cluster's series), duration, severity, message.
 ALERTS: tuple[tuple[str, str, str, str, str], ...] = (
-    ("PenstockDown", "absent(up{{{s}}} == 1)", "2m", "critical", "no broker answers"),
+    ("PenstockDown", "absent(up{{{s}}} == 1)", "2m", "critical", "the broker does not answer"),
     (
         "PenstockDiskFull",
         "penstock_disk_full{{{s}}} == 1",
         "2m",
         "critical",
-        "publishers are refused: the disk is full",
+        "the disk is full: publishers are refused",
     ),
     (
         "PenstockDiskFillsUp",
@@ -94,14 +92,14 @@ ALERTS: tuple[tuple[str, str, str, str, str], ...] = (
         "increase(penstock_damaged_records_total{{{s}}}[10m]) > 0",
         "0m",
         "critical",
-        "records cannot be read: messages were lost",
+        "corrupt records were found: messages were lost",
     ),
     (
         "PenstockQuarantinedSegments",
         "penstock_quarantined_segments{{{s}}} > 0",
         "5m",
         "warning",
-        "files of the log have records that cannot be read",
+        "segments of the log have corrupt records",
     ),
     (
         "PenstockSlowSyncs",
@@ -115,14 +113,14 @@ ALERTS: tuple[tuple[str, str, str, str, str], ...] = (
         "rate(penstock_messages_returned_total{{{s}}}[5m]) > 0",
         "10m",
         "warning",
-        "mandatory messages reach no queue",
+        "mandatory messages are returned: no queue matches",
     ),
     (
-        "PenstockNobodyConsumes",
+        "PenstockNoConsumers",
         "sum(penstock_queue_messages_ready{{{s}}}) > 0 and sum(penstock_consumers{{{s}}}) == 0",
         "30m",
         "warning",
-        "messages wait and there is no consumer",
+        "messages are waiting and there are no consumers",
     ),
 )
 
