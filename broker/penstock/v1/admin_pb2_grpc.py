@@ -275,21 +275,21 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SetVhostLimits(self, request, context):
-        """All of them at once: one that is absent is no limit. What is above a new limit stays.
+        """Sets all limits; an absent field removes its limit. Existing connections and queues above a new limit stay.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetUserLimits(self, request, context):
-        """Of users of tokens and of other servers too. Without a name, of the caller.
+        """Also for users of tokens and HTTP back ends. Without a name, for the calling user.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetUserLimits(self, request, context):
-        """All of them at once: one that is absent is no limit.
+        """Sets all limits; an absent field removes its limit.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -314,8 +314,8 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RefreshToken(self, request, context):
-        """Lets the streams of this connection that were opened with an earlier token of the same user go on with the token that
-        this call carries. Without it a stream ends with the token that opened it.
+        """Applies the token of this call to the streams of this connection that an earlier token of the same user opened. Without
+        it a stream ends when the token that opened it expires.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -340,7 +340,7 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListTopicPermissions(self, request, context):
-        """Which routing keys of a topic exchange a user may write and bind, within the permissions.
+        """The routing keys of a topic exchange that a user may write and bind, within the permissions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -425,7 +425,7 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SetPolicy(self, request, context):
-        """In force when it returns. A key that the broker does not act upon is refused by name.
+        """The policy is in effect when the call returns. Unsupported keys are refused by name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -450,7 +450,7 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Backup(self, request, context):
-        """A copy of everything, on the broker's machine, while messages flow. For administrators.
+        """Copies all data to a directory on the broker's machine, while the broker serves. For administrators.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -80,24 +80,25 @@ class MessagingServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Publish(self, request_iterator, context):
-        """Messages up, confirms down. The first request opens the stream; every later one is a batch. The messages of a stream are
-        numbered 1, 2, 3, ... in the order sent; each number is answered once: confirmed, returned or rejected.
+        """The client sends messages, the broker sends confirms. The first request opens the stream; every later one is a batch. The
+        messages of a stream are numbered 1, 2, 3, ... in the order sent. Each number gets one answer: confirmed, returned or
+        rejected.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Consume(self, request_iterator, context):
-        """Deliveries down, settlements up. The first request opens the stream. Closing the sending side ends deliveries; what is
-        then unsettled returns to its place in the queue.
+        """The broker sends deliveries, the client sends settlements. The first request opens the stream. Closing the sending side
+        ends deliveries, and unacked messages return to their positions in the queue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Get(self, request, context):
-        """Takes messages without a stream. What is taken without auto_ack belongs to the client's connection: Settle settles it,
-        the end of the connection returns it.
+        """Gets messages without a stream. Without auto_ack, they belong to the connection until Settle settles them; the end of the
+        connection returns them to the queue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -111,30 +112,30 @@ class MessagingServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReserveLease(self, request, context):
-        """Takes ready messages out of a queue under an owner's name and the next number, durably: they stay reserved through
-        restarts of everybody until the owner acknowledges or releases them. The answer means that the lease is on the disk. Asked
-        again for a number that it has, the broker gives the same lease again. What a lease holds is read over Arrow Flight.
+        """Reserves ready messages of a queue for an owner under the next number. They stay reserved, also through restarts, until
+        the owner acknowledges or releases them. When the call returns, the lease is on the disk. For an existing number the
+        broker returns the same lease again. Read the messages of a lease over Arrow Flight.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AckLeases(self, request, context):
-        """Settles what an owner's leases hold, up to a number, and forgets them.
+        """Acknowledges the messages of an owner's leases up to a number, and forgets the leases.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseLeases(self, request, context):
-        """Gives what an owner's leases hold back to its place, flagged redelivered.
+        """Returns the messages of an owner's leases to their positions, flagged redelivered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListLeases(self, request, context):
-        """Who has reserved what of a queue.
+        """Lists the leases of a queue by owner.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -65,24 +65,24 @@ class StagingServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Stage(self, request, context):
-        """Stores rows of an attempt at a part of a batch; the answer means that they are on the disk. An attempt whose call failed
-        is to be made anew: nobody knows how much of it is there.
+        """Stores rows of an attempt at a part of a batch. When the call returns, they are on the disk. If the call fails, begin
+        another attempt: it is unknown how many rows were stored.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PublishStaged(self, request, context):
-        """Publishes the rows of the attempts named, in the order in which they were staged, and drops everything else that the stage
-        has of this batch and of those before it. The answer means that all is on the disk. A batch at or below the last one that
-        was decided is answered without looking at the attempts.
+        """Publishes the rows of the named attempts, in the order in which they were staged, and drops all other rows of this batch
+        and of earlier batches. When the call returns, everything is on the disk. For a batch at or below the last decided one,
+        the call ignores the attempts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DiscardStaged(self, request, context):
-        """Drops rows of a batch that was not decided.
+        """Drops rows of an undecided batch.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -95,7 +95,7 @@ class StagingServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteStage(self, request, context):
-        """With all its rows, and the memory of which batches it published.
+        """Deletes a stage with its rows and the number of its last batch.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

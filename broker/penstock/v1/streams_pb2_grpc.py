@@ -100,7 +100,7 @@ class StreamServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Read(self, request_iterator, context):
-        """Batches down; credit and stored offsets up. The first request opens the stream of one partition.
+        """The broker sends batches; the client sends credit and stored offsets. The first request opens the stream of one partition.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -125,14 +125,14 @@ class StreamServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetOffsets(self, request, context):
-        """Where a partition begins and ends, and which offset a time has.
+        """Returns the first and next offset of a partition, and the offset for a time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StoreOffset(self, request, context):
-        """Remembers how far a group has read. The answer means that it is on the disk.
+        """Stores the offset of a group. When the call returns, it is on the disk.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -151,28 +151,28 @@ class StreamServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def TrimStream(self, request, context):
-        """Drops the oldest messages of a partition below an offset: what whole segments of the log hold of them, so that some may stay.
+        """Drops the oldest messages of a partition below an offset, in whole segments of the log, so that some may stay.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetProducer(self, request, context):
-        """The highest sequence that is stored of a named producer. PERMISSION_DENIED for a name of another user.
+        """Returns the highest stored sequence of a named producer. PERMISSION_DENIED for a name of another user.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListProducers(self, request, context):
-        """Names of producers, in pages: the caller's own, or all for administrators and monitoring.
+        """Lists named producers, in pages: the caller's own, or all for administrators and monitoring.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteProducer(self, request, context):
-        """Forgets a name and its owner: what the producer sends again is stored again. For administrators.
+        """Deletes a name and its owner: repeated messages are stored again. For administrators.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
